@@ -1,0 +1,142 @@
+"""What a dialect is made of: tables of endpoints (as a server) and of calls (as a client).
+
+The pipeline drives every endpoint the same way: ``open`` reads just enough of the message to know
+the operation and the model; for inference the model's signature is looked up and ``decode`` cuts the
+request with it; the operation runs; ``encode`` writes its result in the form that the request asked
+for. An ``InferenceError`` from any step goes to ``fail``. No function here awaits anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpReply, HttpRequest
+from schemas import Datatype, InferenceError, InferRequest, Operation, Signature
+
+Request = TypeVar("Request", HttpRequest, GrpcRequest)
+Answer = TypeVar("Answer", HttpAnswer, GrpcAnswer)
+Reply = TypeVar("Reply", HttpReply, GrpcAnswer)
+
+ReplyForm = Any
+"""What a codec remembers of a request to write its answer; opaque to everybody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Generic[Answer]):
+    """One operation as one dialect carries it over one transport.
+
+    ``decode(opened, signature)`` is there for inference only; it returns the IR request and the reply
+    form. ``encode(form, result)`` takes that form, or the ``Opened`` itself for every other operation,
+    and the operation's result:
+
+    ================  =========================
+    operation         result
+    ================  =========================
+    INFER             ``InferResponse``
+    LIVE, READY,      ``Readiness``
+    MODEL_READY
+    SERVER_METADATA   ``ServerMetadata``
+    MODEL_METADATA    ``ModelMetadata``
+    ================  =========================
+    """
+
+    operation: Operation
+    encode: Callable[[ReplyForm, Any], Answer]
+    decode: Callable[[Opened[Answer], Signature], tuple[InferRequest, ReplyForm]] | None = None
+
+
+@dataclass(slots=True)
+class Opened(Generic[Answer]):
+    """A message read as far as is needed to route it. An empty ``model`` means the listener's default
+    model. ``message`` belongs to the codec."""
+
+    action: Action[Answer]
+    model: str = ""
+    version: str = ""
+    message: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpEndpoint:
+    """A method and a path pattern, such as ``/v2/models/{model}/infer``; ``{name}`` matches one
+    non-empty segment. A path of ``*`` matches everything, on listeners that speak this dialect alone.
+
+    ``fail(request, opened, error)`` writes an error in the dialect's form; ``opened`` is None where
+    the message could not be opened.
+    """
+
+    method: str
+    path: str
+    open: Callable[[HttpRequest], Opened[HttpAnswer]]
+    fail: Callable[[HttpRequest, Opened[HttpAnswer] | None, InferenceError], HttpAnswer]
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcEndpoint:
+    """A full gRPC method path, such as ``/inference.GRPCInferenceService/ModelInfer``."""
+
+    method: str
+    open: Callable[[GrpcRequest], Opened[GrpcAnswer]]
+    fail: Callable[[GrpcRequest, Opened[GrpcAnswer] | None, InferenceError], GrpcAnswer]
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamCall(Generic[Request, Reply]):
+    """One operation as a call to an upstream.
+
+    ``encode(argument, signature)`` writes the call and returns what ``decode(form, reply)`` needs to
+    read the answer. The argument is an ``InferRequest`` for INFER, a ``ModelRef`` for MODEL_READY and
+    MODEL_METADATA, None for the rest; results are as in :class:`Action`. The signature is the
+    upstream model's where it is known. ``decode`` raises the upstream's own error as an
+    ``InferenceError`` with the upstream's words, BAD_UPSTREAM where the answer makes no sense.
+    """
+
+    encode: Callable[[Any, Signature | None], tuple[Request, ReplyForm]]
+    decode: Callable[[ReplyForm, Reply], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What a dialect carries. ``exact`` datatypes survive a round trip bit for bit; ``widened`` ones
+    travel as a wider type, equal in value; all others are refused as UNREPRESENTABLE.
+
+    ``input_names`` / ``output_names``: whether tensors are named on the wire (else they bind by the
+    signature's order).
+    """
+
+    exact: frozenset[Datatype]
+    widened: Mapping[Datatype, Datatype] = field(default_factory=dict)
+    input_names: bool = True
+    output_names: bool = True
+    model_name: bool = True
+    versions: bool = True
+    ids: bool = True
+    parameters: bool = True
+    scalars: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Everything the program knows of a dialect.
+
+    ``prefixes`` are the paths it owns on an HTTP listener that it shares; ``unmatched(request,
+    allowed)`` answers a path or method that none of its endpoints has (``allowed``: the methods that
+    the path does have, empty for an unknown path).
+    """
+
+    name: str
+    capability: Capability
+    prefixes: tuple[str, ...] = ()
+    http_endpoints: tuple[HttpEndpoint, ...] = ()
+    grpc_endpoints: tuple[GrpcEndpoint, ...] = ()
+    unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer] | None = None
+    http_calls: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = field(default_factory=dict)
+    grpc_calls: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = field(default_factory=dict)
+
+    @property
+    def transports(self) -> frozenset[str]:
+        """The names of the transports that a listener may give this dialect."""
+        offered = {"http": self.http_endpoints, "grpc": self.grpc_endpoints}
+        return frozenset(name for name, endpoints in offered.items() if endpoints)

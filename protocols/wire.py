@@ -1,0 +1,140 @@
+"""What passes between a transport and whoever answers: plain values, no sockets, no dialect.
+
+A transport fills a request and writes out an answer. Header names are looked up in lower case; a
+transport hands over mappings that find them whatever the case on the wire. Tensor bytes travel as
+buffers in ``parts``, which a transport writes one after the other without joining large ones first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from schemas import Context, InferenceError
+
+Buffer = bytes | bytearray | memoryview
+Headers = Sequence[tuple[str, str]]
+
+_NO_PARAMS: Mapping[str, str] = {}
+
+
+@dataclass(slots=True)
+class HttpRequest:
+    """An HTTP request, on either side. ``path`` is as sent, percent-escapes included; ``query`` is
+    without the question mark. ``params`` are the named segments of the matched endpoint's path.
+
+    On the server the head is complete before ``body`` is read; ``endpoint`` is what the handler chose
+    from the head. On the client ``parts`` is the body to send.
+    """
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Buffer = b""
+    parts: Sequence[Buffer] = ()
+    params: Mapping[str, str] = field(default_factory=lambda: _NO_PARAMS)
+    context: Context = field(default_factory=Context)
+    endpoint: Any = None
+    max_body_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class HttpAnswer:
+    """An HTTP answer to write: ``parts`` one after the other, or an iterator for a stream."""
+
+    status: int
+    headers: Headers = ()
+    parts: Sequence[Buffer] | AsyncIterator[Buffer] = ()
+
+
+@dataclass(slots=True)
+class HttpReply:
+    """An HTTP answer as received from an upstream, de-chunked and decompressed."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Buffer
+
+
+class HttpHandler(Protocol):
+    """Answers what an HTTP listener receives. None of its methods raises."""
+
+    def head(self, request: HttpRequest) -> HttpAnswer | None:
+        """Decide from the head alone. An answer ends the matter before any body byte is read; None
+        lets the body come, at most ``request.max_body_bytes`` of it (None: no limit)."""
+
+    async def serve(self, request: HttpRequest) -> HttpAnswer:
+        """Answer a request whose body is complete."""
+
+    def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:
+        """The answer, in the dialect's form, to a request that the transport gives up on."""
+
+
+@dataclass(slots=True)
+class GrpcRequest:
+    """A unary gRPC request, on either side: ``method`` is the full path (``/package.Service/Method``),
+    ``message`` the undecoded protobuf bytes."""
+
+    method: str
+    message: Buffer
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    context: Context = field(default_factory=Context)
+
+
+@dataclass(slots=True)
+class GrpcAnswer:
+    """A unary gRPC answer, on either side. ``code`` is the gRPC status number (0 is OK); an answer
+    with another code has no message."""
+
+    message: Buffer = b""
+    code: int = 0
+    details: str = ""
+    trailing: Headers = ()
+
+
+class GrpcHandler(Protocol):
+    """Answers what a gRPC listener receives. None of its methods raises."""
+
+    def offers(self, method: str) -> bool:
+        """Whether ``method`` exists here; the transport answers UNIMPLEMENTED where it does not."""
+
+    async def serve(self, request: GrpcRequest) -> GrpcAnswer:
+        """Answer one unary call."""
+
+
+class HttpClient(Protocol):
+    """A connection pool to one HTTP upstream."""
+
+    async def send(self, request: HttpRequest) -> HttpReply:
+        """Send ``request`` and read the whole reply, within the deadline of ``request.context``.
+
+        Raises ``InferenceError``: UNAVAILABLE where no connection could be made or it broke before the
+        reply, DEADLINE_EXCEEDED, TOO_LARGE for a reply above the limit, BAD_UPSTREAM for bytes that
+        are not HTTP.
+        """
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+class GrpcClient(Protocol):
+    """A channel to one gRPC upstream."""
+
+    async def send(self, request: GrpcRequest) -> GrpcAnswer:
+        """Make one unary call within the deadline of ``request.context``.
+
+        A status of the server's own comes back as an answer; raises ``InferenceError`` UNAVAILABLE
+        where the server could not be reached, DEADLINE_EXCEEDED, CANCELLED, TOO_LARGE.
+        """
+
+    async def close(self) -> None:
+        """Close the channel."""
+
+
+def parts_of(answer: HttpAnswer) -> Sequence[Buffer]:
+    """The body parts of an answer that is not a stream."""
+    if isinstance(answer.parts, AsyncIterator):
+        raise TypeError("a streamed answer has no parts until it is iterated")
+    return answer.parts

@@ -1,0 +1,27 @@
+"""The seam between the router and whatever answers: a local model or an upstream are the same."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from schemas import InferRequest, InferResponse, ModelMetadata, Readiness
+
+
+class Target(Protocol):
+    """A model that can be asked."""
+
+    name: str
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """Answer ``request``. The outputs are those requested (all for None), in the order of the
+        signature. Raises ``InferenceError``."""
+
+    async def metadata(self, version: str = "") -> ModelMetadata:
+        """The model as it describes itself, for ``version`` or the one that the policy chooses.
+        Raises NOT_FOUND for a version that is not there, UNAVAILABLE while it cannot be known."""
+
+    async def ready(self, version: str = "") -> Readiness:
+        """Whether a request would be answered now. Never raises."""
+
+    async def close(self) -> None:
+        """Let go of everything: finish what runs, free the model or the connections."""

@@ -1,0 +1,49 @@
+"""The canonical tensor IR and the wire contracts of the dialects.
+
+Pure: no I/O, no asyncio, nothing of the other rooms. What belongs here is what every other room
+agrees on; what a dialect does with it belongs to ``protocols``.
+"""
+
+from schemas.datatypes import Datatype
+from schemas.errors import ErrorCode, InferenceError
+from schemas.messages import (
+    CancelToken,
+    Context,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelRef,
+    Operation,
+    Parameter,
+    Readiness,
+    RequestedOutput,
+    Sequence,
+    ServerMetadata,
+    Signature,
+    TensorSpec,
+)
+from schemas.tensor import SharedMemoryRef, Tensor, element_count, pack_bytes
+
+__all__ = [
+    "CancelToken",
+    "Context",
+    "Datatype",
+    "ErrorCode",
+    "InferRequest",
+    "InferResponse",
+    "InferenceError",
+    "ModelMetadata",
+    "ModelRef",
+    "Operation",
+    "Parameter",
+    "Readiness",
+    "RequestedOutput",
+    "Sequence",
+    "ServerMetadata",
+    "SharedMemoryRef",
+    "Signature",
+    "Tensor",
+    "TensorSpec",
+    "element_count",
+    "pack_bytes",
+]

@@ -1,0 +1,212 @@
+"""What passes between a listener, the router and a target: requests, answers, metadata.
+
+A message holds what every dialect can mean, in the words of the Open Inference Protocol. What a
+caller wants back in which form (binary or text, order of outputs) is not here: a codec keeps that in
+its own reply form.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from schemas.datatypes import Datatype
+from schemas.tensor import SharedMemoryRef, Tensor
+
+Parameter = bool | int | float | str
+"""The value of a request or response parameter; integers fit into 64 bits, signed or unsigned."""
+
+_NO_PARAMETERS: Mapping[str, Parameter] = {}
+
+
+class CancelToken:
+    """Tells running work that nobody waits for its answer any more."""
+
+    __slots__ = ("_callbacks", "cancelled")
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    def cancel(self) -> None:
+        """Mark as cancelled and run every callback once."""
+        if not self.cancelled:
+            self.cancelled = True
+            callbacks, self._callbacks = self._callbacks, []
+            for callback in callbacks:
+                callback()
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """Run ``callback`` when cancelled; at once if that has happened already."""
+        if self.cancelled:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+
+@dataclass(slots=True)
+class Context:
+    """What travels with a request and is no part of the question.
+
+    ``deadline`` is a ``time.monotonic()`` value in seconds, None for no limit. ``traceparent`` and
+    ``tracestate`` are the W3C headers as received.
+    """
+
+    deadline: float | None = None
+    cancel: CancelToken = field(default_factory=CancelToken)
+    traceparent: str = ""
+    tracestate: str = ""
+    peer: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """A model by name, and by version where one was asked (empty: the version policy decides)."""
+
+    name: str
+    version: str = ""
+
+
+@dataclass(slots=True)
+class RequestedOutput:
+    """An output that the caller wants. ``classification`` is the number of top classes to answer
+    with instead of the raw tensor, 0 for the tensor itself."""
+
+    name: str
+    classification: int = 0
+    placement: SharedMemoryRef | None = None
+    parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """The place of a request in a sequence; ``id`` is the correlation id, never 0 or empty."""
+
+    id: int | str
+    start: bool = False
+    end: bool = False
+
+
+@dataclass(slots=True)
+class InferRequest:
+    """A question to a model.
+
+    ``inputs`` carry full shapes. ``outputs`` None asks for all outputs, an empty tuple for none.
+    ``parameters`` holds what no field here has a place for. ``priority`` 0 is the model's default;
+    ``timeout_us`` bounds the time in the queue, 0 for the model's default.
+    """
+
+    model: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[RequestedOutput, ...] | None = None
+    version: str = ""
+    id: str = ""
+    parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
+    sequence: Sequence | None = None
+    priority: int = 0
+    timeout_us: int = 0
+    context: Context = field(default_factory=Context, compare=False)
+
+
+@dataclass(slots=True)
+class InferResponse:
+    """A model's answer; ``version`` is the version that ran. ``final`` is False while a stream has
+    more to say."""
+
+    model: str
+    outputs: tuple[Tensor, ...]
+    version: str = ""
+    id: str = ""
+    parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
+    final: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or output as its model declares it. ``shape`` is full, -1 for a free dimension;
+    ``labels`` name the classes of an output, by index."""
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    optional: bool = False
+    labels: tuple[str, ...] = ()
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a codec must know of a model to cut a request or write an answer.
+
+    With ``max_batch_size`` above 0 the first dimension of every shape is the batch.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_batch_size: int = 0
+
+    @cached_property
+    def input_names(self) -> Mapping[str, TensorSpec]:
+        """The inputs by name, in the model's order."""
+        return {spec.name: spec for spec in self.inputs}
+
+    @cached_property
+    def output_names(self) -> Mapping[str, TensorSpec]:
+        """The outputs by name, in the model's order."""
+        return {spec.name: spec for spec in self.outputs}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """A model as it describes itself. ``versions`` are those that are ready."""
+
+    name: str
+    signature: Signature
+    versions: tuple[str, ...] = ()
+    platform: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMetadata:
+    """A server as it describes itself."""
+
+    name: str
+    version: str
+    extensions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """An answer to a probe; ``reason`` names what blocks, empty when ready."""
+
+    ready: bool
+    reason: str = ""
+
+
+class Operation(enum.Enum):
+    """What can be asked of a server, whatever the dialect. A dialect maps its endpoints onto these
+    and lists only what it has."""
+
+    INFER = "infer"
+    INFER_STREAM = "infer_stream"
+    LIVE = "live"
+    READY = "ready"
+    MODEL_READY = "model_ready"
+    SERVER_METADATA = "server_metadata"
+    MODEL_METADATA = "model_metadata"
+    MODEL_CONFIG = "model_config"
+    STATISTICS = "statistics"
+    REPOSITORY_INDEX = "repository_index"
+    MODEL_LOAD = "model_load"
+    MODEL_UNLOAD = "model_unload"
+    SHARED_MEMORY_REGISTER = "shared_memory_register"
+    SHARED_MEMORY_STATUS = "shared_memory_status"
+    SHARED_MEMORY_UNREGISTER = "shared_memory_unregister"
+    SET_ONLINE = "set_online"
+    SET_OFFLINE = "set_offline"
+
+    __hash__ = object.__hash__

@@ -1,0 +1,23 @@
+"""Protobuf messages in private descriptor pools.
+
+tritonclient, kserve and this project all have a proto package called ``inference``; two of them in
+protobuf's default pool clash. Each contract here is a checked-in descriptor set (``make schemas``)
+that is loaded into a pool of its own, so that any client library may be imported beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import Message
+
+
+def load_messages(package: str, descriptor_set: str) -> Mapping[str, type[Message]]:
+    """Message classes by full name from ``descriptor_set``, a file in import package ``package``."""
+    pool = descriptor_pool.DescriptorPool()
+    found = descriptor_pb2.FileDescriptorSet.FromString(files(package).joinpath(descriptor_set).read_bytes())
+    for file in found.file:
+        pool.Add(file)
+    return message_factory.GetMessageClassesForFiles([file.name for file in found.file], pool)

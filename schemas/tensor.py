@@ -1,0 +1,195 @@
+"""The tensor of the IR: a name, a datatype, a full shape, and one contiguous read-only buffer.
+
+The buffer is a view over the received body: nothing is copied on the way in, and nothing is
+allocated because of what a client claims. BYTES stay packed as the wire formats pack them (4-byte
+little-endian length, then the bytes, per element) and become a list only when somebody asks.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.datatypes import Datatype, datatype_of
+from schemas.errors import ErrorCode, InferenceError
+
+MAX_ELEMENTS = 2**63 - 1
+
+_LENGTH = struct.Struct("<I")
+_EMPTY = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemoryRef:
+    """Where a tensor's bytes stand or shall be placed: ``size`` bytes at ``offset`` of a registered
+    region. Only ``runtime`` resolves it."""
+
+    region: str
+    offset: int
+    size: int
+
+
+@dataclass(slots=True)
+class Tensor:
+    """One named tensor. Treat as immutable.
+
+    ``shape`` is full: the batch dimension, where the model has one, stands first. ``data`` is a
+    read-only view of exactly ``element_count(shape) * itemsize`` bytes, row-major and little-endian
+    (BYTES: packed elements), or a reference into shared memory.
+
+    The constructor trusts its caller. Data that came from outside goes through :meth:`checked`.
+    """
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    data: memoryview | SharedMemoryRef
+
+    @classmethod
+    def checked(cls, name: str, datatype: Datatype, shape: Iterable[int], data: Any) -> Tensor:
+        """A tensor over ``data`` (any buffer) whose size agrees with its shape.
+
+        Raises ``InferenceError`` INVALID_TENSOR naming the tensor: a negative dimension, more than
+        2^63-1 elements, a byte size that does not match, BYTES that are cut short or too many.
+        """
+        shape = tuple(shape)
+        view = memoryview(data).toreadonly()
+        if view.ndim != 1 or view.itemsize != 1:
+            view = view.cast("B")
+        count = element_count(shape, name)
+        if datatype is Datatype.BYTES:
+            _check_packed(name, view, count)
+        elif count * datatype.itemsize != len(view):
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"tensor '{name}' of datatype {datatype.value} and shape {list(shape)} needs "
+                f"{count * datatype.itemsize} bytes, got {len(view)}",
+            )
+        return cls(name, datatype, shape, view)
+
+    @classmethod
+    def from_numpy(cls, name: str, array: NDArray[Any], datatype: Datatype | None = None) -> Tensor:
+        """A tensor over ``array``, zero-copy where it is C-contiguous and little-endian.
+
+        BYTES elements may be bytes or str (encoded as UTF-8). Raises INVALID_TENSOR for a dtype that
+        the IR does not have.
+        """
+        datatype = datatype or datatype_of(array.dtype)
+        if datatype is None:
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR, f"tensor '{name}': no datatype stores NumPy's {array.dtype}"
+            )
+        if datatype is Datatype.BYTES:
+            packed = pack_bytes(_as_bytes(name, element) for element in array.ravel().tolist())
+            return cls(name, datatype, array.shape, memoryview(packed))
+        plain = np.ascontiguousarray(array, dtype=datatype.dtype)
+        # reshape before view: a scalar has no axis to reinterpret
+        flat = plain.reshape(-1).view(np.uint8)
+        return cls(name, datatype, array.shape, flat.data.toreadonly() if flat.size else _EMPTY)
+
+    @property
+    def count(self) -> int:
+        """How many elements the shape says."""
+        return element_count(self.shape, self.name)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the data in bytes."""
+        return self.data.size if isinstance(self.data, SharedMemoryRef) else len(self.data)
+
+    @property
+    def view(self) -> memoryview:
+        """The data, where it is in memory. Raises INTERNAL for an unresolved reference."""
+        if isinstance(self.data, SharedMemoryRef):
+            raise InferenceError(
+                ErrorCode.INTERNAL,
+                f"tensor '{self.name}' still refers to shared memory region '{self.data.region}'",
+            )
+        return self.data
+
+    def numpy(self) -> NDArray[Any]:
+        """The tensor as a read-only array, zero-copy; BYTES as an object array of ``bytes``."""
+        if self.datatype is Datatype.BYTES:
+            elements = np.empty(self.count, dtype=object)
+            elements[:] = self.elements()
+            return elements.reshape(self.shape)
+        return np.frombuffer(self.view, dtype=self.datatype.dtype).reshape(self.shape)
+
+    def elements(self) -> list[bytes]:
+        """The elements of a BYTES tensor, row-major."""
+        view = self.view
+        found: list[bytes] = []
+        position, end = 0, len(view)
+        while position < end:
+            start = position + 4
+            position = start + _LENGTH.unpack_from(view, position)[0]
+            found.append(bytes(view[start:position]))
+        return found
+
+    def renamed(self, name: str) -> Tensor:
+        """The same data under another name."""
+        return Tensor(name, self.datatype, self.shape, self.data)
+
+
+def element_count(shape: Sequence[int], name: str = "") -> int:
+    """The product of ``shape``; 1 for a scalar's empty shape.
+
+    Raises INVALID_TENSOR for a negative dimension and for a product above 2^63-1 (whatever other
+    dimension is zero: a claim that no signed 64-bit reader can multiply out is refused).
+    """
+    count = 1
+    largest = 1
+    for dimension in shape:
+        if dimension < 0:
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR, f"tensor '{name}' has a negative dimension in shape {list(shape)}"
+            )
+        count *= dimension
+        if dimension:
+            largest *= dimension
+    if largest > MAX_ELEMENTS:
+        raise InferenceError(
+            ErrorCode.INVALID_TENSOR,
+            f"tensor '{name}' of shape {list(shape)} has more elements than 64 bits can count",
+        )
+    return count
+
+
+def pack_bytes(elements: Iterable[bytes]) -> bytes:
+    """BYTES elements as the wire packs them: 4-byte little-endian length and the bytes, each."""
+    parts: list[bytes] = []
+    for element in elements:
+        parts.append(_LENGTH.pack(len(element)))
+        parts.append(element)
+    return b"".join(parts)
+
+
+def _check_packed(name: str, view: memoryview, count: int) -> None:
+    position, end, found = 0, len(view), 0
+    # every element costs four bytes at least, so a false claim ends here, before the walk
+    if count * 4 <= end:
+        while position + 4 <= end:
+            position += 4 + _LENGTH.unpack_from(view, position)[0]
+            found += 1
+        if position == end and found == count:
+            return
+    raise InferenceError(
+        ErrorCode.INVALID_TENSOR,
+        f"tensor '{name}' of datatype BYTES needs {count} length-prefixed elements; "
+        f"its {end} bytes do not hold exactly that",
+    )
+
+
+def _as_bytes(name: str, element: object) -> bytes:
+    if isinstance(element, bytes):
+        return element
+    if isinstance(element, str):
+        return element.encode()
+    raise InferenceError(
+        ErrorCode.INVALID_TENSOR, f"tensor '{name}': a BYTES element is {type(element).__name__}, not bytes"
+    )
