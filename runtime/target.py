@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from schemas import InferRequest, InferResponse, ModelMetadata, Readiness
+from schemas import InferRequest, InferResponse, ModelMetadata, Readiness, Signature
 
 
 class Target(Protocol):
@@ -15,6 +15,9 @@ class Target(Protocol):
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``. The outputs are those requested (all for None), in the order of the
         signature. Raises ``InferenceError``."""
+
+    async def signature(self, version: str = "") -> Signature:
+        """What a codec needs to cut a request for ``version``. Raises as :meth:`metadata` does."""
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """The model as it describes itself, for ``version`` or the one that the policy chooses.

@@ -1,0 +1,234 @@
+"""Models behind another server: the same codecs as the listeners use, as a client.
+
+An ``Upstream`` is a server elsewhere; an ``UpstreamModel`` is one of its models under the name, and
+with the tensor names, that our clients know it by.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from protocols.dialect import UpstreamCall
+from protocols.wire import GrpcClient, HttpClient
+from schemas import (
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelRef,
+    Operation,
+    Readiness,
+    RequestedOutput,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
+
+Renames = Mapping[str, str]
+
+_STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
+"""Errors after which the upstream's model may have changed under us: ask for its signature again."""
+
+
+class Upstream:
+    """A server in some dialect, reached through one client per URL, taken in turn."""
+
+    def __init__(
+        self,
+        name: str,
+        calls: Mapping[Operation, UpstreamCall[Any, Any]],
+        clients: Sequence[HttpClient | GrpcClient],
+        request_timeout_secs: float,
+    ) -> None:
+        self.name = name
+        self._calls = calls
+        self._clients = clients
+        self._turn = 0
+        self._timeout = request_timeout_secs
+
+    async def call(
+        self,
+        operation: Operation,
+        argument: Any = None,
+        signature: Signature | None = None,
+        context: Context | None = None,
+    ) -> Any:
+        """Carry out ``operation`` there; arguments and results are those of ``UpstreamCall``.
+
+        Raises the upstream's own error with its own words, or UNAVAILABLE, DEADLINE_EXCEEDED,
+        BAD_UPSTREAM, UNREPRESENTABLE; ``origin`` names the upstream.
+        """
+        call = self._calls.get(operation)
+        if call is None:
+            raise InferenceError(
+                ErrorCode.UNSUPPORTED,
+                f"upstream '{self.name}' has no {operation.value} in its dialect",
+                origin=self.name,
+            )
+        deadline = time.monotonic() + self._timeout
+        caller = context or Context()
+        if caller.deadline is not None:
+            deadline = min(deadline, caller.deadline)
+        try:
+            request, form = call.encode(argument, signature)
+            request.context = replace(caller, deadline=deadline)
+            return call.decode(form, await self._next_client().send(request))
+        except InferenceError as error:
+            error.origin = error.origin or self.name
+            raise
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for client in self._clients:
+            await client.close()
+
+    def _next_client(self) -> Any:
+        self._turn = (self._turn + 1) % len(self._clients)
+        return self._clients[self._turn]
+
+
+class UpstreamModel:
+    """A ``Target`` that asks a model of an upstream.
+
+    ``inputs`` and ``outputs`` map the names that our clients use to the upstream's. ``declared`` is
+    the signature in our clients' names, for upstreams whose metadata is missing or wrong.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        upstream: Upstream,
+        remote_model: str,
+        *,
+        inputs: Renames | None = None,
+        outputs: Renames | None = None,
+        declared: Signature | None = None,
+        description: str = "",
+    ) -> None:
+        self.name = name
+        self._upstream = upstream
+        self._remote = remote_model
+        self._to_inputs: Renames = inputs or {}
+        self._to_outputs: Renames = outputs or {}
+        self._from_inputs = {theirs: ours for ours, theirs in self._to_inputs.items()}
+        self._from_outputs = {theirs: ours for ours, theirs in self._to_outputs.items()}
+        self._declared = declared
+        self._description = description
+        self._signatures: dict[str, tuple[Signature, Signature]] = {}
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """Ask the upstream; names are translated both ways, the answer is put in signature order."""
+        ours, theirs = await self._both_signatures(request.version, request.context)
+        asked = replace(
+            request,
+            model=self._remote,
+            inputs=_renamed(request.inputs, self._to_inputs),
+            outputs=None if request.outputs is None else self._asked_outputs(request.outputs),
+        )
+        try:
+            answer: InferResponse = await self._upstream.call(Operation.INFER, asked, theirs, request.context)
+        except InferenceError as error:
+            if error.code in _STALE:
+                self._signatures.clear()
+            raise
+        answer.model = self.name
+        answer.id = request.id
+        answer.outputs = self._select(_renamed(answer.outputs, self._from_outputs), request.outputs, ours)
+        return answer
+
+    async def signature(self, version: str = "") -> Signature:
+        """The signature in our clients' names: declared, or asked of the upstream once."""
+        return (await self._both_signatures(version, None))[0]
+
+    async def metadata(self, version: str = "") -> ModelMetadata:
+        """What the upstream says now, in our clients' names."""
+        try:
+            theirs: ModelMetadata = await self._upstream.call(
+                Operation.MODEL_METADATA, ModelRef(self._remote, version)
+            )
+        except InferenceError as error:
+            # a declared signature is there because this upstream cannot tell
+            if self._declared is None or error.code is not ErrorCode.UNSUPPORTED:
+                raise
+            theirs = ModelMetadata(self._remote, self._declared)
+        ours = self._declared or _signature(theirs.signature, self._from_inputs, self._from_outputs)
+        return replace(
+            theirs, name=self.name, signature=ours, description=self._description or theirs.description
+        )
+
+    async def ready(self, version: str = "") -> Readiness:
+        """Whether the upstream says that the model is ready; False where it cannot be asked."""
+        try:
+            said: Readiness = await self._upstream.call(
+                Operation.MODEL_READY, ModelRef(self._remote, version)
+            )
+        except InferenceError as error:
+            return Readiness(False, f"model '{self.name}': {error.message}")
+        return said if said.ready else Readiness(False, said.reason or f"model '{self.name}' is not ready")
+
+    async def close(self) -> None:
+        """Nothing of its own to close: the connections belong to the upstream."""
+
+    async def _both_signatures(self, version: str, context: Context | None) -> tuple[Signature, Signature]:
+        known = self._signatures.get(version)
+        if known is None:
+            if self._declared is not None:
+                known = (
+                    self._declared,
+                    _signature(self._declared, self._to_inputs, self._to_outputs),
+                )
+            else:
+                told: ModelMetadata = await self._upstream.call(
+                    Operation.MODEL_METADATA, ModelRef(self._remote, version), context=context
+                )
+                known = (_signature(told.signature, self._from_inputs, self._from_outputs), told.signature)
+            self._signatures[version] = known
+        return known
+
+    def _asked_outputs(self, outputs: tuple[RequestedOutput, ...]) -> tuple[RequestedOutput, ...]:
+        return tuple(
+            replace(output, name=self._to_outputs.get(output.name, output.name)) for output in outputs
+        )
+
+    def _select(
+        self, answered: tuple[Tensor, ...], asked: tuple[RequestedOutput, ...] | None, signature: Signature
+    ) -> tuple[Tensor, ...]:
+        """The outputs asked for, in signature order; some servers answer with all of them in any."""
+        by_name = {tensor.name: tensor for tensor in answered}
+        if asked is not None:
+            missing = [output.name for output in asked if output.name not in by_name]
+            if missing:
+                raise InferenceError(
+                    ErrorCode.BAD_UPSTREAM,
+                    f"upstream '{self._upstream.name}' answered without output '{missing[0]}' "
+                    f"of model '{self.name}'",
+                    origin=self._upstream.name,
+                )
+            by_name = {output.name: by_name[output.name] for output in asked}
+        ordered = [by_name.pop(spec.name) for spec in signature.outputs if spec.name in by_name]
+        return (*ordered, *by_name.values())
+
+
+def _renamed(tensors: tuple[Tensor, ...], names: Renames) -> tuple[Tensor, ...]:
+    if not names:
+        return tensors
+    return tuple(tensor.renamed(names.get(tensor.name, tensor.name)) for tensor in tensors)
+
+
+def _signature(signature: Signature, inputs: Renames, outputs: Renames) -> Signature:
+    if not inputs and not outputs:
+        return signature
+    return Signature(
+        _renamed_specs(signature.inputs, inputs),
+        _renamed_specs(signature.outputs, outputs),
+        signature.max_batch_size,
+    )
+
+
+def _renamed_specs(specs: tuple[TensorSpec, ...], names: Renames) -> tuple[TensorSpec, ...]:
+    return tuple(replace(spec, name=names.get(spec.name, spec.name)) for spec in specs)
