@@ -1,0 +1,188 @@
+"""The way of a request through the program: open, route, decode, execute, encode.
+
+One pipeline per listener, the same for every dialect; the transports call it with requests and get
+answers, never exceptions. What each step does in a dialect stands in that dialect's tables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
+
+from protocols.dialect import Dialect, GrpcEndpoint, HttpEndpoint, Opened
+from protocols.path_table import PathTable
+from protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
+from schemas import Context, ErrorCode, InferenceError, Operation
+from translator.operations import OF_A_MODEL, OPERATIONS, Asked, Service
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class Pipeline:
+    """Answers the requests of one listener. Use its ``http`` or ``grpc`` side as a handler."""
+
+    def __init__(
+        self,
+        service: Service,
+        listener: str,
+        dialects: Sequence[Dialect],
+        default_model: str = "",
+        max_request_bytes: int | None = None,
+    ) -> None:
+        self._service = service
+        self._listener = listener
+        self._default_model = default_model
+        self.http = HttpPipeline(self, dialects, max_request_bytes)
+        self.grpc = GrpcPipeline(self, dialects)
+
+    async def perform(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
+        """Carry out what ``opened`` asks and encode the result. Raises ``InferenceError``."""
+        if opened.action.operation is Operation.INFER:
+            return await _within(context.deadline, self._infer(opened, dialect, context))
+        return await _within(context.deadline, self._operate(opened, dialect))
+
+    async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
+        model = opened.model or self._default_model
+        if not model:
+            raise InferenceError(
+                ErrorCode.NOT_FOUND,
+                f"the request names no model and listener '{self._listener}' has no default_model",
+            )
+        target = self._service.router.resolve(model, dialect, self._listener)
+        decode, encode = opened.action.decode, opened.action.encode
+        assert decode is not None, "an action for inference has a decoder"  # noqa: S101
+        request, form = decode(opened, await target.signature(opened.version))
+        request.model, request.context = model, context
+        response = await target.infer(request)
+        # a route may have sent the request elsewhere; the caller gets the name it knows
+        response.model = model
+        return encode(form, response)
+
+    async def _operate(self, opened: Opened[Any], dialect: str) -> Any:
+        operation = opened.action.operation
+        perform = OPERATIONS.get(operation)
+        if perform is None:
+            raise InferenceError(ErrorCode.UNSUPPORTED, f"this server does not offer {operation.value}")
+        asked = Asked(self._service)
+        if operation in OF_A_MODEL:
+            model = opened.model or self._default_model
+            target = self._service.router.find(model, dialect, self._listener)
+            asked = Asked(self._service, model, opened.version, target)
+        return opened.action.encode(opened, await perform(asked))
+
+
+class HttpPipeline:
+    """The HTTP side of a pipeline: an ``HttpHandler``."""
+
+    def __init__(
+        self, pipeline: Pipeline, dialects: Sequence[Dialect], max_request_bytes: int | None
+    ) -> None:
+        self._pipeline = pipeline
+        self._dialects = dialects
+        self._limit = max_request_bytes
+        alone = len(dialects) == 1
+        self._owners: dict[HttpEndpoint, str] = {
+            endpoint: dialect.name
+            for dialect in dialects
+            for endpoint in dialect.http_endpoints
+            if alone or endpoint.path != "*"
+        }
+        self._paths = PathTable(self._owners)
+
+    def head(self, request: HttpRequest) -> HttpAnswer | None:
+        """Choose the endpoint; refuse unknown paths and methods before the body is read."""
+        methods, params = self._paths.find(request.path)
+        endpoint = methods.get(request.method) or methods.get("*")
+        if endpoint is None:
+            return self._unmatched(request, tuple(methods))
+        request.endpoint = endpoint
+        request.params = params
+        request.max_body_bytes = self._limit
+        return None
+
+    async def serve(self, request: HttpRequest) -> HttpAnswer:
+        """Answer a request whose endpoint ``head`` has chosen."""
+        endpoint: HttpEndpoint = request.endpoint
+        opened: Opened[HttpAnswer] | None = None
+        try:
+            opened = endpoint.open(request)
+            answer: HttpAnswer = await self._pipeline.perform(opened, self._owners[endpoint], request.context)
+            return answer
+        except InferenceError as error:
+            return endpoint.fail(request, opened, error)
+        except Exception:
+            return endpoint.fail(request, opened, _unforeseen(f"{request.method} {request.path}"))
+
+    def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:
+        """The transport's own refusal (body too large, say) in the dialect's form."""
+        endpoint: HttpEndpoint | None = request.endpoint
+        if endpoint is None:
+            return _plain(400, error.message)
+        return endpoint.fail(request, None, error)
+
+    def _unmatched(self, request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
+        owner = next(
+            (dialect for dialect in self._dialects if request.path.startswith(dialect.prefixes)),
+            self._dialects[0],
+        )
+        if owner.unmatched is not None:
+            return owner.unmatched(request, allowed)
+        return _plain(405 if allowed else 404, "Method Not Allowed" if allowed else "Not Found")
+
+
+class GrpcPipeline:
+    """The gRPC side of a pipeline: a ``GrpcHandler``."""
+
+    def __init__(self, pipeline: Pipeline, dialects: Sequence[Dialect]) -> None:
+        self._pipeline = pipeline
+        self._methods: dict[str, tuple[GrpcEndpoint, str]] = {
+            endpoint.method: (endpoint, dialect.name)
+            for dialect in dialects
+            for endpoint in dialect.grpc_endpoints
+        }
+
+    def offers(self, method: str) -> bool:
+        """Whether a dialect of this listener has ``method``."""
+        return method in self._methods
+
+    async def serve(self, request: GrpcRequest) -> GrpcAnswer:
+        """Answer one unary call."""
+        endpoint, dialect = self._methods[request.method]
+        opened: Opened[GrpcAnswer] | None = None
+        try:
+            opened = endpoint.open(request)
+            answer: GrpcAnswer = await self._pipeline.perform(opened, dialect, request.context)
+            return answer
+        except InferenceError as error:
+            return endpoint.fail(request, opened, error)
+        except Exception:
+            return endpoint.fail(request, opened, _unforeseen(request.method))
+
+
+async def _within(deadline: float | None, work: Awaitable[T]) -> T:
+    """Await ``work``, no longer than to ``deadline`` (``time.monotonic()``)."""
+    if deadline is None:
+        return await work
+    try:
+        async with asyncio.timeout(deadline - time.monotonic()):
+            return await work
+    except TimeoutError as timeout:
+        raise InferenceError(
+            ErrorCode.DEADLINE_EXCEEDED, "the deadline passed before the answer was ready"
+        ) from timeout
+
+
+def _unforeseen(where: str) -> InferenceError:
+    """A fault of ours: logged whole here, told to the caller without internals."""
+    _log.exception("unforeseen failure while answering %s", where)
+    return InferenceError(ErrorCode.INTERNAL, "internal error; the server's log has the details")
+
+
+def _plain(status: int, text: str) -> HttpAnswer:
+    body = f"{text}\n".encode()
+    return HttpAnswer(status, (("content-type", "text/plain; charset=utf-8"),), (body,))
