@@ -1,0 +1,54 @@
+# Everything runs inside .venv; a target makes it on first use. PYTHON chooses the interpreter.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format schemas schemas-check bench peers clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.installed-run ## install and start the daemon on config.example.yaml
+	$(BIN)/interlingua serve -c config.example.yaml
+
+test: $(VENV)/.installed-dev ## install and run every test that needs nothing special
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev ## ruff, ruff format, mypy (strict)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev ## sort imports and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+schemas: $(VENV)/.installed-dev ## regenerate descriptor sets and the flatc oracle from schemas/
+	$(BIN)/python scripts/compile_schemas.py
+
+schemas-check: $(VENV)/.installed-dev ## fail where a generated artefact is stale
+	$(BIN)/python scripts/compile_schemas.py --check
+
+bench: $(VENV)/.installed-dev ## CPU per request, each row beside a bare echo server (BENCH_ARGS=--quick)
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+peers: $(VENV)/.installed-dev ## bridge to a real Triton in an environment of its own (.venv-triton)
+	$(BIN)/python -m pytest -m peers tests/peers
+
+clean: ## remove the environments and everything that tools left behind
+	rm -rf .venv .venv-triton build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-run: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --editable '.[onnx]'
+	@touch $@
+
+# graphpipe's own pins cannot be met by a current Python; it works without them.
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --editable '.[dev]'
+	$(PIP) install --no-deps graphpipe==1.0.4
+	@touch $@ $(VENV)/.installed-run
