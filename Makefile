@@ -1,6 +1,7 @@
 # Everything runs inside .venv; a target makes it on first use. PYTHON chooses the interpreter.
 PYTHON ?= python3
 VENV ?= .venv
+TRITON ?= .venv-triton
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
@@ -34,11 +35,11 @@ schemas-check: $(VENV)/.installed-dev ## fail where a generated artefact is stal
 bench: $(VENV)/.installed-dev ## CPU per request, each row beside a bare echo server (BENCH_ARGS=--quick)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-peers: $(VENV)/.installed-dev ## bridge to a real Triton in an environment of its own (.venv-triton)
-	$(BIN)/python -m pytest -m peers tests/peers
+peers: $(VENV)/.installed-dev $(TRITON)/.installed ## bridge to a real Triton in an environment of its own
+	TRITON_ENVIRONMENT=$(TRITON) $(BIN)/python -m pytest -m peers tests/peers
 
 clean: ## remove the environments and everything that tools left behind
-	rm -rf .venv .venv-triton build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -52,3 +53,9 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --editable '.[dev]'
 	$(PIP) install --no-deps graphpipe==1.0.4
 	@touch $@ $(VENV)/.installed-run
+
+# The wheel carries Triton 2.51's server binary; it wants the system library libpython3.11 and numpy 1.
+$(TRITON)/.installed:
+	$(PYTHON) -m venv $(TRITON)
+	$(TRITON)/bin/python -m pip install --quiet --disable-pip-version-check nvidia-pytriton==0.7.0 'numpy<2'
+	@touch $@
