@@ -1,0 +1,19 @@
+"""The Open Inference Protocol, version 2: as Triton, KServe, MLServer and OpenVINO Model Server speak it."""
+
+from __future__ import annotations
+
+from protocols.dialect import Dialect
+from protocols.oip.capability import CAPABILITY
+from protocols.oip.client import GRPC_CALLS, HTTP_CALLS
+from protocols.oip.codec import DIALECT_NAME
+from protocols.oip.server import GRPC_ENDPOINTS, HTTP_ENDPOINTS
+
+DIALECT = Dialect(
+    name=DIALECT_NAME,
+    capability=CAPABILITY,
+    prefixes=("/v2",),
+    http_endpoints=HTTP_ENDPOINTS,
+    grpc_endpoints=GRPC_ENDPOINTS,
+    http_calls=HTTP_CALLS,
+    grpc_calls=GRPC_CALLS,
+)

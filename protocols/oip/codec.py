@@ -1,0 +1,305 @@
+"""What HTTP and gRPC share of the Open Inference Protocol: parameters, requested outputs, errors.
+
+Contract: pure functions between plain parameter mappings (``{"sequence_id": 7}``) and the fields of
+the IR, and the tables between error codes and the statuses of either transport. How a parameter, a
+tensor or a status is spelled on the wire belongs to ``codec_http`` and ``codec_grpc``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    Parameter,
+    RequestedOutput,
+    SharedMemoryRef,
+    Tensor,
+    element_count,
+)
+from schemas import Sequence as SequencePosition
+
+DIALECT_NAME = "oip"
+
+HTTP_STATUS: dict[ErrorCode, int] = {
+    ErrorCode.MALFORMED: 400,
+    ErrorCode.INVALID_TENSOR: 400,
+    ErrorCode.UNREPRESENTABLE: 422,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.ALREADY_EXISTS: 400,
+    ErrorCode.UNSUPPORTED: 501,
+    ErrorCode.UNAUTHENTICATED: 401,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.TOO_LARGE: 413,
+    ErrorCode.OVERLOADED: 429,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.DEADLINE_EXCEEDED: 504,
+    ErrorCode.CANCELLED: 499,
+    ErrorCode.MODEL_FAILED: 500,
+    ErrorCode.BAD_UPSTREAM: 502,
+    ErrorCode.INTERNAL: 500,
+}
+"""The HTTP status that we answer with for each error code."""
+
+GRPC_STATUS: dict[ErrorCode, int] = {
+    ErrorCode.MALFORMED: 3,
+    ErrorCode.INVALID_TENSOR: 3,
+    ErrorCode.UNREPRESENTABLE: 9,
+    ErrorCode.NOT_FOUND: 5,
+    ErrorCode.ALREADY_EXISTS: 6,
+    ErrorCode.UNSUPPORTED: 12,
+    ErrorCode.UNAUTHENTICATED: 16,
+    ErrorCode.FORBIDDEN: 7,
+    ErrorCode.TOO_LARGE: 8,
+    ErrorCode.OVERLOADED: 8,
+    ErrorCode.UNAVAILABLE: 14,
+    ErrorCode.DEADLINE_EXCEEDED: 4,
+    ErrorCode.CANCELLED: 1,
+    ErrorCode.MODEL_FAILED: 13,
+    ErrorCode.BAD_UPSTREAM: 13,
+    ErrorCode.INTERNAL: 13,
+}
+"""The gRPC status number that we answer with for each error code."""
+
+CODE_OF_HTTP_STATUS: dict[int, ErrorCode] = {
+    400: ErrorCode.INVALID_TENSOR,
+    401: ErrorCode.UNAUTHENTICATED,
+    403: ErrorCode.FORBIDDEN,
+    404: ErrorCode.NOT_FOUND,
+    405: ErrorCode.UNSUPPORTED,
+    406: ErrorCode.UNSUPPORTED,  # OpenVINO Model Server for a wrong method
+    408: ErrorCode.DEADLINE_EXCEEDED,
+    412: ErrorCode.MALFORMED,  # OpenVINO Model Server for a body that is not JSON
+    413: ErrorCode.TOO_LARGE,
+    415: ErrorCode.UNSUPPORTED,
+    422: ErrorCode.INVALID_TENSOR,  # MLServer and KServe for a body that fails their validation
+    429: ErrorCode.OVERLOADED,
+    499: ErrorCode.CANCELLED,
+    500: ErrorCode.MODEL_FAILED,
+    501: ErrorCode.UNSUPPORTED,
+    503: ErrorCode.UNAVAILABLE,
+    504: ErrorCode.DEADLINE_EXCEEDED,
+}
+"""What an upstream's HTTP status means; any other is BAD_UPSTREAM."""
+
+CODE_OF_GRPC_STATUS: dict[int, ErrorCode] = {
+    1: ErrorCode.CANCELLED,
+    2: ErrorCode.MODEL_FAILED,
+    3: ErrorCode.INVALID_TENSOR,
+    4: ErrorCode.DEADLINE_EXCEEDED,
+    5: ErrorCode.NOT_FOUND,
+    6: ErrorCode.ALREADY_EXISTS,
+    7: ErrorCode.FORBIDDEN,
+    8: ErrorCode.OVERLOADED,
+    9: ErrorCode.UNREPRESENTABLE,
+    12: ErrorCode.UNSUPPORTED,
+    13: ErrorCode.MODEL_FAILED,
+    14: ErrorCode.UNAVAILABLE,
+    16: ErrorCode.UNAUTHENTICATED,
+}
+"""What an upstream's gRPC status means; any other is BAD_UPSTREAM."""
+
+EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
+"""The one ``triton_`` parameter that a request may carry (bool)."""
+
+_TRITON_PREFIX = "triton_"
+_CLIENT_ONLY = frozenset({"binary_data_output", "headers"})
+_FIELDS = frozenset({"sequence_id", "sequence_start", "sequence_end", "priority", "timeout"})
+_SHARED_MEMORY = ("shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
+_OF_OUTPUTS = frozenset({"classification", "binary_data", "binary_data_size", *_SHARED_MEMORY})
+_MAX_UINT64 = 2**64 - 1
+_SCALARS = frozenset({bool, int, float, str})
+_NO_PARAMETERS: Mapping[str, Parameter] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFields:
+    """The request parameters that the IR has fields for, and the rest."""
+
+    sequence: SequencePosition | None = None
+    priority: int = 0
+    timeout_us: int = 0
+    parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
+
+
+_NO_FIELDS = RequestFields()
+
+
+def split_parameters(given: Mapping[str, Any]) -> RequestFields:
+    """Sort the parameters of a request into IR fields and the model's own parameters.
+
+    ``timeout`` is in microseconds. A ``sequence_id`` of 0 or "" means no sequence, whatever the flags.
+    Raises INVALID_TENSOR naming the parameter: a wrong type, a negative number, a reserved name.
+    """
+    if not given:
+        return _NO_FIELDS
+    own: dict[str, Parameter] = {}
+    for key, value in given.items():
+        if key in _FIELDS or key in _CLIENT_ONLY:
+            continue
+        if key.startswith(_TRITON_PREFIX) and key != EMPTY_FINAL_RESPONSE:
+            _refuse(
+                f"parameter '{key}': names starting with '{_TRITON_PREFIX}' are reserved, "
+                f"only '{EMPTY_FINAL_RESPONSE}' is allowed"
+            )
+        if key == EMPTY_FINAL_RESPONSE:
+            _bool(given, key)
+        elif type(value) not in _SCALARS:
+            _refuse(f"parameter '{key}' must be a boolean, number or string, got {_kind(value)}")
+        own[key] = value
+    return RequestFields(
+        _sequence(given), _unsigned(given, "priority"), _unsigned(given, "timeout"), own or _NO_PARAMETERS
+    )
+
+
+def join_parameters(request: InferRequest) -> dict[str, Parameter]:
+    """The parameters of a request, IR fields included: what :func:`split_parameters` reads.
+
+    Raises UNREPRESENTABLE for a parameter of the model's own whose name means something else here.
+    """
+    joined: dict[str, Parameter] = {}
+    for key, value in request.parameters.items():
+        reserved = key.startswith(_TRITON_PREFIX) and key != EMPTY_FINAL_RESPONSE
+        if reserved or key in _FIELDS or key in _CLIENT_ONLY:
+            raise _unrepresentable(f"request parameter '{key}'")
+        joined[key] = value
+    if request.sequence is not None:
+        joined["sequence_id"] = request.sequence.id
+        joined["sequence_start"] = request.sequence.start
+        joined["sequence_end"] = request.sequence.end
+    if request.priority:
+        joined["priority"] = request.priority
+    if request.timeout_us:
+        joined["timeout"] = request.timeout_us
+    return joined
+
+
+def requested_output(name: str, given: Mapping[str, Any]) -> RequestedOutput:
+    """A requested output with its ``classification`` count, its place in shared memory, and what
+    other parameters it has (those of no scalar type are ignored, as Triton ignores all of them).
+
+    Raises INVALID_TENSOR naming output and parameter: a wrong type, a negative number, classification
+    or ``binary_data`` together with shared memory.
+    """
+    if not given:
+        return RequestedOutput(name)
+    owner = f"output '{name}'"
+    placement = shared_memory_ref(owner, given)
+    classification = _unsigned(given, "classification", owner)
+    if placement is not None and (classification or given.get("binary_data")):
+        _refuse(f"{owner} asks for shared memory together with classification or binary_data")
+    own = {key: value for key, value in given.items() if key not in _OF_OUTPUTS and type(value) in _SCALARS}
+    return RequestedOutput(name, classification, placement, own or _NO_PARAMETERS)
+
+
+def output_parameters(output: RequestedOutput) -> dict[str, Parameter]:
+    """The parameters of a requested output: what :func:`requested_output` reads.
+
+    Raises UNREPRESENTABLE for a parameter whose name means something else here.
+    """
+    joined: dict[str, Parameter] = {}
+    for key, value in output.parameters.items():
+        if key in _OF_OUTPUTS:
+            raise _unrepresentable(f"parameter '{key}' of requested output '{output.name}'")
+        joined[key] = value
+    if output.classification:
+        joined["classification"] = output.classification
+    if output.placement is not None:
+        joined.update(shared_memory_parameters(output.placement))
+    return joined
+
+
+def distinct_outputs(outputs: Sequence[RequestedOutput]) -> tuple[RequestedOutput, ...] | None:
+    """Each requested output once, the first mention of a name counting; None, for all outputs, where
+    none is named."""
+    found: dict[str, RequestedOutput] = {}
+    for output in outputs:
+        found.setdefault(output.name, output)
+    return tuple(found.values()) or None
+
+
+def shared_memory_ref(owner: str, given: Mapping[str, Any]) -> SharedMemoryRef | None:
+    """Where the parameters of a tensor say that its bytes stand; None where they do not.
+
+    ``owner`` names the tensor in errors (``input 'X'``). Raises INVALID_TENSOR for a region that is
+    no string or has no size, and for an offset or size that is no number from 0.
+    """
+    region = given.get("shared_memory_region")
+    if region is None:
+        return None
+    if not isinstance(region, str) or not region:
+        _refuse(f"parameter 'shared_memory_region' of {owner} must be a non-empty string")
+    if "shared_memory_byte_size" not in given:
+        _refuse(f"{owner} names a shared_memory_region but no shared_memory_byte_size")
+    size = _unsigned(given, "shared_memory_byte_size", owner)
+    return SharedMemoryRef(region, _unsigned(given, "shared_memory_offset", owner), size)
+
+
+def shared_memory_parameters(place: SharedMemoryRef) -> dict[str, Parameter]:
+    """The parameters that :func:`shared_memory_ref` reads."""
+    values: tuple[Parameter, ...] = (place.region, place.offset, place.size)
+    return dict(zip(_SHARED_MEMORY, values, strict=True))
+
+
+def input_tensor(model: str, name: str, datatype: Datatype, shape: Sequence[int], data: Any) -> Tensor:
+    """An input tensor over ``data`` (any buffer of bytes), zero-copy.
+
+    Raises INVALID_TENSOR, for a size that does not match in the words that Triton's users know.
+    """
+    if datatype is not Datatype.BYTES:
+        expected = element_count(shape, name) * datatype.itemsize
+        if expected != len(data):
+            _refuse(
+                f"input byte size mismatch for input '{name}' for model '{model}'. "
+                f"Expected {expected}, got {len(data)}"
+            )
+    return Tensor.checked(name, datatype, shape, data)
+
+
+def _sequence(given: Mapping[str, Any]) -> SequencePosition | None:
+    start, end = _bool(given, "sequence_start"), _bool(given, "sequence_end")
+    identity = given.get("sequence_id", 0)
+    if type(identity) is not str:
+        identity = _unsigned(given, "sequence_id", expected="an unsigned integer or a string")
+    return SequencePosition(identity, start, end) if identity else None
+
+
+def _bool(given: Mapping[str, Any], key: str) -> bool:
+    value = given.get(key, False)
+    if type(value) is not bool:
+        _refuse(f"parameter '{key}' must be a boolean, got {_kind(value)}")
+    return value
+
+
+def _unsigned(
+    given: Mapping[str, Any], key: str, owner: str = "", expected: str = "an unsigned integer"
+) -> int:
+    value = given.get(key, 0)
+    # a bool is an int to Python, but not to the wire
+    if type(value) is not int or not 0 <= value <= _MAX_UINT64:
+        of = f" of {owner}" if owner else ""
+        got = value if type(value) is int else _kind(value)
+        _refuse(f"parameter '{key}'{of} must be {expected}, got {got}")
+    return value
+
+
+_KINDS = {bool: "a boolean", int: "an integer", float: "a float", str: "a string", type(None): "null"}
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "an object"
+    return _KINDS.get(type(value), "a list")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InferenceError(ErrorCode.INVALID_TENSOR, message)
+
+
+def _unrepresentable(what: str) -> InferenceError:
+    return InferenceError(ErrorCode.UNREPRESENTABLE, f"{what} is a reserved name in dialect '{DIALECT_NAME}'")
