@@ -1,0 +1,69 @@
+"""The real daemon as a process of its own, on free ports of 127.0.0.1."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+START_SECS = 60
+
+
+@dataclass
+class Daemon:
+    """A running daemon. ``addresses`` are those it bound, in the order of the configured listeners."""
+
+    process: subprocess.Popen[str]
+    addresses: list[str] = field(default_factory=list)
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, folder: Path, config: dict[str, Any]) -> Daemon:
+        """Start on ``config`` and wait until every listener is bound. Listeners should ask for port 0."""
+        config = {**config, "server": {"log_format": "json", **config.get("server", {})}}
+        path = folder / "config.yaml"
+        path.write_text(yaml.safe_dump(config))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "translator", "serve", "-c", str(path)],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        daemon = cls(process)
+        threading.Thread(target=daemon._read, daemon=True).start()
+        deadline = time.monotonic() + START_SECS
+        while not any(line["event"] == "serving" for line in daemon.log):
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                raise AssertionError(f"the daemon did not start: {daemon.log}")
+            time.sleep(0.02)
+        daemon.addresses = [line["address"] for line in daemon.log if line["event"] == "listening"]
+        return daemon
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            try:
+                self.log.append(json.loads(line))
+            except ValueError:
+                self.log.append({"event": line.rstrip(), "level": "unparsed"})
+
+    def stop(self) -> int:
+        """Ask it to stop with SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocols.dialect import HttpEndpoint
+from protocols.path_table import PathTable
+
+
+def endpoint(method: str, path: str) -> HttpEndpoint:
+    def unused(*_: Any) -> Any:
+        raise AssertionError
+
+    return HttpEndpoint(method, path, unused, unused)
+
+
+INDEX = endpoint("GET", "/v2/models/stats")
+MODEL = endpoint("GET", "/v2/models/{model}")
+INFER = endpoint("POST", "/v2/models/{model}/infer")
+VERSION = endpoint("POST", "/v2/models/{model}/versions/{version}/infer")
+ROOT = endpoint("GET", "/")
+TABLE = PathTable([INDEX, MODEL, INFER, VERSION, ROOT])
+
+
+@pytest.mark.parametrize(
+    ("path", "found", "params"),
+    [
+        ("/v2/models/m", MODEL, {"model": "m"}),
+        ("/v2/models/stats", INDEX, {}),
+        ("/v2/models/stats/infer", INFER, {"model": "stats"}),
+        ("/v2/models/m/versions/1/infer", VERSION, {"model": "m", "version": "1"}),
+        ("/v2/models/a%2Fb", MODEL, {"model": "a%2Fb"}),
+        ("/", ROOT, {}),
+    ],
+)
+def test_paths_that_exist(path: str, found: HttpEndpoint, params: dict[str, str]) -> None:
+    methods, values = TABLE.find(path)
+    assert methods == {found.method: found}
+    assert values == params
+
+
+@pytest.mark.parametrize(
+    "path", ["", "v2/models/m", "/v2", "/v2/models/", "/v2/models//infer", "/v2/models/m/"]
+)
+def test_paths_that_do_not(path: str) -> None:
+    assert TABLE.find(path) == ({}, {})
+
+
+def test_a_star_takes_what_nobody_else_has() -> None:
+    everything = endpoint("*", "*")
+    table = PathTable([MODEL, everything])
+    assert table.find("/v2/models/m")[0] == {"GET": MODEL}
+    assert table.find("/what/ever")[0] == {"*": everything}
+
+
+def test_the_same_endpoint_twice_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="GET /v2/models"):
+        PathTable([MODEL, endpoint("GET", "/v2/models/{name}")])
