@@ -8,16 +8,22 @@ that is loaded into a pool of its own, so that any client library may be importe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
 
+@cache
 def load_messages(package: str, descriptor_set: str) -> Mapping[str, type[Message]]:
-    """Message classes by full name from ``descriptor_set``, a file in import package ``package``."""
+    """Message classes by full name from ``descriptor_set``, a file in import package ``package``.
+
+    The same set gives the same classes, however often it is asked for. Nested messages are reached
+    through the fields and classes that hold them.
+    """
     pool = descriptor_pool.DescriptorPool()
     found = descriptor_pb2.FileDescriptorSet.FromString(files(package).joinpath(descriptor_set).read_bytes())
     for file in found.file:
-        pool.Add(file)
+        pool.AddSerializedFile(file.SerializeToString())
     return message_factory.GetMessageClassesForFiles([file.name for file in found.file], pool)
