@@ -1,0 +1,76 @@
+"""The seam between a local model and the engine that runs it, and the table of engines.
+
+A backend loads one version of one model and gives back an :class:`Instance`. What several versions
+make together, who may ask and for how long one waits belong to ``runtime.model``; batching does not
+belong here either: an instance runs exactly the tensors that it is given.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+from runtime.model_config import LoadError, ModelConfig
+from schemas import Signature, Tensor
+
+
+class Instance(Protocol):
+    """One loaded version of a model.
+
+    ``signature`` is what the model itself declares (full shapes, -1 for a free dimension), None where
+    it declares nothing and the configuration must.
+    """
+
+    signature: Signature | None
+
+    def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
+        """Run once and return ``outputs`` in the order asked.
+
+        The inputs agree with the signature in name, datatype and shape. Several threads may call at
+        once. Raises nothing but ``InferenceError``: INVALID_TENSOR for a value that the engine cannot
+        take, MODEL_FAILED with the engine's words.
+        """
+
+    def close(self) -> None:
+        """Free the model. Nothing runs any more."""
+
+
+Load = Callable[[Path, ModelConfig], Instance]
+"""Loads the file or version folder at a path. Raises ``LoadError`` naming the path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """An engine: the module whose ``load`` loads for it, imported when first needed.
+
+    ``filename`` is the file it looks for in a version folder, empty where it needs none. ``inline``:
+    a run is so short that a hop to another thread would cost more than it.
+    """
+
+    module: str
+    platform: str
+    filename: str = ""
+    inline: bool = False
+
+    def load(self, path: Path, config: ModelConfig) -> Instance:
+        """Load the model at ``path``. Raises ``LoadError``, also where the engine is not installed."""
+        try:
+            module = importlib.import_module(self.module)
+        except ImportError as error:
+            raise LoadError(
+                f"{path}: the engine for platform '{self.platform}' is missing: {error}"
+            ) from error
+        return cast(Load, module.load)(path, config)
+
+
+BACKENDS: dict[str, Backend] = {
+    "onnxruntime": Backend("runtime.backends.onnxruntime", "onnxruntime_onnx", "model.onnx"),
+    "identity": Backend("runtime.backends.identity", "identity", inline=True),
+}
+"""Every backend by the name that a configuration gives it."""
+
+BACKEND_OF_PLATFORM: dict[str, str] = {backend.platform: name for name, backend in BACKENDS.items()}
+"""Older configurations state a platform, which implies the backend."""

@@ -1,0 +1,55 @@
+"""Echoes each input as the output at the same place: any datatype, any bytes, no copy.
+
+For BYTES that are not text, which ONNX Runtime cannot carry, and for measuring everything around a
+model. It has no model file, so its inputs and outputs stand in the configuration.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runtime.model_config import LoadError, ModelConfig
+from schemas import Tensor
+
+
+class IdentityInstance:
+    """An ``Instance`` whose i-th output is its i-th input under the output's name."""
+
+    signature = None
+
+    def __init__(self, sources: dict[str, str]) -> None:
+        self._sources = sources
+
+    def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
+        """The inputs' own buffers under other names. An optional input that was not given leaves out
+        its output."""
+        given = {tensor.name: tensor for tensor in inputs}
+        pairs = [(given.get(self._sources[name]), name) for name in outputs]
+        return tuple(tensor.renamed(name) for tensor, name in pairs if tensor is not None)
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def load(path: Path, config: ModelConfig) -> IdentityInstance:
+    """Pair the declared inputs with the declared outputs.
+
+    Raises ``LoadError`` where there are none, or where a pair differs in datatype or shape.
+    """
+    if not config.inputs:
+        raise LoadError(f"{path}: the identity backend needs a configuration that states inputs and outputs")
+    if len(config.inputs) != len(config.outputs):
+        raise LoadError(
+            f"{path}: the identity backend needs as many outputs as inputs, "
+            f"got {len(config.inputs)} inputs and {len(config.outputs)} outputs"
+        )
+    for source, target in zip(config.inputs, config.outputs, strict=True):
+        if (source.datatype, source.shape) != (target.datatype, target.shape):
+            raise LoadError(
+                f"{path}: the identity backend echoes input '{source.name}' "
+                f"({source.datatype.value} {list(source.shape)}) as output '{target.name}', "
+                f"which is declared {target.datatype.value} {list(target.shape)}"
+            )
+    return IdentityInstance(
+        {target.name: source.name for source, target in zip(config.inputs, config.outputs, strict=True)}
+    )

@@ -1,0 +1,184 @@
+"""From files to models: single ONNX files, model folders and whole repositories of folders.
+
+A model folder is what Triton and the TensorRT Inference Server have: ``config.pbtxt`` (optional for
+ONNX), label files, and one folder per version that is named by its number and holds the model file.
+One model that cannot be loaded stops no other: it is told among the failures with its reason.
+Nothing here prints; whoever shows progress passes a callback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+from typing import Literal
+
+from runtime.backends import BACKEND_OF_PLATFORM, BACKENDS, Backend
+from runtime.model import LocalModel, Version, default_instances
+from runtime.model_config import LoadError, ModelConfig, agreed_signature, read_config
+from schemas import Signature
+
+State = Literal["loading", "ready", "failed"]
+
+Progress = Callable[[str, State], None]
+"""Told the name and state of each model, one call at a time, from the threads that load."""
+
+ALL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where a model is and what is stated of it beside its own configuration, which it overrides.
+
+    ``path`` is a model folder or a single model file. An empty ``backend`` is the one that the model's
+    configuration names, else ONNX Runtime; 0 ``instances`` is the configuration's number, else
+    :func:`default_instances`. For ``device`` and ``providers`` see ``ModelConfig``.
+    """
+
+    name: str
+    path: Path
+    backend: str = ""
+    description: str = ""
+    signature: Signature | None = None
+    instances: int = 0
+    device: str = ""
+    providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What became of the models that were asked for: ``failed`` has the reason by name. A model of
+    which only some versions failed is among ``models``; its own ``failed`` tells them."""
+
+    models: dict[str, LocalModel] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def find_models(repository: Path, names: Iterable[str] | Literal["*"] = ALL) -> list[ModelSource]:
+    """The model folders in ``repository`` by name, or those of ``names`` in that order.
+
+    A name without a folder is listed all the same and fails when it is loaded. Raises ``LoadError``
+    where the repository cannot be read.
+    """
+    if names == ALL:
+        try:
+            folders = sorted(entry for entry in repository.iterdir() if entry.is_dir())
+        except OSError as error:
+            raise LoadError(f"model repository {repository}: {error.strerror}") from error
+        names = [folder.name for folder in folders if not folder.name.startswith(".")]
+    return [ModelSource(name, repository / name) for name in names]
+
+
+def load_models(sources: Sequence[ModelSource], progress: Progress | None = None, threads: int = 0) -> Loaded:
+    """Load every source, ``threads`` at a time (0: as many as the machine's cores allow).
+
+    Never raises for a model; see :class:`Loaded`. Blocks until all are done.
+    """
+    loaded = Loaded()
+    lock = Lock()
+
+    def tell(name: str, state: State) -> None:
+        if progress is not None:
+            with lock:
+                progress(name, state)
+
+    def load(source: ModelSource) -> None:
+        tell(source.name, "loading")
+        try:
+            loaded.models[source.name] = load_model(source)
+        except (LoadError, OSError) as error:
+            loaded.failed[source.name] = str(error)
+            tell(source.name, "failed")
+        else:
+            tell(source.name, "ready")
+
+    with ThreadPoolExecutor(threads or default_instances(), thread_name_prefix="load") as pool:
+        # the list takes what a load raised beside LoadError, which is a fault of this program
+        list(pool.map(load, sources))
+    return loaded
+
+
+def load_model(source: ModelSource) -> LocalModel:
+    """Load one model with every version that its version policy chooses.
+
+    Raises ``LoadError`` naming the file at fault where no version could be loaded, ``OSError`` for a
+    folder that cannot be read. Blocks.
+    """
+    path = source.path
+    if path.is_file():
+        config = _stated(source, ModelConfig())
+        found = {1: path}
+    elif path.is_dir():
+        config = read_config(path)
+        if config.name not in ("", path.name):
+            raise LoadError(f"{path}: the configuration is of model '{config.name}', not of '{path.name}'")
+        config = _stated(source, config)
+        found = _versions(path)
+    else:
+        raise LoadError(f"{path}: there is no model folder or model file")
+    backend = _backend(path, config)
+    instances = 0 if backend.inline else config.instances or default_instances()
+    chosen = config.version_policy.choose(found)
+    missing = set(config.version_policy.specific) - set(found)
+    failed = {number: f"{path}: there is no version {number}" for number in missing}
+    versions: list[Version] = []
+    for number in chosen:
+        try:
+            file = _model_file(found[number], backend, config)
+            instance = backend.load(file, config)
+            signature = agreed_signature(file, config, instance.signature)
+        except LoadError as error:
+            failed[number] = str(error)
+        else:
+            versions.append(Version(source.name, number, instance, signature, instances))
+    if not versions:
+        reasons = "; ".join(failed[number] for number in sorted(failed))
+        raise LoadError(reasons or f"{path}: there is no version folder")
+    return LocalModel(
+        source.name,
+        versions,
+        failed=failed,
+        platform=config.platform or backend.platform,
+        description=config.description,
+    )
+
+
+def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:
+    """``config`` with what the source states over it."""
+    config = replace(
+        config,
+        backend=source.backend or config.backend,
+        description=source.description,
+        instances=source.instances or config.instances,
+        device=source.device or config.device,
+        providers=source.providers,
+    )
+    return config if source.signature is None else config.with_signature(source.signature)
+
+
+def _backend(path: Path, config: ModelConfig) -> Backend:
+    name = config.backend or BACKEND_OF_PLATFORM.get(config.platform, config.platform or "onnxruntime")
+    backend = BACKENDS.get(name)
+    if backend is None:
+        raise LoadError(f"{path}: backend '{name}' is not one of {', '.join(BACKENDS)}")
+    return backend
+
+
+def _versions(folder: Path) -> dict[int, Path]:
+    """The version folders by number; whatever has another name is no version."""
+    found: dict[int, Path] = {}
+    for entry in folder.iterdir():
+        if entry.name.isdecimal() and entry.name == str(int(entry.name)) and entry.is_dir():
+            found[int(entry.name)] = entry
+    return found
+
+
+def _model_file(version: Path, backend: Backend, config: ModelConfig) -> Path:
+    if not backend.filename or version.is_file():
+        return version
+    file = version / (config.default_model_filename or backend.filename)
+    if not file.is_file():
+        raise LoadError(f"{file}: there is no such model file")
+    return file

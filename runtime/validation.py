@@ -1,0 +1,131 @@
+"""Holds a request against the signature of the model that shall answer it.
+
+The texts are Triton's, since its users match on them; they begin where Triton's request id prefix
+ends. Whether a tensor's bytes agree with its own shape was checked when it was decoded. This stands
+on the hot path: a good request costs one dictionary look-up and two comparisons per tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from schemas import ErrorCode, InferenceError, InferRequest, RequestedOutput, Signature, Tensor, TensorSpec
+
+
+class RequestCheck:
+    """The checks for one version of model ``model``."""
+
+    def __init__(self, model: str, signature: Signature) -> None:
+        self._model = model
+        self._inputs = signature.input_names
+        self._required = frozenset(spec.name for spec in signature.inputs if not spec.optional)
+        self._outputs = tuple(signature.output_names)
+        self._max_batch_size = signature.max_batch_size
+
+    def check(self, request: InferRequest) -> tuple[str, ...]:
+        """The names of the outputs to compute, in the model's order.
+
+        Raises INVALID_TENSOR naming the input or output at fault, UNSUPPORTED naming the option.
+        """
+        self._check_inputs(request.inputs)
+        if request.sequence is not None:
+            raise InferenceError(
+                ErrorCode.UNSUPPORTED, f"model '{self._model}' does not support sequences (sequence_id)"
+            )
+        return self._outputs if request.outputs is None else self._asked(request.outputs)
+
+    def _check_inputs(self, inputs: tuple[Tensor, ...]) -> None:
+        names = {tensor.name for tensor in inputs}
+        if len(names) != len(inputs):
+            raise self._invalid(f"input '{_repeated(inputs)}' already exists in request")
+        if len(inputs) > len(self._inputs) or len(inputs) < len(self._required):
+            raise self._wrong_count(inputs, names)
+        for tensor in inputs:
+            spec = self._inputs.get(tensor.name)
+            if spec is None:
+                raise self._invalid(f"unexpected inference input '{tensor.name}' for model '{self._model}'")
+            if tensor.datatype is not spec.datatype:
+                raise self._invalid(
+                    f"inference input '{tensor.name}' data-type is '{tensor.datatype.value}', "
+                    f"but model '{self._model}' expects '{spec.datatype.value}'"
+                )
+            if tensor.shape != spec.shape and not _fits(tensor.shape, spec.shape):
+                raise self._wrong_shape(tensor, spec)
+        if not self._required <= names:
+            raise self._wrong_count(inputs, names)
+        if self._max_batch_size and inputs:
+            self._check_batch(inputs)
+
+    def _check_batch(self, inputs: tuple[Tensor, ...]) -> None:
+        size = inputs[0].shape[0]
+        for tensor in inputs:
+            if tensor.shape[0] != size:
+                raise self._invalid(
+                    f"input '{tensor.name}' batch size does not match other inputs for '{self._model}'"
+                )
+        if not 0 < size <= self._max_batch_size:
+            limit = f"<= {self._max_batch_size}" if size else ">= 1"
+            raise self._invalid(f"inference request batch-size must be {limit} for '{self._model}'")
+
+    def _asked(self, outputs: tuple[RequestedOutput, ...]) -> tuple[str, ...]:
+        names = {output.name for output in outputs}
+        if len(names) != len(outputs):
+            raise self._invalid(f"output '{_repeated(outputs)}' already requested")
+        for output in outputs:
+            if output.name not in self._outputs:
+                raise self._invalid(f"unexpected inference output '{output.name}' for model '{self._model}'")
+            if output.classification:
+                raise self._unsupported(output, "classification")
+            if output.placement is not None:
+                raise self._unsupported(output, "shared_memory_region")
+        return tuple(name for name in self._outputs if name in names)
+
+    def _wrong_count(self, inputs: tuple[Tensor, ...], names: set[str]) -> InferenceError:
+        expected = len(self._required) if len(inputs) <= len(self._required) else len(self._inputs)
+        missing = [name for name in self._inputs if name in self._required and name not in names]
+        return self._invalid(
+            f"expected {expected} inputs but got {len(inputs)} inputs for model '{self._model}'. "
+            f"Got input(s) {_listed(tensor.name for tensor in inputs)}, but missing required input(s) "
+            f"{_listed(missing)}. Please provide all required input(s)."
+        )
+
+    def _wrong_shape(self, tensor: Tensor, spec: TensorSpec) -> InferenceError:
+        # the blank at the end is Triton's too
+        text = (
+            f"unexpected shape for input '{tensor.name}' for model '{self._model}'. "
+            f"Expected {_dims(spec.shape)}, got {_dims(tensor.shape)}. "
+        )
+        if self._max_batch_size:
+            text += "The first dimension is the batch."
+        return self._invalid(text)
+
+    def _invalid(self, message: str) -> InferenceError:
+        return InferenceError(ErrorCode.INVALID_TENSOR, message)
+
+    def _unsupported(self, output: RequestedOutput, option: str) -> InferenceError:
+        return InferenceError(
+            ErrorCode.UNSUPPORTED,
+            f"output '{output.name}' of model '{self._model}': {option} is not supported",
+        )
+
+
+def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    if len(shape) != len(declared):
+        return False
+    for given, expected in zip(shape, declared, strict=True):
+        if given != expected and expected != -1:
+            return False
+    return True
+
+
+def _repeated(items: tuple[Tensor, ...] | tuple[RequestedOutput, ...]) -> str:
+    names = [item.name for item in items]
+    return next(name for name in names if names.count(name) > 1)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return "[" + ",".join(f"'{name}'" for name in names) + "]"
+
+
+def _dims(shape: tuple[int, ...]) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"
