@@ -1,0 +1,144 @@
+"""GraphPipe as a client over HTTP: the calls to an upstream server, and what its answers mean.
+
+The original servers know one model, whatever the path: an upstream model without a name is asked at
+``/``, one with a name at ``/graphpipe/{model}[/{version}]``. Probes ask for the metadata, since the
+dialect has nothing else to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from protocols.dialect import UpstreamCall
+from protocols.graphpipe import codec, metadata, writer
+from protocols.wire import Buffer, HttpReply, HttpRequest
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelRef,
+    Operation,
+    Readiness,
+    Signature,
+)
+
+CODES: dict[int, ErrorCode] = {
+    400: ErrorCode.INVALID_TENSOR,
+    401: ErrorCode.UNAUTHENTICATED,
+    403: ErrorCode.FORBIDDEN,
+    404: ErrorCode.NOT_FOUND,
+    405: ErrorCode.UNSUPPORTED,
+    413: ErrorCode.TOO_LARGE,
+    422: ErrorCode.UNREPRESENTABLE,
+    429: ErrorCode.OVERLOADED,
+    500: ErrorCode.MODEL_FAILED,
+    501: ErrorCode.UNSUPPORTED,
+    503: ErrorCode.UNAVAILABLE,
+    504: ErrorCode.DEADLINE_EXCEEDED,
+}
+"""What an upstream's HTTP status means; any other is BAD_UPSTREAM."""
+
+_HEADERS: Mapping[str, str] = {"content-type": "application/octet-stream"}
+_LONGEST_MESSAGE = 2000
+_METADATA_REQUEST = writer.metadata_request()
+
+# faults of an answer that would be the caller's in a request
+_FAULTS = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR})
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the answer to an inference must be read with."""
+
+    model: str
+    version: str
+    outputs: codec.OutputNames
+    signature: Signature | None
+
+
+def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpRequest, _Asked]:
+    outputs = None if request.outputs is None else tuple([output.name for output in request.outputs])
+    message = _post(request.model, request.version, codec.encode_request(request))
+    return message, _Asked(request.model, request.version, outputs, signature)
+
+
+def _decode_infer(asked: _Asked, reply: HttpReply) -> InferResponse:
+    body = _body(reply)
+    with _reading():
+        outputs = codec.decode_response(body, asked.outputs, asked.signature)
+    return InferResponse(asked.model, outputs, version=asked.version)
+
+
+def _encode_metadata(model: ModelRef, signature: Signature | None) -> tuple[HttpRequest, ModelRef]:
+    return _post(model.name, model.version, [_METADATA_REQUEST]), model
+
+
+def _decode_metadata(model: ModelRef, reply: HttpReply) -> ModelMetadata:
+    return metadata.model_metadata(_description(reply), model.name)
+
+
+def _encode_probe(model: ModelRef | None, signature: Signature | None) -> tuple[HttpRequest, None]:
+    name, version = (model.name, model.version) if model is not None else ("", "")
+    return _post(name, version, [_METADATA_REQUEST]), None
+
+
+def _decode_probe(form: None, reply: HttpReply) -> Readiness:
+    try:
+        _description(reply)
+    except InferenceError as error:
+        return Readiness(False, error.message)
+    return Readiness(True)
+
+
+def _description(reply: HttpReply) -> metadata.Description:
+    body = _body(reply)
+    with _reading():
+        return metadata.decode_metadata(body)
+
+
+def _post(model: str, version: str, parts: Sequence[Buffer]) -> HttpRequest:
+    if not model and version:
+        raise InferenceError(
+            ErrorCode.UNREPRESENTABLE,
+            f"version '{version}' was asked of a GraphPipe server whose model has no name, nor versions",
+        )
+    segments = ["graphpipe", model, version] if model else []
+    path = "/" + "/".join(quote(segment, safe="") for segment in segments if segment)
+    return HttpRequest("POST", path, headers=_HEADERS, parts=parts)
+
+
+def _body(reply: HttpReply) -> Buffer:
+    """The body of a success; raises what any other reply says, in the upstream's words."""
+    if reply.status == 200:
+        return reply.body
+    text = bytes(reply.body[:_LONGEST_MESSAGE]).decode(errors="backslashreplace").strip()
+    raise InferenceError(
+        CODES.get(reply.status, ErrorCode.BAD_UPSTREAM),
+        text or f"the upstream answered HTTP status {reply.status} without a message",
+    )
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Whatever is wrong with an answer is the upstream's fault, not the caller's."""
+    try:
+        yield
+    except InferenceError as error:
+        if error.code not in _FAULTS:
+            raise
+        raise InferenceError(ErrorCode.BAD_UPSTREAM, f"the upstream's answer: {error.message}") from error
+
+
+HTTP_CALLS: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = {
+    Operation.INFER: UpstreamCall(_encode_infer, _decode_infer),
+    Operation.MODEL_METADATA: UpstreamCall(_encode_metadata, _decode_metadata),
+    Operation.MODEL_READY: UpstreamCall(_encode_probe, _decode_probe),
+    Operation.READY: UpstreamCall(_encode_probe, _decode_probe),
+    Operation.LIVE: UpstreamCall(_encode_probe, _decode_probe),
+}
+"""The calls that this dialect can make."""

@@ -1,0 +1,261 @@
+"""GraphPipe inference messages to and from the IR: names, defaults, widening, errors.
+
+Pure functions over whole messages, the same for the listener and the upstream client. Where bytes
+stand in a message belongs to ``reader`` and ``writer``, what a model says of itself to ``metadata``,
+paths and status codes to ``server`` and ``client``. Nothing but ``InferenceError`` leaves a function
+here, whatever the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from protocols.graphpipe import reader, writer
+from protocols.graphpipe.capability import CAPABILITY
+from protocols.wire import Buffer
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    RequestedOutput,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
+from schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
+
+CONFIG = "config"
+"""The one request parameter that GraphPipe has a place for: opaque text for the model."""
+
+OutputNames = tuple[str, ...] | None
+"""The reply form: the outputs to answer with, in this order, one maybe twice; None for all."""
+
+WRITTEN_TYPES = {**TYPES, **{narrow: TYPES[wide] for narrow, wide in CAPABILITY.widened.items()}}
+"""The ``Type`` on the wire of every datatype that can be written."""
+
+_CODES = {code.value: code for code in ErrorCode}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A ``Request`` read as far as its union. ``table`` is where the ``InferRequest`` stands, None for
+    a ``MetadataRequest``."""
+
+    view: memoryview
+    table: int | None
+
+
+def open_request(body: Buffer) -> Message:
+    """Tell what ``body`` asks. Raises MALFORMED, also for a union tag that GraphPipe does not have."""
+    view = reader.view_of(body)
+    try:
+        table = reader.root(view)
+        tag_slot, union_slot = reader.slots(view, table, 2)
+        tag = reader.byte(view, table, tag_slot)
+        if tag == METADATA_REQUEST:
+            return Message(view, None)
+        if tag == INFER_REQUEST and union_slot:
+            return Message(view, reader.follow(view, table + union_slot))
+    except reader.OUTSIDE as error:
+        raise reader.outside(view) from error
+    raise InferenceError(
+        ErrorCode.MALFORMED,
+        f"the request with union tag {tag} holds neither an InferRequest ({INFER_REQUEST}) "
+        f"nor a MetadataRequest ({METADATA_REQUEST})",
+    )
+
+
+def decode_request(
+    message: Message, signature: Signature, model: str = "", version: str = ""
+) -> tuple[InferRequest, OutputNames]:
+    """The ``InferRequest`` of ``message``, its tensors bound to the model's inputs.
+
+    A tensor without a name is the model's input at its index; names beyond the tensors are ignored;
+    of several tensors with one name the last counts. Raises MALFORMED, INVALID_TENSOR, and
+    UNREPRESENTABLE for a ``config`` that is no text.
+    """
+    view, table = message.view, message.table
+    if table is None:
+        raise InferenceError(ErrorCode.MALFORMED, "a MetadataRequest has no tensors to infer from")
+    try:
+        config_slot, names_slot, tensors_slot, outputs_slot = reader.slots(view, table, 4)
+        names = reader.strings(view, table, names_slot)
+        bound = _bind(names, reader.offsets(view, table, tensors_slot), signature)
+        specs = signature.input_names
+        inputs = [_narrowed(reader.tensor(view, at, name), specs[name]) for name, at in bound.items()]
+        form = _output_names(reader.strings(view, table, outputs_slot), signature)
+        config = reader.string(view, table, config_slot)
+    except reader.OUTSIDE as error:
+        raise reader.outside(view) from error
+    request = InferRequest(model, tuple(inputs), version=version)
+    if form is not None:
+        request.outputs = tuple([RequestedOutput(name) for name in dict.fromkeys(form)])
+    if config:
+        request.parameters = {CONFIG: _config_text(config)}
+    return request, form
+
+
+def encode_request(request: InferRequest) -> list[Buffer]:
+    """A ``Request`` for an upstream, in parts: inputs with their names, outputs where they are named.
+
+    Raises UNREPRESENTABLE for a datatype, a sequence, a classification, or a parameter ``config`` that
+    is no text; TOO_LARGE.
+    """
+    if request.sequence is not None:
+        raise _unrepresentable("GraphPipe has no form for a sequence")
+    config = request.parameters.get(CONFIG, "")
+    if not isinstance(config, str):
+        raise _unrepresentable(f"parameter '{CONFIG}' must be text for GraphPipe, it is {config!r}")
+    outputs = request.outputs or ()
+    for output in outputs:
+        if output.classification:
+            raise _unrepresentable(f"output '{output.name}': GraphPipe has no form for a classification")
+    forms, payloads = _encode_tensors(request.inputs)
+    return writer.infer_request(
+        writer.utf8(config, f"parameter '{CONFIG}'"),
+        tuple([writer.utf8(tensor.name, "the name of an input") for tensor in request.inputs]),
+        tuple([writer.utf8(output.name, "the name of an output") for output in outputs]),
+        forms,
+        payloads,
+    )
+
+
+def encode_response(form: OutputNames, outputs: Sequence[Tensor]) -> list[Buffer]:
+    """An ``InferResponse``, in parts: one tensor for each name in ``form``.
+
+    Raises UNREPRESENTABLE for a datatype, MODEL_FAILED where the model left out what was asked,
+    TOO_LARGE.
+    """
+    if form is not None:
+        answered = {tensor.name: tensor for tensor in outputs}
+        for name in form:
+            if name not in answered:
+                raise InferenceError(ErrorCode.MODEL_FAILED, f"the model answered without output '{name}'")
+        outputs = [answered[name] for name in form]
+    forms, payloads = _encode_tensors(outputs)
+    return writer.infer_response(forms, payloads)
+
+
+def decode_response(body: Buffer, asked: OutputNames, signature: Signature | None) -> tuple[Tensor, ...]:
+    """The outputs in an ``InferResponse``. They come without names and take those ``asked`` for, else
+    the signature's, else ``output0``, ``output1`` and so on.
+
+    Raises the error that the answer carries; MALFORMED, INVALID_TENSOR; BAD_UPSTREAM where the number
+    of tensors does not tell which output is which.
+    """
+    view = reader.view_of(body)
+    try:
+        table = reader.root(view)
+        tensors_slot, errors_slot = reader.slots(view, table, 2)
+        errors = reader.offsets(view, table, errors_slot)
+        if errors:
+            raise _carried_error(view, errors[0])
+        if asked == ():
+            return ()  # a request cannot say "none", so all of them came
+        positions = reader.offsets(view, table, tensors_slot)
+        specs = signature.output_names if signature is not None else {}
+        names = asked or tuple(specs) or tuple([f"output{index}" for index in range(len(positions))])
+        if len(names) != len(positions):
+            raise InferenceError(
+                ErrorCode.BAD_UPSTREAM,
+                f"the answer has {len(positions)} tensors without names where {len(names)} outputs were "
+                "expected: ask for outputs by name, or declare the model's signature",
+            )
+        return tuple(
+            [
+                _narrowed(reader.tensor(view, at, name), specs.get(name))
+                for name, at in zip(names, positions, strict=True)
+            ]
+        )
+    except reader.OUTSIDE as error:
+        raise reader.outside(view) from error
+
+
+def encode_error(error: InferenceError) -> bytes:
+    """``error`` in band: an ``InferResponse`` with the stable number of its code and no tensors."""
+    return writer.error_response(error.code.value, error.message.encode(errors="backslashreplace"))
+
+
+def _bind(names: list[memoryview], positions: list[int], signature: Signature) -> dict[str, int]:
+    """Where the tensor of each input stands. Never longer than the signature: tensors that a hostile
+    message repeats are not even read."""
+    inputs = signature.inputs
+    bound: dict[str, int] = {}
+    for index, position in enumerate(positions):
+        if index < len(names) and names[index]:
+            name = reader.text(names[index], f"the name of input tensor {index}")
+            if name not in signature.input_names:
+                raise _invalid(f"Could not find input '{name}'")
+        elif index < len(inputs):
+            name = inputs[index].name
+        else:
+            raise _invalid(f"input tensor {index} has no name and the model has only {len(inputs)} inputs")
+        bound[name] = position
+    return bound
+
+
+def _output_names(raw: list[memoryview], signature: Signature) -> OutputNames:
+    names = []
+    for index, encoded in enumerate(raw):
+        if not encoded:
+            raise _invalid("Could not init output names")
+        name = reader.text(encoded, f"output name {index}")
+        if name not in signature.output_names:
+            raise _invalid(f"Could not find output '{name}'")
+        names.append(name)
+    return tuple(names) or None
+
+
+def _narrowed(tensor: Tensor, spec: TensorSpec | None) -> Tensor:
+    """``tensor`` as the model declares it: the widening of BOOL undone."""
+    if spec is None or spec.datatype is not Datatype.BOOL or tensor.datatype is not Datatype.UINT8:
+        return tensor
+    if np.frombuffer(tensor.view, np.uint8).max(initial=0) > 1:
+        raise _invalid(f"tensor '{tensor.name}' of datatype BOOL holds bytes other than 0 and 1")
+    return Tensor(tensor.name, Datatype.BOOL, tensor.shape, tensor.data)
+
+
+def _encode_tensors(tensors: Sequence[Tensor]) -> tuple[tuple[writer.Form, ...], list[Buffer]]:
+    forms: list[writer.Form] = []
+    payloads: list[Buffer] = []
+    for tensor in tensors:
+        code = WRITTEN_TYPES.get(tensor.datatype)
+        if code is None:
+            raise _unrepresentable(
+                f"tensor '{tensor.name}': GraphPipe has no form for datatype {tensor.datatype.value}"
+            )
+        payload: Buffer = tensor.view
+        length = size = len(payload)
+        if tensor.datatype is Datatype.BYTES:
+            elements = tensor.elements()
+            payload, length = writer.string_block(elements), len(elements)
+            size = len(payload)
+        forms.append((code, tensor.shape, length, size))
+        payloads.append(payload)
+    return tuple(forms), payloads
+
+
+def _carried_error(view: memoryview, table: int) -> InferenceError:
+    code_slot, message_slot = reader.slots(view, table, 2)
+    code = _CODES.get(reader.int64(view, table, code_slot), ErrorCode.MODEL_FAILED)
+    message = str(reader.string(view, table, message_slot), "utf-8", "backslashreplace")
+    return InferenceError(code, message or "the upstream reported an error without a message")
+
+
+def _config_text(raw: memoryview) -> str:
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise _unrepresentable("'config' is not UTF-8 text, which is all that a parameter holds") from error
+
+
+def _invalid(message: str) -> InferenceError:
+    return InferenceError(ErrorCode.INVALID_TENSOR, message)
+
+
+def _unrepresentable(message: str) -> InferenceError:
+    return InferenceError(ErrorCode.UNREPRESENTABLE, message)

@@ -1,0 +1,167 @@
+"""What a model says of itself in GraphPipe: as a ``MetadataResponse``, as JSON, and in the IR.
+
+A ``Description`` holds the wire's own terms. Reading one never fails for what it says; turning it into
+a signature does where a tensor has no type, as with servers that do not know their own model.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from protocols.graphpipe import reader, writer
+from protocols.graphpipe.codec import WRITTEN_TYPES
+from protocols.wire import Buffer
+from schemas import Datatype, ErrorCode, InferenceError, ModelMetadata, Signature, TensorSpec
+from schemas.graphpipe import NULL, TYPES
+
+SERVER = "interlingua"
+"""The ``server`` of a model whose platform is not known."""
+
+_DATATYPES: dict[int, Datatype] = {code: datatype for datatype, code in TYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output. An empty ``shape`` may be a scalar's or not known. ``type`` is the number of
+    the schema, Null for what GraphPipe cannot carry."""
+
+    name: str
+    description: str
+    shape: tuple[int, ...]
+    type: int
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A model; ``server`` is the software that runs it."""
+
+    name: str
+    version: str
+    server: str
+    description: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+def describe(metadata: ModelMetadata, version: str = "") -> Description:
+    """``metadata`` in GraphPipe's terms, with one version: the one asked for, else the last."""
+    return Description(
+        metadata.name,
+        version or (metadata.versions[-1] if metadata.versions else ""),
+        metadata.platform or SERVER,
+        metadata.description,
+        _ports(metadata.signature.inputs),
+        _ports(metadata.signature.outputs),
+    )
+
+
+def model_metadata(description: Description, name: str) -> ModelMetadata:
+    """``description`` in the IR's terms; ``name`` is for a server that tells none.
+
+    Raises UNSUPPORTED where a type is Null or unknown: such a model needs a declared signature.
+    """
+    return ModelMetadata(
+        name=description.name or name,
+        signature=Signature(_specs(description.inputs), _specs(description.outputs)),
+        versions=(description.version,) if description.version else (),
+        platform=description.server,
+        description=description.description,
+    )
+
+
+def encode_metadata(description: Description) -> bytes:
+    """A ``MetadataResponse``. Raises UNREPRESENTABLE for text that UTF-8 cannot carry."""
+    texts = (description.name, description.version, description.server, description.description)
+    return writer.metadata_response(
+        [writer.utf8(text, "the model's metadata") for text in texts],
+        [_encode_port(port) for port in description.inputs],
+        [_encode_port(port) for port in description.outputs],
+    )
+
+
+def decode_metadata(body: Buffer) -> Description:
+    """A ``MetadataResponse``; what it leaves out is empty. Raises MALFORMED, INVALID_TENSOR."""
+    view = reader.view_of(body)
+    try:
+        table = reader.root(view)
+        *text_slots, inputs_slot, outputs_slot = reader.slots(view, table, 6)
+        name, version, server, description = [
+            reader.text(reader.string(view, table, slot), "the model's metadata") for slot in text_slots
+        ]
+        inputs = _decode_ports(view, reader.offsets(view, table, inputs_slot))
+        outputs = _decode_ports(view, reader.offsets(view, table, outputs_slot))
+    except reader.OUTSIDE as error:
+        raise reader.outside(view) from error
+    return Description(name, version, server, description, inputs, outputs)
+
+
+def encode_json(description: Description) -> bytes:
+    """What GET answers: keys with a capital, numbers for types, null for an empty list."""
+    document = {
+        "Name": description.name,
+        "Version": description.version,
+        "Server": description.server,
+        "Description": description.description,
+        "Inputs": [_json_port(port) for port in description.inputs] or None,
+        "Outputs": [_json_port(port) for port in description.outputs] or None,
+    }
+    return json.dumps(document, indent=4).encode()
+
+
+def _ports(specs: tuple[TensorSpec, ...]) -> tuple[Port, ...]:
+    return tuple(
+        Port(spec.name, spec.description, spec.shape, WRITTEN_TYPES.get(spec.datatype, NULL))
+        for spec in specs
+    )
+
+
+def _specs(ports: tuple[Port, ...]) -> tuple[TensorSpec, ...]:
+    specs = []
+    for port in ports:
+        datatype = _DATATYPES.get(port.type)
+        if datatype is None:
+            raise InferenceError(
+                ErrorCode.UNSUPPORTED,
+                f"the model's metadata gives tensor '{port.name}' no usable type ({port.type}): "
+                "declare the model's signature",
+            )
+        # any negative size means the same here
+        shape = tuple(max(size, -1) for size in port.shape)
+        specs.append(TensorSpec(port.name, datatype, shape, description=port.description))
+    return tuple(specs)
+
+
+def _encode_port(port: Port) -> writer.IO:
+    what = f"the metadata of tensor '{port.name}'"
+    return writer.utf8(port.name, what), writer.utf8(port.description, what), port.shape, port.type
+
+
+def _decode_ports(view: memoryview, tables: list[int]) -> tuple[Port, ...]:
+    ports, left = [], reader.MAX_UNFOLDING * len(view)
+    for table in tables:
+        name_slot, description_slot, shape_slot, type_slot = reader.slots(view, table, 4)
+        name = reader.string(view, table, name_slot)
+        description = reader.string(view, table, description_slot)
+        left -= len(name) + len(description)
+        if left < 0:
+            raise reader.unfolded(view)
+        label = reader.text(name, "the name of a tensor in the model's metadata")
+        ports.append(
+            Port(
+                label,
+                reader.text(description, f"the description of tensor '{label}'"),
+                reader.dimensions(view, table, shape_slot, label),
+                reader.byte(view, table, type_slot),
+            )
+        )
+    return tuple(ports)
+
+
+def _json_port(port: Port) -> dict[str, object]:
+    return {
+        "Name": port.name,
+        "Description": port.description,
+        "Shape": list(port.shape) or None,
+        "Type": port.type,
+    }

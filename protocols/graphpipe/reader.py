@@ -1,0 +1,205 @@
+"""Reads GraphPipe's FlatBuffers: tables, strings and tensors out of untrusted bytes.
+
+Every read is unaligned and checked. The schema does not nest, so no chain of offsets can loop; and
+since offsets may point at the same bytes again and again, what a message unfolds to is bounded by its
+size. A failed check raises ``InferenceError`` MALFORMED or INVALID_TENSOR; besides, a read outside the
+buffer may surface as one of ``OUTSIDE``, which every caller turns into :func:`outside`.
+
+What the tables mean (names, defaults, widening) belongs to ``codec``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+
+from protocols.wire import Buffer
+from schemas import Datatype, ErrorCode, InferenceError, Tensor, element_count
+from schemas.graphpipe import NULL, TYPES
+
+OUTSIDE = (struct.error, IndexError)
+"""What struct and memoryview raise for a read behind the end; no read starts before the beginning."""
+
+MAX_RANK = 64
+"""The most dimensions a tensor may have; NumPy's limit."""
+
+MAX_UNFOLDING = 16
+"""How many times its own size a message may unfold to where its strings share bytes."""
+
+_Unpack = Callable[[memoryview, int], tuple[int, ...]]
+
+_u16: _Unpack = struct.Struct("<H").unpack_from
+_u32: _Unpack = struct.Struct("<I").unpack_from
+_i32: _Unpack = struct.Struct("<i").unpack_from
+_i64: _Unpack = struct.Struct("<q").unpack_from
+_DIMENSIONS: list[_Unpack] = [struct.Struct(f"<{rank}q").unpack_from for rank in range(MAX_RANK + 1)]
+_SLOTS: list[_Unpack] = [struct.Struct(f"<{count}H").unpack_from for count in range(7)]
+_DATATYPES = {code: datatype for datatype, code in TYPES.items()}
+
+
+def view_of(body: Buffer) -> memoryview:
+    """``body`` as read-only bytes."""
+    view = memoryview(body)
+    if view.ndim != 1 or view.itemsize != 1:
+        view = view.cast("B")
+    return view.toreadonly()
+
+
+def outside(view: memoryview) -> InferenceError:
+    """The error for an offset or length that leaves the message."""
+    return _malformed(f"the GraphPipe message is cut short: it points outside of its {len(view)} bytes")
+
+
+def root(view: memoryview) -> int:
+    """The position of the root table."""
+    if not view:
+        raise _malformed("the GraphPipe message is empty")
+    return _u32(view, 0)[0]
+
+
+def slots(view: memoryview, table: int, count: int) -> tuple[int, ...]:
+    """Where the first ``count`` fields of ``table`` stand, relative to it; 0 for an absent field."""
+    vtable = table - _i32(view, table)[0]
+    if vtable < 0:
+        raise outside(view)
+    known = (_u16(view, vtable)[0] - 4) // 2
+    if known >= count:
+        return _SLOTS[count](view, vtable + 4)
+    # an older writer's vtable ends early
+    known = max(known, 0)
+    return _SLOTS[known](view, vtable + 4) + (0,) * (count - known)
+
+
+def follow(view: memoryview, at: int) -> int:
+    """Where the offset at ``at`` leads."""
+    return at + _u32(view, at)[0]
+
+
+def byte(view: memoryview, table: int, slot: int) -> int:
+    """The ubyte field of ``table`` at ``slot``."""
+    return view[table + slot] if slot else 0
+
+
+def int64(view: memoryview, table: int, slot: int) -> int:
+    """The int64 field of ``table`` at ``slot``."""
+    return _i64(view, table + slot)[0] if slot else 0
+
+
+def string(view: memoryview, table: int, slot: int) -> memoryview:
+    """The bytes of a string field; absent is empty. The closing NUL is not required."""
+    if not slot:
+        return view[:0]
+    start, length = _vector(view, table + slot, 1)
+    return view[start : start + length]
+
+
+def offsets(view: memoryview, table: int, slot: int) -> list[int]:
+    """Where the elements of a vector of tables or strings stand; absent is empty."""
+    if not slot:
+        return []
+    start, count = _vector(view, table + slot, 4)
+    relative = struct.unpack_from(f"<{count}I", view, start)
+    return [at + offset for at, offset in zip(range(start, start + 4 * count, 4), relative, strict=True)]
+
+
+def strings(view: memoryview, table: int, slot: int) -> list[memoryview]:
+    """The elements of a vector of strings (or of byte vectors, as some writers have it)."""
+    return [packed[4:] for packed in _packed_strings(view, offsets(view, table, slot))]
+
+
+def dimensions(view: memoryview, table: int, slot: int, name: str) -> tuple[int, ...]:
+    """The int64 elements of a shape; absent is empty."""
+    if not slot:
+        return ()
+    at = follow(view, table + slot)
+    rank = _u32(view, at)[0]
+    if rank > MAX_RANK:
+        raise _invalid(f"tensor '{name}' claims {rank} dimensions; {MAX_RANK} is the most")
+    return _DIMENSIONS[rank](view, at + 4)
+
+
+def tensor(view: memoryview, table: int, name: str) -> Tensor:
+    """The ``Tensor`` table at ``table`` as a tensor over the same bytes, called ``name``.
+
+    Raises INVALID_TENSOR for the type Null or an unknown one, data that contradict type or shape.
+    """
+    type_slot, shape_slot, data_slot, strings_slot = slots(view, table, 4)
+    shape = dimensions(view, table, shape_slot, name)
+    data = string(view, table, data_slot)
+    code = byte(view, table, type_slot)
+    datatype = _DATATYPES.get(code)
+    if datatype is Datatype.BYTES:
+        if data:
+            raise _invalid(f"tensor '{name}' of type String carries bytes in 'data'")
+        return _string_tensor(view, offsets(view, table, strings_slot), shape, name)
+    if datatype is None:
+        what = "the type Null" if code == NULL else f"the unknown type {code}"
+        raise _invalid(f"tensor '{name}' has {what}")
+    if strings_slot and _u32(view, follow(view, table + strings_slot))[0]:
+        raise _invalid(f"tensor '{name}' of datatype {datatype.value} carries strings in 'string_val'")
+    needed = element_count(shape, name) * datatype.itemsize
+    if needed != len(data):
+        raise _invalid(
+            f"tensor '{name}' of datatype {datatype.value} and shape {list(shape)} needs {needed} bytes, "
+            f"got {len(data)}"
+        )
+    return Tensor(name, datatype, shape, data)
+
+
+def text(raw: memoryview, what: str) -> str:
+    """``raw`` as UTF-8 text; ``what`` names it in the error."""
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise _malformed(f"{what} is not UTF-8") from error
+
+
+def unfolded(view: memoryview) -> InferenceError:
+    """The error for a message whose offsets lead to the same bytes over and over."""
+    return _malformed(
+        f"the GraphPipe message of {len(view)} bytes unfolds to more than {MAX_UNFOLDING} times its size"
+    )
+
+
+def _vector(view: memoryview, at: int, itemsize: int) -> tuple[int, int]:
+    """First element and length of the vector that the offset at ``at`` leads to."""
+    at += _u32(view, at)[0]
+    length = _u32(view, at)[0]
+    at += 4
+    if at + length * itemsize > len(view):
+        raise outside(view)
+    return at, length
+
+
+def _packed_strings(view: memoryview, positions: list[int]) -> Iterator[memoryview]:
+    """The strings at ``positions``, each with the four bytes of its length before it."""
+    end = len(view)
+    left = MAX_UNFOLDING * end
+    for at in positions:
+        stop = at + 4 + _u32(view, at)[0]
+        if stop > end:
+            raise outside(view)
+        left -= stop - at
+        if left < 0:
+            raise unfolded(view)
+        yield view[at:stop]
+
+
+def _string_tensor(view: memoryview, positions: list[int], shape: tuple[int, ...], name: str) -> Tensor:
+    count = element_count(shape, name)
+    if count != len(positions):
+        raise _invalid(
+            f"tensor '{name}' of type String and shape {list(shape)} needs {count} strings, "
+            f"got {len(positions)}"
+        )
+    # a string on this wire looks just like a BYTES element of the IR
+    packed = b"".join(_packed_strings(view, positions))
+    return Tensor(name, Datatype.BYTES, shape, memoryview(packed))
+
+
+def _malformed(message: str) -> InferenceError:
+    return InferenceError(ErrorCode.MALFORMED, message)
+
+
+def _invalid(message: str) -> InferenceError:
+    return InferenceError(ErrorCode.INVALID_TENSOR, message)

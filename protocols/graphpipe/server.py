@@ -1,0 +1,124 @@
+"""GraphPipe as a server over HTTP: its endpoints, and how an error looks to its clients.
+
+A POST carries a ``Request``, a GET asks for the metadata as JSON. The original servers know one model
+and no paths; here a model is addressed as ``/graphpipe/{model}[/{version}]``, and ``/`` is the default
+model, as is every path where a listener speaks GraphPipe alone. What the bytes mean belongs to
+``codec``.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from protocols.dialect import Action, HttpEndpoint, Opened
+from protocols.graphpipe import codec, metadata
+from protocols.wire import Buffer, HttpAnswer, HttpRequest
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    Operation,
+    Signature,
+)
+
+STATUS: dict[ErrorCode, int] = {
+    ErrorCode.MALFORMED: 400,
+    ErrorCode.INVALID_TENSOR: 400,
+    ErrorCode.UNREPRESENTABLE: 422,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.ALREADY_EXISTS: 400,
+    ErrorCode.UNSUPPORTED: 501,
+    ErrorCode.UNAUTHENTICATED: 401,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.TOO_LARGE: 413,
+    ErrorCode.OVERLOADED: 429,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.DEADLINE_EXCEEDED: 504,
+    ErrorCode.CANCELLED: 499,
+    ErrorCode.MODEL_FAILED: 500,
+    ErrorCode.BAD_UPSTREAM: 502,
+    ErrorCode.INTERNAL: 500,
+}
+"""The HTTP status of each error; 499 is for a caller who has gone."""
+
+_BINARY = (("content-type", "application/octet-stream"),)
+_JSON = (("content-type", "application/json"),)
+_TEXT = ("content-type", "text/plain; charset=utf-8")
+
+
+def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
+    """``error`` as the one form that every GraphPipe client notices: a status and a line of text."""
+    headers = [("retry-after", "1")] if error.code is ErrorCode.OVERLOADED else []
+    return _text(STATUS[error.code], error.message, *headers)
+
+
+def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
+    """The answer to an unknown path, or to a method that its path does not have."""
+    if allowed:
+        return _text(405, f"method {request.method} is not allowed here", ("allow", ", ".join(allowed)))
+    return _text(404, "404 page not found")
+
+
+def _open_message(request: HttpRequest) -> Opened[HttpAnswer]:
+    model, version = _addressed(request)
+    message = codec.open_request(request.body)
+    return Opened(_METADATA if message.table is None else _INFER, model, version, message)
+
+
+def _open_get(request: HttpRequest) -> Opened[HttpAnswer]:
+    return Opened(_METADATA_JSON, *_addressed(request))
+
+
+def _addressed(request: HttpRequest) -> tuple[str, str]:
+    """Model and version in the path; empty for the default."""
+    params = request.params
+    if not params:
+        return "", ""
+    try:
+        return (
+            unquote(params.get("model", ""), errors="strict"),
+            unquote(params.get("version", ""), errors="strict"),
+        )
+    except UnicodeDecodeError as error:
+        raise InferenceError(ErrorCode.MALFORMED, f"the path {request.path} is not UTF-8") from error
+
+
+def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, codec.OutputNames]:
+    return codec.decode_request(opened.message, signature, opened.model, opened.version)
+
+
+def _encode(form: codec.OutputNames, response: InferResponse) -> HttpAnswer:
+    return HttpAnswer(200, _BINARY, codec.encode_response(form, response.outputs))
+
+
+def _encode_metadata(opened: Opened[HttpAnswer], told: ModelMetadata) -> HttpAnswer:
+    return HttpAnswer(200, _BINARY, [metadata.encode_metadata(metadata.describe(told, opened.version))])
+
+
+def _encode_metadata_json(opened: Opened[HttpAnswer], told: ModelMetadata) -> HttpAnswer:
+    return HttpAnswer(200, _JSON, [metadata.encode_json(metadata.describe(told, opened.version))])
+
+
+def _text(status: int, text: str, *headers: tuple[str, str]) -> HttpAnswer:
+    line: Buffer = f"{text}\n".encode(errors="backslashreplace")
+    return HttpAnswer(status, (_TEXT, *headers), [line])
+
+
+_INFER = Action(Operation.INFER, _encode, _decode)
+_METADATA = Action(Operation.MODEL_METADATA, _encode_metadata)
+_METADATA_JSON = Action(Operation.MODEL_METADATA, _encode_metadata_json)
+
+HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
+    HttpEndpoint("POST", "/graphpipe/{model}", _open_message, fail),
+    HttpEndpoint("GET", "/graphpipe/{model}", _open_get, fail),
+    HttpEndpoint("POST", "/graphpipe/{model}/{version}", _open_message, fail),
+    HttpEndpoint("GET", "/graphpipe/{model}/{version}", _open_get, fail),
+    # the original servers take every method but GET for a message
+    HttpEndpoint("GET", "/", _open_get, fail),
+    HttpEndpoint("*", "/", _open_message, fail),
+    HttpEndpoint("GET", "*", _open_get, fail),
+    HttpEndpoint("*", "*", _open_message, fail),
+)
+"""The endpoints of a listener. Those of the path ``*`` are for one that speaks GraphPipe alone."""

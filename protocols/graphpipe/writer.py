@@ -1,0 +1,259 @@
+"""Writes GraphPipe's FlatBuffers front to back, tensor data last and never copied.
+
+Offsets of a FlatBuffer point forward, so a message can be a head (root, vtables, tables, strings,
+shapes) and behind it the data of one tensor after another, each behind a few bytes of padding and
+length. The head depends on names, datatypes and shapes alone; those of recent messages are kept.
+Everything stands aligned to its own size, tensor data to 16 bytes, counted from the start of the
+message.
+
+What goes into a message belongs to ``codec``. Raises ``InferenceError`` TOO_LARGE for a message that
+32-bit offsets cannot span.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+
+from protocols.wire import Buffer
+from schemas import Datatype, ErrorCode, InferenceError
+from schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
+
+MAX_BYTES = 2**31 - 1
+"""The size of the largest message: readers take offsets for signed."""
+
+DATA_ALIGNMENT = 16
+"""More would be lost on a receiver, whose buffer malloc aligns to 16."""
+
+STRING = TYPES[Datatype.BYTES]
+
+Form = tuple[int, tuple[int, ...], int, int]
+"""A tensor without its data: type, shape, length of its data or string vector, size in bytes of what
+follows that length."""
+
+IO = tuple[bytes, bytes, tuple[int, ...], int]
+"""An input or output in metadata: name, description, shape, type."""
+
+_KEPT_HEADS = 512
+_KEPT_TEXT = 4096
+
+_U32 = struct.Struct("<I")
+_TENSOR = struct.Struct("<iIIB3x")  # vtable, shape, data or strings, type
+_IO = struct.Struct("<iIIIB3x")  # vtable, name, description, shape, type
+_ERROR = struct.Struct("<iIq")  # vtable, message, code
+
+# A vtable: its own size, the table's size, and where each field stands in the table (0: absent).
+_REQUEST_VTABLE = struct.pack("<4H", 8, 12, 8, 4)
+_INFER_VTABLE = struct.pack("<6H", 12, 20, 4, 8, 12, 16)
+_EMPTY_VTABLE = struct.pack("<2H", 4, 4)
+_RESPONSE_VTABLE = struct.pack("<4H", 8, 12, 4, 8)
+_NUMBERS_VTABLE = struct.pack("<5H2x", 10, 16, 12, 4, 8)
+_STRINGS_VTABLE = struct.pack("<6H", 12, 16, 12, 4, 0, 8)
+_ERROR_VTABLE = struct.pack("<4H", 8, 16, 8, 4)
+_METADATA_VTABLE = struct.pack("<8H", 16, 28, 4, 8, 12, 16, 20, 24)
+_IO_VTABLE = struct.pack("<6H", 12, 20, 4, 8, 12, 16)
+
+# What follows a string of a length modulo four: its NUL, and padding for the next length.
+_STRING_ENDS = (b"\0\0\0\0", b"\0\0\0", b"\0\0", b"\0")
+
+
+def infer_request(
+    config: bytes,
+    input_names: tuple[bytes, ...],
+    output_names: tuple[bytes, ...],
+    forms: tuple[Form, ...],
+    payloads: Sequence[Buffer],
+) -> list[Buffer]:
+    """A ``Request`` that holds an ``InferRequest``; all its fields are written, if only empty."""
+    longest = sum(map(len, input_names)) + sum(map(len, output_names))
+    # what callers may write at any length is not worth keeping
+    leads = _request_leads.__wrapped__ if config or longest > _KEPT_TEXT else _request_leads
+    return _interleaved(leads(config, input_names, output_names, forms), payloads)
+
+
+def infer_response(forms: tuple[Form, ...], payloads: Sequence[Buffer]) -> list[Buffer]:
+    """An ``InferResponse`` with tensors and no errors."""
+    return _interleaved(_response_leads(forms), payloads)
+
+
+def error_response(code: int, message: bytes) -> bytes:
+    """An ``InferResponse`` with one error, and no tensors in a vector that is there."""
+    head, (response_vtable, error_vtable) = _begin(_RESPONSE_VTABLE, _ERROR_VTABLE)
+    table = _root_table(head, response_vtable, 2)
+    _point(head, table + 4)
+    head += _U32.pack(0)
+    _point(head, table + 8)
+    head += struct.pack("<II", 1, 0)
+    slot = len(head) - 4
+    _pad(head, 8)
+    _point(head, slot)
+    error = len(head)
+    head += _ERROR.pack(error - error_vtable, 0, code)
+    _point(head, error + 4)
+    _string(head, message)
+    return bytes(head)
+
+
+def metadata_request() -> bytes:
+    """A ``Request`` that holds a ``MetadataRequest``: always the same bytes."""
+    head, (request_vtable, empty_vtable) = _begin(_REQUEST_VTABLE, _EMPTY_VTABLE)
+    _request_table(head, request_vtable, METADATA_REQUEST)
+    head += struct.pack("<i", len(head) - empty_vtable)
+    return bytes(head)
+
+
+def metadata_response(texts: Sequence[bytes], inputs: Sequence[IO], outputs: Sequence[IO]) -> bytes:
+    """A ``MetadataResponse``; ``texts`` are name, version, server, description."""
+    head, (metadata_vtable, io_vtable) = _begin(_METADATA_VTABLE, _IO_VTABLE)
+    table = _root_table(head, metadata_vtable, 6)
+    for slot, text in enumerate(texts, 1):
+        _point(head, table + 4 * slot)
+        _string(head, text)
+    for slot, described in ((5, inputs), (6, outputs)):
+        _point(head, table + 4 * slot)
+        elements = _offset_vector(head, len(described))
+        for element, (name, description, shape, code) in zip(elements, described, strict=True):
+            _point(head, element)
+            at = len(head)
+            head += _IO.pack(at - io_vtable, 0, 0, 0, code)
+            for field, text in ((4, name), (8, description)):
+                _point(head, at + field)
+                _string(head, text)
+            _shape(head, at + 12, shape)
+    return bytes(head)
+
+
+def string_block(elements: Sequence[bytes]) -> bytearray:
+    """A vector of strings, without the length before it."""
+    block = bytearray(4 * len(elements))
+    for index, element in enumerate(elements):
+        _point(block, 4 * index)
+        _string(block, element)
+    return block
+
+
+def utf8(text: str, what: str) -> bytes:
+    """``text`` as the wire has it; ``what`` names it in the error. Raises UNREPRESENTABLE for half of a
+    surrogate pair, which JSON can smuggle in."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InferenceError(ErrorCode.UNREPRESENTABLE, f"{what} is not UTF-8: {text!r}") from error
+
+
+@lru_cache(maxsize=_KEPT_HEADS)
+def _request_leads(
+    config: bytes, input_names: tuple[bytes, ...], output_names: tuple[bytes, ...], forms: tuple[Form, ...]
+) -> tuple[bytes, ...]:
+    head, (request_vtable, infer_vtable, numbers, strings) = _begin(
+        _REQUEST_VTABLE, _INFER_VTABLE, _NUMBERS_VTABLE, _STRINGS_VTABLE
+    )
+    _request_table(head, request_vtable, INFER_REQUEST)
+    table = len(head)
+    head += struct.pack("<i16x", table - infer_vtable)
+    _point(head, table + 4)
+    _string(head, config)
+    for slot, names in ((8, input_names), (16, output_names)):
+        _point(head, table + slot)
+        head += _U32.pack(len(names)) + string_block(names)
+    return _tensors(head, table + 12, forms, numbers, strings)
+
+
+@lru_cache(maxsize=_KEPT_HEADS)
+def _response_leads(forms: tuple[Form, ...]) -> tuple[bytes, ...]:
+    head, (response_vtable, numbers, strings) = _begin(_RESPONSE_VTABLE, _NUMBERS_VTABLE, _STRINGS_VTABLE)
+    table = _root_table(head, response_vtable, 2)
+    _point(head, table + 8)
+    head += _U32.pack(0)
+    return _tensors(head, table + 4, forms, numbers, strings)
+
+
+def _tensors(
+    head: bytearray, at: int, forms: tuple[Form, ...], numbers: int, strings: int
+) -> tuple[bytes, ...]:
+    """Close ``head`` with a vector of tensors; what to write before each tensor's data, the first of
+    it the whole head."""
+    _point(head, at)
+    tables = []
+    for element, form in zip(_offset_vector(head, len(forms)), forms, strict=True):
+        _point(head, element)
+        tables.append(len(head))
+        head += _TENSOR.pack(len(head) - (strings if form[0] == STRING else numbers), 0, 0, form[0])
+    for table, (_, shape, _, _) in zip(tables, forms, strict=True):
+        _shape(head, table + 4, shape)
+    leads, position, lead = [], len(head), head
+    for table, (_, _, length, size) in zip(tables, forms, strict=True):
+        padding = -(position + 4) % DATA_ALIGNMENT
+        if position + padding + 4 + size > MAX_BYTES:
+            raise InferenceError(
+                ErrorCode.TOO_LARGE, f"the tensors make a GraphPipe message of more than {MAX_BYTES} bytes"
+            )
+        _U32.pack_into(head, table + 8, position + padding - table - 8)
+        lead += bytes(padding) + _U32.pack(length)
+        leads.append(lead)
+        position += padding + 4 + size
+        lead = bytearray()
+    return tuple(bytes(lead) for lead in leads or (head,))
+
+
+def _interleaved(leads: tuple[bytes, ...], payloads: Sequence[Buffer]) -> list[Buffer]:
+    parts: list[Buffer] = [leads[0]]
+    for index, payload in enumerate(payloads):
+        if index:
+            parts.append(leads[index])
+        if len(payload):
+            parts.append(payload)
+    return parts
+
+
+def _begin(*vtables: bytes) -> tuple[bytearray, list[int]]:
+    """A message that has its root offset (to be set) and ``vtables``, and where these stand."""
+    head, positions = bytearray(4), []
+    for vtable in vtables:
+        positions.append(len(head))
+        head += vtable
+    return head, positions
+
+
+def _root_table(head: bytearray, vtable: int, fields: int) -> int:
+    """A root table of ``fields`` offsets to be set; its position."""
+    _point(head, 0)
+    table = len(head)
+    head += struct.pack("<i", table - vtable) + bytes(4 * fields)
+    return table
+
+
+def _request_table(head: bytearray, vtable: int, tag: int) -> None:
+    """The root ``Request``, whose union is the table that follows."""
+    _point(head, 0)
+    head += struct.pack("<iIB3x", len(head) - vtable, 8, tag)
+
+
+def _point(head: bytearray, at: int) -> None:
+    """Let the offset at ``at`` lead to the end, where the next thing will stand."""
+    _U32.pack_into(head, at, len(head) - at)
+
+
+def _pad(head: bytearray, alignment: int, ahead: int = 0) -> None:
+    head += bytes(-(len(head) + ahead) % alignment)
+
+
+def _string(head: bytearray, value: bytes) -> None:
+    head += _U32.pack(len(value))
+    head += value
+    head += _STRING_ENDS[len(value) & 3]
+
+
+def _offset_vector(head: bytearray, count: int) -> range:
+    """A vector of ``count`` offsets to be set; where they stand."""
+    head += _U32.pack(count)
+    start = len(head)
+    head += bytes(4 * count)
+    return range(start, start + 4 * count, 4)
+
+
+def _shape(head: bytearray, at: int, shape: tuple[int, ...]) -> None:
+    _pad(head, 8, ahead=4)
+    _point(head, at)
+    head += struct.pack(f"<I{len(shape)}q", len(shape), *shape)
