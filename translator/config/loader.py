@@ -1,0 +1,100 @@
+"""From a file to a :class:`Config`, or to every error that the file has, each with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from translator.config import document, wording
+from translator.config.document import ConfigError, Document, Problem
+from translator.config.options import Config, section_at
+from translator.config.surroundings import Installation, Surroundings
+
+
+def load(path: str | Path) -> Config:
+    """The configuration in the file at ``path``. Raises ``ConfigError``."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"not UTF-8 text: {error}"
+        raise ConfigError(str(path), [Problem(0, (), f"cannot be read: {reason}")]) from error
+    return parse(text, str(path))
+
+
+def parse(text: str, source: str = "config", installation: Installation | None = None) -> Config:
+    """The configuration that ``text`` states; ``source`` names it in errors. ``installation`` is this
+    program where it is not given. Raises ``ConfigError``."""
+    read = Document(text, source)
+    surroundings = Surroundings.of(read.data, installation or Installation.present())
+    problems = read.problems
+    try:
+        config = Config.model_validate(read.data, context=surroundings)
+    except ValidationError as invalid:
+        for error in invalid.errors(include_url=False):
+            # a list whose entries were refused counts as too short, which it is not
+            if error["type"] != "too_short" or not error["input"]:
+                problems.append(_problem(read, error))
+    if problems:
+        raise ConfigError(source, problems)
+    return config
+
+
+def _problem(read: Document, details: ErrorDetails) -> Problem:
+    # a marker of pydantic's for "the key itself" is no part of the path
+    path: document.Path = tuple(part for part in details["loc"] if part != "[key]")
+    return Problem(read.line(path), path, _text(details))
+
+
+def _text(details: ErrorDetails) -> str:
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == "extra_forbidden":
+        return _unknown_key(details)
+    if kind == "literal_error":
+        return _not_a_choice(details)
+    if kind in _EXPECTED:
+        return f"must be {_EXPECTED[kind](context)}, not {wording.shown(details['input'])}"
+    if kind == "value_error":
+        return str(context["error"])
+    return _FIXED.get(kind, details["msg"])
+
+
+def _unknown_key(details: ErrorDetails) -> str:
+    *above, key = details["loc"]
+    section = section_at(tuple(above))
+    if key in section.planned:
+        return "is not available yet"
+    return wording.unknown("key", str(key), section.model_fields)
+
+
+def _not_a_choice(details: ErrorDetails) -> str:
+    choices = [word.strip("'") for word in details["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+    given = details["input"]
+    if isinstance(given, str):
+        return wording.unknown("value", given, choices)
+    return f"must be one of {', '.join(choices)}, not {wording.shown(given)}"
+
+
+_EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
+    "string_type": lambda context: "text",
+    "bool_type": lambda context: "true or false",
+    "int_type": lambda context: "a whole number",
+    "float_type": lambda context: "a number",
+    "finite_number": lambda context: "a finite number",
+    "tuple_type": lambda context: "a list",
+    "dict_type": lambda context: "a mapping",
+    "model_type": lambda context: "a mapping",
+    "greater_than": lambda context: f"above {context['gt']:g}",
+    "greater_than_equal": lambda context: f"at least {context['ge']:g}",
+    "less_than_equal": lambda context: f"at most {context['le']:d}",
+}
+"""What pydantic wanted, by the type of its error."""
+
+_FIXED = {
+    "missing": "is missing",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+}

@@ -1,0 +1,213 @@
+"""The schema of models: repositories of them, single ones, and their signatures.
+
+The sentence under an option is its documentation, as in ``options``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+
+from schemas import Signature, TensorSpec
+from translator.config.references import (
+    ExistingPath,
+    Folder,
+    KnownBackend,
+    KnownDatatype,
+    KnownUpstream,
+    around,
+    not_yet,
+    require,
+)
+from translator.config.section import Section, Text, distinct
+from translator.config.surroundings import model_folders
+
+
+def _device(value: str) -> str:
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", value):
+        raise ValueError(f"unknown device '{value}' (allowed: cpu, cuda, cuda:N)")
+    return value
+
+
+Device = Annotated[str, AfterValidator(_device)]
+
+
+class RepositoryOptions(Section):
+    """A folder of models: `<model>/config.pbtxt` and `<model>/<version>/model.onnx`."""
+
+    path: Folder
+    """The folder. A relative path starts at the working directory of the process."""
+    name: Text = Field(default=None, validate_default=True)
+    """What to call it. The default is its path."""
+    control: Annotated[Literal["none", "explicit"], not_yet("poll")] = "none"
+    """Whether clients may load and unload its models: not at all, or when they ask for it."""
+    load: Annotated[str | tuple[str, ...], Field(union_mode="left_to_right")] = "*"
+    """Which models to load at start: `"*"` for all, or a list of names."""
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _path_as_name(cls, value: Any, info: ValidationInfo) -> Any:
+        return info.data.get("path", "?") if value is None else value
+
+    @field_validator("load", mode="wrap")
+    @classmethod
+    def _folders(cls, value: Any, _: Any, info: ValidationInfo) -> str | tuple[str, ...]:
+        if value == "*":
+            return "*"
+        if not isinstance(value, tuple) or not all(isinstance(name, str) for name in value):
+            raise ValueError('must be "*" or a list of model names')
+        if "path" in info.data:
+            folders = model_folders(info.data["path"])
+            for name in value:
+                require(f"model of '{info.data['path']}'", name, folders)
+        return value
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the models to load, as the folder is now. Raises ``OSError``."""
+        return tuple(model_folders(self.path)) if self.load == "*" else tuple(self.load)
+
+
+class TensorOptions(Section):
+    """One input or output of a signature."""
+
+    name: Text
+    """The tensor's name."""
+    datatype: KnownDatatype
+    """The element type, by its Open Inference Protocol name (`FP32`, `INT64`, `BYTES` ...)."""
+    shape: tuple[Annotated[int, Field(ge=-1)], ...]
+    """The full shape, batch included; -1 for a free dimension."""
+
+
+class SignatureOptions(Section):
+    """What a model takes and gives, for models that do not say so themselves or say it wrong."""
+
+    inputs: tuple[TensorOptions, ...]
+    """The inputs, in order."""
+    outputs: Annotated[tuple[TensorOptions, ...], Field(min_length=1)]
+    """The outputs, in order."""
+    max_batch_size: Annotated[int, Field(ge=0)] = 0
+    """Above 0, the first dimension of every shape is the batch, and must be -1."""
+    labels: dict[str, tuple[str, ...]] = Field(default={})
+    """Names of the classes, by output, in index order."""
+
+    @field_validator("inputs", "outputs")
+    @classmethod
+    def _names(cls, tensors: tuple[TensorOptions, ...]) -> tuple[TensorOptions, ...]:
+        distinct("tensor", tuple(tensor.name for tensor in tensors))
+        return tensors
+
+    @field_validator("max_batch_size")
+    @classmethod
+    def _batch_first(cls, size: int, info: ValidationInfo) -> int:
+        tensors = (*info.data.get("inputs", ()), *info.data.get("outputs", ()))
+        for tensor in tensors if size else ():
+            if tensor.shape[:1] != (-1,):
+                raise ValueError(f"with {size}, the shape of '{tensor.name}' must begin with -1, the batch")
+        return size
+
+    @field_validator("labels")
+    @classmethod
+    def _labelled_outputs(
+        cls, labels: dict[str, tuple[str, ...]], info: ValidationInfo
+    ) -> dict[str, tuple[str, ...]]:
+        if "outputs" in info.data:
+            for name in labels:
+                require("output", name, (output.name for output in info.data["outputs"]))
+        return labels
+
+    def build(self) -> Signature:
+        """The signature as the IR has it."""
+        inputs = tuple(TensorSpec(tensor.name, tensor.datatype, tensor.shape) for tensor in self.inputs)
+        outputs = tuple(
+            TensorSpec(tensor.name, tensor.datatype, tensor.shape, labels=self.labels.get(tensor.name, ()))
+            for tensor in self.outputs
+        )
+        return Signature(inputs, outputs, self.max_batch_size)
+
+
+class ModelOptions(Section):
+    """A model as clients see it, run here (`backend`) or by another server (`upstream`)."""
+
+    backend: KnownBackend | None = None
+    """The engine that runs it here."""
+    upstream: KnownUpstream | None = Field(default=None, validate_default=True)
+    """The server that runs it, by its name under `upstreams`."""
+    path: ExistingPath | None = Field(default=None, validate_default=True)
+    """With `backend`: a model's repository folder, or a single model file. A relative path starts at the
+    working directory of the process."""
+    device: Device | None = None
+    """With `backend`: where it runs, `cpu`, `cuda` or `cuda:N`. The default is what the model's
+    config.pbtxt says, else `cpu`."""
+    providers: tuple[str, ...] = ()
+    """With `backend: onnxruntime`: ONNX Runtime's execution providers, the preferred first. The default
+    is what suits the device."""
+    instances: Annotated[int, Field(ge=1)] | None = None
+    """With `backend`: how many requests run at once. The default is what the model's config.pbtxt says,
+    else one per CPU, at most 4."""
+    remote_model: Text | None = None
+    """With `upstream`: what the model is called there. The default is its name here."""
+    inputs: dict[str, str] = Field(default={})
+    """With `upstream`: input names that clients use, to the names used there."""
+    outputs: dict[str, str] = Field(default={})
+    """With `upstream`: output names that clients use, to the names used there."""
+    signature: SignatureOptions | None = Field(default=None, validate_default=True)
+    """What it takes and gives, in the names that clients use. The default is what the model says."""
+    description: str = ""
+    """A sentence for people, shown in metadata."""
+    required: bool = True
+    """Whether the server is not ready while this model is not."""
+
+    @field_validator("upstream")
+    @classmethod
+    def _here_or_there(cls, upstream: str | None, info: ValidationInfo) -> str | None:
+        backend = info.data.get("backend", "?")  # "?": one is named that does not exist
+        if upstream is None and backend is None:
+            raise ValueError("is missing: a model has a 'backend' that runs it here, or an 'upstream'")
+        if upstream is not None and backend is not None:
+            raise ValueError("a model has a 'backend' or an 'upstream', not both")
+        return upstream
+
+    @field_validator("path", "device", "providers", "instances")
+    @classmethod
+    def _only_here(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get("upstream") is not None:
+            raise ValueError("only a model with a 'backend' has this key")
+        return value
+
+    @field_validator("remote_model", "inputs", "outputs")
+    @classmethod
+    def _only_there(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.data.get("backend") is not None:
+            raise ValueError("only a model with an 'upstream' has this key")
+        return value
+
+    @field_validator("path")
+    @classmethod
+    def _file(cls, path: str | None, info: ValidationInfo) -> str | None:
+        backend = info.data.get("backend")
+        if path is None and backend is not None and around(info).installation.backends[backend]:
+            raise ValueError(f"is missing: backend '{backend}' loads a file")
+        return path
+
+    @field_validator("inputs", "outputs")
+    @classmethod
+    def _one_to_one(cls, names: dict[str, str]) -> dict[str, str]:
+        distinct("name", tuple(names.values()))
+        return names
+
+    @field_validator("signature")
+    @classmethod
+    def _stated(cls, signature: SignatureOptions | None, info: ValidationInfo) -> SignatureOptions | None:
+        if signature is None:
+            backend = info.data.get("backend")
+            if backend is not None and "path" in info.data and info.data["path"] is None:
+                raise ValueError(f"is missing: backend '{backend}' has no file that would tell it")
+            return None
+        for key, tensors in (("inputs", signature.inputs), ("outputs", signature.outputs)):
+            for name in info.data.get(key, {}):
+                if name not in {tensor.name for tensor in tensors}:
+                    raise ValueError(f"has no '{name}', which {key} renames")
+        return signature

@@ -1,0 +1,234 @@
+"""The schema of the configuration file: every option, its type, its default, what it means.
+
+The sentence under an option is its documentation: docs/configuration.md is made from it. Rules that
+tie options together stand here as validators of the later one; rules that need the rest of the file
+or the installation are in ``references``. Units stand in names (``_secs``, ``_bytes``). Models have a
+module of their own, ``models``.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from protocols.transport.address import parse_url
+from translator.config.models import ModelOptions, RepositoryOptions
+from translator.config.references import (
+    KnownDialect,
+    KnownListener,
+    KnownModel,
+    ListenAddress,
+    around,
+    require,
+)
+from translator.config.section import Bytes, Seconds, Section, Text, Transport, distinct, travels
+
+LARGEST_MESSAGE = 2**31 - 1
+"""The largest message that gRPC can frame."""
+
+MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE}
+"""How much a listener takes by default: what Triton takes over the same transport."""
+
+LISTENER_FLAVORS = {"oip": ("triton",)}
+"""Whose habits a listener can follow, by dialect, the default first."""
+
+UPSTREAM_FLAVORS = {"oip": ("triton", "kserve", "mlserver")}
+"""Whose habits an upstream can have, by dialect; ``auto`` is always among them."""
+
+
+class ServerOptions(Section):
+    """The daemon as a whole."""
+
+    planned = frozenset({"start_offline"})
+
+    name: Text = "interlingua"
+    """The name under which server metadata presents this server."""
+    id: Text = "inference:0"
+    """The identity of this process among its replicas, for dialects that ask for one."""
+    strict_readiness: bool = True
+    """The server is ready when every required model is; false: as soon as it answers at all."""
+    ready_when_empty: bool = False
+    """Whether a server without any model is ready."""
+    tune_allocator: bool = True
+    """Make the C library keep large blocks instead of returning each to the system. It makes messages
+    of several MiB about three times cheaper, for some memory held in reserve."""
+    drain_secs: Annotated[float, Field(ge=0)] = 5.0
+    """After the first signal to stop: how long to answer on while already reporting not ready, so that
+    balancers look elsewhere. A second signal ends the wait."""
+    shutdown_timeout_secs: Annotated[float, Field(ge=0)] = 30.0
+    """After draining: how long running requests may take to end before they are cut."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe kind of log line to write."""
+    log_format: Literal["text", "json"] = "text"
+    """Log lines for people, or one JSON object per line."""
+
+
+class ListenerOptions(Section):
+    """An address that clients connect to."""
+
+    planned = frozenset({"tls", "auth", "engine", "graphpipe_errors"})
+
+    listen: ListenAddress
+    """`host:port`, `:port` for every interface, `[::1]:port`, or `unix:path`. Port 0 takes a free one."""
+    transport: Transport
+    """How messages travel."""
+    dialects: tuple[KnownDialect, ...] = Field(default=None, validate_default=True)
+    """What is spoken here. The default is every dialect that the transport carries."""
+    flavors: dict[str, str] = Field(default={name: known[0] for name, known in LISTENER_FLAVORS.items()})
+    """Whose habits to follow, by dialect, where servers of one dialect differ."""
+    default_model: KnownModel | None = None
+    """The model for requests that name none. The default is the `default_model` of the whole file."""
+    max_request_bytes: Bytes = Field(default=None, validate_default=True)
+    """The largest request to take. The default is 67108864 (64 MiB) over http, 2147483647 over grpc."""
+    max_response_bytes: Bytes = LARGEST_MESSAGE
+    """The largest answer to give."""
+
+    @field_validator("dialects", mode="before")
+    @classmethod
+    def _all_dialects(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None:
+            return value
+        serves = around(info).installation.serves
+        # with an unusable transport any choice will do: the file is refused for that
+        transport = info.data.get("transport")
+        return tuple(name for name, carried in serves.items() if transport is None or transport in carried)
+
+    @field_validator("dialects")
+    @classmethod
+    def _carried(cls, dialects: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for dialect in dialects:
+            travels(dialect, info.data.get("transport"), around(info).installation.serves[dialect])
+        if not dialects:
+            raise ValueError("must not be empty")
+        return distinct("dialect", dialects)
+
+    @field_validator("flavors")
+    @classmethod
+    def _flavors(cls, flavors: dict[str, str]) -> dict[str, str]:
+        for dialect, flavor in flavors.items():
+            require("dialect with flavors", dialect, LISTENER_FLAVORS)
+            require("flavor", flavor, LISTENER_FLAVORS[dialect])
+        return flavors
+
+    @field_validator("max_request_bytes", mode="before")
+    @classmethod
+    def _as_the_transport(cls, value: Any, info: ValidationInfo) -> Any:
+        return MAX_REQUEST_BYTES[info.data.get("transport", "http")] if value is None else value
+
+
+class AdminOptions(Section):
+    """The operator's own address."""
+
+    listen: ListenAddress
+    """The address, as for a listener."""
+
+
+class UpstreamOptions(Section):
+    """A server elsewhere that models can be backed by."""
+
+    dialect: KnownDialect
+    """What it speaks."""
+    transport: Transport
+    """How messages travel to it."""
+    urls: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Where it is: `host:port`, `http://host:port/prefix`, or `unix:path`; several are taken in turn."""
+    flavor: str = "auto"
+    """Whose habits it has, where servers of one dialect differ. `auto` suits them all."""
+    connect_timeout_secs: Seconds = 5.0
+    """How long a connection may take to come about."""
+    request_timeout_secs: Seconds = 60.0
+    """How long one request may take, connecting included; a caller's own deadline may end it sooner."""
+    max_request_bytes: Bytes = LARGEST_MESSAGE
+    """The largest request to send."""
+    max_response_bytes: Bytes = LARGEST_MESSAGE
+    """The largest answer to take."""
+
+    @field_validator("transport")
+    @classmethod
+    def _carried(cls, transport: str, info: ValidationInfo) -> str:
+        dialect = info.data.get("dialect")
+        if dialect is not None:
+            travels(dialect, transport, around(info).installation.calls[dialect])
+        return transport
+
+    @field_validator("urls")
+    @classmethod
+    def _usable(cls, urls: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for url in urls:
+            parse_url(url, info.data.get("transport", ""))
+        return distinct("URL", urls)
+
+    @field_validator("flavor")
+    @classmethod
+    def _flavor(cls, flavor: str, info: ValidationInfo) -> str:
+        if "dialect" in info.data:
+            require("flavor", flavor, ("auto", *UPSTREAM_FLAVORS.get(info.data["dialect"], ())))
+        return flavor
+
+
+class MatchOptions(Section):
+    """Which requests take a route: those for which all of this is so."""
+
+    model: Text = "*"
+    """The model asked for; `*` and `?` stand for any characters, `[ab]` for one of them."""
+    dialect: KnownDialect | None = None
+    """The caller's dialect. The default is any."""
+    listener: KnownListener | None = None
+    """The `listen` address of the listener that was asked. The default is any."""
+
+
+class RouteOptions(Section):
+    """Sends requests to another model than the one they name. The first route that matches wins."""
+
+    planned = frozenset({"split", "mirror"})
+
+    match: MatchOptions = Field(default_factory=MatchOptions)
+    """Which requests. The default is all."""
+    to: KnownModel
+    """The model that answers them."""
+
+
+class Config(Section):
+    """The whole file."""
+
+    planned = frozenset({"grps"})
+
+    server: ServerOptions = Field(default_factory=ServerOptions)
+    """The daemon as a whole."""
+    listeners: Annotated[tuple[ListenerOptions, ...], Field(min_length=1)]
+    """The addresses that clients connect to."""
+    admin: AdminOptions | None = None
+    """The operator's own address. Accepted, not served yet."""
+    model_repository: tuple[RepositoryOptions, ...] = ()
+    """Folders of models to serve."""
+    default_model: KnownModel | None = None
+    """The model for requests that name none, such as GraphPipe's."""
+    models: dict[Text, ModelOptions] = Field(default={})
+    """Models by the name that clients use. One of these wins over one of the same name in a repository."""
+    upstreams: dict[Text, UpstreamOptions] = Field(default={})
+    """Other servers, by a name of your choice."""
+    routes: tuple[RouteOptions, ...] = ()
+    """Exceptions from "the model of that name answers"."""
+
+
+def section_at(path: tuple[str | int, ...]) -> type[Section]:
+    """The section that the schema has at ``path`` of a document."""
+    found: Any = Config
+    for part in path:
+        if isinstance(found, type) and issubclass(found, Section):
+            found = _plain(found.model_fields[str(part)].annotation)
+        else:  # an entry of a list or of a mapping with free keys
+            found = _plain(next(kind for kind in reversed(typing.get_args(found)) if kind is not Ellipsis))
+    if not (isinstance(found, type) and issubclass(found, Section)):
+        raise LookupError(path)
+    return found
+
+
+def _plain(annotation: Any) -> Any:
+    """An annotation without its ``None`` and its metadata."""
+    while typing.get_origin(annotation) is Annotated:
+        annotation = typing.get_args(annotation)[0]
+    kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
+    return _plain(kinds[0]) if type(None) in typing.get_args(annotation) else annotation

@@ -1,0 +1,97 @@
+"""Validators of options that refer to something else: a dialect, a model, an address, a folder.
+
+Each judges one value with the help of the :class:`Surroundings` that the loader passes as context,
+and says what is wrong as a ``ValueError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+
+from protocols.transport.address import parse_address
+from schemas import Datatype
+from schemas.datatypes import DATATYPES
+from translator.config import wording
+from translator.config.surroundings import Surroundings
+
+
+def around(info: ValidationInfo) -> Surroundings:
+    """The surroundings of the document under validation."""
+    if not isinstance(info.context, Surroundings):
+        raise TypeError("options are validated by translator.config.load or parse")
+    return info.context
+
+
+def require(kind: str, word: str, choices: Iterable[str]) -> str:
+    """``word``, which must be one of ``choices``. Raises ``ValueError`` naming the nearest."""
+    names = list(choices)
+    if word not in names:
+        raise ValueError(wording.unknown(kind, word, names))
+    return word
+
+
+def not_yet(*planned: str) -> BeforeValidator:
+    """Refuses values that exist in the design and not in this release, in those words; what follows a
+    colon does not matter."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and value.partition(":")[0] in planned:
+            raise ValueError(f"'{value}' is not available yet")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _address(value: str, info: ValidationInfo) -> str:
+    mine = parse_address(value)
+    others = 0
+    for text in around(info).addresses:
+        try:
+            others += parse_address(text) == mine
+        except ValueError:  # judged where it stands
+            continue
+    if others > 1 and mine.port != 0:
+        raise ValueError(f"{others} listeners cannot share the address {value}")
+    return value
+
+
+def _known(kind: str, names: Callable[[Surroundings], Iterable[str] | None]) -> AfterValidator:
+    def check(value: str, info: ValidationInfo) -> str:
+        choices = names(around(info))
+        return value if choices is None else require(kind, value, choices)
+
+    return AfterValidator(check)
+
+
+def _existing(value: str) -> str:
+    if not Path(value).exists():
+        raise ValueError(f"'{value}' does not exist (relative paths start at {Path.cwd()})")
+    return value
+
+
+def _folder(value: str) -> str:
+    if not Path(_existing(value)).is_dir():
+        raise ValueError(f"'{value}' is not a folder")
+    return value
+
+
+def _datatype(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError(f"must be text, not {wording.shown(value)}")
+    return DATATYPES[require("datatype", value, DATATYPES)]
+
+
+ListenAddress = Annotated[str, AfterValidator(_address)]
+"""An address to bind that nothing else in the file binds."""
+KnownModel = Annotated[str, _known("model", lambda around: around.models)]
+KnownUpstream = Annotated[str, _known("upstream", lambda around: around.upstreams)]
+KnownListener = Annotated[str, _known("listener", lambda around: around.listeners)]
+KnownDialect = Annotated[str, _known("dialect", lambda around: around.installation.serves)]
+KnownBackend = Annotated[str, _known("backend", lambda around: around.installation.backends)]
+ExistingPath = Annotated[str, AfterValidator(_existing)]
+Folder = Annotated[str, AfterValidator(_folder)]
+KnownDatatype = Annotated[Datatype, BeforeValidator(_datatype)]

@@ -1,0 +1,99 @@
+"""What an option can refer to: what this installation has, and what the rest of the file declares.
+
+Taken from the raw document before any of it is validated, so that a reference is judged even where
+the entry around it, or the one it names, has mistakes of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What the program can do: ``serves`` and ``calls`` give each dialect's transports as a listener
+    and as an upstream's client, ``backends`` the engines for local models and whether each of them
+    reads a file."""
+
+    serves: Mapping[str, frozenset[str]]
+    calls: Mapping[str, frozenset[str]]
+    backends: Mapping[str, bool]
+
+    @classmethod
+    def present(cls) -> Installation:
+        """This program, as its tables say."""
+        from protocols.registry import DIALECTS
+        from runtime.backends import BACKENDS
+
+        return cls(
+            serves={name: dialect.transports for name, dialect in DIALECTS.items()},
+            calls={
+                name: frozenset(
+                    transport
+                    for transport, calls in (("http", dialect.http_calls), ("grpc", dialect.grpc_calls))
+                    if calls
+                )
+                for name, dialect in DIALECTS.items()
+            },
+            backends={name: bool(backend.filename) for name, backend in BACKENDS.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The installation and the names that the document declares. ``models`` is None where it cannot
+    be known, because a repository of the file cannot be read."""
+
+    installation: Installation
+    addresses: tuple[str, ...]
+    listeners: tuple[str, ...]
+    upstreams: tuple[str, ...]
+    models: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, data: Any, installation: Installation) -> Surroundings:
+        """The surroundings of every option in ``data``, a document as it was read."""
+        listeners = tuple(_texts(_entries(data, "listeners"), "listen"))
+        admin = tuple(_texts([_section(data, "admin")], "listen"))
+        return cls(
+            installation,
+            addresses=listeners + admin,
+            listeners=listeners,
+            upstreams=tuple(_section(data, "upstreams")),
+            models=_models(data),
+        )
+
+
+def model_folders(repository: str) -> list[str]:
+    """The names of the models in a repository folder. Raises ``OSError``."""
+    folders = (entry.name for entry in Path(repository).iterdir() if entry.is_dir())
+    return sorted(name for name in folders if not name.startswith("."))
+
+
+def _models(data: Any) -> tuple[str, ...] | None:
+    names = dict.fromkeys(_section(data, "models"))
+    for repository in _entries(data, "model_repository"):
+        try:
+            folders = model_folders(repository["path"])
+        except (OSError, KeyError, TypeError):
+            return None
+        chosen = repository.get("load", "*")
+        names.update((name, None) for name in folders if chosen == "*" or name in chosen)
+    return tuple(names)
+
+
+def _section(data: Any, key: str) -> dict[str, Any]:
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _entries(data: Any, key: str) -> list[dict[str, Any]]:
+    value = data.get(key) if isinstance(data, dict) else None
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, tuple) else []
+
+
+def _texts(entries: list[dict[str, Any]], key: str) -> Iterator[str]:
+    return (entry[key] for entry in entries if isinstance(entry.get(key), str))
