@@ -28,7 +28,7 @@ class CancelToken:
 
     def __init__(self) -> None:
         self.cancelled = False
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], object]] = []
 
     def cancel(self) -> None:
         """Mark as cancelled and run every callback once."""
@@ -38,7 +38,7 @@ class CancelToken:
             for callback in callbacks:
                 callback()
 
-    def on_cancel(self, callback: Callable[[], None]) -> None:
+    def on_cancel(self, callback: Callable[[], object]) -> None:
         """Run ``callback`` when cancelled; at once if that has happened already."""
         if self.cancelled:
             callback()
