@@ -179,7 +179,7 @@ class LocalModel:
         loop = asyncio.get_running_loop()
         answer = loop.run_in_executor(version.threads, version.instance.run, request.inputs, outputs)
         # cancelling what waits in the queue takes it out; what runs goes on without us
-        context.cancel.on_cancel(answer.cancel)  # type: ignore[arg-type]
+        context.cancel.on_cancel(answer.cancel)
         if left is None:
             return await self._unless_cancelled(answer, context)
         try:

@@ -8,18 +8,16 @@ declared against what the model file has. Loading anything belongs to ``runtime.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
-from google.protobuf.message import Message
 
 from schemas import Signature, TensorSpec
 from schemas.datatypes import DATATYPES, Datatype
-from schemas.protobuf import load_messages
+from schemas.oip import MESSAGES
 
 CONFIG_FILENAME = "config.pbtxt"
 
@@ -94,7 +92,7 @@ def read_config(folder: Path) -> ModelConfig:
         return ModelConfig()
     except (OSError, UnicodeDecodeError) as error:
         raise LoadError(f"{path}: {error}") from error
-    message: Any = _message_type()()
+    message: Any = MESSAGES["inference.ModelConfig"]()
     try:
         text_format.Parse(text, message, allow_unknown_field=True)
     except text_format.ParseError as error:
@@ -142,11 +140,6 @@ def agreed_signature(path: Path, config: ModelConfig, found: Signature | None) -
     return Signature(inputs, outputs, config.max_batch_size)
 
 
-@functools.cache
-def _message_type() -> type[Message]:
-    return load_messages("schemas.oip", "grpc_service.desc")["inference.ModelConfig"]
-
-
 def _refuse_unsupported(path: Path, message: Any) -> None:
     scheduling = message.WhichOneof("scheduling_choice")
     # dynamic batching changes when a request runs, not what it answers
@@ -166,13 +159,16 @@ def _specs(path: Path, role: str, messages: Sequence[Any], batched: bool) -> tup
             raise LoadError(f"{path}: {role} {index} has no name")
         if name in specs:
             raise LoadError(f"{path}: {role} '{name}' is declared twice")
-        enum = message.DESCRIPTOR.fields_by_name["data_type"].enum_type
-        datatype = _DATATYPES.get(enum.values_by_number[message.data_type].name)
+        # an enumeration takes numbers that it has no name for
+        value = message.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number.get(
+            message.data_type
+        )
+        datatype = _DATATYPES.get(value.name) if value else None
         if datatype is None:
             raise LoadError(f"{path}: {role} '{name}' has no data_type")
+        stated = {given.name for given, _ in message.ListFields()}
         for option in ("reshape", "is_shape_tensor"):
-            known = option in message.DESCRIPTOR.fields_by_name
-            if known and any(given.name == option for given, _ in message.ListFields()):
+            if option in stated:
                 raise LoadError(f"{path}: {role} '{name}': {option} is not supported")
         if any(dimension < -1 for dimension in message.dims):
             raise LoadError(f"{path}: {role} '{name}' has dims {list(message.dims)}; -1 marks a free one")
@@ -209,10 +205,9 @@ def _instance_groups(path: Path, groups: Sequence[Any]) -> tuple[str, int]:
     """The device and the number of instances; "" and 0 where nothing is stated."""
     devices: set[str] = set()
     for group in groups:
-        kind = group.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[group.kind].name
-        if kind == "KIND_GPU":
+        if group.kind == group.KIND_GPU:
             devices.update(f"cuda:{gpu}" for gpu in group.gpus or [0])
-        elif kind == "KIND_CPU":
+        elif group.kind == group.KIND_CPU:
             devices.add("cpu")
     if len(devices) > 1:
         raise LoadError(f"{path}: instances on several devices are not supported: {sorted(devices)}")

@@ -21,11 +21,9 @@ class IdentityInstance:
         self._sources = sources
 
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """The inputs' own buffers under other names. An optional input that was not given leaves out
-        its output."""
+        """The inputs' own buffers under other names."""
         given = {tensor.name: tensor for tensor in inputs}
-        pairs = [(given.get(self._sources[name]), name) for name in outputs]
-        return tuple(tensor.renamed(name) for tensor, name in pairs if tensor is not None)
+        return tuple(given[self._sources[name]].renamed(name) for name in outputs)
 
     def close(self) -> None:
         """Nothing to free."""
@@ -34,7 +32,8 @@ class IdentityInstance:
 def load(path: Path, config: ModelConfig) -> IdentityInstance:
     """Pair the declared inputs with the declared outputs.
 
-    Raises ``LoadError`` where there are none, or where a pair differs in datatype or shape.
+    Raises ``LoadError`` where there are none, where a pair differs in datatype or shape, and for
+    an optional input, which would leave an output without a value.
     """
     if not config.inputs:
         raise LoadError(f"{path}: the identity backend needs a configuration that states inputs and outputs")
@@ -44,6 +43,8 @@ def load(path: Path, config: ModelConfig) -> IdentityInstance:
             f"got {len(config.inputs)} inputs and {len(config.outputs)} outputs"
         )
     for source, target in zip(config.inputs, config.outputs, strict=True):
+        if source.optional:
+            raise LoadError(f"{path}: the identity backend cannot echo the optional input '{source.name}'")
         if (source.datatype, source.shape) != (target.datatype, target.shape):
             raise LoadError(
                 f"{path}: the identity backend echoes input '{source.name}' "

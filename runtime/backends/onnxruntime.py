@@ -205,6 +205,8 @@ def _providers(path: Path, config: ModelConfig) -> tuple[tuple[str, Mapping[str,
 def _session_options(path: Path, config: ModelConfig) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.log_severity_level = _SILENT
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     for key, value in config.parameters.items():
         if key in _THREAD_COUNTS:
             if not value.isdecimal():
