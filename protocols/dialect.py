@@ -123,7 +123,8 @@ class Dialect:
 
     ``prefixes`` are the paths it owns on an HTTP listener that it shares; ``unmatched(request,
     allowed)`` answers a path or method that none of its endpoints has (``allowed``: the methods that
-    the path does have, empty for an unknown path).
+    the path does have, empty for an unknown path). ``http_flavors`` are the call tables for servers
+    that need another form than ``http_calls``, by flavor; such a server's metadata has that name.
     """
 
     name: str
@@ -134,6 +135,9 @@ class Dialect:
     unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer] | None = None
     http_calls: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = field(default_factory=dict)
     grpc_calls: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = field(default_factory=dict)
+    http_flavors: Mapping[str, Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]]] = field(
+        default_factory=dict
+    )
 
     @property
     def transports(self) -> frozenset[str]:

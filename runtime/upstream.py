@@ -24,6 +24,7 @@ from schemas import (
     Operation,
     Readiness,
     RequestedOutput,
+    ServerMetadata,
     Signature,
     Tensor,
     TensorSpec,
@@ -35,21 +36,30 @@ _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD
 """Errors after which the upstream's model may have changed under us: ask for its signature again."""
 
 
+Calls = Mapping[Operation, UpstreamCall[Any, Any]]
+
+
 class Upstream:
-    """A server in some dialect, reached through one client per URL, taken in turn."""
+    """A server in some dialect, reached through one client per URL, taken in turn.
+
+    ``flavors`` are the calls for servers of this dialect that need another form than ``calls``, by the
+    name that such a server's metadata gives; it is asked for that name before the first inference.
+    """
 
     def __init__(
         self,
         name: str,
-        calls: Mapping[Operation, UpstreamCall[Any, Any]],
+        calls: Calls,
         clients: Sequence[HttpClient | GrpcClient],
         request_timeout_secs: float,
+        flavors: Mapping[str, Calls] | None = None,
     ) -> None:
         self.name = name
         self._calls = calls
         self._clients = clients
         self._turn = 0
         self._timeout = request_timeout_secs
+        self._flavors: Mapping[str, Calls] = flavors or {}
 
     async def call(
         self,
@@ -63,6 +73,8 @@ class Upstream:
         Raises the upstream's own error with its own words, or UNAVAILABLE, DEADLINE_EXCEEDED,
         BAD_UPSTREAM, UNREPRESENTABLE; ``origin`` names the upstream.
         """
+        if self._flavors and operation is Operation.INFER:
+            await self._find_flavor(context)
         call = self._calls.get(operation)
         if call is None:
             raise InferenceError(
@@ -86,6 +98,19 @@ class Upstream:
         """Close every connection."""
         for client in self._clients:
             await client.close()
+
+    async def _find_flavor(self, context: Context | None) -> None:
+        flavors, self._flavors = self._flavors, {}
+        try:
+            said: ServerMetadata = await self.call(Operation.SERVER_METADATA, context=context)
+        except InferenceError as error:
+            if error.retryable:
+                # it cannot be reached now, so the next request asks again
+                self._flavors = flavors
+                raise
+            # a server that cannot introduce itself is none that we know to differ
+            return
+        self._calls = flavors.get(said.name, self._calls)
 
     def _next_client(self) -> Any:
         self._turn = (self._turn + 1) % len(self._clients)

@@ -43,7 +43,8 @@ class Pipeline:
     async def perform(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         """Carry out what ``opened`` asks and encode the result. Raises ``InferenceError``."""
         if opened.action.operation is Operation.INFER:
-            return await _within(context.deadline, self._infer(opened, dialect, context))
+            # targets keep to the deadline in the context themselves
+            return await self._infer(opened, dialect, context)
         return await _within(context.deadline, self._operate(opened, dialect))
 
     async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:

@@ -1,0 +1,156 @@
+"""Builds what the configuration describes: models, upstreams, routes and a pipeline per listener.
+
+The one place that knows both the options and the parts. Nothing here listens; connections to upstreams
+are made when they are first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from protocols.transport.grpc_client import GrpcConnection
+from protocols.transport.http_client import HttpConnections
+
+from protocols.dialect import Dialect
+from protocols.registry import DIALECTS
+from protocols.transport.address import parse_url
+from runtime.repository import Loaded, ModelSource, Progress, find_models, load_models
+from runtime.target import Target
+from runtime.upstream import Calls, Upstream, UpstreamModel
+from schemas import ServerMetadata
+from translator.config.options import Config, ListenerOptions, ModelOptions, UpstreamOptions
+from translator.operations import Service
+from translator.pipeline import Pipeline
+from translator.router import Route, Router
+
+
+@dataclass(slots=True)
+class Assembly:
+    """Everything between the listeners and whatever answers. ``close`` it when nobody asks any more."""
+
+    config: Config
+    service: Service
+    upstreams: Mapping[str, Upstream]
+
+    def pipeline(self, listener: ListenerOptions) -> Pipeline:
+        """The pipeline of one listener."""
+        return Pipeline(
+            self.service,
+            listener.listen,
+            [DIALECTS[name] for name in listener.dialects],
+            listener.default_model or self.config.default_model or "",
+            listener.max_request_bytes,
+        )
+
+    async def close(self) -> None:
+        """Finish what runs, free the models, close the connections."""
+        for target in self.service.router.models.values():
+            await target.close()
+        for upstream in self.upstreams.values():
+            await upstream.close()
+
+
+def load_local(config: Config, progress: Progress | None = None) -> Loaded:
+    """Load the models of the repositories and those with a backend of their own. Blocks.
+
+    Raises ``LoadError`` where a repository cannot be read; a model that cannot be loaded is told in the
+    result.
+    """
+    sources = {
+        source.name: source
+        for repository in config.model_repository
+        for source in find_models(Path(repository.path), repository.load)
+    }
+    for name, model in config.models.items():
+        if model.backend is not None:
+            sources[name] = _source(name, model)
+        else:
+            sources.pop(name, None)
+    return load_models(list(sources.values()), progress)
+
+
+def assemble(config: Config, loaded: Loaded) -> Assembly:
+    """Put together what ``config`` describes around the models in ``loaded``."""
+    upstreams = {name: _upstream(name, options) for name, options in config.upstreams.items()}
+    models: dict[str, Target] = dict(loaded.models)
+    for name, model in config.models.items():
+        if model.upstream is not None:
+            models[name] = _upstream_model(name, model, config.upstreams[model.upstream], upstreams)
+    optional = {name for name, model in config.models.items() if not model.required}
+    routes = [
+        Route(route.to, route.match.model, route.match.dialect or "", route.match.listener or "")
+        for route in config.routes
+    ]
+    service = Service(
+        Router(models, routes),
+        ServerMetadata(config.server.name, version("interlingua"), EXTENSIONS),
+        required=frozenset((models.keys() | loaded.failed.keys()) - optional),
+        failed=loaded.failed,
+        strict_readiness=config.server.strict_readiness,
+        ready_when_empty=config.server.ready_when_empty,
+    )
+    return Assembly(config, service, upstreams)
+
+
+EXTENSIONS = ("binary_tensor_data", "parameters")
+"""What server metadata lists; a client decides by it what it may ask for."""
+
+
+def _source(name: str, model: ModelOptions) -> ModelSource:
+    return ModelSource(
+        name,
+        Path(model.path) if model.path is not None else None,
+        backend=model.backend or "",
+        description=model.description,
+        signature=model.signature.build() if model.signature is not None else None,
+        instances=model.instances or 0,
+        device=model.device,
+        providers=tuple((provider, {}) for provider in model.providers),
+    )
+
+
+def _upstream(name: str, options: UpstreamOptions) -> Upstream:
+    dialect = DIALECTS[options.dialect]
+    calls, flavors = _calls(dialect, options)
+    return Upstream(
+        name, calls, [_client(url, options) for url in options.urls], options.request_timeout_secs, flavors
+    )
+
+
+def _calls(dialect: Dialect, options: UpstreamOptions) -> tuple[Calls, Mapping[str, Calls]]:
+    """The call table of an upstream, and the tables that it may turn out to need."""
+    if options.transport == "grpc":
+        return dialect.grpc_calls, {}
+    if options.flavor == "auto":
+        return dialect.http_calls, dialect.http_flavors
+    return dialect.http_flavors.get(options.flavor, dialect.http_calls), {}
+
+
+def _client(url: str, options: UpstreamOptions) -> Any:
+    connect = {"http": HttpConnections, "grpc": GrpcConnection}[options.transport]
+    return connect(
+        parse_url(url, options.transport),
+        connect_timeout_secs=options.connect_timeout_secs,
+        max_request_bytes=options.max_request_bytes,
+        max_response_bytes=options.max_response_bytes,
+    )
+
+
+def _upstream_model(
+    name: str, model: ModelOptions, options: UpstreamOptions, upstreams: Mapping[str, Upstream]
+) -> UpstreamModel:
+    # a dialect without model names has one model per server, unless the configuration says otherwise
+    unnamed = "" if not DIALECTS[options.dialect].capability.model_name else name
+    return UpstreamModel(
+        name,
+        upstreams[model.upstream or ""],
+        model.remote_model or unnamed,
+        inputs=model.inputs,
+        outputs=model.outputs,
+        declared=model.signature.build() if model.signature is not None else None,
+        description=model.description,
+    )

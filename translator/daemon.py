@@ -1,0 +1,157 @@
+"""The life of the daemon: load, listen, serve until told to stop, drain, close.
+
+Stopping follows what balancers and clients need: first say not ready while still answering, then
+accept nothing more, then finish what runs, and only then let go of models and connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from dataclasses import dataclass
+
+from protocols.transport.grpc_server import GrpcServer
+
+from protocols.transport import loop
+from protocols.transport.address import Address, parse_address
+from protocols.transport.http_server import HttpServer
+from runtime.allocator import tune_allocator
+from runtime.model_config import LoadError
+from translator import logs
+from translator.assembly import Assembly, assemble, load_local
+from translator.config.options import Config, ListenerOptions
+from translator.progress import LoadingProgress
+from translator.welcome import welcome
+
+_log = logging.getLogger(__name__)
+
+OK, FAILED = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A listener that is bound."""
+
+    options: ListenerOptions
+    address: Address
+    server: HttpServer | GrpcServer
+
+
+def serve(config: Config) -> int:
+    """Run the daemon until SIGTERM or SIGINT; the exit code of the process.
+
+    0 after an orderly stop, 1 where it could not start (an address in use, a repository that cannot be
+    read). A model that cannot be loaded does not keep it from starting: it is logged, and readiness
+    says so.
+    """
+    logs.set_up(config.server.log_level, config.server.log_format)
+    if config.server.tune_allocator:
+        tune_allocator()
+    try:
+        return loop.run(_serve(config))
+    except (OSError, LoadError) as error:
+        _log.error("cannot start: %s", error)
+        return FAILED
+
+
+async def _serve(config: Config) -> int:
+    stop = _StopSignals()
+    with LoadingProgress(sys.stderr) as progress:
+        loaded = await asyncio.to_thread(load_local, config, progress)
+    for name, reason in sorted(loaded.failed.items()):
+        _log.error("model not loaded", extra={"facts": {"model": name, "reason": reason}})
+    assembly = assemble(config, loaded)
+    if config.admin is not None:
+        _log.warning("admin address is not served yet", extra={"facts": {"listen": config.admin.listen}})
+    try:
+        if not stop.first.done():
+            listening = await _listen(assembly)
+            sys.stdout.write(welcome(config, [(each.options, each.address) for each in listening]))
+            sys.stdout.flush()
+            await stop.first
+            await _drain(assembly, listening, stop)
+    finally:
+        await assembly.close()
+        stop.forget()
+    _log.info("stopped")
+    return OK
+
+
+async def _listen(assembly: Assembly) -> list[Listening]:
+    """Bind every listener, or none: ``OSError`` names the address that could not be had."""
+    listening: list[Listening] = []
+    try:
+        for options in assembly.config.listeners:
+            server = _server(assembly, options)
+            listening.append(Listening(options, await server.start(), server))
+    except OSError:
+        # those that are bound already must not outlive the failure
+        for each in listening:
+            await each.server.stop(0)
+        raise
+    for each in listening:
+        facts = {
+            "address": str(each.address),
+            "transport": each.options.transport,
+            "dialects": ",".join(each.options.dialects),
+        }
+        _log.info("listening", extra={"facts": facts})
+    _log.info("serving", extra={"facts": {"models": len(assembly.service.router.models)}})
+    return listening
+
+
+def _server(assembly: Assembly, options: ListenerOptions) -> HttpServer | GrpcServer:
+    pipeline = assembly.pipeline(options)
+    address = parse_address(options.listen)
+    if options.transport == "http":
+        return HttpServer(pipeline.http, address, max_response_bytes=options.max_response_bytes)
+    return GrpcServer(
+        pipeline.grpc,
+        address,
+        max_request_bytes=options.max_request_bytes,
+        max_response_bytes=options.max_response_bytes,
+    )
+
+
+async def _drain(assembly: Assembly, listening: list[Listening], stop: _StopSignals) -> None:
+    options = assembly.config.server
+    assembly.service.draining = True
+    _log.info("stopping", extra={"facts": {"drain_secs": options.drain_secs}})
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(stop.hurry), options.drain_secs)
+    grace = 0.0 if stop.second.done() else options.shutdown_timeout_secs
+    cut = await asyncio.gather(*(each.server.stop(grace) for each in listening))
+    if sum(cut):
+        _log.warning("requests were cut", extra={"facts": {"count": sum(cut)}})
+
+
+class _StopSignals:
+    """The first signal to stop, and the second. SIGINT comes from a person at a terminal, who does not
+    wait for balancers to look away: it is in a ``hurry`` from the start."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.first: asyncio.Future[None] = self._loop.create_future()
+        self.second: asyncio.Future[None] = self._loop.create_future()
+        self.hurry: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_signal_handler(signal.SIGTERM, self._come, False)
+        self._loop.add_signal_handler(signal.SIGINT, self._come, True)
+
+    def forget(self) -> None:
+        """Give the signals back their default meaning."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.remove_signal_handler(number)
+
+    def _come(self, hurry: bool) -> None:
+        again = self.first.done()
+        _resolve(self.second if again else self.first)
+        if hurry or again:
+            _resolve(self.hurry)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,39 @@
+"""What ``serve`` prints once it listens: which dialect where, and a line to paste for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocols.transport.address import Address
+from translator.config.options import Config, ListenerOptions
+
+Bound = Sequence[tuple[ListenerOptions, Address]]
+
+_LINES = {
+    ("oip", "http"): "curl -s http://{url}/v2/models/{model}",
+    ("oip", "grpc"): (
+        'python -c "import tritonclient.grpc as t; '
+        "print(t.InferenceServerClient('{url}').get_model_metadata('{model}'))\""
+    ),
+    ("graphpipe", "http"): (
+        'python -c "from graphpipe import remote; '
+        "print(remote.get_input_names('http://{url}/graphpipe/{model}'))\""
+    ),
+    ("graphpipe", "unix"): "curl -s --unix-socket {path} http://localhost/graphpipe/{model}",
+    ("oip", "unix"): "curl -s --unix-socket {path} http://localhost/v2/models/{model}",
+}
+"""A line to paste, by dialect and transport."""
+
+
+def welcome(config: Config, listening: Bound) -> str:
+    """The text for standard output, with real addresses in it."""
+    lines = [f"{config.server.name} is serving."]
+    for options, address in listening:
+        model = options.default_model or config.default_model or next(iter(config.models), "MODEL")
+        place = "unix" if address.path else options.transport
+        for dialect in options.dialects:
+            lines.append(f"  {dialect:10} {options.transport:5} {address}")
+            line = _LINES.get((dialect, place))
+            if line is not None:
+                lines.append("      " + line.format(url=address, path=address.path, model=model))
+    return "\n".join(lines) + "\n"
