@@ -54,7 +54,7 @@ def _address(value: str, info: ValidationInfo) -> str:
             others += parse_address(text) == mine
         except ValueError:  # judged where it stands
             continue
-    if others > 1 and mine.port != 0:
+    if others > 1 and (mine.path or mine.port):
         raise ValueError(f"{others} listeners cannot share the address {value}")
     return value
 

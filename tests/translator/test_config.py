@@ -1,0 +1,513 @@
+"""Broken configurations and the exact lines that are said of them; good ones and what they mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from pydantic import ValidationError
+
+from schemas import Datatype
+from translator.config import Config, ConfigError, load, parse
+from translator.config.options import ListenerOptions
+from translator.config.surroundings import Installation
+
+BOTH = frozenset({"http", "grpc"})
+HTTP = frozenset({"http"})
+INSTALLATION = Installation(
+    serves={"oip": BOTH, "graphpipe": HTTP},
+    calls={"oip": BOTH, "graphpipe": HTTP},
+    backends={"onnxruntime": True, "identity": False},
+)
+LISTENERS = 'listeners: [{listen: "127.0.0.1:0", transport: http}]'
+STATED = (
+    "{inputs: [{name: I, datatype: FP32, shape: [-1]}], outputs: [{name: O, datatype: FP32, shape: [-1]}]}"
+)
+UPSTREAMS = 'upstreams: {triton: {dialect: oip, transport: grpc, urls: ["localhost:1"]}}'
+
+
+def read(text: str) -> Config:
+    return parse(dedent(text), "c.yaml", INSTALLATION)
+
+
+def errors(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as raised:
+        read(text)
+    assert str(raised.value) == "\n".join(raised.value.lines)
+    return raised.value.lines
+
+
+def with_listeners(text: str) -> str:
+    """``text`` below a usable first line."""
+    return f"{LISTENERS}\n{dedent(text)}"
+
+
+BROKEN: dict[str, tuple[str, list[str]]] = {
+    "empty": ("", ["c.yaml:1: listeners: is missing"]),
+    "not_a_mapping": ("- a", ["c.yaml:1: must be a mapping, not a list"]),
+    "no_listener": ("listeners: []", ["c.yaml:1: listeners: must not be empty"]),
+    "nothing_behind_a_required_key": ("listeners:", ["c.yaml:1: listeners: is missing"]),
+    "unknown_section": (
+        with_listeners("upstream: {}"),
+        [
+            "c.yaml:2: upstream: unknown key 'upstream'; did you mean 'upstreams'? (allowed: server, "
+            "listeners, admin, model_repository, default_model, models, upstreams, routes)"
+        ],
+    ),
+    "unknown_key_deep_down": (
+        'listeners:\n  - listen: ":0"\n    transport: http\n    dialect: [oip]',
+        [
+            "c.yaml:4: listeners[0].dialect: unknown key 'dialect'; did you mean 'dialects'? (allowed: "
+            "listen, transport, dialects, flavors, default_model, max_request_bytes, max_response_bytes)"
+        ],
+    ),
+    "unknown_key_resembling_nothing": (
+        with_listeners("admin: {listen: ':0', qqq: 1}"),
+        ["c.yaml:2: admin.qqq: unknown key 'qqq' (allowed: listen)"],
+    ),
+    "planned_keys": (
+        with_listeners("server: {start_offline: true}\ngrps: {}"),
+        ["c.yaml:2: server.start_offline: is not available yet", "c.yaml:3: grps: is not available yet"],
+    ),
+    "planned_values": (
+        """\
+        listeners:
+          - {listen: ":0", transport: brpc}
+        """,
+        ["c.yaml:2: listeners[0].transport: 'brpc' is not available yet"],
+    ),
+    "a_word_that_is_not_a_choice": (
+        with_listeners("server: {log_level: warn, log_format: 3}"),
+        [
+            "c.yaml:2: server.log_level: unknown value 'warn'; did you mean 'warning'? "
+            "(allowed: debug, info, warning, error)",
+            "c.yaml:2: server.log_format: must be one of text, json, not the number 3",
+        ],
+    ),
+    "wrong_types": (
+        with_listeners(
+            """\
+            server:
+              name: 5
+              strict_readiness: "yes"
+              drain_secs: 1e-3
+              shutdown_timeout_secs: .inf
+            models: [a]
+            model_repository: {}
+            """
+        ),
+        [
+            "c.yaml:3: server.name: must be text, not the number 5",
+            "c.yaml:4: server.strict_readiness: must be true or false, not the text 'yes'",
+            "c.yaml:5: server.drain_secs: must be a number, not the text '1e-3'",
+            "c.yaml:6: server.shutdown_timeout_secs: must be a finite number, not the number inf",
+            "c.yaml:7: models: must be a mapping, not a list",
+            "c.yaml:8: model_repository: must be a list, not a mapping",
+        ],
+    ),
+    "out_of_range": (
+        'listeners:\n  - {listen: ":0", transport: http, max_request_bytes: 0, max_response_bytes: 1.5}\n'
+        "server: {drain_secs: -1, name: ''}",
+        [
+            "c.yaml:2: listeners[0].max_request_bytes: must be above 0, not the number 0",
+            "c.yaml:2: listeners[0].max_response_bytes: must be a whole number, not the number 1.5",
+            "c.yaml:3: server.name: must not be empty",
+            "c.yaml:3: server.drain_secs: must be at least 0, not the number -1",
+        ],
+    ),
+    "addresses": (
+        """\
+        listeners:
+          - {listen: "127.0.0.1:8000", transport: http}
+          - {listen: "127.0.0.1:8000", transport: grpc}
+          - {listen: "localhost", transport: http}
+          - {listen: "unix:run/a.sock", transport: http}
+        admin: {listen: "unix:run/a.sock"}
+        """,
+        [
+            "c.yaml:2: listeners[0].listen: 2 listeners cannot share the address 127.0.0.1:8000",
+            "c.yaml:3: listeners[1].listen: 2 listeners cannot share the address 127.0.0.1:8000",
+            "c.yaml:4: listeners[2].listen: 'localhost' is not an address: "
+            "write host:port, [::1]:port, :port or unix:path",
+            "c.yaml:5: listeners[3].listen: 2 listeners cannot share the address unix:run/a.sock",
+            "c.yaml:6: admin.listen: 2 listeners cannot share the address unix:run/a.sock",
+        ],
+    ),
+    "dialects": (
+        """\
+        listeners:
+          - {listen: ":0", transport: grpc, dialects: [graphpipe]}
+          - {listen: ":0", transport: http, dialects: [graphpip, oip]}
+          - {listen: ":0", transport: http, dialects: [oip, oip]}
+          - {listen: ":0", transport: http, dialects: []}
+        """,
+        [
+            "c.yaml:2: listeners[0].dialects: dialect 'graphpipe' does not travel over grpc (allowed: http)",
+            "c.yaml:3: listeners[1].dialects[0]: unknown dialect 'graphpip'; did you mean 'graphpipe'? "
+            "(allowed: oip, graphpipe)",
+            "c.yaml:4: listeners[2].dialects: dialect 'oip' stands here twice",
+            "c.yaml:5: listeners[3].dialects: must not be empty",
+        ],
+    ),
+    "flavors": (
+        """\
+        listeners:
+          - {listen: ":0", transport: http, flavors: {oip: kserve}}
+          - {listen: ":0", transport: http, flavors: {graphpipe: go}}
+        """,
+        [
+            "c.yaml:2: listeners[0].flavors: unknown flavor 'kserve' (allowed: triton)",
+            "c.yaml:3: listeners[1].flavors: unknown dialect with flavors 'graphpipe' (allowed: oip)",
+        ],
+    ),
+    "backend_or_upstream": (
+        with_listeners(
+            f"""\
+            models:
+              neither: {{}}
+              both: {{backend: identity, upstream: triton, signature: {STATED}}}
+              nothing_behind_it:
+              lost: {{upstream: tritn}}
+              odd: {{backend: onnx, path: /}}
+            {UPSTREAMS}
+            """
+        ),
+        [
+            "c.yaml:3: models.neither.upstream: is missing: a model has a 'backend' that runs it here, "
+            "or an 'upstream'",
+            "c.yaml:4: models.both.upstream: a model has a 'backend' or an 'upstream', not both",
+            "c.yaml:5: models.nothing_behind_it: must be a mapping, not nothing",
+            "c.yaml:6: models.lost.upstream: unknown upstream 'tritn'; did you mean 'triton'? "
+            "(allowed: triton)",
+            "c.yaml:7: models.odd.backend: unknown backend 'onnx'; did you mean 'onnxruntime'? "
+            "(allowed: onnxruntime, identity)",
+        ],
+    ),
+    "keys_of_the_other_kind": (
+        with_listeners(
+            f"""\
+            models:
+              here: {{backend: identity, signature: {STATED}, remote_model: m, outputs: {{O: P}}}}
+              there: {{upstream: triton, path: /, device: cpu, instances: 2}}
+            {UPSTREAMS}
+            """
+        ),
+        [
+            "c.yaml:3: models.here.remote_model: only a model with an 'upstream' has this key",
+            "c.yaml:3: models.here.outputs: only a model with an 'upstream' has this key",
+            "c.yaml:4: models.there.path: only a model with a 'backend' has this key",
+            "c.yaml:4: models.there.device: only a model with a 'backend' has this key",
+            "c.yaml:4: models.there.instances: only a model with a 'backend' has this key",
+        ],
+    ),
+    "what_a_backend_needs": (
+        with_listeners(
+            """\
+            models:
+              file: {backend: onnxruntime}
+              stated: {backend: identity}
+              device: {backend: onnxruntime, path: /, device: "gpu:0"}
+            """
+        ),
+        [
+            "c.yaml:3: models.file.path: is missing: backend 'onnxruntime' loads a file",
+            "c.yaml:4: models.stated.signature: is missing: backend 'identity' has no file that would "
+            "tell it",
+            "c.yaml:5: models.device.device: unknown device 'gpu:0' (allowed: cpu, cuda, cuda:N)",
+        ],
+    ),
+    "renames": (
+        with_listeners(
+            f"""\
+            models:
+              twice: {{upstream: triton, inputs: {{a: X, b: X}}}}
+              stated: {{upstream: triton, inputs: {{a: X}}, signature: {STATED}}}
+            {UPSTREAMS}
+            """
+        ),
+        [
+            "c.yaml:3: models.twice.inputs: name 'X' stands here twice",
+            "c.yaml:4: models.stated.signature: has no 'a', which inputs renames",
+        ],
+    ),
+    "signatures": (
+        with_listeners(
+            """\
+            models:
+              m:
+                backend: identity
+                signature:
+                  inputs:
+                    - {name: I, datatype: FP33, shape: [-2]}
+                    - {name: J, datatype: 4, shape: 1}
+                  outputs:
+                    - {name: O, datatype: INT8, shape: [4, 1]}
+                  max_batch_size: 8
+                  labels: {P: [cat]}
+              n:
+                backend: identity
+                signature:
+                  inputs: [{name: I, datatype: BYTES, shape: []}, {name: I, datatype: BYTES, shape: []}]
+                  outputs: []
+            """
+        ),
+        [
+            "c.yaml:7: models.m.signature.inputs[0].datatype: unknown datatype 'FP33'; did you mean 'FP32'? "
+            "(allowed: BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, "
+            "and 2 more)",
+            "c.yaml:7: models.m.signature.inputs[0].shape[0]: must be at least -1, not the number -2",
+            "c.yaml:8: models.m.signature.inputs[1].datatype: must be text, not the number 4",
+            "c.yaml:8: models.m.signature.inputs[1].shape: must be a list, not the number 1",
+            "c.yaml:11: models.m.signature.max_batch_size: with 8, the shape of 'O' must begin with -1, "
+            "the batch",
+            "c.yaml:12: models.m.signature.labels: unknown output 'P' (allowed: O)",
+            "c.yaml:16: models.n.signature.inputs: tensor 'I' stands here twice",
+            "c.yaml:17: models.n.signature.outputs: must not be empty",
+        ],
+    ),
+    "upstreams": (
+        with_listeners(
+            """\
+            upstreams:
+              a: {dialect: graphpipe, transport: grpc, urls: ["host:1"]}
+              b: {dialect: trtis, transport: http, urls: [], flavor: anything}
+              c: {dialect: oip, transport: grpc, urls: ["http://host:1"], flavor: tritn}
+              d: {dialect: oip, transport: http, urls: ["a:1", "a:1"], connect_timeout_secs: 0}
+            """
+        ),
+        [
+            "c.yaml:3: upstreams.a.transport: dialect 'graphpipe' does not travel over grpc (allowed: http)",
+            "c.yaml:4: upstreams.b.dialect: unknown dialect 'trtis' (allowed: oip, graphpipe)",
+            "c.yaml:4: upstreams.b.urls: must not be empty",
+            "c.yaml:5: upstreams.c.urls: 'http://host:1' has an unknown scheme: one of grpc is meant, "
+            "or none",
+            "c.yaml:5: upstreams.c.flavor: unknown flavor 'tritn'; did you mean 'triton'? "
+            "(allowed: auto, triton, kserve, mlserver)",
+            "c.yaml:6: upstreams.d.urls: URL 'a:1' stands here twice",
+            "c.yaml:6: upstreams.d.connect_timeout_secs: must be above 0, not the number 0",
+        ],
+    ),
+    "references_between_parts": (
+        f"""\
+        listeners:
+          - {{listen: "127.0.0.1:81", transport: http, default_model: digit}}
+        default_model: nothing_like_it
+        models:
+          digits: {{backend: identity, signature: {STATED}}}
+        routes:
+          - {{to: digitss}}
+          - {{match: {{listener: "127.0.0.1:80", dialect: oi, modle: "*"}}, to: digits}}
+          - {{match: {{}}, split: [], mirror: {{}}}}
+        """,
+        [
+            "c.yaml:2: listeners[0].default_model: unknown model 'digit'; did you mean 'digits'? "
+            "(allowed: digits)",
+            "c.yaml:3: default_model: unknown model 'nothing_like_it' (allowed: digits)",
+            "c.yaml:7: routes[0].to: unknown model 'digitss'; did you mean 'digits'? (allowed: digits)",
+            "c.yaml:8: routes[1].match.dialect: unknown dialect 'oi'; did you mean 'oip'? "
+            "(allowed: oip, graphpipe)",
+            "c.yaml:8: routes[1].match.listener: unknown listener '127.0.0.1:80'; did you mean "
+            "'127.0.0.1:81'? (allowed: 127.0.0.1:81)",
+            "c.yaml:8: routes[1].match.modle: unknown key 'modle'; did you mean 'model'? "
+            "(allowed: model, dialect, listener)",
+            "c.yaml:9: routes[2].to: is missing",
+            "c.yaml:9: routes[2].split: is not available yet",
+            "c.yaml:9: routes[2].mirror: is not available yet",
+        ],
+    ),
+    "no_model_at_all": (
+        with_listeners("default_model: digits"),
+        ["c.yaml:2: default_model: unknown model 'digits' (there are none)"],
+    ),
+    "duplicate_keys": (
+        with_listeners("models: {}\nserver:\n  name: a\n  id: b\n  name: c\nmodels: {}"),
+        [
+            "c.yaml:6: server.name: stands here twice, first on line 4",
+            "c.yaml:7: models: stands here twice, first on line 2",
+        ],
+    ),
+    "keys_that_yaml_reads_as_something_else": (
+        with_listeners(f"models:\n  no: {{backend: identity, signature: {STATED}}}"),
+        ["c.yaml:3: models.no: YAML does not read this key as text: put it in quotes"],
+    ),
+    "not_yaml": (
+        with_listeners("models: [{}"),
+        [
+            "c.yaml:2: not valid YAML: while parsing a flow sequence, expected ',' or ']', "
+            "but got '<stream end>'"
+        ],
+    ),
+    "two_documents": (
+        "a: 1\n---\nb: 2",
+        ["c.yaml:2: not valid YAML: expected a single document in the stream, but found another document"],
+    ),
+    "a_tag": (
+        "a: !!python/object:os.system {}\nb: !secret x",
+        [
+            "c.yaml:2: not valid YAML: could not determine a constructor for the tag '!secret'",
+        ],
+    ),
+    "no_such_day": ("a: 2024-13-45", ["c.yaml:1: not valid YAML: '2024-13-45': month must be in 1..12"]),
+    "a_mapping_as_key": ("? {a: b}\n: c", ["c.yaml:1: not valid YAML: a key must be text"]),
+    "a_value_in_itself": ("a: &a [*a]", ["c.yaml:1: not valid YAML: a value contains itself"]),
+    "too_deep": ("a: " + "[" * 10_000, ["c.yaml: not valid YAML: nested too deeply"]),
+    "control_characters": ("a: b\nc: \x01", ["c.yaml:2: not valid YAML: character U+0001 is not allowed"]),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken(name: str) -> None:
+    text, lines = BROKEN[name]
+    assert errors(text) == lines
+
+
+def test_a_bad_entry_hides_no_error_elsewhere() -> None:
+    text = with_listeners(
+        """\
+        models:
+          a: {upstream: broken}
+          b: {upstream: other}
+        upstreams:
+          broken: {dialect: oip}
+        default_model: a
+        """
+    )
+    assert errors(text) == [
+        "c.yaml:4: models.b.upstream: unknown upstream 'other' (allowed: broken)",
+        "c.yaml:6: upstreams.broken.transport: is missing",
+        "c.yaml:6: upstreams.broken.urls: is missing",
+    ]
+
+
+def test_models_of_a_repository_are_known(tmp_path: Path) -> None:
+    for folder in ("digits", "simple", ".hidden"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "labels.txt").touch()
+    text = with_listeners("model_repository: [{path: %s, load: %s}]\ndefault_model: %s")
+    assert read(text % (tmp_path, '"*"', "simple")).default_model == "simple"
+    assert errors(text % (tmp_path, '"*"', ".hidden")) == [
+        "c.yaml:3: default_model: unknown model '.hidden' (allowed: digits, simple)"
+    ]
+    assert errors(text % (tmp_path, "[digits]", "simple")) == [
+        "c.yaml:3: default_model: unknown model 'simple' (allowed: digits)"
+    ]
+    assert errors(text % (tmp_path, "[digit]", "digits")) == [
+        f"c.yaml:2: model_repository[0].load: unknown model of '{tmp_path}' 'digit'; did you mean 'digits'? "
+        "(allowed: digits, simple)",
+        "c.yaml:3: default_model: unknown model 'digits' (there are none)",
+    ]
+    assert errors(text % (tmp_path, "all", "digits"))[0] == (
+        'c.yaml:2: model_repository[0].load: must be "*" or a list of model names'
+    )
+
+
+def test_repository_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "models").mkdir()
+    text = with_listeners("model_repository: [{path: %s, control: %s}]\ndefault_model: any")
+    # which models there are is not known then, so nothing is said of default_model
+    assert errors(text % ("nowhere", "poll")) == [
+        f"c.yaml:2: model_repository[0].path: 'nowhere' does not exist (relative paths start at {tmp_path})",
+        "c.yaml:2: model_repository[0].control: 'poll' is not available yet",
+    ]
+    assert errors(text % ("file", "none")) == ["c.yaml:2: model_repository[0].path: 'file' is not a folder"]
+    with_one = read(with_listeners("model_repository: [{path: models, control: explicit}]"))
+    assert with_one.model_repository[0].name == "models"
+    assert with_one.model_repository[0].models == ()
+
+
+def test_defaults() -> None:
+    config = read('listeners: [{listen: ":0", transport: http}, {listen: ":0", transport: grpc}]')
+    http, grpc = config.listeners
+    assert (http.dialects, grpc.dialects) == (("oip", "graphpipe"), ("oip",))
+    assert (http.max_request_bytes, grpc.max_request_bytes) == (64 * 2**20, 2**31 - 1)
+    assert http.flavors == {"oip": "triton"}
+    assert config.server.id == "inference:0"
+    assert config.admin is None
+    assert config.models == {}
+
+
+def test_everything_stated() -> None:
+    config = read(
+        """\
+        server: {name: bridge, log_format: json, drain_secs: 0}
+        listeners:
+          - &http {listen: "127.0.0.1:81", transport: http, dialects: [graphpipe], max_request_bytes: 0x400}
+          - {<<: *http, listen: "unix:run/g.sock", default_model: resnet50}
+        models:
+          resnet50:
+            upstream: triton
+            inputs: {data: INPUT0}
+            signature:
+              inputs: [{name: data, datatype: FP16, shape: [-1, 3]}]
+              outputs: [{name: prob, datatype: FP32, shape: [-1, 2]}]
+              max_batch_size: 8
+              labels: {prob: [cat, dog]}
+        upstreams:
+          triton: {dialect: oip, transport: http, urls: ["http://host/base", "unix:x"], flavor: kserve}
+        routes:
+          - {match: {model: "resnet*", listener: "127.0.0.1:81"}, to: resnet50}
+        """
+    )
+    merged = config.listeners[1]
+    assert (merged.listen, merged.dialects, merged.max_request_bytes) == (
+        "unix:run/g.sock",
+        ("graphpipe",),
+        1024,
+    )
+    model = config.models["resnet50"]
+    assert model.signature is not None
+    signature = model.signature.build()
+    assert signature.max_batch_size == 8
+    assert signature.inputs[0].datatype is Datatype.FP16
+    assert signature.inputs[0].shape == (-1, 3)
+    assert signature.outputs[0].labels == ("cat", "dog")
+    assert config.routes[0].match.dialect is None
+
+
+def test_an_error_in_merged_keys_is_told_where_it_stands() -> None:
+    text = """\
+        listeners:
+          - &http
+            listen: ":0"
+            transport: htpt
+          - <<: *http
+            listen: ":0"
+        """
+    wrong = "unknown value 'htpt'; did you mean 'http'? (allowed: http, grpc)"
+    assert errors(text) == [
+        f"c.yaml:4: listeners[0].transport: {wrong}",
+        f"c.yaml:4: listeners[1].transport: {wrong}",
+    ]
+
+
+def test_nothing_can_be_changed() -> None:
+    config = read(LISTENERS)
+    with pytest.raises(ValidationError):
+        config.server.name = "other"  # type: ignore[misc]
+
+
+def test_options_belong_into_a_document() -> None:
+    with pytest.raises(TypeError, match="validated by"):
+        ListenerOptions(listen=":0", transport="http")
+
+
+def test_files(tmp_path: Path) -> None:
+    good, binary, missing = tmp_path / "good.yaml", tmp_path / "binary.yaml", tmp_path / "missing.yaml"
+    good.write_text(LISTENERS)
+    binary.write_bytes(b"\xff\xfe\x00")
+    assert load(good).listeners[0].listen == "127.0.0.1:0"
+    for path, reason in ((binary, "not UTF-8 text"), (missing, "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(ConfigError, match=reason) as raised:
+            load(path)
+        assert raised.value.lines[0].startswith(f"{path}: cannot be read: ")
+
+
+def test_this_installation() -> None:
+    present = Installation.present()
+    assert present.serves["graphpipe"] == HTTP
+    assert present.calls["graphpipe"] == HTTP
+    assert present.backends["onnxruntime"]
+    assert not present.backends["identity"]
