@@ -25,6 +25,19 @@ from translator.config.references import (
 )
 from translator.config.section import Bytes, Seconds, Section, Text, Transport, distinct, travels
 
+__all__ = [
+    "AdminOptions",
+    "Config",
+    "ListenerOptions",
+    "MatchOptions",
+    "ModelOptions",
+    "RepositoryOptions",
+    "RouteOptions",
+    "ServerOptions",
+    "UpstreamOptions",
+    "section_at",
+]
+
 LARGEST_MESSAGE = 2**31 - 1
 """The largest message that gRPC can frame."""
 
@@ -46,7 +59,8 @@ class ServerOptions(Section):
     name: Text = "interlingua"
     """The name under which server metadata presents this server."""
     id: Text = "inference:0"
-    """The identity of this process among its replicas, for dialects that ask for one."""
+    """The identity of this process among its replicas, for dialects that ask for one (OIP and GraphPipe
+    do not)."""
     strict_readiness: bool = True
     """The server is ready when every required model is; false: as soon as it answers at all."""
     ready_when_empty: bool = False

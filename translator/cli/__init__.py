@@ -1,0 +1,46 @@
+"""The ``interlingua`` command: one module per subcommand, listed here.
+
+A command module imports nothing heavy until it runs, so that ``--help`` answers at once. Exit codes:
+0 fine, 1 a check failed or a server answered an error, 2 wrong usage or configuration.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from translator.cli import check, infer, serve
+
+COMMANDS = {"serve": serve, "check": check, "infer": infer}
+"""Subcommands by name. Each has HELP, ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
+
+INTERRUPTED = 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    top = argparse.ArgumentParser(
+        prog="interlingua",
+        description="The daemon through which any model-inference client reaches any model server.",
+        epilog="Exit codes: 0 fine, 1 a server answered an error, 2 wrong usage or configuration.",
+    )
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    for name, module in COMMANDS.items():
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP, epilog=module.__doc__)
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out the command line ``argv`` (the process's own where None) and return the exit code.
+
+    Raises ``SystemExit`` for ``--help`` and for wrong usage, as argparse does.
+    """
+    arguments = parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code

@@ -1,0 +1,106 @@
+"""One request to a server in any dialect, over the same tables that upstreams use."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+
+from protocols.transport.grpc_client import GrpcConnection
+from protocols.transport.http_client import HttpConnections
+
+from protocols.registry import DIALECTS
+from protocols.transport.address import parse_url
+from protocols.wire import GrpcClient, HttpClient
+from runtime.upstream import Calls, Upstream
+from schemas import (
+    Context,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelRef,
+    Operation,
+    RequestedOutput,
+    Signature,
+    Tensor,
+)
+from translator.cli.values import RefusedError, read_tensor
+from translator.config.wording import unknown
+
+_LARGEST_MESSAGE = 2**31 - 1
+
+
+async def ask(arguments: argparse.Namespace) -> InferResponse:
+    """Ask for the model's metadata, where the dialect has it, then for the inference.
+
+    Raises ``RefusedError`` for arguments that make no sense, ``InferenceError`` for what the server
+    says or does not say.
+    """
+    context = Context(deadline=time.monotonic() + arguments.timeout_secs)
+    upstream, can_tell = _upstream(arguments)
+    try:
+        signature = None
+        if can_tell:
+            model = ModelRef(arguments.model, arguments.version)
+            metadata: ModelMetadata = await upstream.call(Operation.MODEL_METADATA, model, context=context)
+            signature = metadata.signature
+        names = arguments.outputs
+        request = InferRequest(
+            arguments.model,
+            tuple(_inputs(arguments.inputs, signature)),
+            None if names is None else tuple(RequestedOutput(name) for name in names),
+            version=arguments.version,
+        )
+        response: InferResponse = await upstream.call(Operation.INFER, request, signature, context)
+    finally:
+        await upstream.close()
+    return response
+
+
+def _upstream(arguments: argparse.Namespace) -> tuple[Upstream, bool]:
+    """The server, and whether its dialect can tell of a model."""
+    if arguments.dialect not in DIALECTS:
+        raise RefusedError(unknown("dialect", arguments.dialect, DIALECTS))
+    dialect = DIALECTS[arguments.dialect]
+    tables: dict[str, Calls] = {"http": dialect.http_calls, "grpc": dialect.grpc_calls}
+    carriers = [transport for transport, calls in tables.items() if calls]
+    if arguments.transport not in carriers:
+        raise RefusedError(unknown(f"transport of {dialect.name}", arguments.transport, carriers))
+    calls = tables[arguments.transport]
+    flavors = dialect.http_flavors if arguments.transport == "http" else {}
+    client = _client(arguments.transport, arguments.url, arguments.timeout_secs)
+    upstream = Upstream(arguments.url, calls, [client], arguments.timeout_secs, flavors)
+    return upstream, Operation.MODEL_METADATA in calls
+
+
+def _client(transport: str, url: str, timeout_secs: float) -> HttpClient | GrpcClient:
+    try:
+        place = parse_url(url, transport)
+    except ValueError as error:
+        raise RefusedError(str(error)) from error
+    connect: type[HttpConnections] | type[GrpcConnection] = (
+        HttpConnections if transport == "http" else GrpcConnection
+    )
+    return connect(
+        place,
+        connect_timeout_secs=timeout_secs,
+        max_request_bytes=_LARGEST_MESSAGE,
+        max_response_bytes=_LARGEST_MESSAGE,
+    )
+
+
+def _inputs(given: Sequence[str], signature: Signature | None) -> Iterator[Tensor]:
+    for position, text in enumerate(given):
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise RefusedError(f"--input {text}: write NAME=@file.npy or NAME=JSON")
+        if signature is None:
+            yield read_tensor(name, value, None)
+            continue
+        if not name:
+            if position >= len(signature.inputs):
+                raise RefusedError(f"--input {text}: the model has only {len(signature.inputs)} inputs")
+            name = signature.inputs[position].name
+        if name not in signature.input_names:
+            raise RefusedError(unknown("input", name, signature.input_names))
+        yield read_tensor(name, value, signature.input_names[name].datatype)

@@ -1,0 +1,26 @@
+"""Runs in the foreground until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+HELP = "start the daemon"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``serve`` takes."""
+    parser.add_argument("-c", "--config", metavar="FILE", required=True, help="the configuration (YAML)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve as the configuration says, until told to stop."""
+    from translator.config import ConfigError, load
+    from translator.daemon import serve
+
+    try:
+        config = load(arguments.config)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return serve(config)

@@ -1,0 +1,212 @@
+"""Tensors from the command line, and tensors as a person or a script reads them.
+
+On the way in a value is converted to the model's datatype only where that loses nothing that its
+author wrote; decimal fractions round to the nearest float, as everywhere.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from schemas import Datatype, InferResponse, Tensor
+from schemas.datatypes import datatype_of
+
+
+class RefusedError(Exception):
+    """A value that cannot become, or be shown as, what was asked; the text names the tensor."""
+
+
+def read_tensor(name: str, text: str, datatype: Datatype | None) -> Tensor:
+    """The tensor that ``text`` stands for: ``@file.npy``, or JSON as nested as the shape.
+
+    ``datatype`` is the model's where it is known. Raises ``RefusedError``.
+    """
+    if text.startswith("@"):
+        array = _load(name, text[1:])
+        return Tensor.from_numpy(name, array if datatype is None else _cast(name, array, datatype), datatype)
+    if datatype is None:
+        raise RefusedError(f"input '{name}': the server does not tell its datatype: use @file.npy")
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise RefusedError(f"input '{name}' is neither @file.npy nor JSON: {error}") from error
+    shape = _shape(value)
+    flat = _flat(name, value, shape)
+    array = _numbers(name, flat, datatype) if datatype is not Datatype.BYTES else _strings(name, flat)
+    return Tensor.from_numpy(name, array.reshape(shape), datatype)
+
+
+def as_text(response: InferResponse) -> str:
+    """The outputs one below the other, long ones shortened in the middle."""
+    blocks = [
+        f"{tensor.name or '(unnamed)'}  {tensor.datatype.value} {list(tensor.shape)}\n{_print(tensor)}\n"
+        for tensor in response.outputs
+    ]
+    return "\n".join(blocks)
+
+
+def as_json(response: InferResponse) -> str:
+    """The whole answer as one JSON object; data is as nested as the shape.
+
+    Raises ``RefusedError`` for what JSON has no form for: NaN, infinities, bytes that are not UTF-8.
+    """
+    outputs = [
+        {
+            "name": tensor.name,
+            "datatype": tensor.datatype.value,
+            "shape": tensor.shape,
+            "data": _jsonable(tensor),
+        }
+        for tensor in response.outputs
+    ]
+    answer = {"model_name": response.model, "model_version": response.version, "outputs": outputs}
+    return orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def write_npz(path: str, response: InferResponse) -> None:
+    """Write each output as ``<name>.npy`` of an .npz file (BF16 as two-byte void, BYTES as ``S``).
+
+    Raises ``OSError``, and ``RefusedError`` for BYTES that end in NUL, which ``S`` would drop.
+    """
+    arrays = {tensor.name or str(index): _storable(tensor) for index, tensor in enumerate(response.outputs)}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+def _load(name: str, path: str) -> NDArray[Any]:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise RefusedError(f"input '{name}': '{path}' cannot be read as .npy: {error}") from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise RefusedError(f"input '{name}': '{path}' holds several arrays; give an .npy file")
+    if array.dtype.kind == "V" and array.dtype.itemsize == 2 and not array.dtype.names:
+        # what NumPy makes of bfloat16, a type that its file format does not know
+        return array.view(Datatype.BF16.dtype)
+    if datatype_of(array.dtype) is None:
+        raise RefusedError(f"input '{name}': no datatype stores the {array.dtype} of '{path}'")
+    return array
+
+
+def _cast(name: str, array: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
+    """``array`` as ``datatype``, equal in every value."""
+    have = datatype_of(array.dtype)
+    if have is datatype:
+        return array
+    if Datatype.BYTES not in (have, datatype):
+        with np.errstate(all="ignore"):
+            cast = array.astype(datatype.dtype)
+            back = cast.astype(array.dtype)
+        if np.array_equal(back, array, equal_nan=array.dtype.kind == "f"):
+            return cast
+    raise RefusedError(
+        f"input '{name}': the file's {array.dtype} values do not fit the model's {datatype.value}"
+    )
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    shape: list[int] = []
+    while isinstance(value, list):
+        shape.append(len(value))
+        value = value[0] if value else None
+    return tuple(shape)
+
+
+def _flat(name: str, value: Any, shape: tuple[int, ...]) -> list[Any]:
+    level = [value]
+    for size in shape:
+        if not all(isinstance(row, list) and len(row) == size for row in level):
+            raise RefusedError(f"input '{name}': lists on one level differ in length")
+        level = [item for row in level for item in row]
+    if any(isinstance(item, list) for item in level):
+        raise RefusedError(f"input '{name}': lists on one level differ in depth")
+    return level
+
+
+def _strings(name: str, flat: list[Any]) -> NDArray[Any]:
+    _all_are(name, flat, (str,), "text")
+    array = np.empty(len(flat), dtype=object)
+    array[:] = [item.encode() for item in flat]
+    return array
+
+
+def _numbers(name: str, flat: list[Any], datatype: Datatype) -> NDArray[Any]:
+    dtype = datatype.dtype
+    if datatype is Datatype.BOOL:
+        _all_are(name, flat, (bool,), "true or false")
+        return np.array(flat, dtype)
+    if dtype.kind in "iu":
+        _all_are(name, flat, (int,), f"a whole number, as {datatype.value} needs")
+        limits = np.iinfo(dtype)
+        _none_of(name, (item for item in flat if not limits.min <= item <= limits.max), datatype)
+        return np.array(flat, dtype)
+    _all_are(name, flat, (int, float), f"a number, as {datatype.value} needs")
+    with np.errstate(over="ignore"):
+        array = np.array(flat, np.float64).astype(dtype)
+    infinite = np.isinf(array.astype(np.float64))
+    _none_of(name, (flat[index] for index in np.flatnonzero(infinite)), datatype)
+    return array
+
+
+def _all_are(name: str, flat: list[Any], kinds: tuple[type, ...], expected: str) -> None:
+    for item in flat:
+        if type(item) not in kinds:
+            raise RefusedError(f"input '{name}': {orjson.dumps(item).decode()} is not {expected}")
+
+
+def _none_of(name: str, outside: Iterable[Any], datatype: Datatype) -> None:
+    for item in outside:
+        raise RefusedError(f"input '{name}': {item} is out of the range of {datatype.value}")
+
+
+def _print(tensor: Tensor) -> str:
+    array = tensor.numpy()
+    if tensor.datatype is Datatype.BYTES:
+        shown = np.empty(array.shape, dtype=object)
+        shown.flat[:] = [_decoded(element) for element in tensor.elements()]
+        array = shown
+    return np.array2string(array, max_line_width=100)
+
+
+def _decoded(element: bytes) -> str | bytes:
+    try:
+        return element.decode()
+    except UnicodeDecodeError:
+        return element
+
+
+def _jsonable(tensor: Tensor) -> Any:
+    array = tensor.numpy()
+    if tensor.datatype is Datatype.BYTES:
+        elements = [_decoded(element) for element in tensor.elements()]
+        for element in elements:
+            if isinstance(element, bytes):
+                raise RefusedError(f"output '{tensor.name}': {element[:40]!r} is not UTF-8; use --npz")
+        array.flat[:] = elements
+    elif tensor.datatype.dtype.kind in "fV":
+        array = array.astype(np.float64)
+        if not np.isfinite(array).all():
+            raise RefusedError(f"output '{tensor.name}' has NaN or infinities, unknown to JSON; use --npz")
+    return array.tolist()
+
+
+def _storable(tensor: Tensor) -> NDArray[Any]:
+    array = tensor.numpy()
+    if tensor.datatype is Datatype.BF16:
+        return array.view("V2")
+    if tensor.datatype is not Datatype.BYTES:
+        return array
+    elements = tensor.elements()
+    for element in elements:
+        if element.endswith(b"\0"):
+            raise RefusedError(f"output '{tensor.name}': {element[:40]!r} ends in NUL, which .npz loses")
+    return np.array(elements, dtype="S").reshape(tensor.shape)
