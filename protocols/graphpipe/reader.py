@@ -11,7 +11,7 @@ What the tables mean (names, defaults, widening) belongs to ``codec``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from protocols.wire import Buffer
 from schemas import Datatype, ErrorCode, InferenceError, Tensor, element_count
@@ -98,13 +98,30 @@ def offsets(view: memoryview, table: int, slot: int) -> list[int]:
     if not slot:
         return []
     start, count = _vector(view, table + slot, 4)
+    if count == 1:
+        return [start + _u32(view, start)[0]]
     relative = struct.unpack_from(f"<{count}I", view, start)
     return [at + offset for at, offset in zip(range(start, start + 4 * count, 4), relative, strict=True)]
 
 
-def strings(view: memoryview, table: int, slot: int) -> list[memoryview]:
-    """The elements of a vector of strings (or of byte vectors, as some writers have it)."""
-    return [packed[4:] for packed in _packed_strings(view, offsets(view, table, slot))]
+def strings(view: memoryview, table: int, slot: int, prefix: int = 0) -> list[memoryview]:
+    """The elements of a vector of strings (or of byte vectors, as some writers have it), each with
+    ``prefix`` bytes, up to 4, of the length that stands before it."""
+    if not slot:
+        return []
+    end = len(view)
+    left = MAX_UNFOLDING * end
+    found = []
+    for at in offsets(view, table, slot):
+        start = at + 4
+        stop = start + _u32(view, at)[0]
+        if stop > end:
+            raise outside(view)
+        left -= stop - at
+        if left < 0:
+            raise unfolded(view)
+        found.append(view[start - prefix : stop])
+    return found
 
 
 def dimensions(view: memoryview, table: int, slot: int, name: str) -> tuple[int, ...]:
@@ -131,7 +148,8 @@ def tensor(view: memoryview, table: int, name: str) -> Tensor:
     if datatype is Datatype.BYTES:
         if data:
             raise _invalid(f"tensor '{name}' of type String carries bytes in 'data'")
-        return _string_tensor(view, offsets(view, table, strings_slot), shape, name)
+        # a string on this wire looks just like a BYTES element of the IR
+        return _string_tensor(strings(view, table, strings_slot, prefix=4), shape, name)
     if datatype is None:
         what = "the type Null" if code == NULL else f"the unknown type {code}"
         raise _invalid(f"tensor '{name}' has {what}")
@@ -171,30 +189,14 @@ def _vector(view: memoryview, at: int, itemsize: int) -> tuple[int, int]:
     return at, length
 
 
-def _packed_strings(view: memoryview, positions: list[int]) -> Iterator[memoryview]:
-    """The strings at ``positions``, each with the four bytes of its length before it."""
-    end = len(view)
-    left = MAX_UNFOLDING * end
-    for at in positions:
-        stop = at + 4 + _u32(view, at)[0]
-        if stop > end:
-            raise outside(view)
-        left -= stop - at
-        if left < 0:
-            raise unfolded(view)
-        yield view[at:stop]
-
-
-def _string_tensor(view: memoryview, positions: list[int], shape: tuple[int, ...], name: str) -> Tensor:
-    count = element_count(shape, name)
-    if count != len(positions):
+def _string_tensor(packed: list[memoryview], shape: tuple[int, ...], name: str) -> Tensor:
+    needed = element_count(shape, name)
+    if needed != len(packed):
         raise _invalid(
-            f"tensor '{name}' of type String and shape {list(shape)} needs {count} strings, "
-            f"got {len(positions)}"
+            f"tensor '{name}' of type String and shape {list(shape)} needs {needed} strings, "
+            f"got {len(packed)}"
         )
-    # a string on this wire looks just like a BYTES element of the IR
-    packed = b"".join(_packed_strings(view, positions))
-    return Tensor(name, Datatype.BYTES, shape, memoryview(packed))
+    return Tensor(name, Datatype.BYTES, shape, memoryview(b"".join(packed)))
 
 
 def _malformed(message: str) -> InferenceError:
