@@ -49,8 +49,9 @@ class ModelSource:
 
 @dataclass(slots=True)
 class Loaded:
-    """What became of the models that were asked for: ``failed`` has the reason by name. A model of
-    which only some versions failed is among ``models``; its own ``failed`` tells them."""
+    """What became of the models that were asked for, by name and in that order; ``failed`` has the
+    reasons. A model of which only some versions failed is among ``models``; its own ``failed`` tells
+    them."""
 
     models: dict[str, LocalModel] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -76,7 +77,6 @@ def load_models(sources: Sequence[ModelSource], progress: Progress | None = None
 
     Never raises for a model; see :class:`Loaded`. Blocks until all are done.
     """
-    loaded = Loaded()
     lock = Lock()
 
     def tell(name: str, state: State) -> None:
@@ -84,19 +84,23 @@ def load_models(sources: Sequence[ModelSource], progress: Progress | None = None
             with lock:
                 progress(name, state)
 
-    def load(source: ModelSource) -> None:
+    def load(source: ModelSource) -> LocalModel | str:
         tell(source.name, "loading")
         try:
-            loaded.models[source.name] = load_model(source)
+            model = load_model(source)
         except (LoadError, OSError) as error:
-            loaded.failed[source.name] = str(error)
             tell(source.name, "failed")
-        else:
-            tell(source.name, "ready")
+            return str(error)
+        tell(source.name, "ready")
+        return model
 
+    loaded = Loaded()
     with ThreadPoolExecutor(threads or default_instances(), thread_name_prefix="load") as pool:
-        # the list takes what a load raised beside LoadError, which is a fault of this program
-        list(pool.map(load, sources))
+        for source, result in zip(sources, pool.map(load, sources), strict=True):
+            if isinstance(result, str):
+                loaded.failed[source.name] = result
+            else:
+                loaded.models[source.name] = result
     return loaded
 
 

@@ -1,0 +1,87 @@
+"""The example models as they are checked in: they all load, and they answer what they promise."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from runtime.model import LocalModel
+from runtime.repository import find_models, load_models
+from schemas import Datatype, InferRequest, Tensor, pack_bytes
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+IDENTITIES = {f"identity_{datatype.value.lower()}": datatype for datatype in Datatype}
+
+
+@pytest_asyncio.fixture
+async def models() -> AsyncIterator[dict[str, LocalModel]]:
+    loaded = load_models(find_models(EXAMPLES / "models"))
+    assert not loaded.failed
+    yield loaded.models
+    for model in loaded.models.values():
+        await model.close()
+
+
+async def ask(model: LocalModel, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+    tensors = tuple(Tensor.from_numpy(name, array) for name, array in inputs.items())
+    response = await model.infer(InferRequest(model.name, tensors))
+    return {tensor.name: tensor.numpy() for tensor in response.outputs}
+
+
+def test_every_datatype_has_an_identity() -> None:
+    folders = {folder.name for folder in (EXAMPLES / "models").iterdir()}
+    assert {*IDENTITIES, "digits", "simple", "add_sub", "multi_ver"} == folders
+
+
+async def test_digits_reads_what_it_never_saw(models: dict[str, LocalModel]) -> None:
+    with np.load(EXAMPLES / "digits" / "holdout.npz") as holdout:
+        images, labels = holdout["images"], holdout["labels"]
+    right = 0
+    for start in range(0, len(images), 64):
+        outputs = await ask(models["digits"], image=images[start : start + 64])
+        assert np.allclose(outputs["probabilities"].sum(axis=1), 1, atol=1e-5)
+        assert (outputs["probabilities"].argmax(axis=1) == outputs["label"][:, 0]).all()
+        right += int((outputs["label"][:, 0] == labels[start : start + 64]).sum())
+    assert len(images) == 360
+    assert right / len(images) >= 0.95
+
+
+async def test_single_digits(models: dict[str, LocalModel]) -> None:
+    words = (await models["digits"].signature()).output_names["probabilities"].labels
+    for word in ("zero", "three", "seven"):
+        image = np.load(EXAMPLES / "digits" / f"{word}.npy")
+        (label,) = (await ask(models["digits"], image=image))["label"][0]
+        assert words[label] == word
+        header, pixels = (EXAMPLES / "digits" / f"{word}.pgm").read_text().split("16\n", 1)
+        assert header == "P2\n8 8\n"
+        assert [int(pixel) for pixel in pixels.split()] == image.ravel().tolist()
+
+
+async def test_sums_and_differences(models: dict[str, LocalModel]) -> None:
+    first, second = np.arange(32, dtype=np.int32).reshape(2, 16), np.full((2, 16), 3, np.int32)
+    outputs = await ask(models["simple"], INPUT0=first, INPUT1=second)
+    assert (outputs["OUTPUT0"] == first + second).all()
+    assert (outputs["OUTPUT1"] == first - second).all()
+    outputs = await ask(models["add_sub"], INPUT0=np.float32([1.5]), INPUT1=np.float32([0.25]))
+    assert (outputs["OUTPUT0"].tolist(), outputs["OUTPUT1"].tolist()) == ([1.75], [1.25])
+
+
+@pytest.mark.parametrize(("name", "datatype"), IDENTITIES.items())
+async def test_identities(models: dict[str, LocalModel], name: str, datatype: Datatype) -> None:
+    data = pack_bytes([b"\xff\x00", b""]) if datatype is Datatype.BYTES else b"\x01\x00" * datatype.itemsize
+    tensor = Tensor.checked("INPUT0", datatype, [2], data)
+    (output,) = (await models[name].infer(InferRequest(name, (tensor,)))).outputs
+    assert (output.name, output.datatype, output.shape) == ("OUTPUT0", datatype, (2,))
+    assert bytes(output.view) == data
+
+
+async def test_three_versions(models: dict[str, LocalModel]) -> None:
+    model = models["multi_ver"]
+    assert (await model.metadata()).versions == ("1", "3", "7")
+    tensor = Tensor.from_numpy("INPUT0", np.arange(2, dtype=np.int32))
+    ran = [
+        (await model.infer(InferRequest("multi_ver", (tensor,), version=v))).version for v in ("", "1", "3")
+    ]
+    assert ran == ["7", "1", "3"]
