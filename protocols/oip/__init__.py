@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from protocols.dialect import Dialect
 from protocols.oip.capability import CAPABILITY
-from protocols.oip.client import GRPC_CALLS, HTTP_CALLS
+from protocols.oip.client import GRPC_CALLS, HTTP_CALLS, HTTP_JSON_CALLS
 from protocols.oip.codec import DIALECT_NAME
-from protocols.oip.server import GRPC_ENDPOINTS, HTTP_ENDPOINTS
+from protocols.oip.server import GRPC_ENDPOINTS, HTTP_ENDPOINTS, http_unmatched
 
 DIALECT = Dialect(
     name=DIALECT_NAME,
@@ -14,6 +14,8 @@ DIALECT = Dialect(
     prefixes=("/v2",),
     http_endpoints=HTTP_ENDPOINTS,
     grpc_endpoints=GRPC_ENDPOINTS,
+    unmatched=http_unmatched,
     http_calls=HTTP_CALLS,
     grpc_calls=GRPC_CALLS,
+    http_flavors={"mlserver": HTTP_JSON_CALLS},
 )

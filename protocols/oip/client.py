@@ -1,16 +1,118 @@
 """What the dialect asks of an upstream: one table of HTTP calls, one of gRPC calls.
 
-The forms of calls and replies belong to ``codec_http`` and ``codec_grpc``.
+Paths, and what a status means, are here; the forms of calls and replies belong to ``codec_http``,
+``metadata_json`` and ``codec_grpc``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 from protocols.dialect import UpstreamCall
+from protocols.oip.codec import CODE_OF_HTTP_STATUS
+from protocols.oip.codec_http import decode_response, encode_request
+from protocols.oip.metadata_json import parse_object, read_error, read_model_metadata, read_server_metadata
 from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
-from schemas import Operation
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelRef,
+    Operation,
+    Readiness,
+    ServerMetadata,
+    SharedMemoryRef,
+    Signature,
+)
 
-HTTP_CALLS: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = {}
+T = TypeVar("T")
+
+HttpCall = UpstreamCall[HttpRequest, HttpReply]
+Placements = Mapping[str, SharedMemoryRef]
+
+
+def _model_path(model: str, version: str) -> str:
+    try:
+        path = f"/v2/models/{quote(model, safe='')}"
+        return f"{path}/versions/{quote(version, safe='')}" if version else path
+    except UnicodeEncodeError:
+        raise InferenceError(
+            ErrorCode.UNREPRESENTABLE, f"the model name {model!a} or version {version!a} is not Unicode text"
+        ) from None
+
+
+def _encode_infer(
+    request: InferRequest, signature: Signature | None, *, binary: bool
+) -> tuple[HttpRequest, Placements]:
+    headers, parts = encode_request(request, binary=binary)
+    path = f"{_model_path(request.model, request.version)}/infer"
+    placements = {output.name: output.placement for output in request.outputs or () if output.placement}
+    return HttpRequest("POST", path, headers=dict(headers), parts=parts), placements
+
+
+def _decode_infer(placements: Placements, reply: HttpReply) -> InferResponse:
+    return _answer(reply, lambda: decode_response(reply.headers, reply.body, placements))
+
+
+def _get(path: str) -> Callable[[Any, Signature | None], tuple[HttpRequest, None]]:
+    return lambda argument, signature: (HttpRequest("GET", path), None)
+
+
+def _get_of_model(model: ModelRef, signature: Signature | None, suffix: str = "") -> tuple[HttpRequest, None]:
+    return HttpRequest("GET", f"{_model_path(model.name, model.version)}{suffix}"), None
+
+
+def _decode_readiness(form: None, reply: HttpReply) -> Readiness:
+    """Only the status tells on every server; the body is empty on some, and words on others."""
+    if reply.status == 200:
+        return Readiness(True)
+    return Readiness(False, read_error(reply.status, reply.body))
+
+
+def _decode_server_metadata(form: None, reply: HttpReply) -> ServerMetadata:
+    return _answer(reply, lambda: read_server_metadata(parse_object(reply.body)))
+
+
+def _decode_model_metadata(form: None, reply: HttpReply) -> ModelMetadata:
+    return _answer(reply, lambda: read_model_metadata(parse_object(reply.body)))
+
+
+def _answer(reply: HttpReply, read: Callable[[], T]) -> T:
+    """What ``read`` makes of an answer. Raises the upstream's own error where its status is not 200,
+    BAD_UPSTREAM where the answer is not what it should be."""
+    if reply.status != 200:
+        code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
+        raise InferenceError(code, read_error(reply.status, reply.body))
+    try:
+        return read()
+    except InferenceError as fault:
+        raise InferenceError(
+            ErrorCode.BAD_UPSTREAM, f"the upstream's answer is not valid: {fault.message}"
+        ) from fault
+
+
+_PROBES: Mapping[Operation, HttpCall] = {
+    Operation.LIVE: UpstreamCall(_get("/v2/health/live"), _decode_readiness),
+    Operation.READY: UpstreamCall(_get("/v2/health/ready"), _decode_readiness),
+    Operation.MODEL_READY: UpstreamCall(partial(_get_of_model, suffix="/ready"), _decode_readiness),
+    Operation.SERVER_METADATA: UpstreamCall(_get("/v2"), _decode_server_metadata),
+    Operation.MODEL_METADATA: UpstreamCall(_get_of_model, _decode_model_metadata),
+}
+
+HTTP_CALLS: Mapping[Operation, HttpCall] = {
+    **_PROBES,
+    Operation.INFER: UpstreamCall(partial(_encode_infer, binary=True), _decode_infer),
+}
+
+HTTP_JSON_CALLS: Mapping[Operation, HttpCall] = {
+    **_PROBES,
+    Operation.INFER: UpstreamCall(partial(_encode_infer, binary=False), _decode_infer),
+}
+"""For servers without the binary tensor data extension."""
 
 GRPC_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {}

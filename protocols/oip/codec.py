@@ -108,8 +108,11 @@ EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
 """The one ``triton_`` parameter that a request may carry (bool)."""
 
 _TRITON_PREFIX = "triton_"
-_CLIENT_ONLY = frozenset({"binary_data_output", "headers"})
-_FIELDS = frozenset({"sequence_id", "sequence_start", "sequence_end", "priority", "timeout"})
+_FIELDS = frozenset(
+    {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
+)
+"""What is no parameter of the model's own; ``binary_data_output`` is about the form of the answer."""
+
 _SHARED_MEMORY = ("shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
 _OF_OUTPUTS = frozenset({"classification", "binary_data", "binary_data_size", *_SHARED_MEMORY})
 _MAX_UINT64 = 2**64 - 1
@@ -140,7 +143,7 @@ def split_parameters(given: Mapping[str, Any]) -> RequestFields:
         return _NO_FIELDS
     own: dict[str, Parameter] = {}
     for key, value in given.items():
-        if key in _FIELDS or key in _CLIENT_ONLY:
+        if key in _FIELDS:
             continue
         if key.startswith(_TRITON_PREFIX) and key != EMPTY_FINAL_RESPONSE:
             _refuse(
@@ -165,7 +168,7 @@ def join_parameters(request: InferRequest) -> dict[str, Parameter]:
     joined: dict[str, Parameter] = {}
     for key, value in request.parameters.items():
         reserved = key.startswith(_TRITON_PREFIX) and key != EMPTY_FINAL_RESPONSE
-        if reserved or key in _FIELDS or key in _CLIENT_ONLY:
+        if reserved or key in _FIELDS:
             raise _unrepresentable(f"request parameter '{key}'")
         joined[key] = value
     if request.sequence is not None:

@@ -1,0 +1,272 @@
+"""Inference over HTTP: JSON, with the binary tensor data extension.
+
+Contract: pure functions between bodies and the IR, in both directions, for the listener and for the
+upstream client. A body is the JSON part, then the buffers of the tensors that have a
+``binary_data_size``, in their order; the header ``Inference-Header-Content-Length`` says how long the
+JSON part is. Tensors are views over the received body, and what is written are lists of parts. Paths
+and statuses belong to ``server`` and ``client``, everything but inference to ``metadata_json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, NoReturn
+
+from protocols.inflate import WINDOW_BITS, inflate
+from protocols.numeric_json import parse_json, write_json
+from protocols.oip.codec import (
+    EMPTY_FINAL_RESPONSE,
+    distinct_outputs,
+    join_parameters,
+    output_parameters,
+    requested_output,
+    split_parameters,
+)
+from protocols.oip.http_tensors import (
+    BINARY_ONLY,
+    Tail,
+    describe_tensor,
+    not_as_json,
+    raw_tensor,
+    read_answers,
+    read_inputs,
+    write_tensor,
+)
+from protocols.oip.json_members import mapping, members, name_of, text
+from protocols.wire import Buffer, Headers, HttpRequest
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Parameter,
+    RequestedOutput,
+    SharedMemoryRef,
+    Signature,
+)
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+
+JSON_HEADERS: Headers = (("Content-Type", "application/json"),)
+
+Body = tuple[Headers, list[Buffer]]
+"""The headers that describe a body, and its parts."""
+
+_LAZY = frozenset({"data"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyForm:
+    """How a caller wants its answer: under its own id, and which outputs as binary data."""
+
+    id: str = ""
+    binary: frozenset[str] = frozenset()
+    all_binary: bool = False
+
+
+def decode_request(
+    message: HttpRequest, model: str, version: str, signature: Signature
+) -> tuple[InferRequest, ReplyForm]:
+    """The request in ``message``, and the form of its answer.
+
+    Raises MALFORMED for a body that is no request, INVALID_TENSOR naming the tensor or parameter,
+    UNSUPPORTED for an unknown content coding, TOO_LARGE for a body that inflates beyond the limit.
+    """
+    body = _plain_body(message)
+    length = _header_length(message.headers, len(body))
+    if length == 0:
+        tensor = raw_tensor(model, body, signature)
+        return InferRequest(model, (tensor,), version=version), ReplyForm(all_binary=True)
+    document = _document(body, length)
+    given = mapping(document, "parameters")
+    if EMPTY_FINAL_RESPONSE in given:
+        _refuse(f"parameter '{EMPTY_FINAL_RESPONSE}' is for streams, which this transport does not have")
+    fields = split_parameters(given)
+    identity = text(document, "id")
+    outputs, form = _read_outputs(document, given, identity)
+    _check_json_outputs(outputs, form, signature)
+    request = InferRequest(
+        model=model,
+        inputs=read_inputs(document, model, Tail(body, length)),
+        outputs=outputs,
+        version=version,
+        id=identity,
+        parameters=fields.parameters,
+        sequence=fields.sequence,
+        priority=fields.priority,
+        timeout_us=fields.timeout_us,
+    )
+    return request, form
+
+
+def encode_request(request: InferRequest, *, binary: bool) -> Body:
+    """A request with its tensors as binary data, asking for a binary answer; or all in JSON, for
+    servers without the extension.
+
+    An empty tuple of outputs has no form here and is written as None, which asks for all. Raises
+    UNREPRESENTABLE naming tensor or parameter.
+    """
+    document: dict[str, Any] = {"id": request.id} if request.id else {}
+    parameters = join_parameters(request)
+    # it is about streams, which this transport does not have
+    parameters.pop(EMPTY_FINAL_RESPONSE, None)
+    if binary and not request.outputs:
+        parameters["binary_data_output"] = True
+    if parameters:
+        document["parameters"] = _finite(parameters)
+    buffers: list[Buffer] = []
+    document["inputs"] = [write_tensor(tensor, buffers if binary else None) for tensor in request.inputs]
+    if request.outputs:
+        document["outputs"] = [_write_requested(output, binary) for output in request.outputs]
+    return _join(document, buffers, extended=bool(buffers))
+
+
+def encode_response(form: ReplyForm, response: InferResponse) -> Body:
+    """An answer in the form that its request asked for, outputs in the order given.
+
+    Without a single binary byte it is plain JSON, as Triton has it. Raises UNREPRESENTABLE naming an
+    output or parameter that JSON cannot carry.
+    """
+    document: dict[str, Any] = {"id": form.id} if form.id else {}
+    document["model_name"] = response.model
+    if response.version:
+        document["model_version"] = response.version
+    if response.parameters:
+        document["parameters"] = _finite(response.parameters)
+    buffers: list[Buffer] = []
+    outputs: list[dict[str, Any]] = []
+    for tensor in response.outputs:
+        binary = form.all_binary or tensor.name in form.binary
+        if isinstance(tensor.data, SharedMemoryRef):
+            outputs.append(describe_tensor(tensor))  # the caller knows where it is
+        elif not binary and tensor.datatype in BINARY_ONLY:
+            raise InferenceError(
+                ErrorCode.UNREPRESENTABLE, not_as_json("sending", "output", tensor.name, tensor.datatype)
+            )
+        else:
+            outputs.append(write_tensor(tensor, buffers if binary else None))
+    document["outputs"] = outputs
+    return _join(document, buffers, extended=any(len(buffer) for buffer in buffers))
+
+
+def decode_response(
+    headers: Mapping[str, str], body: Buffer, placements: Mapping[str, SharedMemoryRef]
+) -> InferResponse:
+    """The answer of any server. ``placements`` are the outputs that it was to place in shared memory.
+
+    Raises MALFORMED or INVALID_TENSOR for what is no answer.
+    """
+    length = _header_length(headers, len(body))
+    document = _document(body, length)
+    given = mapping(document, "parameters")
+    return InferResponse(
+        model=text(document, "model_name"),
+        outputs=tuple(read_answers(document, Tail(body, length), placements)),
+        version=text(document, "model_version"),
+        id=text(document, "id"),
+        parameters={key: value for key, value in given.items() if isinstance(value, Parameter)},
+    )
+
+
+def _read_outputs(
+    document: Mapping[str, Any], parameters: Mapping[str, Any], identity: str
+) -> tuple[tuple[RequestedOutput, ...] | None, ReplyForm]:
+    """The requested outputs and the reply form. ``binary_data_output`` is for outputs that are not
+    listed: a listed one is binary where it says so itself."""
+    entries = members(document, "outputs") if document.get("outputs") is not None else ()
+    if not entries:
+        return None, ReplyForm(identity, all_binary=_flag(parameters, "binary_data_output"))
+    outputs: list[RequestedOutput] = []
+    binary: list[str] = []
+    for index, entry in enumerate(entries):
+        name = name_of(entry, "outputs", index)
+        given = mapping(entry, "parameters")
+        outputs.append(requested_output(name, given))
+        if given and _flag(given, "binary_data"):
+            binary.append(name)
+    return distinct_outputs(outputs), ReplyForm(identity, frozenset(binary))
+
+
+def _check_json_outputs(
+    outputs: Sequence[RequestedOutput] | None, form: ReplyForm, signature: Signature
+) -> None:
+    """Refuse what could not be answered before the model runs."""
+    if form.all_binary:
+        return
+    for spec in signature.outputs:
+        if spec.datatype in BINARY_ONLY and spec.name not in form.binary:
+            asked = outputs is None or any(
+                output.name == spec.name and not output.classification and output.placement is None
+                for output in outputs
+            )
+            if asked:
+                _refuse(not_as_json("sending", "output", spec.name, spec.datatype))
+
+
+def _write_requested(output: RequestedOutput, binary: bool) -> dict[str, Any]:
+    parameters = output_parameters(output)
+    if binary and output.placement is None:
+        parameters["binary_data"] = True
+    return {"name": output.name, "parameters": _finite(parameters)} if parameters else {"name": output.name}
+
+
+def _join(document: dict[str, Any], buffers: list[Buffer], *, extended: bool) -> Body:
+    header = write_json(document)
+    if not extended:
+        return JSON_HEADERS, [header]
+    headers = (("Content-Type", "application/octet-stream"), (HEADER_LENGTH, str(len(header))))
+    return headers, [header, *buffers]
+
+
+def _plain_body(message: HttpRequest) -> Buffer:
+    coding = message.headers.get("content-encoding")
+    if not coding or coding == "identity":
+        return message.body
+    if coding not in WINDOW_BITS:
+        raise InferenceError(
+            ErrorCode.UNSUPPORTED,
+            f"Unsupported compression type: Content-Encoding may be {' or '.join(WINDOW_BITS)}",
+            details={"accept_encoding": ", ".join(WINDOW_BITS)},
+        )
+    return inflate(coding, message.body, message.max_body_bytes)
+
+
+def _header_length(headers: Mapping[str, str], total: int) -> int | None:
+    given = headers.get(HEADER_LENGTH.lower())
+    if given is None:
+        return None
+    # longer numbers are no lengths, and int() would take its time over them
+    if not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) <= total):
+        raise InferenceError(
+            ErrorCode.MALFORMED, f"inference header size should be in range (0, {total}), got: {given[:40]!a}"
+        )
+    return int(given)
+
+
+def _document(body: Buffer, length: int | None) -> dict[str, Any]:
+    document = parse_json(body if length is None else memoryview(body)[:length], _LAZY)
+    if not isinstance(document, dict):
+        raise InferenceError(ErrorCode.MALFORMED, "the JSON body is not an object")
+    return document
+
+
+def _flag(parameters: Mapping[str, Any], key: str) -> bool:
+    value = parameters.get(key, False)
+    if type(value) is not bool:
+        _refuse(f"parameter '{key}' must be a boolean")
+    return value
+
+
+def _finite(parameters: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
+    for key, value in parameters.items():
+        if type(value) is float and not isfinite(value):
+            raise InferenceError(
+                ErrorCode.UNREPRESENTABLE, f"parameter '{key}' is {value}, which JSON cannot carry"
+            )
+    return parameters
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InferenceError(ErrorCode.INVALID_TENSOR, message)

@@ -1,0 +1,210 @@
+"""Tensors in an HTTP body: in JSON, as binary data behind it, or in shared memory.
+
+Contract: reading checks every tensor against its own shape and cuts binary data as views over the
+received body; writing hands out the buffers to send behind the JSON. The messages that the tensors
+stand in belong to ``codec_http``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NoReturn
+
+from protocols.numeric_json import LazyArray, json_values, pack_values
+from protocols.oip.codec import input_tensor, shared_memory_parameters, shared_memory_ref
+from protocols.oip.json_members import mapping, members, tensor_head
+from protocols.wire import Buffer
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    SharedMemoryRef,
+    Signature,
+    Tensor,
+    element_count,
+    pack_bytes,
+)
+
+BINARY_ONLY = frozenset({Datatype.FP16, Datatype.BF16})
+"""Datatypes that the dialect has no JSON form for."""
+
+_EMPTY = memoryview(b"")
+
+
+class Tail:
+    """The binary part of a body, cut from the front."""
+
+    __slots__ = ("_position", "_view", "header_length")
+
+    def __init__(self, body: Buffer, header_length: int | None) -> None:
+        self._view = memoryview(body)
+        self.header_length = self._position = len(body) if header_length is None else header_length
+
+    def take(self, size: int) -> memoryview | None:
+        """The next ``size`` bytes, None where there are not as many."""
+        start, self._position = self._position, self._position + size
+        return self._view[start : self._position] if self.missing <= 0 else None
+
+    @property
+    def missing(self) -> int:
+        """How many bytes were taken beyond the end; negative: how many were left."""
+        return self._position - len(self._view)
+
+    def account(self, entries: Sequence[Mapping[str, Any]]) -> str:
+        """The sizes that do not agree, in words."""
+        sizes = (mapping(entry, "parameters").get("binary_data_size", 0) for entry in entries)
+        return (
+            f"the JSON header takes {self.header_length} bytes, the body has {len(self._view)}, and the "
+            f"binary_data_size values add up to {sum(size for size in sizes if type(size) is int)}"
+        )
+
+
+def read_inputs(document: Mapping[str, Any], model: str, tail: Tail) -> tuple[Tensor, ...]:
+    """The inputs of a request for ``model``.
+
+    Raises MALFORMED, and INVALID_TENSOR for a tensor without exactly one source of data, with data that
+    does not match its shape, and for binary data cut short or left over.
+    """
+    entries = members(document, "inputs")
+    inputs: list[Tensor] = []
+    for index, entry in enumerate(entries):
+        name, datatype, shape = tensor_head(entry, "inputs", index)
+        parameters = mapping(entry, "parameters")
+        data, size = entry.get("data"), parameters.get("binary_data_size")
+        place = shared_memory_ref(f"input '{name}'", parameters) if parameters else None
+        if (data is None) + (size is None) + (place is None) != 2:
+            _refuse_sources(name, data, size, place)
+        if size is not None:
+            view = tail.take(_size(name, size))
+            if view is None:
+                _refuse(
+                    f"unexpected size for input '{name}', expecting {tail.missing} additional bytes for "
+                    f"model '{model}': {tail.account(entries)}"
+                )
+            inputs.append(input_tensor(model, name, datatype, shape, view))
+        elif place is not None:
+            inputs.append(Tensor(name, datatype, shape, place))
+        else:
+            if datatype in BINARY_ONLY:
+                _refuse(not_as_json("receiving", "input", name, datatype))
+            inputs.append(_from_json(name, datatype, shape, data))
+    if tail.missing:
+        _refuse(
+            f"unexpected additional input data for model '{model}', {-tail.missing} bytes: "
+            f"{tail.account(entries)}"
+        )
+    return tuple(inputs)
+
+
+def read_answers(
+    document: Mapping[str, Any], tail: Tail, placements: Mapping[str, SharedMemoryRef]
+) -> Iterator[Tensor]:
+    """The outputs of an answer, however its server writes them; ``placements`` as for
+    ``codec_http.decode_response``. Raises MALFORMED and INVALID_TENSOR."""
+    entries = members(document, "outputs")
+    for index, entry in enumerate(entries):
+        name, datatype, shape = tensor_head(entry, "outputs", index)
+        data, size = entry.get("data"), mapping(entry, "parameters").get("binary_data_size")
+        if data is None and size is not None:
+            view = tail.take(_size(name, size))
+            if view is None:
+                _refuse(f"output '{name}' is {tail.missing} bytes short: {tail.account(entries)}")
+            yield Tensor.checked(name, datatype, shape, view)
+        elif data is None and name in placements:
+            yield Tensor(name, datatype, shape, placements[name])
+        else:
+            # MLServer passes on a single element without an array around it
+            bare = isinstance(data, (bool, int, float, str))
+            yield _from_json(name, datatype, shape, [data] if bare else data)
+
+
+def raw_tensor(model: str, body: Buffer, signature: Signature) -> Tensor:
+    """The input of a request that has no JSON: the whole body is the data of the model's only input.
+
+    Raises INVALID_TENSOR for a model with other inputs, and where the body does not tell the shape.
+    """
+    if len(signature.inputs) != 1:
+        _refuse(
+            f"Raw request must only have 1 input (found 1) to be deduced but got {len(signature.inputs)} "
+            f"inputs in '{model}' model configuration"
+        )
+    spec = signature.inputs[0]
+    if spec.datatype is Datatype.BYTES:
+        if prod(abs(side) for side in spec.shape) != 1:
+            _refuse(f"Raw request must have shape [1] for BYTES input '{spec.name}' of model '{model}'")
+        shape = tuple(abs(side) for side in spec.shape)
+        return Tensor(spec.name, spec.datatype, shape, memoryview(pack_bytes([bytes(body)])))
+    if spec.shape.count(-1) > 1:
+        _refuse(
+            f"Raw request cannot deduce the shape {list(spec.shape)} of input '{spec.name}' "
+            f"of model '{model}'"
+        )
+    unit = prod(side for side in spec.shape if side != -1) * spec.datatype.itemsize
+    free = len(body) // unit if unit else 0
+    shape = tuple(free if side == -1 else side for side in spec.shape)
+    return input_tensor(model, spec.name, spec.datatype, shape, body)
+
+
+def write_tensor(tensor: Tensor, buffers: list[Buffer] | None) -> dict[str, Any]:
+    """A tensor in JSON; where there are ``buffers`` its data goes there instead.
+
+    Raises UNREPRESENTABLE naming the tensor for data that JSON cannot carry.
+    """
+    entry = describe_tensor(tensor)
+    if isinstance(tensor.data, SharedMemoryRef):
+        entry["parameters"] = shared_memory_parameters(tensor.data)
+    elif buffers is None:
+        entry["data"] = json_values(tensor)
+    else:
+        entry["parameters"] = {"binary_data_size": len(tensor.data)}
+        buffers.append(tensor.data)
+    return entry
+
+
+def describe_tensor(tensor: Tensor) -> dict[str, Any]:
+    """A tensor in JSON, without its data."""
+    return {"name": tensor.name, "datatype": tensor.datatype.value, "shape": tensor.shape}
+
+
+def not_as_json(verb: str, kind: str, name: str, datatype: Datatype) -> str:
+    """What Triton says of the datatypes in :data:`BINARY_ONLY`."""
+    return (
+        f"{verb} {datatype.value} data via JSON is not supported. "
+        f"Please use the binary data format for {kind} {name}"
+    )
+
+
+def _from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data: Any) -> Tensor:
+    """The tensor whose elements are in ``data``; without elements it does not matter what that is, as
+    on Triton."""
+    count = element_count(shape, name)
+    if count == 0:
+        return Tensor(name, datatype, shape, _EMPTY)
+    if not isinstance(data, (list, LazyArray)):
+        _refuse(f"'data' of tensor '{name}' must be an array")
+    return Tensor(name, datatype, shape, pack_values(name, datatype, count, data))
+
+
+def _size(name: str, size: Any) -> int:
+    if type(size) is not int or size < 0:
+        _refuse(f"'binary_data_size' of tensor '{name}' must be an unsigned integer")
+    return size
+
+
+def _refuse_sources(name: str, data: Any, size: Any, place: Any) -> NoReturn:
+    given = {
+        "'data'": data,
+        "'binary_data_size'": size,
+        "'shared_memory_region'": place,
+    }
+    found = " ".join(key for key, value in given.items() if value is not None)
+    _refuse(
+        "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+        f"'shared_memory_region' in 'parameters'. But {f'set {found}' if found else 'no field is set'} "
+        f"for input '{name}'"
+    )
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InferenceError(ErrorCode.INVALID_TENSOR, message)

@@ -1,0 +1,110 @@
+"""What is not inference, in JSON: metadata, readiness and errors.
+
+Contract: pure functions between JSON values and the IR, in both directions. Null and absent members
+are the same, because KServe writes the one for the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from protocols.numeric_json import parse_json
+from protocols.oip.json_members import malformed, members, tensor_head, text
+from protocols.wire import Buffer
+from schemas import InferenceError, ModelMetadata, ServerMetadata, Signature, TensorSpec
+
+_LONGEST_TEXT = 2000
+"""How many characters of an upstream's plain-text error are passed on."""
+
+
+def parse_object(body: Buffer) -> dict[str, Any]:
+    """The JSON object in ``body``. Raises MALFORMED."""
+    document = parse_json(body)
+    if type(document) is not dict:
+        raise malformed("the JSON body is not an object")
+    return document
+
+
+def write_server_metadata(metadata: ServerMetadata) -> dict[str, Any]:
+    """A server's metadata as JSON."""
+    return {"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions}
+
+
+def read_server_metadata(document: Mapping[str, Any]) -> ServerMetadata:
+    """A server's metadata from JSON. Raises MALFORMED."""
+    extensions = _texts(document, "extensions")
+    return ServerMetadata(text(document, "name"), text(document, "version"), extensions)
+
+
+def write_model_metadata(metadata: ModelMetadata) -> dict[str, Any]:
+    """A model's metadata as JSON; labels and the batch limit have no place there."""
+    return {
+        "name": metadata.name,
+        "versions": metadata.versions,
+        "platform": metadata.platform,
+        "inputs": _write_specs(metadata.signature.inputs),
+        "outputs": _write_specs(metadata.signature.outputs),
+    }
+
+
+def read_model_metadata(document: Mapping[str, Any]) -> ModelMetadata:
+    """A model's metadata from JSON; free dimensions are -1, the batch limit is unknown (0).
+
+    Raises MALFORMED, and INVALID_TENSOR for a datatype that there is not.
+    """
+    return ModelMetadata(
+        name=text(document, "name"),
+        signature=Signature(_read_specs(document, "inputs"), _read_specs(document, "outputs")),
+        versions=_texts(document, "versions"),
+        platform=text(document, "platform"),
+    )
+
+
+def read_error(status: int, body: Buffer) -> str:
+    """A server's own words for why it did not answer: ``error`` (all), ``detail`` (MLServer and KServe
+    where validation or routing failed), or plain text (MLServer for an unforeseen fault)."""
+    try:
+        document = parse_object(body)
+    except InferenceError:
+        words = bytes(body).decode(errors="replace")[:_LONGEST_TEXT].strip()
+    else:
+        error = document.get("error")
+        words = error if isinstance(error, str) else _detail(document.get("detail"))
+    return words or f"the upstream answered HTTP status {status} and no reason"
+
+
+def _detail(detail: Any) -> str:
+    if isinstance(detail, str):
+        return detail
+    if not isinstance(detail, list):
+        return ""
+    return "; ".join(_fault(fault) for fault in detail if isinstance(fault, dict))
+
+
+def _fault(fault: Mapping[str, Any]) -> str:
+    """One fault of a validation: where, and what."""
+    place, words = fault.get("loc"), fault.get("msg", "")
+    return f"{'.'.join(map(str, place))}: {words}" if isinstance(place, list) else str(words)
+
+
+def _write_specs(specs: Iterable[TensorSpec]) -> list[dict[str, Any]]:
+    return [{"name": spec.name, "datatype": spec.datatype.value, "shape": spec.shape} for spec in specs]
+
+
+def _read_specs(document: Mapping[str, Any], key: str) -> tuple[TensorSpec, ...]:
+    if document.get(key) is None:
+        return ()
+    return tuple(
+        TensorSpec(*tensor_head(entry, key, index, lowest=-1))
+        for index, entry in enumerate(members(document, key))
+    )
+
+
+def _texts(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    values: Sequence[Any] | None = document.get(key)
+    if values is None:
+        return ()
+    if type(values) is not list or not all(type(value) is str for value in values):
+        raise malformed(f"'{key}' must be an array of strings")
+    return tuple(values)
