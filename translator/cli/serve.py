@@ -16,11 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve as the configuration says, until told to stop."""
     from translator.config import ConfigError, load
-    from translator.daemon import serve
 
     try:
         config = load(arguments.config)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 2
+    from translator.daemon import serve
+
     return serve(config)

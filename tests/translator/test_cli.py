@@ -1,0 +1,135 @@
+"""The command line: what it lists, how it ends, what ``check`` says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from translator.cli import COMMANDS, main
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("numpy", "pydantic", "yaml", "aiohttp", "grpc", "asyncio", "onnxruntime")
+
+
+def ended(*argv: str) -> int:
+    """The exit code of a command line, however it ends."""
+    try:
+        return main(argv)
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("--help") == 0
+    shown = capsys.readouterr().out
+    for name, module in COMMANDS.items():
+        assert name in shown
+        assert module.HELP in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_is_documented(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(name, "--help") == 0
+    shown = capsys.readouterr().out
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert f"## interlingua {name}" in page
+    options = {word.strip(",[]()") for word in shown.split() if word.lstrip("[(").startswith("-")}
+    assert options > {"-h", "--help"}
+    for option in options - {"-h", "--help", "--config"}:
+        assert f"`{option}" in page or f" {option} " in page, option
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys, translator.cli\n"
+        "try: translator.cli.main(['infer', '--help'])\n"
+        f"except SystemExit: sys.exit(','.join(m for m in {HEAVY} if m in sys.modules) or 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (),
+        ("unknown",),
+        ("check",),
+        ("infer", "--dialect", "oip"),
+        (
+            "infer",
+            *[
+                "--dialect",
+                "oip",
+                "--transport",
+                "http",
+                "--url",
+                "a:1",
+                "--model",
+                "m",
+                "--json",
+                "--npz",
+                "f",
+            ],
+        ),
+    ],
+)
+def test_wrong_usage(argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(*argv) == 2
+    assert "usage: interlingua" in capsys.readouterr().err
+
+
+def test_check_sums_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "digits").mkdir(parents=True)
+    (tmp_path / "models" / "echo").mkdir()
+    (tmp_path / "c.yaml").write_text(
+        """\
+listeners:
+  - {listen: "127.0.0.1:0", transport: http, dialects: [graphpipe]}
+  - {listen: "unix:g.sock", transport: http, dialects: [graphpipe], default_model: echo}
+model_repository: [{path: models}]
+default_model: digits
+models:
+  echo: {backend: onnxruntime, path: models/echo}
+  far: {upstream: old, remote_model: m}
+upstreams:
+  old: {dialect: graphpipe, transport: http, urls: ["a:1", "b:1"]}
+routes:
+  - {match: {model: "f*", dialect: graphpipe}, to: far}
+"""
+    )
+    assert main(["check", "-c", "c.yaml"]) == 0
+    assert capsys.readouterr().out == (
+        "listeners (2):\n"
+        "  127.0.0.1:0 over http: graphpipe; default model digits\n"
+        "  unix:g.sock over http: graphpipe; default model echo\n"
+        "models (3):\n"
+        "  digits: repository models\n"
+        "  echo: backend onnxruntime, models/echo\n"
+        "  far: upstream old (graphpipe over http at a:1, b:1), model m there\n"
+        "routes (1):\n"
+        "  model f*, dialect graphpipe -> far\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_broken_configuration(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("listeners: [{listen: x, transport: http}]\nserver: {nam: y}\n")
+    assert main([command, "-c", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    first, second = captured.err.splitlines()
+    assert first.startswith(f"{path}:1: listeners[0].listen: 'x' is not an address")
+    assert second.startswith(f"{path}:2: server.nam: unknown key 'nam'; did you mean 'name'?")
+
+
+def test_a_missing_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-c", f"{tmp_path}/c.yaml"]) == 2
+    assert capsys.readouterr().err == f"{tmp_path}/c.yaml: cannot be read: No such file or directory\n"
