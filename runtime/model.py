@@ -55,7 +55,8 @@ class Version:
             self.threads = ThreadPoolExecutor(instances, thread_name_prefix=f"{model}/{number}")
 
     async def close(self) -> None:
-        """Wait for what still runs, also for those who do not wait for it, and free the instance."""
+        """Wait for what runs or stands in the queue, whether or not a caller still waits, and free the
+        instance."""
         if self.threads is not None:
             await asyncio.to_thread(self.threads.shutdown, wait=True)
         self.instance.close()
@@ -85,8 +86,6 @@ class LocalModel:
         self._platform = platform
         self._description = description
         self._closing = False
-        self._in_flight = 0
-        self._idle = asyncio.Event()
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Run ``request`` on the version it asks for, the highest where it asks for none.
@@ -96,16 +95,11 @@ class LocalModel:
         """
         version = self._version(request.version)
         outputs = version.check(request)
-        self._in_flight += 1
         try:
             tensors = await self._run(version, request, outputs)
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
-        finally:
-            self._in_flight -= 1
-            if self._closing and not self._in_flight:
-                self._idle.set()
         return InferResponse(self.name, tensors, version.number, request.id)
 
     async def signature(self, version: str = "") -> Signature:
@@ -130,8 +124,6 @@ class LocalModel:
         if self._closing:
             return
         self._closing = True
-        if self._in_flight:
-            await self._idle.wait()
         for version in self._versions.values():
             await version.close()
 

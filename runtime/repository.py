@@ -32,13 +32,13 @@ ALL = "*"
 class ModelSource:
     """Where a model is and what is stated of it beside its own configuration, which it overrides.
 
-    ``path`` is a model folder or a single model file. An empty ``backend`` is the one that the model's
-    configuration names, else ONNX Runtime; 0 ``instances`` is the configuration's number, else
-    :func:`default_instances`. For ``device`` and ``providers`` see ``ModelConfig``.
+    ``path`` is a model folder or a single model file, None for a backend that needs no file.
+    An empty ``backend`` is the one that the model's configuration names, else ONNX Runtime; 0
+    ``instances`` is the configuration's number, else :func:`default_instances`. For ``device`` and ``providers`` see ``ModelConfig``.
     """
 
     name: str
-    path: Path
+    path: Path | None
     backend: str = ""
     description: str = ""
     signature: Signature | None = None
@@ -110,25 +110,15 @@ def load_model(source: ModelSource) -> LocalModel:
     Raises ``LoadError`` naming the file at fault where no version could be loaded, ``OSError`` for a
     folder that cannot be read. Blocks.
     """
-    path = source.path
-    if path.is_file():
-        config = _stated(source, ModelConfig())
-        found = {1: path}
-    elif path.is_dir():
-        config = read_config(path)
-        if config.name not in ("", path.name):
-            raise LoadError(f"{path}: the configuration is of model '{config.name}', not of '{path.name}'")
-        config = _stated(source, config)
-        found = _versions(path)
-    else:
-        raise LoadError(f"{path}: there is no model folder or model file")
-    backend = _backend(path, config)
+    where, config, found = _located(source)
+    backend = _backend(where, config)
+    if source.path is None and backend.filename:
+        raise LoadError(f"model '{source.name}': its backend needs a path")
     instances = 0 if backend.inline else config.instances or default_instances()
-    chosen = config.version_policy.choose(found)
     missing = set(config.version_policy.specific) - set(found)
-    failed = {number: f"{path}: there is no version {number}" for number in missing}
+    failed = {number: f"{where}: there is no version {number}" for number in missing}
     versions: list[Version] = []
-    for number in chosen:
+    for number in config.version_policy.choose(found):
         try:
             file = _model_file(found[number], backend, config)
             instance = backend.load(file, config)
@@ -139,7 +129,7 @@ def load_model(source: ModelSource) -> LocalModel:
             versions.append(Version(source.name, number, instance, signature, instances))
     if not versions:
         reasons = "; ".join(failed[number] for number in sorted(failed))
-        raise LoadError(reasons or f"{path}: there is no version folder")
+        raise LoadError(reasons or f"{where}: there is no version folder")
     return LocalModel(
         source.name,
         versions,
@@ -147,6 +137,20 @@ def load_model(source: ModelSource) -> LocalModel:
         platform=config.platform or backend.platform,
         description=config.description,
     )
+
+
+def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
+    """What to call the place in messages, the configuration, and the versions that are there."""
+    path = source.path
+    if path is None or path.is_file():
+        path = path or Path(source.name)
+        return path, _stated(source, ModelConfig()), {1: path}
+    if not path.is_dir():
+        raise LoadError(f"{path}: there is no model folder or model file")
+    config = read_config(path)
+    if config.name not in ("", path.name):
+        raise LoadError(f"{path}: the configuration is of model '{config.name}', not of '{path.name}'")
+    return path, _stated(source, config), _versions(path)
 
 
 def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:

@@ -93,6 +93,18 @@ async def test_the_identity_backend_needs_no_model_file(tmp_path: Path) -> None:
     await model.close()
 
 
+async def test_a_backend_without_files_needs_no_path() -> None:
+    signature = Signature((TensorSpec("x", Datatype.FP32, (-1,)),), (TensorSpec("y", Datatype.FP32, (-1,)),))
+    model = load_model(ModelSource("echo", None, backend="identity", signature=signature))
+    response = await model.infer(InferRequest("echo", (X,)))
+    assert (response.version, response.outputs[0].numpy().tolist()) == ("1", [1, 2])
+    await model.close()
+    with pytest.raises(LoadError, match="echo: the identity backend needs a configuration"):
+        load_model(ModelSource("echo", None, backend="identity"))
+    with pytest.raises(LoadError, match="model 'net': its backend needs a path"):
+        load_model(ModelSource("net", None, backend="onnxruntime", signature=signature))
+
+
 async def test_a_stated_signature_overrides_the_configuration(tmp_path: Path) -> None:
     folder = model_folder(tmp_path, "m", 'input { name: "no such" data_type: TYPE_FP32 }')
     signature = Signature(
