@@ -13,7 +13,9 @@ from urllib.parse import quote
 
 from protocols.dialect import UpstreamCall
 from protocols.oip.codec import CODE_OF_HTTP_STATUS
+from protocols.oip.codec_grpc import INFER_CALL
 from protocols.oip.codec_http import decode_response, encode_request
+from protocols.oip.grpc_probes import CALLS
 from protocols.oip.metadata_json import parse_object, read_error, read_model_metadata, read_server_metadata
 from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
 from schemas import (
@@ -115,4 +117,7 @@ HTTP_JSON_CALLS: Mapping[Operation, HttpCall] = {
 }
 """For servers without the binary tensor data extension."""
 
-GRPC_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {}
+GRPC_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
+    **CALLS,
+    Operation.INFER: INFER_CALL,
+}

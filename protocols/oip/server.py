@@ -13,7 +13,10 @@ from urllib.parse import unquote
 from protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
 from protocols.numeric_json import write_json
 from protocols.oip.codec import HTTP_STATUS
+from protocols.oip.codec_grpc import METHOD, open_infer
 from protocols.oip.codec_http import JSON_HEADERS, ReplyForm, decode_request, encode_response
+from protocols.oip.grpc_messages import fail
+from protocols.oip.grpc_probes import OPENERS
 from protocols.oip.metadata_json import write_model_metadata, write_server_metadata
 from protocols.wire import Headers, HttpAnswer, HttpRequest
 from schemas import (
@@ -158,4 +161,7 @@ HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = tuple(
     )
 )
 
-GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = ()
+GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = tuple(
+    GrpcEndpoint(method, open_message, fail)
+    for method, open_message in {METHOD: open_infer, **OPENERS}.items()
+)

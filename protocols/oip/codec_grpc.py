@@ -1,0 +1,260 @@
+"""Inference over gRPC: ModelInfer messages to and from the IR, as a server and as a client.
+
+Tensor bytes are never copied on the way in: a message is split into its raw contents, as views, and
+the small rest, which protobuf parses. On the way out they are copied once, into the finished message.
+Requests are read as Triton reads them: all inputs in raw contents or all in typed ones. Answers are
+read in every form that servers send, and written in the one that all clients read, raw contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from google.protobuf.message import DecodeError, Message
+
+from protocols.dialect import Action, Opened, UpstreamCall
+from protocols.oip.codec import (
+    distinct_outputs,
+    input_tensor,
+    join_parameters,
+    output_parameters,
+    requested_output,
+    shared_memory_parameters,
+    shared_memory_ref,
+    split_parameters,
+)
+from protocols.oip.grpc_messages import (
+    MAX_INT64,
+    SERVICE,
+    parse,
+    read_parameters,
+    reader,
+    unparsable,
+    unwritable,
+    write_parameters,
+)
+from protocols.oip.typed_contents import read_contents
+from protocols.protobuf_wire import join, split
+from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+    Parameter,
+    RequestedOutput,
+    SharedMemoryRef,
+    Signature,
+    Tensor,
+    element_count,
+)
+from schemas.datatypes import DATATYPES
+from schemas.oip import MESSAGES
+
+METHOD = f"{SERVICE}ModelInfer"
+
+_REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
+_RESPONSE: Any = MESSAGES["inference.ModelInferResponse"]
+_RAW_INPUT: int = _REQUEST.RAW_INPUT_CONTENTS_FIELD_NUMBER
+_RAW_OUTPUT: int = _RESPONSE.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
+
+Raws = list[memoryview]
+
+
+# --- as a server
+
+
+def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
+    """Read the head of a ModelInfer request. Raises MALFORMED."""
+    message, raws = _split(_REQUEST, request.message, _RAW_INPUT)
+    return Opened(_INFER, message.model_name, message.model_version, (message, raws))
+
+
+def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, str]:
+    """The request, and its id for the answer. Raises INVALID_TENSOR naming input or parameter."""
+    message, raws = opened.message
+    fields = split_parameters(_request_parameters(message.parameters))
+    request = InferRequest(
+        model=message.model_name,
+        inputs=tuple(_inputs(message.model_name, message.inputs, raws)),
+        outputs=distinct_outputs([_requested(output) for output in message.outputs]),
+        version=message.model_version,
+        id=message.id,
+        parameters=fields.parameters,
+        sequence=fields.sequence,
+        priority=fields.priority,
+        timeout_us=fields.timeout_us,
+    )
+    return request, request.id
+
+
+def encode_infer(request_id: str, response: InferResponse) -> GrpcAnswer:
+    """The answer, every output in raw contents. Raises UNREPRESENTABLE, TOO_LARGE."""
+    try:
+        head = _RESPONSE(model_name=response.model, model_version=response.version, id=request_id)
+        if response.parameters:
+            write_parameters(head.parameters, response.parameters)
+        for tensor in response.outputs:
+            head.outputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
+        rest = head.SerializeToString()
+    except ValueError as error:
+        raise unwritable(error) from error
+    # one entry for each output, by position: an empty one where the bytes stand in shared memory
+    contents = [
+        b"" if isinstance(tensor.data, SharedMemoryRef) else tensor.data for tensor in response.outputs
+    ]
+    return GrpcAnswer(join(rest, _RAW_OUTPUT, contents))
+
+
+_INFER: Action[GrpcAnswer] = Action(Operation.INFER, encode_infer, decode_infer)
+
+
+# --- as a client
+
+
+def encode_call(
+    request: InferRequest, signature: Signature | None
+) -> tuple[GrpcRequest, Mapping[str, SharedMemoryRef]]:
+    """The call, every input in raw contents, and where outputs are to be placed. The dialect has no
+    form for "no outputs": a request for none is answered with all.
+
+    Raises UNREPRESENTABLE naming the parameter, TOO_LARGE.
+    """
+    contents: list[Buffer] = []
+    placements: dict[str, SharedMemoryRef] = {}
+    try:
+        head = _REQUEST(model_name=request.model, model_version=request.version, id=request.id)
+        parameters = join_parameters(request)
+        if parameters:
+            _check_integers(parameters)
+            write_parameters(head.parameters, parameters)
+        for tensor in request.inputs:
+            written = head.inputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
+            if isinstance(tensor.data, SharedMemoryRef):
+                write_parameters(written.parameters, shared_memory_parameters(tensor.data))
+            else:
+                contents.append(tensor.data)
+        for output in request.outputs or ():
+            write_parameters(head.outputs.add(name=output.name).parameters, output_parameters(output))
+            if output.placement is not None:
+                placements[output.name] = output.placement
+        rest = head.SerializeToString()
+    except ValueError as error:
+        raise unwritable(error) from error
+    return GrpcRequest(METHOD, join(rest, _RAW_INPUT, contents)), placements
+
+
+@reader
+def decode_reply(placements: Mapping[str, SharedMemoryRef], message: Buffer) -> InferResponse:
+    """An upstream's answer: raw contents, typed ones, or raw ones beside empty typed ones."""
+    head, raws = _split(_RESPONSE, message, _RAW_OUTPUT)
+    return InferResponse(
+        model=head.model_name,
+        outputs=tuple(_outputs(head.outputs, raws, placements)),
+        version=head.model_version,
+        id=head.id,
+        parameters=read_parameters(head.parameters),
+    )
+
+
+INFER_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(encode_call, decode_reply)
+
+
+# --- tensors
+
+
+def _split(message_type: type[Message], message: Buffer, field: int) -> tuple[Any, Raws]:
+    try:
+        rest, raws = split(message, field)
+    except DecodeError as error:
+        raise unparsable(message_type, error) from error
+    return parse(message_type, rest), raws
+
+
+def _inputs(model: str, given: Iterable[Any], raws: Raws) -> Iterator[Tensor]:
+    """Inputs in shared memory take no raw contents; what is left of those at the end is ignored."""
+    unused = iter(raws)
+    for tensor in given:
+        name, shape = tensor.name, tuple(tensor.shape)
+        owner = f"input tensor '{name}' for model '{model}'"
+        datatype = _datatype(owner, tensor.datatype)
+        typed = tensor.HasField("contents")
+        place = shared_memory_ref(owner, read_parameters(tensor.parameters)) if tensor.parameters else None
+        if typed and (place or raws):
+            _refuse(
+                f"contents field must not be specified when using "
+                f"{'shared memory' if place else 'raw_input_contents'} for '{name}' for model '{model}'"
+            )
+        if place:
+            element_count(shape, name)
+            yield Tensor(name, datatype, shape, place)
+            continue
+        data = read_contents(owner, datatype, tensor.contents) if typed else next(unused, None)
+        if data is None:
+            _refuse(f"unable to find data for {owner} in request.")
+        yield input_tensor(model, name, datatype, shape, data)
+
+
+def _outputs(given: Sequence[Any], raws: Raws, placements: Mapping[str, SharedMemoryRef]) -> Iterator[Tensor]:
+    """An answer has raw contents for each of its outputs, those in shared memory included, or none."""
+    if raws and len(raws) != len(given):
+        _refuse(f"{len(given)} outputs, but {len(raws)} raw_output_contents")
+    for index, tensor in enumerate(given):
+        name, shape = tensor.name, tuple(tensor.shape)
+        owner = f"output '{name}'"
+        datatype = _datatype(owner, tensor.datatype)
+        if name in placements:
+            element_count(shape, name)
+            yield Tensor(name, datatype, shape, placements[name])
+        else:
+            data = raws[index] if raws else read_contents(owner, datatype, tensor.contents)
+            yield Tensor.checked(name, datatype, shape, data)
+
+
+def _datatype(owner: str, name: str) -> Datatype:
+    datatype = DATATYPES.get(name)
+    if datatype is None:
+        _refuse(f"{owner} has the unknown datatype '{name}'")
+    return datatype
+
+
+# --- parameters
+
+
+def _requested(given: Any) -> RequestedOutput:
+    parameters = read_parameters(given.parameters)
+    # over HTTP a count of 0 means no classification, here Triton refuses it
+    if parameters.get("classification") == 0:
+        _refuse(f"invalid value for 'classification' parameter of output '{given.name}', expected > 0")
+    return requested_output(given.name, parameters)
+
+
+def _request_parameters(given: Mapping[str, Any]) -> dict[str, Parameter]:
+    """Parameters of a request, where Triton takes a ``uint64_param`` for the priority alone."""
+    if not given:
+        return {}
+    for key, value in given.items():
+        choice = value.WhichOneof("parameter_choice")
+        if choice is None or (choice == "uint64_param" and key != "priority"):
+            _refuse(
+                f"invalid value type for '{key}' parameter, "
+                f"expected int64_param, bool_param, double_param or string_param."
+            )
+    return read_parameters(given)
+
+
+def _check_integers(parameters: Mapping[str, Parameter]) -> None:
+    for key, value in parameters.items():
+        if isinstance(value, int) and value > MAX_INT64 and key != "priority":
+            raise InferenceError(
+                ErrorCode.UNREPRESENTABLE,
+                f"request parameter '{key}' is {value}, beyond the 64-bit signed integers of dialect 'oip' "
+                f"over gRPC",
+            )
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InferenceError(ErrorCode.INVALID_TENSOR, message)

@@ -1,0 +1,93 @@
+"""What every gRPC method of the dialect shares: parsing, parameters, and errors in both directions.
+
+``fail`` tells our error to a caller, ``reader`` turns an upstream's into ours. Inference belongs to
+``codec_grpc``, health and metadata to ``grpc_probes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from protocols.dialect import Opened, ReplyForm
+from protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, GRPC_STATUS
+from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from schemas import ErrorCode, InferenceError, Parameter
+
+Result = TypeVar("Result")
+
+SERVICE = "/inference.GRPCInferenceService/"
+"""The path of a method of the dialect, up to the method's name."""
+
+MAX_INT64 = 2**63 - 1
+
+_INTERNAL = 13
+# Only bytes that are no message are MALFORMED here, and INTERNAL is what Triton says to those.
+_STATUS = {**GRPC_STATUS, ErrorCode.MALFORMED: _INTERNAL}
+_FIELDS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
+
+
+def parse(message_type: type[Message], message: Buffer) -> Any:
+    """``message`` as a ``message_type``. Raises MALFORMED."""
+    try:
+        return message_type.FromString(message)  # type: ignore[arg-type]  # any buffer will do
+    except DecodeError as error:
+        raise unparsable(message_type, error) from error
+
+
+def unparsable(message_type: type[Message], error: DecodeError) -> InferenceError:
+    """The error for bytes that are no ``message_type``."""
+    return InferenceError(ErrorCode.MALFORMED, f"unable to parse {message_type.DESCRIPTOR.name}: {error}")
+
+
+def unwritable(error: ValueError) -> InferenceError:
+    """The error for what protobuf refuses to write: half a surrogate pair, a number out of range."""
+    return InferenceError(ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry this: {error}")
+
+
+def read_parameters(given: Mapping[str, Any]) -> dict[str, Parameter]:
+    """Parameters by name, those without a value left out."""
+    found: dict[str, Parameter] = {}
+    for key, value in given.items():
+        choice = value.WhichOneof("parameter_choice")
+        if choice is not None:
+            found[key] = getattr(value, choice)
+    return found
+
+
+def write_parameters(target: Any, parameters: Mapping[str, Parameter]) -> None:
+    """Fill ``target``, the parameters of a message. An integer is an ``int64_param``, as all servers
+    read it, or a ``uint64_param`` where it is too large for that."""
+    for key, value in parameters.items():
+        field = _FIELDS[type(value)]
+        if isinstance(value, int) and value > MAX_INT64:
+            field = "uint64_param"
+        setattr(target[key], field, value)
+
+
+def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
+    """The status that tells ``error`` to the caller."""
+    # a message may quote what is no Unicode
+    details = error.message.encode(errors="backslashreplace").decode()
+    return GrpcAnswer(code=_STATUS[error.code], details=details)
+
+
+def reader(read: Callable[[ReplyForm, Buffer], Result]) -> Callable[[ReplyForm, GrpcAnswer], Result]:
+    """The decoder of an upstream's answer out of ``read``, which decodes the message of a good one.
+
+    It raises a status other than OK as the error that it means, in the upstream's words; and, as
+    BAD_UPSTREAM, whatever ``read`` finds wrong with the message.
+    """
+
+    def decode(form: ReplyForm, answer: GrpcAnswer) -> Result:
+        if answer.code:
+            code = CODE_OF_GRPC_STATUS.get(answer.code, ErrorCode.BAD_UPSTREAM)
+            raise InferenceError(code, answer.details or f"gRPC status {answer.code} without a message")
+        try:
+            return read(form, answer.message)
+        except InferenceError as error:
+            raise InferenceError(ErrorCode.BAD_UPSTREAM, f"unusable answer: {error.message}") from error
+
+    return decode

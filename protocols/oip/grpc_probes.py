@@ -1,0 +1,195 @@
+"""Health and metadata over gRPC, as a server and as a client, and gRPC's own health check.
+
+One table says what each method asks and how its answer looks in both directions. These messages are
+too small for any cunning: protobuf reads and writes them whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from protocols.dialect import Action, Opened, UpstreamCall
+from protocols.oip.grpc_messages import SERVICE, parse, reader, unwritable
+from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    ModelMetadata,
+    ModelRef,
+    Operation,
+    Readiness,
+    ServerMetadata,
+    Signature,
+    TensorSpec,
+)
+from schemas.datatypes import DATATYPES
+from schemas.oip import HEALTH_MESSAGES, MESSAGES
+
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+
+_NOT_FOUND = 5
+
+Open = Callable[[GrpcRequest], Opened[GrpcAnswer]]
+Call = UpstreamCall[GrpcRequest, GrpcAnswer]
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """A method of the service: ``fields`` of its answer out of the operation's result, and back."""
+
+    rpc: str
+    operation: Operation
+    fields: Callable[[Any], Mapping[str, Any]]
+    result: Callable[[Any], Any]
+
+    @property
+    def method(self) -> str:
+        return SERVICE + self.rpc
+
+    @property
+    def request(self) -> type[Message]:
+        return MESSAGES[f"inference.{self.rpc}Request"]
+
+    @property
+    def response(self) -> type[Message]:
+        return MESSAGES[f"inference.{self.rpc}Response"]
+
+
+def _ready_fields(state: Readiness) -> Mapping[str, Any]:
+    return {"ready": state.ready}
+
+
+def _ready(told: Any) -> Readiness:
+    return Readiness(told.ready)
+
+
+def _server_metadata_fields(metadata: ServerMetadata) -> Mapping[str, Any]:
+    return {"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions}
+
+
+def _server_metadata(told: Any) -> ServerMetadata:
+    return ServerMetadata(told.name, told.version, tuple(told.extensions))
+
+
+def _model_metadata_fields(metadata: ModelMetadata) -> Mapping[str, Any]:
+    return {
+        "name": metadata.name,
+        "versions": metadata.versions,
+        "platform": metadata.platform,
+        "inputs": [_spec_fields(spec) for spec in metadata.signature.inputs],
+        "outputs": [_spec_fields(spec) for spec in metadata.signature.outputs],
+    }
+
+
+def _model_metadata(told: Any) -> ModelMetadata:
+    signature = Signature(_specs(told.inputs), _specs(told.outputs))
+    return ModelMetadata(told.name, signature, tuple(told.versions), told.platform)
+
+
+def _spec_fields(spec: TensorSpec) -> Mapping[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype.value, "shape": spec.shape}
+
+
+def _specs(given: Iterable[Any]) -> tuple[TensorSpec, ...]:
+    specs: list[TensorSpec] = []
+    for tensor in given:
+        datatype = DATATYPES.get(tensor.datatype)
+        if datatype is None:
+            raise InferenceError(
+                ErrorCode.BAD_UPSTREAM, f"tensor '{tensor.name}' has the unknown datatype '{tensor.datatype}'"
+            )
+        specs.append(TensorSpec(tensor.name, datatype, tuple(tensor.shape)))
+    return tuple(specs)
+
+
+_PROBES = (
+    _Probe(
+        "ServerLive",
+        Operation.LIVE,
+        lambda state: {"live": state.ready},
+        lambda told: Readiness(told.live),
+    ),
+    _Probe("ServerReady", Operation.READY, _ready_fields, _ready),
+    # a model that is not known is not ready, and no error: tritonclient would raise one
+    _Probe("ModelReady", Operation.MODEL_READY, _ready_fields, _ready),
+    _Probe("ServerMetadata", Operation.SERVER_METADATA, _server_metadata_fields, _server_metadata),
+    _Probe("ModelMetadata", Operation.MODEL_METADATA, _model_metadata_fields, _model_metadata),
+)
+
+
+def _opener(
+    operation: Operation,
+    request: type[Message],
+    response: type[Message],
+    fields: Callable[[Any], Mapping[str, Any]],
+) -> Open:
+    def encode(opened: Opened[GrpcAnswer], result: Any) -> GrpcAnswer:
+        try:
+            return GrpcAnswer(response(**fields(result)).SerializeToString())
+        except ValueError as error:
+            raise unwritable(error) from error
+
+    action: Action[GrpcAnswer] = Action(operation, encode)
+    of_a_model = "version" in request.DESCRIPTOR.fields_by_name
+
+    def open_message(asked: GrpcRequest) -> Opened[GrpcAnswer]:
+        message = parse(request, asked.message)
+        return Opened(action, message.name, message.version) if of_a_model else Opened(action)
+
+    return open_message
+
+
+def _health_fields(state: Readiness) -> Mapping[str, Any]:
+    return {"status": "SERVING" if state.ready else "NOT_SERVING"}
+
+
+OPENERS: Mapping[str, Open] = {
+    **{
+        probe.method: _opener(probe.operation, probe.request, probe.response, probe.fields)
+        for probe in _PROBES
+    },
+    # like Triton: the server's liveness, whatever service is named
+    HEALTH_CHECK: _opener(
+        Operation.LIVE,
+        HEALTH_MESSAGES["grpc.health.v1.HealthCheckRequest"],
+        HEALTH_MESSAGES["grpc.health.v1.HealthCheckResponse"],
+        _health_fields,
+    ),
+}
+"""What opens a request, by method."""
+
+
+def _call(probe: _Probe) -> Call:
+    def encode(argument: ModelRef | None, signature: Signature | None) -> tuple[GrpcRequest, None]:
+        named = {} if argument is None else {"name": argument.name, "version": argument.version}
+        try:
+            return GrpcRequest(probe.method, probe.request(**named).SerializeToString()), None
+        except ValueError as error:
+            raise unwritable(error) from error
+
+    @reader
+    def decode(form: None, message: Buffer) -> Any:
+        return probe.result(parse(probe.response, message))
+
+    return UpstreamCall(encode, decode)
+
+
+def _tolerant(call: Call) -> Call:
+    """``call``, where a model that the upstream does not know is one that is not ready: KServe and
+    OpenVINO Model Server answer NOT_FOUND."""
+
+    def decode(form: None, answer: GrpcAnswer) -> Any:
+        if answer.code == _NOT_FOUND:
+            return Readiness(False, answer.details)
+        return call.decode(form, answer)
+
+    return UpstreamCall(call.encode, decode)
+
+
+CALLS: dict[Operation, Call] = {probe.operation: _call(probe) for probe in _PROBES}
+"""What is asked of an upstream, by operation."""
+CALLS[Operation.MODEL_READY] = _tolerant(CALLS[Operation.MODEL_READY])

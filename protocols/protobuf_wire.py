@@ -1,0 +1,194 @@
+"""The protobuf wire format, as far as tensors need it: large fields without a copy, numbers in bulk.
+
+Protobuf's own classes copy every bytes field and hand out repeated numbers one by one. Here a message
+is split into the few fields that are large, as views, and a small rest, which those classes read and
+write; and packed varints turn into arrays and back at the speed of arrays. Which field is which
+belongs to the dialects.
+
+Bytes that are no message raise protobuf's own ``DecodeError``: what that means to a caller depends on
+who sent them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from protocols.wire import Buffer
+from schemas import ErrorCode, InferenceError
+
+MAX_MESSAGE_BYTES = 2**31 - 1
+"""Protobuf's own limit on the size of a message."""
+MAX_FIELDS = 65_536
+"""How many fields :func:`split` walks over: no inference has more tensors than this, while two-byte
+fields by the million would keep it busy for seconds."""
+
+_VARINT, _LENGTH_DELIMITED, _START_GROUP, _END_GROUP = 0, 2, 3, 4
+_FIXED_SIZES = {1: 8, 5: 4}
+_MAX_GROUP_DEPTH = 100
+_MAX_VARINT_BYTES = 10
+_SHORT_VARINTS = tuple(bytes((value,)) for value in range(128))
+
+
+def split(message: Buffer, field: int) -> tuple[Buffer, list[memoryview]]:
+    """Take every length-delimited ``field`` out of the top level of ``message``.
+
+    Returns the message without them, and their contents in order, as views of ``message``. What stands
+    inside the other fields is not looked at. Raises ``DecodeError``.
+    """
+    view = memoryview(message)
+    wanted = field << 3 | _LENGTH_DELIMITED
+    taken: list[memoryview] = []
+    rest: list[memoryview] = []
+    kept = position = walked = 0
+    end = len(view)
+    try:
+        while position < end:
+            start = position
+            # most tags and lengths fill one byte: a call for each would take longer than all the rest
+            tag = view[position]
+            if tag < 0x80:
+                position += 1
+            else:
+                tag, position = _varint_at(view, position)
+            if tag & 7 == _LENGTH_DELIMITED:
+                size = view[position]
+                if size < 0x80:
+                    position += 1
+                else:
+                    size, position = _varint_at(view, position)
+                position += size
+                if tag == wanted:
+                    if kept < start:
+                        rest.append(view[kept:start])
+                    taken.append(view[position - size : position])
+                    kept = position
+            else:
+                position = _skip(view, position, tag)
+            walked += 1
+            if walked > MAX_FIELDS:
+                raise DecodeError(f"more than {MAX_FIELDS} fields")
+    except IndexError:
+        raise DecodeError(f"the field at byte {start} is cut short") from None
+    if position > end:
+        raise DecodeError(f"the field at byte {start} ends beyond the message")
+    if not taken:
+        return message, taken
+    if kept < end:
+        rest.append(view[kept:])
+    return (rest[0] if len(rest) == 1 else b"".join(rest)), taken
+
+
+def join(rest: bytes, field: int, contents: Iterable[Buffer]) -> bytes:
+    """The message ``rest`` with ``contents`` as length-delimited fields ``field`` behind it: what
+    :func:`split` takes apart. Each content is copied once.
+
+    Raises TOO_LARGE beyond protobuf's limit of 2 GiB.
+    """
+    tag = varint(field << 3 | _LENGTH_DELIMITED)
+    parts: list[Buffer] = [rest]
+    total = len(rest)
+    for content in contents:
+        size = len(content)
+        total += size
+        parts.append(tag + varint(size))
+        parts.append(content)
+    if total > MAX_MESSAGE_BYTES:
+        raise InferenceError(
+            ErrorCode.TOO_LARGE, f"{total} bytes of tensors do not fit into one protobuf message of 2 GiB"
+        )
+    return b"".join(parts)
+
+
+def varint(value: int) -> bytes:
+    """``value``, from 0 to 2^64-1, as a varint."""
+    if value < 0x80:
+        return _SHORT_VARINTS[value]
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def unpack_varints(packed: Buffer) -> NDArray[np.uint64]:
+    """The values of a packed repeated field; a signed field's are their two's complement.
+
+    Raises ``DecodeError`` where the last one is cut short or one is longer than ten bytes.
+    """
+    octets = np.frombuffer(packed, np.uint8)
+    ends = np.flatnonzero(octets < 0x80)
+    if len(ends) == len(octets):
+        return octets.astype(np.uint64)
+    if not len(ends) or ends[-1] != len(octets) - 1:
+        raise DecodeError("the last varint is cut short")
+    place = np.concatenate(([0], ends[:-1] + 1))
+    octet = octets[place]
+    values = (octet & 0x7F).astype(np.uint64)
+    # byte by byte, over those varints that go on
+    longer = np.flatnonzero(octet >= 0x80)
+    place = place[longer]
+    for index in range(1, _MAX_VARINT_BYTES):
+        if not len(longer):
+            break
+        place += 1
+        octet = octets[place]
+        values[longer] |= (octet & 0x7F).astype(np.uint64) << np.uint64(7 * index)
+        more = octet >= 0x80
+        longer, place = longer[more], place[more]
+    if len(longer):
+        raise DecodeError(f"a varint has more than {_MAX_VARINT_BYTES} bytes")
+    return values
+
+
+def pack_varints(values: NDArray[Any]) -> bytes:
+    """The contents of a packed repeated field of ``values``: integers of any width and sign, flat."""
+    # a negative number of any width is written as its 64-bit two's complement
+    rest = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
+    lengths = np.ones(len(rest), np.int64)
+    for index in range(1, _MAX_VARINT_BYTES):
+        lengths += rest >= np.uint64(1 << 7 * index)
+    ends = np.cumsum(lengths)
+    octets = np.empty(ends[-1] if len(ends) else 0, np.uint8)
+    place = ends - lengths
+    while len(rest):
+        more = rest >= 0x80
+        octets[place] = (rest & np.uint64(0x7F)).astype(np.uint8) | (more.astype(np.uint8) << 7)
+        rest, place = rest[more] >> np.uint64(7), place[more] + 1
+    return octets.tobytes()
+
+
+def _varint_at(view: memoryview, position: int) -> tuple[int, int]:
+    """The varint at ``position``, and the position behind it. Raises ``IndexError`` at the end."""
+    value = 0
+    for index in range(_MAX_VARINT_BYTES):
+        octet = view[position + index]
+        value |= (octet & 0x7F) << 7 * index
+        if octet < 0x80:
+            return value, position + index + 1
+    raise DecodeError(f"the varint at byte {position} has more than {_MAX_VARINT_BYTES} bytes")
+
+
+def _skip(view: memoryview, position: int, tag: int, depth: int = 0) -> int:
+    """The position behind the value of a field with ``tag``, which starts at ``position``."""
+    kind = tag & 7
+    if kind == _VARINT:
+        return _varint_at(view, position)[1]
+    if kind in _FIXED_SIZES:
+        return position + _FIXED_SIZES[kind]
+    if kind == _LENGTH_DELIMITED:
+        size, position = _varint_at(view, position)
+        return position + size
+    if kind == _START_GROUP and depth < _MAX_GROUP_DEPTH:
+        inner, position = _varint_at(view, position)
+        while inner & 7 != _END_GROUP:
+            position = _skip(view, position, inner, depth + 1)
+            inner, position = _varint_at(view, position)
+        if inner >> 3 == tag >> 3:
+            return position
+    raise DecodeError(f"no field of tag {tag} can stand before byte {position}")
