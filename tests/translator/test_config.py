@@ -412,7 +412,14 @@ def test_repository_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         f"c.yaml:2: model_repository[0].path: 'nowhere' does not exist (relative paths start at {tmp_path})",
         "c.yaml:2: model_repository[0].control: 'poll' is not available yet",
     ]
-    assert errors(text % ("file", "none")) == ["c.yaml:2: model_repository[0].path: 'file' is not a folder"]
+    assert errors(text % ("file", "none")) == [
+        "c.yaml:2: model_repository[0].path: 'file' is no folder that can be read: Not a directory"
+    ]
+    assert errors(with_listeners(r'model_repository: [{path: "a\0b", load: 5}, {path: 5}, {}]'))[1:] == [
+        'c.yaml:2: model_repository[0].load: must be "*" or a list of model names',
+        "c.yaml:2: model_repository[1].path: must be text, not the number 5",
+        "c.yaml:2: model_repository[2].path: is missing",
+    ]
     with_one = read(with_listeners("model_repository: [{path: models, control: explicit}]"))
     assert with_one.model_repository[0].name == "models"
     assert with_one.model_repository[0].models == ()

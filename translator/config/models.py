@@ -43,7 +43,7 @@ class RepositoryOptions(Section):
     """What to call it. The default is its path."""
     control: Annotated[Literal["none", "explicit"], not_yet("poll")] = "none"
     """Whether clients may load and unload its models: not at all, or when they ask for it."""
-    load: Annotated[str | tuple[str, ...], Field(union_mode="left_to_right")] = "*"
+    load: str | tuple[str, ...] = "*"
     """Which models to load at start: `"*"` for all, or a list of names."""
 
     @field_validator("name", mode="before")
@@ -51,9 +51,9 @@ class RepositoryOptions(Section):
     def _path_as_name(cls, value: Any, info: ValidationInfo) -> Any:
         return info.data.get("path", "?") if value is None else value
 
-    @field_validator("load", mode="wrap")
+    @field_validator("load", mode="plain")
     @classmethod
-    def _folders(cls, value: Any, _: Any, info: ValidationInfo) -> str | tuple[str, ...]:
+    def _folders(cls, value: Any, info: ValidationInfo) -> str | tuple[str, ...]:
         if value == "*":
             return "*"
         if not isinstance(value, tuple) or not all(isinstance(name, str) for name in value):

@@ -16,7 +16,7 @@ from protocols.transport.address import parse_address
 from schemas import Datatype
 from schemas.datatypes import DATATYPES
 from translator.config import wording
-from translator.config.surroundings import Surroundings
+from translator.config.surroundings import Surroundings, model_folders
 
 
 def around(info: ValidationInfo) -> Surroundings:
@@ -74,8 +74,10 @@ def _existing(value: str) -> str:
 
 
 def _folder(value: str) -> str:
-    if not Path(_existing(value)).is_dir():
-        raise ValueError(f"'{value}' is not a folder")
+    try:
+        model_folders(_existing(value))
+    except OSError as error:
+        raise ValueError(f"'{value}' is no folder that can be read: {error.strerror}") from error
     return value
 
 

@@ -78,10 +78,10 @@ def _models(data: Any) -> tuple[str, ...] | None:
     for repository in _entries(data, "model_repository"):
         try:
             folders = model_folders(repository["path"])
-        except (OSError, KeyError, TypeError):
+        except (OSError, KeyError, TypeError, ValueError):  # judged where it stands
             return None
-        chosen = repository.get("load", "*")
-        names.update((name, None) for name in folders if chosen == "*" or name in chosen)
+        chosen = repository.get("load")
+        names |= {name: None for name in folders if not isinstance(chosen, tuple) or name in chosen}
     return tuple(names)
 
 
