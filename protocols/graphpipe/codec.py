@@ -180,7 +180,7 @@ def encode_error(error: InferenceError) -> bytes:
     return writer.error_response(error.code.value, error.message.encode(errors="backslashreplace"))
 
 
-def _bind(names: list[memoryview], positions: list[int], signature: Signature) -> dict[str, int]:
+def _bind(names: list[bytes], positions: list[int], signature: Signature) -> dict[str, int]:
     """Where the tensor of each input stands. Never longer than the signature: tensors that a hostile
     message repeats are not even read."""
     inputs = signature.inputs
@@ -198,7 +198,9 @@ def _bind(names: list[memoryview], positions: list[int], signature: Signature) -
     return bound
 
 
-def _output_names(raw: list[memoryview], signature: Signature) -> OutputNames:
+def _output_names(raw: list[bytes], signature: Signature) -> OutputNames:
+    if len(raw) > reader.MAX_UNFOLDING * len(signature.outputs) + 1:
+        raise _invalid(f"{len(raw)} outputs are asked of a model that has {len(signature.outputs)}")
     names = []
     for index, encoded in enumerate(raw):
         if not encoded:

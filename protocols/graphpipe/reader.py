@@ -104,14 +104,14 @@ def offsets(view: memoryview, table: int, slot: int) -> list[int]:
     return [at + offset for at, offset in zip(range(start, start + 4 * count, 4), relative, strict=True)]
 
 
-def strings(view: memoryview, table: int, slot: int, prefix: int = 0) -> list[memoryview]:
+def strings(view: memoryview, table: int, slot: int, prefix: int = 0) -> list[bytes]:
     """The elements of a vector of strings (or of byte vectors, as some writers have it), each with
     ``prefix`` bytes, up to 4, of the length that stands before it."""
     if not slot:
         return []
     end = len(view)
     left = MAX_UNFOLDING * end
-    found = []
+    found: list[bytes] = []
     for at in offsets(view, table, slot):
         start = at + 4
         stop = start + _u32(view, at)[0]
@@ -120,7 +120,7 @@ def strings(view: memoryview, table: int, slot: int, prefix: int = 0) -> list[me
         left -= stop - at
         if left < 0:
             raise unfolded(view)
-        found.append(view[start - prefix : stop])
+        found.append(bytes(view[start - prefix : stop]))
     return found
 
 
@@ -164,7 +164,7 @@ def tensor(view: memoryview, table: int, name: str) -> Tensor:
     return Tensor(name, datatype, shape, data)
 
 
-def text(raw: memoryview, what: str) -> str:
+def text(raw: bytes | memoryview, what: str) -> str:
     """``raw`` as UTF-8 text; ``what`` names it in the error."""
     try:
         return str(raw, "utf-8")
@@ -189,7 +189,7 @@ def _vector(view: memoryview, at: int, itemsize: int) -> tuple[int, int]:
     return at, length
 
 
-def _string_tensor(packed: list[memoryview], shape: tuple[int, ...], name: str) -> Tensor:
+def _string_tensor(packed: list[bytes], shape: tuple[int, ...], name: str) -> Tensor:
     needed = element_count(shape, name)
     if needed != len(packed):
         raise _invalid(

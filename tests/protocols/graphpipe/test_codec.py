@@ -414,11 +414,17 @@ class TestContradictions:
         with pytest.raises(InferenceError, match="unfolds to more than 16 times"):
             codec.decode_response(body, ("x",), None)
 
-    def test_a_tensor_repeated_by_its_offset_is_read_once(self) -> None:
-        count = 50_000
-        body = bytearray(joined(InferRequest("m", tuple(fp32("a") for _ in range(count)))))
-        request, _ = decoded(bytes(body), AB)
-        assert request.inputs == (fp32("a"),)
+    def test_of_a_repeated_name_only_the_last_tensor_is_read(self) -> None:
+        """So the work is bounded by the model's inputs, whatever a message repeats."""
+        forms = ((0, (), 0, 0), (10, (1,), 4, 4))
+        body = b"".join(writer.infer_request(b"", (b"a", b"a"), (), forms, [b"", bytes(4)]))
+        assert decoded(body, AB)[0].inputs == (fp32("a", 0),)
+
+    def test_an_output_repeated_beyond_reason(self) -> None:
+        form = decoded(published([], [ONES], ["sum"] * 32), AB)[1]
+        assert form == ("sum",) * 32
+        with pytest.raises(InferenceError, match="1000 outputs are asked of a model that has 2"):
+            decoded(published([], [ONES], ["sum"] * 1000), AB)
 
 
 class TestWhatARequestCannotSay:

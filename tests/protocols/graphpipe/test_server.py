@@ -1,0 +1,171 @@
+"""GraphPipe's endpoints: which path and method mean what, and how answers and errors look."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from protocols.dialect import Opened
+from protocols.graphpipe import DIALECT, client, codec, metadata, server
+from protocols.path_table import PathTable
+from protocols.wire import HttpAnswer, HttpRequest, parts_of
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    Operation,
+    Tensor,
+    TensorSpec,
+)
+from tests.strategies import signature_of
+
+X = Tensor.from_numpy("x", np.arange(4, dtype=np.int32))
+Y = X.renamed("y")
+SIGNATURE = signature_of([X], [Y])
+INFER = b"".join(codec.encode_request(InferRequest("", (X,))))
+METADATA = b"".join(client.HTTP_CALLS[Operation.MODEL_METADATA].encode(client.ModelRef(""), None)[0].parts)
+
+ALONE = PathTable(server.HTTP_ENDPOINTS)
+SHARED = PathTable(endpoint for endpoint in server.HTTP_ENDPOINTS if endpoint.path != "*")
+
+
+def opened(method: str, path: str, body: bytes = b"", table: PathTable = ALONE) -> Opened[HttpAnswer]:
+    methods, params = table.find(path)
+    endpoint = methods.get(method) or methods["*"]
+    return endpoint.open(HttpRequest(method, path, body=body, params=params))
+
+
+def failed(error: InferenceError) -> HttpAnswer:
+    return server.fail(HttpRequest("POST", "/"), None, error)
+
+
+def body_of(answer: HttpAnswer) -> bytes:
+    return b"".join(parts_of(answer))
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "version"),
+    [
+        ("/", "", ""),
+        ("/anything/at/all", "", ""),
+        ("/v2/models/x/infer", "", ""),
+        ("/graphpipe/digits", "digits", ""),
+        ("/graphpipe/digits/3", "digits", "3"),
+        ("/graphpipe/a%2Fb%20%C3%A9/1", "a/b é", "1"),
+        ("/graphpipe", "", ""),
+        ("/graphpipe/m/1/infer", "", ""),
+    ],
+)
+def test_the_path_names_the_model(path: str, model: str, version: str) -> None:
+    for method, body in (("POST", INFER), ("POST", METADATA), ("GET", b"")):
+        message = opened(method, path, body)
+        assert (message.model, message.version) == (model, version)
+
+
+def test_the_union_says_which_operation() -> None:
+    assert opened("POST", "/", INFER).action.operation is Operation.INFER
+    assert opened("POST", "/", METADATA).action.operation is Operation.MODEL_METADATA
+    assert opened("GET", "/").action.operation is Operation.MODEL_METADATA
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "BREW"])
+@pytest.mark.parametrize("path", ["/", "/model"])
+def test_every_method_but_get_is_a_message(method: str, path: str) -> None:
+    assert opened(method, path, INFER).action.operation is Operation.INFER
+
+
+@pytest.mark.parametrize("method", ["HEAD", "POST"])
+def test_an_empty_body_is_refused(method: str) -> None:
+    with pytest.raises(InferenceError, match="the GraphPipe message is empty") as caught:
+        opened(method, "/", b"")
+    answer = failed(caught.value)
+    assert (answer.status, body_of(answer)) == (400, b"the GraphPipe message is empty\n")
+
+
+def test_a_shared_listener_has_no_path_for_everything() -> None:
+    assert SHARED.find("/v2/health/live") == ({}, {})
+    assert set(SHARED.find("/graphpipe/m")[0]) == {"POST", "GET"}
+    assert DIALECT.prefixes == ("/graphpipe/",)
+
+
+def test_a_path_that_is_not_utf8() -> None:
+    with pytest.raises(InferenceError, match="path /graphpipe/%FF is not UTF-8") as caught:
+        opened("POST", "/graphpipe/%FF", INFER)
+    assert caught.value.code is ErrorCode.MALFORMED
+
+
+def test_inference() -> None:
+    message = opened("POST", "/graphpipe/m/2", INFER)
+    assert message.action.decode is not None
+    request, form = message.action.decode(message, SIGNATURE)
+    assert request == InferRequest("m", (X,), version="2")
+    answer = message.action.encode(form, InferResponse("m", (Y,), version="2", id="7"))
+    assert answer.status == 200
+    assert dict(answer.headers) == {"content-type": "application/octet-stream"}
+    assert codec.decode_response(body_of(answer), None, SIGNATURE) == (Y,)
+
+
+@pytest.mark.parametrize(("path", "version"), [("/graphpipe/m", "2"), ("/graphpipe/m/1", "1")])
+def test_metadata_in_both_forms(path: str, version: str) -> None:
+    told = ModelMetadata("m", SIGNATURE, ("1", "2"))
+    described = metadata.describe(told, version)
+    message = opened("POST", path, METADATA)
+    answer = message.action.encode(message, told)
+    assert (answer.status, dict(answer.headers)["content-type"]) == (200, "application/octet-stream")
+    assert metadata.decode_metadata(body_of(answer)) == described
+    message = opened("GET", path)
+    answer = message.action.encode(message, told)
+    assert (answer.status, dict(answer.headers)["content-type"]) == (200, "application/json")
+    document = json.loads(body_of(answer))
+    assert (document["Version"], document["Inputs"][0]["Type"]) == (version, 6)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (ErrorCode.MALFORMED, 400),
+        (ErrorCode.INVALID_TENSOR, 400),
+        (ErrorCode.NOT_FOUND, 404),
+        (ErrorCode.UNREPRESENTABLE, 422),
+        (ErrorCode.TOO_LARGE, 413),
+        (ErrorCode.OVERLOADED, 429),
+        (ErrorCode.UNAVAILABLE, 503),
+        (ErrorCode.DEADLINE_EXCEEDED, 504),
+        (ErrorCode.MODEL_FAILED, 500),
+        (ErrorCode.BAD_UPSTREAM, 502),
+    ],
+)
+def test_an_error_is_a_status_and_a_line_of_text(code: ErrorCode, status: int) -> None:
+    answer = failed(InferenceError(code, "what é happened \ud800"))
+    assert answer.status == status
+    assert body_of(answer) == "what é happened \\ud800\n".encode()
+    headers = dict(answer.headers)
+    assert headers["content-type"] == "text/plain; charset=utf-8"
+    assert headers.get("retry-after") == ("1" if code is ErrorCode.OVERLOADED else None)
+
+
+def test_every_error_has_a_status() -> None:
+    assert set(server.STATUS) == set(ErrorCode)
+    assert all(status >= 400 for status in server.STATUS.values())
+
+
+def test_unknown_paths_and_methods() -> None:
+    answer = server.unmatched(HttpRequest("GET", "/nowhere"), ())
+    assert (answer.status, body_of(answer)) == (404, b"404 page not found\n")
+    answer = server.unmatched(HttpRequest("PUT", "/graphpipe/m"), ("POST", "GET"))
+    assert (answer.status, dict(answer.headers)["allow"]) == (405, "POST, GET")
+    assert body_of(answer) == b"method PUT is not allowed here\n"
+
+
+def test_a_bool_comes_back_as_the_model_declares_it() -> None:
+    truth = Tensor.from_numpy("x", np.array([True, False]))
+    body = b"".join(codec.encode_request(InferRequest("", (truth,))))
+    message = opened("POST", "/", body)
+    assert message.action.decode is not None
+    request, _ = message.action.decode(message, signature_of([truth]))
+    assert request.inputs == (truth,)
+    assert TensorSpec("x", truth.datatype, (2,)) in signature_of([truth]).inputs
