@@ -34,7 +34,8 @@ class ModelSource:
 
     ``path`` is a model folder or a single model file, None for a backend that needs no file.
     An empty ``backend`` is the one that the model's configuration names, else ONNX Runtime; 0
-    ``instances`` is the configuration's number, else :func:`default_instances`. For ``device`` and ``providers`` see ``ModelConfig``.
+    ``instances`` is the configuration's number, else :func:`default_instances`. For ``device`` and
+    ``providers`` see ``ModelConfig``.
     """
 
     name: str
