@@ -1,0 +1,224 @@
+"""Starting and stopping the real daemon."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import requests
+from onnx import TensorProto, helper
+
+from tests.e2e.daemon import Daemon
+
+IDENTITY = {
+    "backend": "identity",
+    "signature": {
+        "inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [-1]}],
+        "outputs": [{"name": "OUTPUT0", "datatype": "FP32", "shape": [-1]}],
+    },
+}
+BODY = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [1.5]}]}
+
+
+def config(**more: Any) -> dict[str, Any]:
+    return {
+        "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
+        "models": {"identity": IDENTITY},
+        **more,
+    }
+
+
+def slow_model(folder: Path) -> Path:
+    """A model that counts to its input: about a second for a hundred thousand turns."""
+    count = helper.make_tensor_value_info("TURNS", TensorProto.INT64, [])
+    total = helper.make_tensor_value_info("TOTAL", TensorProto.INT64, [])
+    one = helper.make_node("Constant", [], ["one"], value=helper.make_tensor("v", TensorProto.INT64, [], [1]))
+    zero = helper.make_node(
+        "Constant", [], ["zero"], value=helper.make_tensor("v", TensorProto.INT64, [], [0])
+    )
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["keep"], ["keep_out"]),
+            helper.make_node("Add", ["sum", "one"], ["sum_out"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
+            helper.make_tensor_value_info("keep", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("sum", TensorProto.INT64, []),
+        ],
+        [
+            helper.make_tensor_value_info("keep_out", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("sum_out", TensorProto.INT64, []),
+        ],
+    )
+    loop = helper.make_node("Loop", ["TURNS", "", "zero"], ["TOTAL"], body=body)
+    graph = helper.make_graph([one, zero, loop], "count", [count], [total])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path = folder / "slow.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def test_sigterm_finishes_requests_and_exits_with_zero(tmp_path: Path) -> None:
+    daemon = Daemon.start(
+        tmp_path,
+        config(
+            models={"slow": {"backend": "onnxruntime", "path": str(slow_model(tmp_path))}},
+            server={"drain_secs": 0.3},
+        ),
+    )
+    base = f"http://{daemon.addresses[0]}/v2"
+    turns = 2_000_000
+    body = {"inputs": [{"name": "TURNS", "datatype": "INT64", "shape": [], "data": [turns]}]}
+    replies: list[requests.Response] = []
+
+    def ask() -> None:
+        replies.append(requests.post(f"{base}/models/slow/infer", json=body, timeout=60))
+
+    try:
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        assert not replies, "the model must still be counting"
+        daemon.process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        # draining: it says so, and still answers
+        reply = requests.get(f"{base}/health/ready", timeout=5)
+        assert reply.status_code == 400 and reply.json()["ready"] is False
+        assert requests.get(f"{base}/health/live", timeout=5).status_code == 200
+        for thread in threads:
+            thread.join(60)
+        assert [reply.json()["outputs"][0]["data"] for reply in replies] == [[turns], [turns]]
+        assert daemon.process.wait(30) == 0
+        with pytest.raises(requests.ConnectionError):
+            requests.get(f"{base}/health/live", timeout=5)
+    finally:
+        daemon.kill()
+    assert any(line["event"] == "stopped" for line in daemon.log)
+
+
+def test_interrupting_does_not_wait_for_balancers(tmp_path: Path) -> None:
+    daemon = Daemon.start(tmp_path, config(server={"drain_secs": 60.0}))
+    try:
+        daemon.process.send_signal(signal.SIGINT)
+        assert daemon.process.wait(15) == 0
+    finally:
+        daemon.kill()
+
+
+def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
+    daemon = Daemon.start(tmp_path, config(server={"drain_secs": 60.0}))
+    try:
+        daemon.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        assert daemon.process.poll() is None
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(15) == 0
+    finally:
+        daemon.kill()
+
+
+def test_a_model_that_cannot_be_loaded_keeps_the_server_from_being_ready(tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"this is no model")
+    broken = {"backend": "onnxruntime", "path": str(tmp_path / "broken.onnx")}
+    daemon = Daemon.start(
+        tmp_path, config(models={"identity": IDENTITY, "broken": broken}, server={"drain_secs": 0.0})
+    )
+    base = f"http://{daemon.addresses[0]}/v2"
+    try:
+        reply = requests.get(f"{base}/health/ready", timeout=5)
+        assert reply.status_code == 400 and reply.json()["ready"] is False
+        assert "broken" in reply.json().get("error", reply.text)
+        assert requests.get(f"{base}/models/broken/ready", timeout=5).status_code == 400
+        assert requests.get(f"{base}/models/identity/ready", timeout=5).status_code == 200
+        assert requests.post(f"{base}/models/identity/infer", json=BODY, timeout=5).status_code == 200
+        assert requests.post(f"{base}/models/broken/infer", json=BODY, timeout=5).status_code == 404
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
+    assert any(line.get("model") == "broken" and line["level"] == "error" for line in daemon.log)
+
+
+def test_what_readiness_needs_can_be_configured(tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"this is no model")
+    broken = {"backend": "onnxruntime", "path": str(tmp_path / "broken.onnx"), "required": False}
+    daemon = Daemon.start(
+        tmp_path, config(models={"identity": IDENTITY, "broken": broken}, server={"drain_secs": 0.0})
+    )
+    try:
+        assert requests.get(f"http://{daemon.addresses[0]}/v2/health/ready", timeout=5).status_code == 200
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
+
+
+def test_a_server_without_models_is_not_ready(tmp_path: Path) -> None:
+    daemon = Daemon.start(tmp_path, config(models={}, server={"drain_secs": 0.0}))
+    try:
+        assert requests.get(f"http://{daemon.addresses[0]}/v2/health/ready", timeout=5).status_code == 400
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
+
+
+def test_an_address_in_use_is_named_and_the_exit_code_is_one(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for transport in ("http", "grpc"):
+            listeners = [
+                {"listen": "127.0.0.1:0", "transport": "http"},
+                {"listen": address, "transport": transport},
+            ]
+            with pytest.raises(AssertionError, match=address):
+                Daemon.start(tmp_path, config(listeners=listeners))
+
+
+def test_the_default_model_and_a_route(tmp_path: Path) -> None:
+    daemon = Daemon.start(
+        tmp_path,
+        config(
+            default_model="identity",
+            routes=[{"match": {"model": "old_*", "dialect": "oip"}, "to": "identity"}],
+            server={"drain_secs": 0.0},
+        ),
+    )
+    base = f"http://{daemon.addresses[0]}"
+    try:
+        assert requests.get(f"{base}/", timeout=5).json()["Name"] == "identity"
+        reply = requests.post(f"{base}/v2/models/old_model/infer", json=BODY, timeout=5)
+        assert reply.json()["model_name"] == "old_model"
+        assert reply.json()["outputs"][0]["data"] == [1.5]
+        assert requests.get(f"{base}/graphpipe/old_model", timeout=5).status_code == 404
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
+
+
+def test_large_messages_pass(tmp_path: Path) -> None:
+    import tritonclient.grpc as triton_grpc
+    import tritonclient.http as triton_http
+
+    listeners = [
+        {"listen": "127.0.0.1:0", "transport": "http"},
+        {"listen": "127.0.0.1:0", "transport": "grpc"},
+    ]
+    daemon = Daemon.start(tmp_path, config(listeners=listeners, server={"drain_secs": 0.0}))
+    array = np.random.default_rng(1).random(4 << 20, np.float32)
+    try:
+        for module, address in zip((triton_http, triton_grpc), daemon.addresses, strict=True):
+            given = module.InferInput("INPUT0", array.shape, "FP32")
+            given.set_data_from_numpy(array)
+            with module.InferenceServerClient(address) as client:
+                assert client.infer("identity", [given]).as_numpy("OUTPUT0").tobytes() == array.tobytes()
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
