@@ -28,10 +28,6 @@ class RequestCheck:
         Raises INVALID_TENSOR naming the input or output at fault, UNSUPPORTED naming the option.
         """
         self._check_inputs(request.inputs)
-        if request.sequence is not None:
-            raise InferenceError(
-                ErrorCode.UNSUPPORTED, f"model '{self._model}' does not support sequences (sequence_id)"
-            )
         return self._outputs if request.outputs is None else self._asked(request.outputs)
 
     def _check_inputs(self, inputs: tuple[Tensor, ...]) -> None:

@@ -50,7 +50,7 @@ class Datatype(enum.Enum):
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
-        return self._value_
+        return str(self._value_)
 
 
 DATATYPES: dict[str, Datatype] = {member.value: member for member in Datatype}

@@ -108,7 +108,7 @@ def _source(name: str, model: ModelOptions) -> ModelSource:
         description=model.description,
         signature=model.signature.build() if model.signature is not None else None,
         instances=model.instances or 0,
-        device=model.device,
+        device=model.device or "",
         providers=tuple((provider, {}) for provider in model.providers),
     )
 
