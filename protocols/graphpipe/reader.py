@@ -86,7 +86,7 @@ def int64(view: memoryview, table: int, slot: int) -> int:
 
 
 def string(view: memoryview, table: int, slot: int) -> memoryview:
-    """The bytes of a string field; absent is empty. The closing NUL is not required."""
+    """The bytes of a string or of a ubyte vector; absent is empty. No closing NUL is required."""
     if not slot:
         return view[:0]
     start, length = _vector(view, table + slot, 1)
