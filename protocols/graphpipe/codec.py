@@ -102,11 +102,9 @@ def decode_request(
 def encode_request(request: InferRequest) -> list[Buffer]:
     """A ``Request`` for an upstream, in parts: inputs with their names, outputs where they are named.
 
-    Raises UNREPRESENTABLE for a datatype, a sequence, a classification, or a parameter ``config`` that
-    is no text; TOO_LARGE.
+    A sequence is left out: no model of this dialect keeps one. Raises UNREPRESENTABLE for a datatype, a
+    classification, or a parameter ``config`` that is no text; TOO_LARGE.
     """
-    if request.sequence is not None:
-        raise _unrepresentable("GraphPipe has no form for a sequence")
     config = request.parameters.get(CONFIG, "")
     if not isinstance(config, str):
         raise _unrepresentable(f"parameter '{CONFIG}' must be text for GraphPipe, it is {config!r}")

@@ -20,6 +20,7 @@ from schemas import (
     Operation,
     Readiness,
     RequestedOutput,
+    Sequence,
     Signature,
     Tensor,
 )
@@ -74,7 +75,9 @@ def test_a_version_of_a_model_without_a_name() -> None:
 @pytest.mark.parametrize("asked", [None, (), ("z",), ("z", "y")])
 def test_inference(asked: tuple[str, ...] | None) -> None:
     outputs = None if asked is None else tuple(RequestedOutput(name) for name in asked)
-    request = InferRequest("m", (X,), outputs, version="2", id="7", parameters={"config": "c"})
+    request = InferRequest(
+        "m", (X,), outputs, version="2", id="7", parameters={"config": "c"}, sequence=Sequence(1)
+    )
     message, form = sent(Operation.INFER, request, SIGNATURE)
     back, names = codec.decode_request(codec.open_request(b"".join(message.parts)), SIGNATURE)
     assert (back.inputs, back.parameters) == ((X,), {"config": "c"})
