@@ -1,0 +1,272 @@
+"""An HTTP/1.1 listener on aiohttp's low-level server, for an ``HttpHandler``.
+
+It decides nothing that a dialect could decide: paths, statuses, content codings and the words of an
+error are the handler's. What it does decide is how much is read, how long it waits and when a
+connection ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import Any
+
+from aiohttp import StreamReader, web
+
+from protocols.transport.address import Address
+from protocols.transport.http_answer import Answer, size_of
+from protocols.transport.sockets import SocketFile, bound, listen
+from protocols.wire import Buffer, HttpAnswer, HttpHandler, HttpRequest
+from schemas import Context, ErrorCode, InferenceError
+
+IDLE_SECS = 300.0
+"""How long a connection may stay without a complete request head, its first or its next."""
+
+STALL_SECS = 60.0
+"""How long a body, or a client that takes its answer, may stand still."""
+
+LINGER_SECS = 2.0
+"""How long what still comes is thrown away after an early answer. Closing at once would reset the
+connection, and most clients would lose the answer that says why."""
+
+_CUT_SECS = 1.0
+"""How long a request that was cut may take to notice."""
+
+_MAX_HEAD_FIELD = 1 << 16
+"""Longest request line and header: the v1 protocol carries whole requests in one header."""
+
+_READ_BYTES = 1 << 16
+"""How much a connection reads ahead. Small enough for what was read to be still in the cache when it is
+joined: a body of 4 MiB costs a sixth less than with aiohttp's default."""
+
+_log = logging.getLogger(__name__)
+
+
+class HttpServer:
+    """Listens at one address. Start it once, stop it once."""
+
+    def __init__(
+        self,
+        handler: HttpHandler,
+        address: Address,
+        *,
+        max_response_bytes: int | None = None,
+        idle_secs: float = IDLE_SECS,
+        stall_secs: float = STALL_SECS,
+    ) -> None:
+        self.address = address
+        self._handler = handler
+        self._max_response_bytes = max_response_bytes
+        self._stall_secs = stall_secs
+        self._options: dict[str, Any] = {
+            "keepalive_timeout": idle_secs,
+            "lingering_time": LINGER_SECS,
+            "access_log": None,
+            "auto_decompress": False,
+            "read_bufsize": _READ_BYTES,
+            "max_line_size": _MAX_HEAD_FIELD,
+            "max_field_size": _MAX_HEAD_FIELD,
+        }
+        self._running: set[web.RequestHandler] = set()
+        self._stopping = False
+        self._idle = asyncio.Event()
+
+    async def start(self) -> Address:
+        """Listen. The bound address, port filled in; ``OSError`` where that cannot be."""
+        sock = listen(self.address)
+        self.address = bound(sock)
+        self._file = SocketFile(self.address)
+        self._server = web.Server(self._exchange, handler_cancellation=True)
+        loop = asyncio.get_running_loop()
+        create = loop.create_unix_server if self.address.path else loop.create_server
+        self._listener = await create(self._connection, sock=sock)
+        return self.address
+
+    async def stop(self, grace_secs: float) -> int:
+        """Accept nothing more, let running requests end for ``grace_secs``, then cut the rest.
+
+        How many requests were cut. Answers on the way say ``Connection: close``; idle connections are
+        closed at once.
+        """
+        self._stopping = True
+        self._listener.close()
+        for connection in self._server.connections:
+            if connection not in self._running:
+                connection.close()
+        await asyncio.sleep(0)  # a request that had just arrived may begin
+        for connection in self._server.connections:
+            if connection not in self._running:
+                connection.force_close()
+        if self._running:
+            self._idle.clear()
+            try:
+                async with asyncio.timeout(grace_secs):
+                    await self._idle.wait()
+            except TimeoutError:
+                _log.warning("%s: %d requests were cut", self.address, len(self._running))
+        cut = len(self._running)
+        for connection in self._running:
+            if connection.transport is not None:
+                connection.transport.abort()  # close would wait for a client that takes nothing
+        await self._server.shutdown(_CUT_SECS)
+        self._file.remove()
+        return cut
+
+    def _connection(self) -> web.RequestHandler:
+        return _Connection(self._server, loop=asyncio.get_running_loop(), **self._options)
+
+    async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
+        """One request, up to the answer that aiohttp then asks to be written."""
+        connection = request.protocol
+        self._running.add(connection)
+        asked = _head(request)
+        try:
+            answer, early = await self._answer(request, asked)
+        except BaseException as end:
+            self._ended(connection)
+            if isinstance(end, asyncio.CancelledError | ConnectionError):
+                asked.context.cancel.cancel()
+                raise asyncio.CancelledError from end
+            raise
+        close = self._stopping or (early and not request.content.is_eof())
+        return Answer(answer, close, self._stall_secs, partial(self._ended, connection))
+
+    async def _answer(self, request: web.BaseRequest, asked: HttpRequest) -> tuple[HttpAnswer, bool]:
+        """The answer, and whether it was given before the body was read."""
+        handler = self._handler
+        answer = handler.head(asked)
+        if answer is not None:
+            return answer, True
+        try:
+            asked.body = await self._body(request, asked.max_body_bytes)
+        except InferenceError as error:
+            return handler.refuse(asked, error), True
+        answer = await handler.serve(asked)
+        limit = self._max_response_bytes
+        if limit is not None and not hasattr(answer.parts, "__anext__"):
+            size = sum(map(size_of, answer.parts))
+            if size > limit:
+                return handler.refuse(asked, _too_large("answer", size, "max_response_bytes", limit)), False
+        return answer, False
+
+    async def _body(self, request: web.BaseRequest, limit: int | None) -> Buffer:
+        """The whole body, or the InferenceError to refuse it with.
+
+        Memory grows with what arrives; what Content-Length claims is only compared with the limit.
+        """
+        claimed = request.headers.get("Content-Length")
+        if claimed is not None and limit is not None and int(claimed) > limit:
+            raise _too_large("request body", int(claimed), "max_request_bytes", limit)
+        content = request.content
+        if content.is_eof():
+            body: Buffer = content.read_nowait()
+            if limit is not None and len(body) > limit:
+                raise _too_large("request body", len(body), "max_request_bytes", limit)
+            return body
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= (1, 1):
+            transport = request.transport
+            if transport is not None:
+                transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        connection = request.protocol
+        if isinstance(connection, _Connection):
+            connection.await_body(content)
+        try:
+            return await _read(content, limit, self._stall_secs)
+        except TimeoutError as silence:
+            raise InferenceError(
+                ErrorCode.DEADLINE_EXCEEDED,
+                f"no byte of the request body arrived for {self._stall_secs:g} seconds",
+            ) from silence
+        except web.RequestPayloadError as broken:
+            raise InferenceError(ErrorCode.MALFORMED, "the request body is not framed as HTTP") from broken
+
+    def _ended(self, connection: web.RequestHandler) -> None:
+        self._running.discard(connection)
+        if not self._running:
+            self._idle.set()
+
+
+class _Connection(web.RequestHandler):
+    """aiohttp's connection, with our words for what is not HTTP."""
+
+    _awaited: StreamReader | None = None
+
+    def await_body(self, body: StreamReader) -> None:
+        """Fail ``body`` as soon as its framing breaks. aiohttp only queues that error behind the
+        request, which in turn would wait for the rest of its body."""
+        self._awaited = body
+        self._look_for_an_error()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived."""
+        super().data_received(data)
+        if self._awaited is not None:
+            self._look_for_an_error()
+
+    def _look_for_an_error(self) -> None:
+        # no request can follow a body that has not ended: what was queued is the error
+        if self._awaited is not None and not self._awaited.is_eof() and getattr(self, "_messages", None):
+            self._awaited.set_exception(web.RequestPayloadError())
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to a head that cannot be read (400), or to a fault of the handler (500)."""
+        if status >= 500:
+            _log.error("unforeseen failure while answering %s", request.path, exc_info=exc)
+            message = "internal error; the server's log has the details"
+        text = f"{(message or 'not HTTP').strip()}\n".encode()
+        answer = HttpAnswer(status, (("content-type", "text/plain; charset=utf-8"),), (text,))
+        return Answer(answer, close=True, stall_secs=STALL_SECS, written=_nothing)
+
+
+async def _read(content: StreamReader, limit: int | None, stall_secs: float) -> bytes:
+    """Read to the end: chunks as they come, joined once. A buffer that grows would be copied each time
+    the allocator has to move it."""
+    clock = asyncio.get_running_loop().time
+    parts: list[bytes | bytearray] = []
+    size = 0
+    async with asyncio.timeout(stall_secs) as patience:
+        while chunk := await content.readany():
+            size += len(chunk)
+            if limit is not None and size > limit:
+                raise _too_large("request body", size, "max_request_bytes", limit)
+            if len(chunk) >= _READ_BYTES:
+                parts.append(chunk)
+            elif parts and len(parts[-1]) < _READ_BYTES:
+                parts[-1] += chunk  # drops must not cost an object each
+            else:
+                parts.append(bytearray(chunk))
+            patience.reschedule(clock() + stall_secs)
+    return b"".join(parts)
+
+
+def _head(request: web.BaseRequest) -> HttpRequest:
+    target = request.raw_path
+    if target[:1] != "/":  # absolute form, as sent to a proxy
+        target = request.rel_url.raw_path_qs
+    path, _, query = target.partition("?")
+    headers = request.headers
+    context = Context(
+        traceparent=headers.get("traceparent", ""),
+        tracestate=headers.get("tracestate", ""),
+        peer=request.remote or "",
+        headers=headers,
+    )
+    return HttpRequest(request.method, path, query, headers, context=context)
+
+
+def _too_large(what: str, size: int, key: str, limit: int) -> InferenceError:
+    return InferenceError(
+        ErrorCode.TOO_LARGE,
+        f"the {what} has {size} bytes, more than the {limit} that {key} of this listener allows",
+    )
+
+
+def _nothing() -> None:
+    """Answers to what is no request belong to nobody."""

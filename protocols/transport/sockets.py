@@ -1,0 +1,107 @@
+"""Listening sockets: bind one, say clearly why it cannot be, leave nothing behind.
+
+Shared by every server. A used address is an error everywhere (no SO_REUSEPORT), so that two daemons
+never share the traffic of one port by accident.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+from protocols.transport.address import Address
+
+_BACKLOG = 1024
+
+
+def listen(address: Address) -> socket.socket:
+    """A bound, listening socket. Raises ``OSError`` that names the address."""
+    try:
+        if address.path:
+            claim(address)
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.bind(address.path)
+                sock.listen(_BACKLOG)
+            except OSError:
+                sock.close()
+                raise
+            return sock
+        if address.host:
+            family, _, _, _, place = socket.getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            return socket.create_server(place[:2], family=family, backlog=_BACKLOG)
+        return _every_interface(address.port)
+    except OSError as error:
+        raise cannot_listen(address, error) from error
+
+
+def cannot_listen(address: Address, error: OSError) -> OSError:
+    """The same error with the address in its words."""
+    return type(error)(error.errno, f"cannot listen at {address}: {error.strerror or error}")
+
+
+def bound(sock: socket.socket) -> Address:
+    """Where ``sock`` listens, its port filled in."""
+    name = sock.getsockname()
+    return Address(path=name) if sock.family == socket.AF_UNIX else Address(name[0], name[1])
+
+
+def claim(address: Address) -> None:
+    """Make room for a unix socket: its folder exists, and a file that a dead server left is gone.
+
+    Raises ``OSError`` where somebody listens there, or where the file is no socket.
+    """
+    path = Path(address.path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise OSError(errno.EEXIST, "a file that is no socket stands there")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(address.path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+class SocketFile:
+    """The file of a unix socket that we bound; removed at the end unless it is another's by then."""
+
+    def __init__(self, address: Address) -> None:
+        self._path = Path(address.path) if address.path else None
+        self._identity = self._stat()
+
+    def remove(self) -> None:
+        """Unlink the file if it is still ours."""
+        if self._path is not None and self._identity is not None and self._stat() == self._identity:
+            self._path.unlink(missing_ok=True)
+
+    def _stat(self) -> tuple[int, int] | None:
+        if self._path is None:
+            return None
+        try:
+            found = self._path.lstat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+
+def _every_interface(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(
+                ("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
+            )
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # IPv6 is compiled in and switched off
+                raise
+    return socket.create_server(("0.0.0.0", port), backlog=_BACKLOG)

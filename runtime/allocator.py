@@ -1,0 +1,38 @@
+"""Makes glibc keep big blocks instead of handing each back to the kernel.
+
+By default every buffer of a few MiB is mapped, faulted in page by page, and unmapped again; for large
+messages that costs more than everything else together. Raising the two thresholds lets freed blocks
+be used again, for some tens of MiB held in reserve. Nothing here belongs to a request: it is set once,
+before the first one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+
+MMAP_THRESHOLD_BYTES = 32 << 20
+"""Blocks from this size on are still mapped on their own; 32 MiB is the most that glibc takes."""
+
+TRIM_THRESHOLD_BYTES = 512 << 20
+"""How much may lie free at the top of the heap before it goes back to the kernel."""
+
+_OWN_SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+def tune_allocator() -> bool:
+    """Raise the thresholds of this process. False where there is nothing to raise: another C library,
+    or somebody who has set them in the environment already."""
+    if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _OWN_SETTINGS):
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
+    mallopt.restype = ctypes.c_int
+    # each call also ends glibc's own adjusting, so setting one alone would make matters worse
+    return bool(
+        mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES) and mallopt(_M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
+    )
