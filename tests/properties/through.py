@@ -1,0 +1,89 @@
+"""A message through a dialect: our client's bytes into our server's tables, and back.
+
+No socket: the rows of a dialect's client compose with the rows of its server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocols.dialect import Dialect, Opened
+from protocols.path_table import PathTable
+from protocols.registry import DIALECTS
+from protocols.wire import GrpcAnswer, HttpAnswer, HttpReply, HttpRequest, parts_of
+from schemas import InferenceError, InferRequest, InferResponse, ModelRef, Operation, Signature
+
+WIRES: list[tuple[str, str]] = [
+    (name, transport) for name, dialect in DIALECTS.items() for transport in sorted(dialect.transports)
+]
+"""Every dialect over every transport that it has."""
+
+
+def request_through(
+    wire: tuple[str, str], request: InferRequest, signature: Signature
+) -> tuple[InferRequest, Opened[Any], Any]:
+    """What the dialect's server understands when its client sends ``request``; and what the server must
+    keep to answer. Raises where either cannot."""
+    dialect, (call, _) = DIALECTS[wire[0]], _encoded(wire, Operation.INFER, request, signature)
+    opened = _endpoint(dialect, wire[1], call).open(call)
+    assert opened.action.operation is Operation.INFER and opened.action.decode is not None
+    understood, form = opened.action.decode(opened, signature)
+    return understood, opened, form
+
+
+def response_through(
+    wire: tuple[str, str], request: InferRequest, response: InferResponse, signature: Signature
+) -> InferResponse:
+    """What the dialect's client understands when its server answers ``request`` with ``response``."""
+    _, opened, form = request_through(wire, request, signature)
+    _, kept = _encoded(wire, Operation.INFER, request, signature)
+    answer = opened.action.encode(form, response)
+    return _table(wire)[Operation.INFER].decode(kept, received(answer))  # type: ignore[no-any-return]
+
+
+def result_through(wire: tuple[str, str], operation: Operation, asked: ModelRef | None, result: Any) -> Any:
+    """What the dialect's client understands when its server answers ``operation`` with ``result``."""
+    call, kept = _encoded(wire, operation, asked, None)
+    opened = _endpoint(DIALECTS[wire[0]], wire[1], call).open(call)
+    return _table(wire)[operation].decode(kept, received(opened.action.encode(opened, result)))
+
+
+def error_through(wire: tuple[str, str], error: InferenceError, request: InferRequest) -> InferenceError:
+    """The error that the dialect's client raises when its server fails with ``error``."""
+    call, kept = _encoded(wire, Operation.INFER, request, None)
+    endpoint = _endpoint(DIALECTS[wire[0]], wire[1], call)
+    answer = endpoint.fail(call, None, error)
+    try:
+        _table(wire)[Operation.INFER].decode(kept, received(answer))
+    except InferenceError as understood:
+        return understood
+    raise AssertionError("an error was read as an answer")
+
+
+def received(answer: HttpAnswer | GrpcAnswer) -> Any:
+    """An answer as the other side gets it."""
+    if isinstance(answer, GrpcAnswer):
+        return answer
+    headers = {name.lower(): value for name, value in answer.headers}
+    return HttpReply(answer.status, headers, b"".join(parts_of(answer)))
+
+
+def _table(wire: tuple[str, str]) -> Any:
+    dialect = DIALECTS[wire[0]]
+    return dialect.http_calls if wire[1] == "http" else dialect.grpc_calls
+
+
+def _encoded(wire: tuple[str, str], operation: Operation, argument: Any, signature: Any) -> tuple[Any, Any]:
+    call, kept = _table(wire)[operation].encode(argument, signature)
+    if isinstance(call, HttpRequest):
+        call.body = b"".join(call.parts)
+        call.headers = {name.lower(): value for name, value in call.headers.items()}
+    return call, kept
+
+
+def _endpoint(dialect: Dialect, transport: str, call: Any) -> Any:
+    if transport == "grpc":
+        return next(each for each in dialect.grpc_endpoints if each.method == call.method)
+    table = PathTable(each for each in dialect.http_endpoints if each.path != "*")
+    methods, call.params = table.find(call.path)
+    return methods.get(call.method) or methods["*"]
