@@ -20,6 +20,8 @@ from schemas.errors import ErrorCode, InferenceError
 
 MAX_ELEMENTS = 2**63 - 1
 
+_SHOWN_DIMENSIONS = 16
+
 _LENGTH = struct.Struct("<I")
 _EMPTY = memoryview(b"")
 
@@ -147,16 +149,17 @@ def element_count(shape: Sequence[int], name: str = "") -> int:
     for dimension in shape:
         if dimension < 0:
             raise InferenceError(
-                ErrorCode.INVALID_TENSOR, f"tensor '{name}' has a negative dimension in shape {list(shape)}"
+                ErrorCode.INVALID_TENSOR,
+                f"tensor '{name}' has a negative dimension in shape {list(shape[:_SHOWN_DIMENSIONS])}",
             )
         count *= dimension
-        if dimension:
-            largest *= dimension
-    if largest > MAX_ELEMENTS:
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR,
-            f"tensor '{name}' of shape {list(shape)} has more elements than 64 bits can count",
-        )
+        largest *= dimension or 1
+        # at once, because products of hostile shapes grow without end
+        if largest > MAX_ELEMENTS:
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"tensor '{name}' of shape {list(shape[:_SHOWN_DIMENSIONS])} has more elements than 64 bits can count",
+            )
     return count
 
 
