@@ -158,7 +158,8 @@ def element_count(shape: Sequence[int], name: str = "") -> int:
         if largest > MAX_ELEMENTS:
             raise InferenceError(
                 ErrorCode.INVALID_TENSOR,
-                f"tensor '{name}' of shape {list(shape[:_SHOWN_DIMENSIONS])} has more elements than 64 bits can count",
+                f"tensor '{name}' of shape {list(shape[:_SHOWN_DIMENSIONS])} has more elements "
+                "than 64 bits can count",
             )
     return count
 
