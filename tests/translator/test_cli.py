@@ -133,3 +133,14 @@ def test_a_broken_configuration(command: str, tmp_path: Path, capsys: pytest.Cap
 def test_a_missing_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-c", f"{tmp_path}/c.yaml"]) == 2
     assert capsys.readouterr().err == f"{tmp_path}/c.yaml: cannot be read: No such file or directory\n"
+
+
+def test_an_interrupt_ends_quietly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(COMMANDS["check"], "run", interrupted)
+    assert main(["check", "-c", "c.yaml"]) == 130
+    assert capsys.readouterr() == ("", "")
