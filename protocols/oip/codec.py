@@ -254,14 +254,15 @@ def input_tensor(model: str, name: str, datatype: Datatype, shape: Sequence[int]
 
     Raises INVALID_TENSOR, for a size that does not match in the words that Triton's users know.
     """
-    if datatype is not Datatype.BYTES:
-        expected = element_count(shape, name) * datatype.itemsize
-        if expected != len(data):
-            _refuse(
-                f"input byte size mismatch for input '{name}' for model '{model}'. "
-                f"Expected {expected}, got {len(data)}"
-            )
-    return Tensor.checked(name, datatype, shape, data)
+    if datatype is Datatype.BYTES:
+        return Tensor.checked(name, datatype, shape, data)
+    expected = element_count(shape, name) * datatype.itemsize
+    if expected != len(data):
+        _refuse(
+            f"input byte size mismatch for input '{name}' for model '{model}'. "
+            f"Expected {expected}, got {len(data)}"
+        )
+    return Tensor(name, datatype, tuple(shape), memoryview(data).toreadonly())
 
 
 def _sequence(given: Mapping[str, Any]) -> SequencePosition | None:

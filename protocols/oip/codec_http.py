@@ -78,7 +78,8 @@ def decode_request(
     length = _header_length(message.headers, len(body))
     if length == 0:
         tensor = raw_tensor(model, body, signature)
-        return InferRequest(model, (tensor,), version=version), ReplyForm(all_binary=True)
+        request = InferRequest(model, (tensor,), version=version, context=message.context)
+        return request, ReplyForm(all_binary=True)
     document = _document(body, length)
     given = mapping(document, "parameters")
     if EMPTY_FINAL_RESPONSE in given:
@@ -97,6 +98,7 @@ def decode_request(
         sequence=fields.sequence,
         priority=fields.priority,
         timeout_us=fields.timeout_us,
+        context=message.context,
     )
     return request, form
 

@@ -117,6 +117,8 @@ def read_answers(
             # MLServer passes on a single element without an array around it
             bare = isinstance(data, (bool, int, float, str))
             yield _from_json(name, datatype, shape, [data] if bare else data)
+    if tail.missing:
+        _refuse(f"{-tail.missing} bytes belong to no output: {tail.account(entries)}")
 
 
 def raw_tensor(model: str, body: Buffer, signature: Signature) -> Tensor:

@@ -185,6 +185,13 @@ def test_answers_that_make_no_sense(document: Any) -> None:
     assert caught.value.code is ErrorCode.BAD_UPSTREAM
 
 
+@pytest.mark.parametrize(("size", "text"), [(8, "3 bytes belong to no output"), (16, "'y' is 5 bytes short")])
+def test_binary_answers_that_do_not_add_up(size: int, text: str) -> None:
+    with pytest.raises(InferenceError, match=text) as caught:
+        answered(output(parameters={"binary_data_size": size}), tail=bytes(11))
+    assert caught.value.code is ErrorCode.BAD_UPSTREAM
+
+
 @pytest.mark.parametrize(
     ("status", "body", "code", "words"),
     [
