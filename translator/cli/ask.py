@@ -6,11 +6,10 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 
-from protocols.transport.grpc_client import GrpcConnection
-from protocols.transport.http_client import HttpConnections
-
 from protocols.registry import DIALECTS
 from protocols.transport.address import parse_url
+from protocols.transport.grpc_client import GrpcChannelClient
+from protocols.transport.http_client import PooledHttpClient
 from protocols.wire import GrpcClient, HttpClient
 from runtime.upstream import Calls, Upstream
 from schemas import (
@@ -26,8 +25,6 @@ from schemas import (
 )
 from translator.cli.values import RefusedError, read_tensor
 from translator.config.wording import unknown
-
-_LARGEST_MESSAGE = 2**31 - 1
 
 
 async def ask(arguments: argparse.Namespace) -> InferResponse:
@@ -78,15 +75,9 @@ def _client(transport: str, url: str, timeout_secs: float) -> HttpClient | GrpcC
         place = parse_url(url, transport)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    connect: type[HttpConnections] | type[GrpcConnection] = (
-        HttpConnections if transport == "http" else GrpcConnection
-    )
-    return connect(
-        place,
-        connect_timeout_secs=timeout_secs,
-        max_request_bytes=_LARGEST_MESSAGE,
-        max_response_bytes=_LARGEST_MESSAGE,
-    )
+    if transport == "http":
+        return PooledHttpClient(place, connect_timeout_secs=timeout_secs)
+    return GrpcChannelClient(place, connect_timeout_secs=timeout_secs)
 
 
 def _inputs(given: Sequence[str], signature: Signature | None) -> Iterator[Tensor]:
