@@ -85,7 +85,8 @@ def _load(name: str, path: str) -> NDArray[Any]:
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise RefusedError(f"input '{name}': '{path}' cannot be read as .npy: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise RefusedError(f"input '{name}': '{path}' cannot be read as .npy: {reason}") from error
     if not isinstance(array, np.ndarray):
         array.close()
         raise RefusedError(f"input '{name}': '{path}' holds several arrays; give an .npy file")

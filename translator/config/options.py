@@ -142,6 +142,8 @@ class AdminOptions(Section):
 class UpstreamOptions(Section):
     """A server elsewhere that models can be backed by."""
 
+    planned = frozenset({"max_request_bytes"})
+
     dialect: KnownDialect
     """What it speaks."""
     transport: Transport
@@ -154,8 +156,6 @@ class UpstreamOptions(Section):
     """How long a connection may take to come about."""
     request_timeout_secs: Seconds = 60.0
     """How long one request may take, connecting included; a caller's own deadline may end it sooner."""
-    max_request_bytes: Bytes = LARGEST_MESSAGE
-    """The largest request to send."""
     max_response_bytes: Bytes = LARGEST_MESSAGE
     """The largest answer to take."""
 
