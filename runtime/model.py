@@ -29,7 +29,8 @@ from schemas import (
     Tensor,
 )
 
-_NUMBER = re.compile(r"-?[0-9]{1,18}")
+# blanks around a number are let pass, as by Triton
+_NUMBER = re.compile(r" *-?[0-9]{1,18} *")
 
 
 def default_instances() -> int:
@@ -136,16 +137,19 @@ class LocalModel:
         return version or self._version_by_number(asked)
 
     def _version_by_number(self, asked: str) -> Version:
-        """The version under another spelling of its number, such as ``01``; the texts are Triton's."""
+        """The version under another spelling of its number, such as ``01``; the texts are Triton's.
+
+        MALFORMED would be too much for a well-formed message that asks for no version of a model.
+        """
         if _NUMBER.fullmatch(asked) is None:
             raise InferenceError(
-                ErrorCode.MALFORMED,
+                ErrorCode.INVALID_TENSOR,
                 f"failed to get model version from specified version string '{asked}' (details: stol), "
                 "version should be an integral value > 0",
             )
         if int(asked) < 0:
             raise InferenceError(
-                ErrorCode.MALFORMED,
+                ErrorCode.INVALID_TENSOR,
                 f"invalid model version specified '{asked}' , version should be an integral value > 0",
             )
         number = str(int(asked))

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from schemas import ErrorCode, InferenceError, InferRequest, RequestedOutput, Signature, Tensor, TensorSpec
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    RequestedOutput,
+    SharedMemoryRef,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
 
 
 class RequestCheck:
@@ -47,6 +56,8 @@ class RequestCheck:
                 )
             if tensor.shape != spec.shape and not _fits(tensor.shape, spec.shape):
                 raise self._wrong_shape(tensor, spec)
+            if isinstance(tensor.data, SharedMemoryRef):
+                raise self._unsupported("input", tensor.name, "shared_memory_region")
         if not self._required <= names:
             raise self._wrong_count(inputs, names)
         if self._max_batch_size and inputs:
@@ -71,9 +82,9 @@ class RequestCheck:
             if output.name not in self._outputs:
                 raise self._invalid(f"unexpected inference output '{output.name}' for model '{self._model}'")
             if output.classification:
-                raise self._unsupported(output, "classification")
+                raise self._unsupported("output", output.name, "classification")
             if output.placement is not None:
-                raise self._unsupported(output, "shared_memory_region")
+                raise self._unsupported("output", output.name, "shared_memory_region")
         return tuple(name for name in self._outputs if name in names)
 
     def _wrong_count(self, inputs: tuple[Tensor, ...], names: set[str]) -> InferenceError:
@@ -98,10 +109,9 @@ class RequestCheck:
     def _invalid(self, message: str) -> InferenceError:
         return InferenceError(ErrorCode.INVALID_TENSOR, message)
 
-    def _unsupported(self, output: RequestedOutput, option: str) -> InferenceError:
+    def _unsupported(self, kind: str, name: str, option: str) -> InferenceError:
         return InferenceError(
-            ErrorCode.UNSUPPORTED,
-            f"output '{output.name}' of model '{self._model}': {option} is not supported",
+            ErrorCode.UNSUPPORTED, f"{kind} '{name}' of model '{self._model}': {option} is not supported"
         )
 
 

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from protocols.dialect import Action, Opened, UpstreamCall
 from protocols.oip.codec import (
+    EMPTY_FINAL_RESPONSE,
     distinct_outputs,
     input_tensor,
     join_parameters,
@@ -77,13 +78,16 @@ def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[Infe
     """The request, and its id for the answer. Raises INVALID_TENSOR naming input or parameter."""
     message, raws = opened.message
     fields = split_parameters(_request_parameters(message.parameters))
+    parameters = fields.parameters
+    if EMPTY_FINAL_RESPONSE in parameters:  # it is about streams, and no parameter of the model's own
+        parameters = {key: value for key, value in parameters.items() if key != EMPTY_FINAL_RESPONSE}
     request = InferRequest(
         model=message.model_name,
         inputs=tuple(_inputs(message.model_name, message.inputs, raws)),
         outputs=distinct_outputs([_requested(output) for output in message.outputs]),
         version=message.model_version,
         id=message.id,
-        parameters=fields.parameters,
+        parameters=parameters,
         sequence=fields.sequence,
         priority=fields.priority,
         timeout_us=fields.timeout_us,
@@ -128,6 +132,7 @@ def encode_call(
     try:
         head = _REQUEST(model_name=request.model, model_version=request.version, id=request.id)
         parameters = join_parameters(request)
+        parameters.pop(EMPTY_FINAL_RESPONSE, None)  # it is about streams
         if parameters:
             _check_integers(parameters)
             write_parameters(head.parameters, parameters)

@@ -87,10 +87,11 @@ def decode_request(
     fields = split_parameters(given)
     identity = text(document, "id")
     outputs, form = _read_outputs(document, given, identity)
+    inputs = read_inputs(document, model, Tail(body, length))
     _check_json_outputs(outputs, form, signature)
     request = InferRequest(
         model=model,
-        inputs=read_inputs(document, model, Tail(body, length)),
+        inputs=inputs,
         outputs=outputs,
         version=version,
         id=identity,

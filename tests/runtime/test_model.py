@@ -95,7 +95,7 @@ def two_versions() -> LocalModel:
     return LocalModel("m", versions, failed={4: "broken"})
 
 
-@pytest.mark.parametrize(("asked", "ran"), [("", "10"), ("10", "10"), ("9", "9"), ("09", "9")])
+@pytest.mark.parametrize(("asked", "ran"), [("", "10"), ("10", "10"), ("9", "9"), ("09", "9"), ("9 ", "9")])
 async def test_the_highest_number_answers_unless_another_is_asked(asked: str, ran: str) -> None:
     model = two_versions()
     assert (await model.infer(request(version=asked))).version == ran
@@ -112,17 +112,17 @@ async def test_the_highest_number_answers_unless_another_is_asked(asked: str, ra
         ("4", ErrorCode.UNAVAILABLE, "Request for unknown model: 'm' version 4 is not at ready state"),
         (
             "-1",
-            ErrorCode.MALFORMED,
+            ErrorCode.INVALID_TENSOR,
             "invalid model version specified '-1' , version should be an integral value > 0",
         ),
         *(
             (
                 text,
-                ErrorCode.MALFORMED,
+                ErrorCode.INVALID_TENSOR,
                 f"failed to get model version from specified version string '{text}' (details: stol), "
                 "version should be an integral value > 0",
             )
-            for text in ("abc", "1.0", "٣", "99999999999999999999")
+            for text in ("abc", "1.0", "1\t", "٣", "99999999999999999999")
         ),
     ],
 )

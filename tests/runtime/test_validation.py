@@ -170,6 +170,14 @@ def test_outputs_that_cannot_be_had(asked, code: ErrorCode, said: str) -> None:
     assert (caught.value.code, caught.value.message) == (code, said)
 
 
+def test_inputs_in_shared_memory() -> None:
+    there = Tensor("INPUT1", FP32, (4,), SharedMemoryRef("r", 0, 16))
+    with pytest.raises(InferenceError) as caught:
+        check(ADD_SUB, tensor("INPUT0"), there)
+    assert caught.value.code is ErrorCode.UNSUPPORTED
+    assert caught.value.message == "input 'INPUT1' of model 'm': shared_memory_region is not supported"
+
+
 def test_an_output_asked_for_twice() -> None:
     with pytest.raises(InferenceError, match="output 'OUTPUT1' already requested"):
         check(ADD_SUB, *pair((4,), (4,)), outputs=["OUTPUT1", "OUTPUT0", "OUTPUT1"])

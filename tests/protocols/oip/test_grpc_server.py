@@ -93,7 +93,7 @@ def test_a_request() -> None:
     assert request.outputs == (RequestedOutput("b", 3), RequestedOutput("a", parameters={"odd": 1}))
     assert request.sequence == Sequence(7, start=True)
     assert (request.priority, request.timeout_us) == (2**64 - 1, 5)
-    assert request.parameters == {"text": "é", "ratio": 0.5, "triton_enable_empty_final_response": True}
+    assert request.parameters == {"text": "é", "ratio": 0.5}
 
 
 def test_data_is_not_copied() -> None:
