@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -56,7 +54,7 @@ def _text(details: ErrorDetails) -> str:
     if kind == "literal_error":
         return _not_a_choice(details)
     if kind in _EXPECTED:
-        return f"must be {_EXPECTED[kind](context)}, not {wording.shown(details['input'])}"
+        return f"must be {_EXPECTED[kind].format(**context)}, not {wording.shown(details['input'])}"
     if kind == "value_error":
         return str(context["error"])
     return _FIXED.get(kind, details["msg"])
@@ -78,18 +76,17 @@ def _not_a_choice(details: ErrorDetails) -> str:
     return f"must be one of {', '.join(choices)}, not {wording.shown(given)}"
 
 
-_EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
-    "string_type": lambda context: "text",
-    "bool_type": lambda context: "true or false",
-    "int_type": lambda context: "a whole number",
-    "float_type": lambda context: "a number",
-    "finite_number": lambda context: "a finite number",
-    "tuple_type": lambda context: "a list",
-    "dict_type": lambda context: "a mapping",
-    "model_type": lambda context: "a mapping",
-    "greater_than": lambda context: f"above {context['gt']:g}",
-    "greater_than_equal": lambda context: f"at least {context['ge']:g}",
-    "less_than_equal": lambda context: f"at most {context['le']:d}",
+_EXPECTED = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "greater_than": "above {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
 }
 """What pydantic wanted, by the type of its error."""
 

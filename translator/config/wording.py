@@ -15,7 +15,7 @@ def unknown(kind: str, word: str, choices: Iterable[str]) -> str:
     """``word`` is no ``kind``; the nearest of ``choices``, and which there are."""
     names = list(choices)
     near = difflib.get_close_matches(word, names, n=1) or [name for name in names if name.startswith(word)]
-    meant = f"; did you mean '{near[0]}'?" if near else ""
+    meant = f"; did you mean '{near[0]}'?" if near and word else ""
     return f"unknown {kind} '{word}'{meant}{listed(names)}"
 
 
