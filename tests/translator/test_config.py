@@ -331,6 +331,10 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         with_listeners(f"models:\n  no: {{backend: identity, signature: {STATED}}}"),
         ["c.yaml:3: models.no: YAML does not read this key as text: put it in quotes"],
     ),
+    "long_and_odd_text": (
+        with_listeners('models: "a\\tb\\nü%s"' % ("x" * 50)),
+        [f"c.yaml:2: models: must be a mapping, not the text 'a\\tb\\nü{'x' * 35}...'"],
+    ),
     "not_yaml": (
         with_listeners("models: [{}"),
         [

@@ -136,7 +136,9 @@ def _words(error: yaml.MarkedYAMLError) -> str:
 
 def _line(source: str, problem: Problem) -> str:
     where = f"{source}:{problem.line}" if problem.line else source
-    return ": ".join(part for part in (where, _dotted(problem.path), problem.text) if part)
+    line = ": ".join(part for part in (where, _dotted(problem.path), problem.text) if part)
+    # quoted values may hold anything, and a problem stays on its line
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 
 def _dotted(path: Path) -> str:

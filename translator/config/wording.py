@@ -8,7 +8,10 @@ from collections.abc import Iterable
 from typing import Any
 
 _LISTED = 12
-"""Above this many, only the nearest choice is named."""
+"""How many choices are named at most."""
+
+_SHOWN = 40
+"""How many characters of a text are quoted at most."""
 
 
 def unknown(kind: str, word: str, choices: Iterable[str]) -> str:
@@ -37,7 +40,7 @@ def shown(value: Any) -> str:
         case int() | float():
             return f"the number {value}"
         case str():
-            return f"the text '{value}'"
+            return f"the text '{value[:_SHOWN]}{'...' if len(value) > _SHOWN else ''}'"
         case tuple():
             return "a list"
         case dict():
