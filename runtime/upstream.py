@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from protocols.dialect import UpstreamCall
-from protocols.wire import GrpcClient, HttpClient
 from schemas import (
     Context,
     ErrorCode,
@@ -50,7 +49,7 @@ class Upstream:
         self,
         name: str,
         calls: Calls,
-        clients: Sequence[HttpClient | GrpcClient],
+        clients: Sequence[Any],
         request_timeout_secs: float,
         flavors: Mapping[str, Calls] | None = None,
     ) -> None:
@@ -89,7 +88,7 @@ class Upstream:
         try:
             request, form = call.encode(argument, signature)
             request.context = replace(caller, deadline=deadline)
-            return call.decode(form, await self._next_client().send(request))
+            return call.decode(form, await self._send(request))
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
@@ -112,9 +111,13 @@ class Upstream:
             return
         self._calls = flavors.get(said.name, self._calls)
 
-    def _next_client(self) -> Any:
+    async def _send(self, request: Any) -> Any:
         self._turn = (self._turn + 1) % len(self._clients)
-        return self._clients[self._turn]
+        try:
+            return await self._clients[self._turn].send(request)
+        except InferenceError as error:
+            error.message = f"upstream '{self.name}': {error.message}"
+            raise
 
 
 class UpstreamModel:

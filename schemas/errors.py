@@ -18,7 +18,7 @@ class ErrorCode(enum.Enum):
     MALFORMED = (1, False)
     """The bytes are not a message of the dialect."""
     INVALID_TENSOR = (2, False)
-    """A tensor contradicts itself or the model: size, shape, datatype, name."""
+    """A tensor or an option contradicts itself or the model: size, shape, datatype, name, version."""
     UNREPRESENTABLE = (3, False)
     """The dialect has no form for this value."""
     NOT_FOUND = (4, False)

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from protocols.transport.grpc_client import GrpcConnection
-from protocols.transport.http_client import HttpConnections
+from protocols.transport.grpc_client import GrpcChannelClient
+from protocols.transport.http_client import PooledHttpClient
 
 from protocols.dialect import Dialect
 from protocols.registry import DIALECTS
@@ -131,11 +131,10 @@ def _calls(dialect: Dialect, options: UpstreamOptions) -> tuple[Calls, Mapping[s
 
 
 def _client(url: str, options: UpstreamOptions) -> Any:
-    connect = {"http": HttpConnections, "grpc": GrpcConnection}[options.transport]
+    connect = {"http": PooledHttpClient, "grpc": GrpcChannelClient}[options.transport]
     return connect(
         parse_url(url, options.transport),
         connect_timeout_secs=options.connect_timeout_secs,
-        max_request_bytes=options.max_request_bytes,
         max_response_bytes=options.max_response_bytes,
     )
 

@@ -10,6 +10,7 @@ from schemas.graphpipe import TYPES
 CAPABILITY = Capability(
     exact=frozenset(TYPES),
     widened={Datatype.BOOL: Datatype.UINT8},
+    model_name=False,  # one model a server; ours tell theirs apart by path
     output_names=False,  # the tensors of an answer stand in the order asked for
     ids=False,
     parameters=False,  # but for the one called "config"

@@ -67,7 +67,9 @@ def tensor_head(
         raise malformed(f"'{parent}[{index}].datatype' must be a string")
     datatype = DATATYPES.get(given)
     if datatype is None:
-        raise InferenceError(ErrorCode.INVALID_TENSOR, f"invalid datatype for {parent[:-1]} {name}")
+        raise InferenceError(
+            ErrorCode.INVALID_TENSOR, f"invalid datatype '{given[:32]}' for {parent[:-1]} '{name}'"
+        )
     shape = entry.get("shape")
     if type(shape) is not list:
         raise malformed(f"'{parent}[{index}].shape' must be an array")

@@ -25,11 +25,12 @@ class Daemon:
     process: subprocess.Popen[str]
     addresses: list[str] = field(default_factory=list)
     log: list[dict[str, Any]] = field(default_factory=list)
+    reader: threading.Thread = field(init=False)
 
     @classmethod
     def start(cls, folder: Path, config: dict[str, Any]) -> Daemon:
         """Start on ``config`` and wait until every listener is bound. Listeners should ask for port 0."""
-        config = {**config, "server": {"log_format": "json", **config.get("server", {})}}
+        config = {**config, "server": {"log_format": "json", "drain_secs": 0.0, **config.get("server", {})}}
         path = folder / "config.yaml"
         path.write_text(yaml.safe_dump(config))
         process = subprocess.Popen(
@@ -40,11 +41,12 @@ class Daemon:
             text=True,
         )
         daemon = cls(process)
-        threading.Thread(target=daemon._read, daemon=True).start()
+        daemon.reader = threading.Thread(target=daemon._read, daemon=True)
+        daemon.reader.start()
         deadline = time.monotonic() + START_SECS
         while not any(line["event"] == "serving" for line in daemon.log):
             if process.poll() is not None or time.monotonic() > deadline:
-                process.kill()
+                daemon.kill()
                 raise AssertionError(f"the daemon did not start: {daemon.log}")
             time.sleep(0.02)
         daemon.addresses = [line["address"] for line in daemon.log if line["event"] == "listening"]
@@ -52,18 +54,22 @@ class Daemon:
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            try:
-                self.log.append(json.loads(line))
-            except ValueError:
-                self.log.append({"event": line.rstrip(), "level": "unparsed"})
+        with self.process.stderr as lines:
+            for line in lines:
+                try:
+                    self.log.append(json.loads(line))
+                except ValueError:
+                    self.log.append({"event": line.rstrip(), "level": "unparsed"})
 
     def stop(self) -> int:
         """Ask it to stop with SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        code = self.process.wait(30)
+        self.kill()
+        return code
 
     def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        """Make sure that nothing is left of it; its log is complete then."""
+        self.process.kill()
+        self.process.wait()
+        self.reader.join(10)

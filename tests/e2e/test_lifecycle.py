@@ -130,9 +130,7 @@ def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
 def test_a_model_that_cannot_be_loaded_keeps_the_server_from_being_ready(tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"this is no model")
     broken = {"backend": "onnxruntime", "path": str(tmp_path / "broken.onnx")}
-    daemon = Daemon.start(
-        tmp_path, config(models={"identity": IDENTITY, "broken": broken}, server={"drain_secs": 0.0})
-    )
+    daemon = Daemon.start(tmp_path, config(models={"identity": IDENTITY, "broken": broken}))
     base = f"http://{daemon.addresses[0]}/v2"
     try:
         reply = requests.get(f"{base}/health/ready", timeout=5)
@@ -151,9 +149,7 @@ def test_a_model_that_cannot_be_loaded_keeps_the_server_from_being_ready(tmp_pat
 def test_what_readiness_needs_can_be_configured(tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"this is no model")
     broken = {"backend": "onnxruntime", "path": str(tmp_path / "broken.onnx"), "required": False}
-    daemon = Daemon.start(
-        tmp_path, config(models={"identity": IDENTITY, "broken": broken}, server={"drain_secs": 0.0})
-    )
+    daemon = Daemon.start(tmp_path, config(models={"identity": IDENTITY, "broken": broken}))
     try:
         assert requests.get(f"http://{daemon.addresses[0]}/v2/health/ready", timeout=5).status_code == 200
         assert daemon.stop() == 0
@@ -162,7 +158,7 @@ def test_what_readiness_needs_can_be_configured(tmp_path: Path) -> None:
 
 
 def test_a_server_without_models_is_not_ready(tmp_path: Path) -> None:
-    daemon = Daemon.start(tmp_path, config(models={}, server={"drain_secs": 0.0}))
+    daemon = Daemon.start(tmp_path, config(models={}))
     try:
         assert requests.get(f"http://{daemon.addresses[0]}/v2/health/ready", timeout=5).status_code == 400
         assert daemon.stop() == 0
@@ -188,7 +184,6 @@ def test_the_default_model_and_a_route(tmp_path: Path) -> None:
         config(
             default_model="identity",
             routes=[{"match": {"model": "old_*", "dialect": "oip"}, "to": "identity"}],
-            server={"drain_secs": 0.0},
         ),
     )
     base = f"http://{daemon.addresses[0]}"
@@ -211,7 +206,7 @@ def test_large_messages_pass(tmp_path: Path) -> None:
         {"listen": "127.0.0.1:0", "transport": "http"},
         {"listen": "127.0.0.1:0", "transport": "grpc"},
     ]
-    daemon = Daemon.start(tmp_path, config(listeners=listeners, server={"drain_secs": 0.0}))
+    daemon = Daemon.start(tmp_path, config(listeners=listeners))
     array = np.random.default_rng(1).random(4 << 20, np.float32)
     try:
         for module, address in zip((triton_http, triton_grpc), daemon.addresses, strict=True):

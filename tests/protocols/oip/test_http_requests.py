@@ -178,8 +178,8 @@ SOURCES = "Input must set only one of the following fields: 'data', 'binary_data
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        (request(tensor([1, 2], datatype="fp32")), "invalid datatype for input x"),
-        (request(tensor([1, 2], datatype="FLOAT")), "invalid datatype for input x"),
+        (request(tensor([1, 2], datatype="fp32")), "invalid datatype 'fp32' for input 'x'"),
+        (request(tensor([1, 2], datatype="FLOAT")), "invalid datatype 'FLOAT' for input 'x'"),
         (request(tensor()), f"{SOURCES}.*no field is set for input 'x'"),
         (request(binary(8, data=[1, 2])), f"{SOURCES}.*set 'data' 'binary_data_size'"),
         (request(tensor(1.0)), "'data' of tensor 'x' must be an array"),

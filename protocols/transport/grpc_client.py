@@ -1,0 +1,90 @@
+"""Makes calls to one gRPC upstream over one channel, messages as bytes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from protocols.transport.address import Url
+from protocols.wire import GrpcAnswer, GrpcRequest
+from schemas import ErrorCode, InferenceError
+
+LARGEST_MESSAGE = 2**31 - 1
+
+_NOBODY_THERE = ("failed to connect to all addresses", "connection refused", "connections to all backends")
+"""How grpcio tells that it reached nobody. A status that a server sent has other words."""
+
+_TOO_LARGE = "received message larger than max"
+
+
+class GrpcChannelClient:
+    """A ``GrpcClient``: a channel to ``url``, connected when first needed and again when it breaks."""
+
+    def __init__(
+        self, url: Url, *, connect_timeout_secs: float = 5.0, max_response_bytes: int | None = None
+    ) -> None:
+        self._url = url
+        self._limit = max_response_bytes
+        self._options = (
+            ("grpc.max_receive_message_length", max_response_bytes or LARGEST_MESSAGE),
+            ("grpc.max_send_message_length", LARGEST_MESSAGE),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.min_reconnect_backoff_ms", int(connect_timeout_secs * 1000)),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 2000),
+        )
+        self._channel: grpc.aio.Channel | None = None
+        self._methods: dict[str, Any] = {}
+
+    async def send(self, request: GrpcRequest) -> GrpcAnswer:
+        """Make one unary call; errors are those of ``GrpcClient``."""
+        deadline = request.context.deadline
+        timeout = None if deadline is None else deadline - time.monotonic()
+        if timeout is not None and timeout <= 0:
+            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
+        call = self._method(request.method)(
+            bytes(request.message), timeout=timeout, metadata=tuple(request.metadata.items())
+        )
+        try:
+            message = await call
+        except grpc.aio.AioRpcError as status:
+            return self._status(status)
+        return GrpcAnswer(message, trailing=())
+
+    async def close(self) -> None:
+        """Close the channel."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    def _method(self, name: str) -> Any:
+        method = self._methods.get(name)
+        if method is None:
+            if self._channel is None:
+                self._channel = grpc.aio.insecure_channel(str(self._url.address), options=self._options)
+            method = self._methods[name] = self._channel.unary_unary(name)
+        return method
+
+    def _status(self, status: grpc.aio.AioRpcError) -> GrpcAnswer:
+        """The server's own status as an answer. Raises where it is grpcio that speaks."""
+        code, details = status.code(), status.details() or ""
+        if code is grpc.StatusCode.UNAVAILABLE and any(text in details.lower() for text in _NOBODY_THERE):
+            raise self._error(ErrorCode.UNAVAILABLE, f"cannot be reached: {details}") from status
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from status
+        if (
+            code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            and "received message larger than max" in details.lower()
+        ):
+            raise self._error(
+                ErrorCode.TOO_LARGE,
+                f"gave an answer larger than the {self._limit} bytes that max_response_bytes of this "
+                f"upstream allows, or refuses the request's size itself: {details}",
+            ) from status
+        return GrpcAnswer(code=code.value[0], details=details)
+
+    def _error(self, code: ErrorCode, what: str) -> InferenceError:
+        return InferenceError(code, f"the upstream at {self._url} {what}")

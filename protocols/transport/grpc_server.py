@@ -1,0 +1,164 @@
+"""A gRPC listener on grpcio's asyncio server, for a ``GrpcHandler``.
+
+Messages pass as bytes: no protobuf class is known here. Methods are found when they are called, so a
+handler may offer those of several services.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from protocols.transport.address import Address
+from protocols.transport.sockets import SocketFile, cannot_listen, claim
+from protocols.wire import GrpcAnswer, GrpcHandler, GrpcRequest
+from schemas import Context
+
+LARGEST_MESSAGE = 2**31 - 1
+
+_RESOURCE_EXHAUSTED = 8
+_STATUS = {code.value[0]: code for code in grpc.StatusCode}
+
+_FRAMING_BYTES = 1 << 20
+"""How far grpcio lets a message exceed the limit, so that up to here the refusal names the option."""
+
+_KEEPALIVE = (
+    # Triton's: clients are tuned to them
+    ("grpc.keepalive_time_ms", 7_200_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.http2.max_pings_without_data", 2),
+    ("grpc.http2.min_ping_interval_without_data_ms", 300_000),
+    ("grpc.http2.max_ping_strikes", 2),
+)
+
+_log = logging.getLogger(__name__)
+
+
+class GrpcServer:
+    """Listens at one address. Start it once, stop it once."""
+
+    def __init__(
+        self,
+        handler: GrpcHandler,
+        address: Address,
+        *,
+        max_request_bytes: int | None = None,
+        max_response_bytes: int | None = None,
+    ) -> None:
+        self.address = address
+        self._calls = _Calls(handler, max_request_bytes, max_response_bytes)
+        receive = LARGEST_MESSAGE if max_request_bytes is None else max_request_bytes + _FRAMING_BYTES
+        self._options = (
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", min(receive, LARGEST_MESSAGE)),
+            ("grpc.max_send_message_length", LARGEST_MESSAGE),
+            *_KEEPALIVE,
+        )
+
+    async def start(self) -> Address:
+        """Listen. The bound address, port filled in; ``OSError`` where that cannot be."""
+        address = self.address
+        try:
+            if address.path:
+                claim(address)
+        except OSError as error:
+            raise cannot_listen(address, error) from error
+        target = str(address) if address.path or address.host else f"[::]:{address.port}"
+        self._server = grpc.aio.server(handlers=(self._calls,), options=self._options)
+        try:
+            port = self._server.add_insecure_port(target)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen at {address}: {error}") from error
+        await self._server.start()
+        if not address.path:
+            self.address = Address(address.host, port)
+        self._file = SocketFile(self.address)
+        return self.address
+
+    async def stop(self, grace_secs: float) -> int:
+        """Accept nothing more, let running calls end for ``grace_secs``, then cut the rest.
+
+        How many calls were cut.
+        """
+        self._calls.stopping = True
+        await self._server.stop(grace_secs)
+        self._file.remove()
+        if self._calls.cut:
+            _log.warning("%s: %d calls were cut", self.address, self._calls.cut)
+        return self._calls.cut
+
+
+class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no types
+    """Hands each call to the handler, as bytes."""
+
+    def __init__(self, handler: GrpcHandler, max_request: int | None, max_response: int | None) -> None:
+        self._handler = handler
+        self._max_request = max_request
+        self._max_response = max_response
+        self._methods: dict[str, Any] = {}
+        self.stopping = False
+        self.cut = 0
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        """The entry for the method that is called, None (UNIMPLEMENTED) where the handler has none."""
+        method = details.method
+        entry = self._methods.get(method)
+        if entry is None and self._handler.offers(method):
+            # kept only for methods that exist, since clients choose the names
+            entry = grpc.unary_unary_rpc_method_handler(self._unary(method))
+            self._methods[method] = entry
+        return entry
+
+    def _unary(self, method: str) -> Callable[[bytes, grpc.aio.ServicerContext], Awaitable[Any]]:
+        async def serve(message: bytes, call: grpc.aio.ServicerContext) -> Any:
+            request = GrpcRequest(method, message, dict(call.invocation_metadata() or ()), _context(call))
+            if self._max_request is not None and len(message) > self._max_request:
+                answer = _too_large("request", len(message), "max_request_bytes", self._max_request)
+            else:
+                answer = await self._served(request)
+            if self._max_response is not None and len(answer.message) > self._max_response:
+                size = len(answer.message)
+                answer = _too_large("answer", size, "max_response_bytes", self._max_response)
+            if answer.trailing:
+                call.set_trailing_metadata(tuple(answer.trailing))
+            if answer.code:
+                call.set_code(_STATUS[answer.code])
+                call.set_details(answer.details)
+            return answer.message
+
+        return serve
+
+    async def _served(self, request: GrpcRequest) -> GrpcAnswer:
+        try:
+            return await self._handler.serve(request)
+        except asyncio.CancelledError:
+            # the client went away, its deadline passed, or we are stopping
+            request.context.cancel.cancel()
+            self.cut += self.stopping
+            raise
+
+
+def _context(call: grpc.aio.ServicerContext) -> Context:
+    remaining = call.time_remaining()
+    metadata = dict(call.invocation_metadata() or ())
+    return Context(
+        deadline=None if remaining is None else time.monotonic() + remaining,
+        traceparent=metadata.get("traceparent", ""),
+        tracestate=metadata.get("tracestate", ""),
+        peer=call.peer(),
+        headers=metadata,
+    )
+
+
+def _too_large(what: str, size: int, key: str, limit: int) -> GrpcAnswer:
+    return GrpcAnswer(
+        code=_RESOURCE_EXHAUSTED,
+        details=f"the {what} has {size} bytes, more than the {limit} that {key} of this listener allows",
+    )
