@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from schemas import Context, InferenceError
 
@@ -25,7 +25,8 @@ class HttpRequest:
     without the question mark. ``params`` are the named segments of the matched endpoint's path.
 
     On the server the head is complete before ``body`` is read; ``endpoint`` is what the handler chose
-    from the head. On the client ``parts`` is the body to send.
+    from the head. On the client ``parts`` is the body to send, and ``repeatable`` says that sending it
+    twice does no harm (a GET never does).
     """
 
     method: str
@@ -38,6 +39,7 @@ class HttpRequest:
     context: Context = field(default_factory=Context)
     endpoint: Any = None
     max_body_bytes: int | None = None
+    repeatable: bool = False
 
 
 @dataclass(slots=True)
@@ -97,11 +99,16 @@ class GrpcAnswer:
 class GrpcHandler(Protocol):
     """Answers what a gRPC listener receives. None of its methods raises."""
 
-    def offers(self, method: str) -> bool:
-        """Whether ``method`` exists here; the transport answers UNIMPLEMENTED where it does not."""
+    def offers(self, method: str) -> Literal["unary", "stream"] | None:
+        """Whether ``method`` exists here and how it is called; the transport answers UNIMPLEMENTED
+        where it does not."""
 
     async def serve(self, request: GrpcRequest) -> GrpcAnswer:
         """Answer one unary call."""
+
+    def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
+        """Answer a stream: ``call`` is its head (no message), ``messages`` come as they arrive. An
+        answer whose code is not 0 is the last one."""
 
 
 class HttpClient(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -16,8 +17,9 @@ from aiohttp import StreamReader, web
 
 from protocols.transport.address import Address
 from protocols.transport.http_answer import Answer, size_of
+from protocols.transport.http_body import READ_BYTES, read_body
 from protocols.transport.sockets import SocketFile, bound, listen
-from protocols.wire import Buffer, HttpAnswer, HttpHandler, HttpRequest
+from protocols.wire import HttpAnswer, HttpHandler, HttpRequest
 from schemas import Context, ErrorCode, InferenceError
 
 IDLE_SECS = 300.0
@@ -35,10 +37,6 @@ _CUT_SECS = 1.0
 
 _MAX_HEAD_FIELD = 1 << 16
 """Longest request line and header: the v1 protocol carries whole requests in one header."""
-
-_READ_BYTES = 1 << 16
-"""How much a connection reads ahead. Small enough for what was read to be still in the cache when it is
-joined: a body of 4 MiB costs a sixth less than with aiohttp's default."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +62,7 @@ class HttpServer:
             "lingering_time": LINGER_SECS,
             "access_log": None,
             "auto_decompress": False,
-            "read_bufsize": _READ_BYTES,
+            "read_bufsize": READ_BYTES,
             "max_line_size": _MAX_HEAD_FIELD,
             "max_field_size": _MAX_HEAD_FIELD,
         }
@@ -144,25 +142,26 @@ class HttpServer:
             return handler.refuse(asked, error), True
         answer = await handler.serve(asked)
         limit = self._max_response_bytes
-        if limit is not None and not hasattr(answer.parts, "__anext__"):
+        if limit is not None and not isinstance(answer.parts, AsyncIterator):
             size = sum(map(size_of, answer.parts))
             if size > limit:
                 return handler.refuse(asked, _too_large("answer", size, "max_response_bytes", limit)), False
         return answer, False
 
-    async def _body(self, request: web.BaseRequest, limit: int | None) -> Buffer:
-        """The whole body, or the InferenceError to refuse it with.
+    async def _body(self, request: web.BaseRequest, limit: int | None) -> bytes:
+        """The whole body. Raises the ``InferenceError`` to refuse the request with."""
 
-        Memory grows with what arrives; what Content-Length claims is only compared with the limit.
-        """
+        def too_large(size: int) -> InferenceError:
+            return _too_large("request body", size, "max_request_bytes", limit)
+
         claimed = request.headers.get("Content-Length")
         if claimed is not None and limit is not None and int(claimed) > limit:
-            raise _too_large("request body", int(claimed), "max_request_bytes", limit)
+            raise too_large(int(claimed))
         content = request.content
         if content.is_eof():
-            body: Buffer = content.read_nowait()
+            body: bytes = content.read_nowait()
             if limit is not None and len(body) > limit:
-                raise _too_large("request body", len(body), "max_request_bytes", limit)
+                raise too_large(len(body))
             return body
         if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= (1, 1):
             transport = request.transport
@@ -172,7 +171,7 @@ class HttpServer:
         if isinstance(connection, _Connection):
             connection.await_body(content)
         try:
-            return await _read(content, limit, self._stall_secs)
+            return await read_body(content, limit, too_large, self._stall_secs)
         except TimeoutError as silence:
             raise InferenceError(
                 ErrorCode.DEADLINE_EXCEEDED,
@@ -225,27 +224,6 @@ class _Connection(web.RequestHandler):
         return Answer(answer, close=True, stall_secs=STALL_SECS, written=_nothing)
 
 
-async def _read(content: StreamReader, limit: int | None, stall_secs: float) -> bytes:
-    """Read to the end: chunks as they come, joined once. A buffer that grows would be copied each time
-    the allocator has to move it."""
-    clock = asyncio.get_running_loop().time
-    parts: list[bytes | bytearray] = []
-    size = 0
-    async with asyncio.timeout(stall_secs) as patience:
-        while chunk := await content.readany():
-            size += len(chunk)
-            if limit is not None and size > limit:
-                raise _too_large("request body", size, "max_request_bytes", limit)
-            if len(chunk) >= _READ_BYTES:
-                parts.append(chunk)
-            elif parts and len(parts[-1]) < _READ_BYTES:
-                parts[-1] += chunk  # drops must not cost an object each
-            else:
-                parts.append(bytearray(chunk))
-            patience.reschedule(clock() + stall_secs)
-    return b"".join(parts)
-
-
 def _head(request: web.BaseRequest) -> HttpRequest:
     target = request.raw_path
     if target[:1] != "/":  # absolute form, as sent to a proxy
@@ -261,7 +239,7 @@ def _head(request: web.BaseRequest) -> HttpRequest:
     return HttpRequest(request.method, path, query, headers, context=context)
 
 
-def _too_large(what: str, size: int, key: str, limit: int) -> InferenceError:
+def _too_large(what: str, size: int, key: str, limit: int | None) -> InferenceError:
     return InferenceError(
         ErrorCode.TOO_LARGE,
         f"the {what} has {size} bytes, more than the {limit} that {key} of this listener allows",

@@ -1,0 +1,210 @@
+"""Sends requests to one HTTP upstream over connections that are kept.
+
+Exactly what it is given goes out: no header of its own beyond framing, no cookies, no redirects, no
+proxy from the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from yarl import URL
+
+from protocols.inflate import WINDOW_BITS, inflate
+from protocols.transport.address import Url
+from protocols.transport.http_answer import JOINED_BYTES, size_of
+from protocols.transport.http_body import READ_BYTES, read_body
+from protocols.wire import Buffer, HttpReply, HttpRequest
+from schemas import ErrorCode, InferenceError
+
+KEEP_SECS = 4.0
+"""How long an idle connection is kept: less than the 5 seconds after which uvicorn, under KServe and
+MLServer, closes its end, so that the two seldom meet half way."""
+
+_OWN_HEADERS = ("User-Agent", "Content-Type", "Accept", "Accept-Encoding")
+"""What aiohttp would add by itself."""
+
+
+class PooledHttpClient:
+    """An ``HttpClient``: a pool of connections to ``url``, opened as they are needed."""
+
+    def __init__(
+        self, url: Url, *, connect_timeout_secs: float = 5.0, max_response_bytes: int | None = None
+    ) -> None:
+        self._url = url
+        self._limit = max_response_bytes
+        self._connect_secs = connect_timeout_secs
+        host = "unix" if url.address.path else str(url.address)
+        self._prefix = f"{url.scheme or 'http'}://{host}{url.base}"
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, request: HttpRequest) -> HttpReply:
+        """Send and read the whole reply; errors are those of ``HttpClient``.
+
+        A connection that was kept may have been closed by the other side just as the request went
+        out. Where no byte of a reply came and the request is ``repeatable``, it is sent once more;
+        aiohttp does the same for a GET. Nothing else is repeated.
+        """
+        deadline = request.context.deadline
+        try:
+            async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
+                trace = SimpleNamespace(reused=False)
+                try:
+                    return await self._exchange(request, trace)
+                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                    if not (trace.reused and request.repeatable):
+                        raise
+                    return await self._exchange(request, SimpleNamespace())
+        except InferenceError:
+            raise
+        except aiohttp.ServerTimeoutError as late:
+            raise self._error(
+                ErrorCode.UNAVAILABLE, f"gave no connection within {self._connect_secs:g} seconds"
+            ) from late
+        except TimeoutError as late:
+            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from late
+        except aiohttp.ClientConnectorError as fault:
+            raise self._error(ErrorCode.UNAVAILABLE, f"cannot be reached: {_reason(fault)}") from fault
+        except aiohttp.ClientPayloadError as fault:
+            raise self._error(ErrorCode.UNAVAILABLE, "broke off in the middle of its answer") from fault
+        except (aiohttp.ClientConnectionError, ConnectionError) as fault:
+            raise self._error(ErrorCode.UNAVAILABLE, "closed the connection without an answer") from fault
+        except ValueError as fault:  # a line break in a header, say
+            raise InferenceError(
+                ErrorCode.MALFORMED, f"this request cannot be written as HTTP: {fault}"
+            ) from fault
+        except aiohttp.ClientError as fault:
+            reason = (getattr(fault, "message", "") or str(fault)).strip().partition("\n")[0]
+            raise self._error(ErrorCode.BAD_UPSTREAM, f"does not speak HTTP: {reason.rstrip(':')}") from fault
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _exchange(self, request: HttpRequest, trace: SimpleNamespace) -> HttpReply:
+        if self._session is None:
+            self._session = self._open()
+        # a base path is an address of its own; "/" adds nothing to it
+        path = "" if request.path == "/" and self._url.base else request.path
+        target = f"{self._prefix}{path}"
+        if request.query:
+            target = f"{target}?{request.query}"
+        async with self._session.request(
+            request.method,
+            URL(target, encoded=True),
+            data=_Parts(request.parts) if request.parts else None,
+            headers=request.headers,
+            allow_redirects=False,
+            trace_request_ctx=trace,
+        ) as response:
+            return HttpReply(response.status, response.headers, await self._read(response))
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        claimed = response.content_length
+        if claimed is not None and self._limit is not None and claimed > self._limit:
+            raise self._too_large(claimed)
+        with _ending_with_its_connection(response):
+            body = await read_body(response.content, self._limit, self._too_large)
+        coding = response.headers.get("Content-Encoding", "").lower()
+        if coding not in WINDOW_BITS or not body:
+            return body
+        try:
+            return inflate(coding, body, self._limit)
+        except InferenceError as fault:
+            if fault.code is ErrorCode.TOO_LARGE:
+                raise self._too_large(None) from fault
+            raise self._error(ErrorCode.BAD_UPSTREAM, f"answered badly: {fault.message}") from fault
+
+    def _open(self) -> aiohttp.ClientSession:
+        path = self._url.address.path
+        options: dict[str, Any] = {"limit": 0, "keepalive_timeout": KEEP_SECS}
+        connector = aiohttp.UnixConnector(path, **options) if path else aiohttp.TCPConnector(**options)
+        # the only way that aiohttp has to tell a kept connection from a new one
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_reuseconn.append(_mark_as_reused)
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_secs),
+            auto_decompress=False,
+            skip_auto_headers=_OWN_HEADERS,
+            read_bufsize=READ_BYTES,
+            max_line_size=1 << 16,
+            max_field_size=1 << 16,
+            trace_configs=[tracing],
+        )
+
+    def _too_large(self, size: int | None) -> InferenceError:
+        what = "an answer" if size is None else f"an answer of {size} bytes"
+        return self._error(
+            ErrorCode.TOO_LARGE,
+            f"gave {what}, more than the {self._limit} that max_response_bytes of this upstream allows",
+        )
+
+    def _error(self, code: ErrorCode, what: str) -> InferenceError:
+        return InferenceError(code, f"the upstream at {self._url} {what}")
+
+
+class _Parts(aiohttp.Payload):
+    """A body in parts, of a known size, that can be sent again."""
+
+    def __init__(self, parts: Sequence[Buffer]) -> None:
+        super().__init__(parts, content_type="application/octet-stream")
+        self._parts = parts
+        self._size = self._bytes = sum(map(size_of, parts))
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Write the parts: small ones together, large ones as they are."""
+        if self._bytes <= JOINED_BYTES:
+            await writer.write(b"".join(self._parts))
+        else:
+            for part in self._parts:
+                if size_of(part):
+                    await writer.write(part)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """For aiohttp's debugging: nothing here is text."""
+        return repr(self)
+
+
+@contextmanager
+def _ending_with_its_connection(response: aiohttp.ClientResponse) -> Iterator[None]:
+    """Fail the body when its connection ends. aiohttp closes a connection on which the chunks break,
+    and then leaves the reader of that body waiting."""
+    connection = response.connection
+    closed = (
+        connection.protocol.closed if connection is not None and connection.protocol is not None else None
+    )
+
+    def fail(_: asyncio.Future[None]) -> None:
+        if not response.content.is_eof() and response.content.exception() is None:
+            response.content.set_exception(aiohttp.ClientPayloadError("the chunks break"))
+
+    if closed is not None:
+        closed.add_done_callback(fail)
+    try:
+        yield
+    finally:
+        if closed is not None:
+            closed.remove_done_callback(fail)
+
+
+def _reason(fault: aiohttp.ClientConnectorError) -> str:
+    """Why there is no connection: the system's words, without the address that we name anyway."""
+    cause = getattr(fault, "os_error", None) or fault
+    number = cause.errno
+    return os.strerror(number) if number is not None and number > 0 else str(cause.strerror or cause)
+
+
+async def _mark_as_reused(session: aiohttp.ClientSession, context: SimpleNamespace, parameters: Any) -> None:
+    if context.trace_request_ctx is not None:
+        context.trace_request_ctx.reused = True
