@@ -31,15 +31,21 @@ class Action(Generic[Answer]):
     form. ``encode(form, result)`` takes that form, or the ``Opened`` itself for every other operation,
     and the operation's result:
 
-    ================  =========================
-    operation         result
-    ================  =========================
-    INFER             ``InferResponse``
-    LIVE, READY,      ``Readiness``
-    MODEL_READY
-    SERVER_METADATA   ``ServerMetadata``
-    MODEL_METADATA    ``ModelMetadata``
-    ================  =========================
+    ========================  =============================  =================================
+    operation                 argument                       result
+    ========================  =============================  =================================
+    INFER                                                    ``InferResponse``
+    LIVE, READY, MODEL_READY                                 ``Readiness``
+    SERVER_METADATA                                          ``ServerMetadata``
+    MODEL_METADATA                                           ``ModelMetadata``
+    STATUS                                                   ``ServerStatus``, of one model where
+                                                             ``Opened.model`` names one
+    REPOSITORY_INDEX                                         ``tuple[ModelStatus, ...]``
+    MODEL_LOAD, MODEL_UNLOAD                                 None
+    SHARED_MEMORY_REGISTER    ``SharedMemoryRegion``         None
+    SHARED_MEMORY_UNREGISTER  name, None for all             None
+    SHARED_MEMORY_STATUS      name, None for all             ``tuple[SharedMemoryRegion, ...]``
+    ========================  =============================  =================================
     """
 
     operation: Operation
@@ -50,12 +56,14 @@ class Action(Generic[Answer]):
 @dataclass(slots=True)
 class Opened(Generic[Answer]):
     """A message read as far as is needed to route it. An empty ``model`` means the listener's default
-    model. ``message`` belongs to the codec."""
+    model. ``message`` belongs to the codec; ``argument`` is what the operation is told (see
+    :class:`Action`)."""
 
     action: Action[Answer]
     model: str = ""
     version: str = ""
     message: Any = None
+    argument: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +83,17 @@ class HttpEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class GrpcEndpoint:
-    """A full gRPC method path, such as ``/inference.GRPCInferenceService/ModelInfer``."""
+    """A full gRPC method path, such as ``/inference.GRPCInferenceService/ModelInfer``.
+
+    With ``streaming`` the call is a stream of such messages both ways: every message is opened and
+    answered as if it had come alone, answers go out in the order of the messages. An answer of ``fail``
+    with code 0 is one more message; with another code it ends the stream.
+    """
 
     method: str
     open: Callable[[GrpcRequest], Opened[GrpcAnswer]]
     fail: Callable[[GrpcRequest, Opened[GrpcAnswer] | None, InferenceError], GrpcAnswer]
+    streaming: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ class Context:
     """What travels with a request and is no part of the question.
 
     ``deadline`` is a ``time.monotonic()`` value in seconds, None for no limit. ``traceparent`` and
-    ``tracestate`` are the W3C headers as received.
+    ``tracestate`` are the W3C headers as received. ``server_id`` and ``request_number`` are given by the
+    server: its own name among replicas, and a count over all requests of the process, from 1.
     """
 
     deadline: float | None = None
@@ -60,6 +61,8 @@ class Context:
     tracestate: str = ""
     peer: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    server_id: str = ""
+    request_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,7 @@ class Operation(enum.Enum):
     MODEL_METADATA = "model_metadata"
     MODEL_CONFIG = "model_config"
     STATISTICS = "statistics"
+    STATUS = "status"
     REPOSITORY_INDEX = "repository_index"
     MODEL_LOAD = "model_load"
     MODEL_UNLOAD = "model_unload"

@@ -12,12 +12,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from protocols.transport.grpc_client import GrpcChannelClient
-from protocols.transport.http_client import PooledHttpClient
-
 from protocols.dialect import Dialect
 from protocols.registry import DIALECTS
 from protocols.transport.address import parse_url
+from protocols.transport.grpc_client import GrpcChannelClient
+from protocols.transport.http_client import PooledHttpClient
 from runtime.repository import Loaded, ModelSource, Progress, find_models, load_models
 from runtime.target import Target
 from runtime.upstream import Calls, Upstream, UpstreamModel
@@ -92,6 +91,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
         failed=loaded.failed,
         strict_readiness=config.server.strict_readiness,
         ready_when_empty=config.server.ready_when_empty,
+        id=config.server.id,
     )
     return Assembly(config, service, upstreams)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from runtime.target import Target
@@ -23,7 +24,7 @@ class Service:
     """What the operations are about: the models, who must be ready, and whether we are leaving.
 
     ``required`` names the models without which the server is not ready; ``failed`` gives the reason
-    for each model that could not be loaded.
+    for each model that could not be loaded. ``numbers`` counts the requests of the whole process.
     """
 
     router: Router
@@ -33,6 +34,8 @@ class Service:
     strict_readiness: bool = True
     ready_when_empty: bool = False
     draining: bool = False
+    id: str = "inference:0"
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
 
 @dataclass(frozen=True, slots=True)

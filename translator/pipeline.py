@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeVar
 
 from protocols.dialect import Dialect, GrpcEndpoint, HttpEndpoint, Opened
 from protocols.path_table import PathTable
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
+from protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
 from schemas import Context, ErrorCode, InferenceError, Operation
 from translator.operations import OF_A_MODEL, OPERATIONS, Asked, Service
 
 T = TypeVar("T")
+
+_STREAM_WINDOW = 64
+"""How many messages of one stream are at work, or answered and not yet taken, at a time."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +43,11 @@ class Pipeline:
         self._default_model = default_model
         self.http = HttpPipeline(self, dialects, max_request_bytes)
         self.grpc = GrpcPipeline(self, dialects)
+
+    def admit(self, context: Context) -> None:
+        """Number a request, as dialects that show a number in every answer want it."""
+        context.server_id = self._service.id
+        context.request_number = next(self._service.numbers)
 
     async def perform(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         """Carry out what ``opened`` asks and encode the result. Raises ``InferenceError``."""
@@ -109,6 +118,7 @@ class HttpPipeline:
     async def serve(self, request: HttpRequest) -> HttpAnswer:
         """Answer a request whose endpoint ``head`` has chosen."""
         endpoint: HttpEndpoint = request.endpoint
+        self._pipeline.admit(request.context)
         opened: Opened[HttpAnswer] | None = None
         try:
             opened = endpoint.open(request)
@@ -147,13 +157,17 @@ class GrpcPipeline:
             for endpoint in dialect.grpc_endpoints
         }
 
-    def offers(self, method: str) -> bool:
-        """Whether a dialect of this listener has ``method``."""
-        return method in self._methods
+    def offers(self, method: str) -> Literal["unary", "stream"] | None:
+        """Whether, and how, a dialect of this listener has ``method``."""
+        found = self._methods.get(method)
+        if found is None:
+            return None
+        return "stream" if found[0].streaming else "unary"
 
     async def serve(self, request: GrpcRequest) -> GrpcAnswer:
         """Answer one unary call."""
         endpoint, dialect = self._methods[request.method]
+        self._pipeline.admit(request.context)
         opened: Opened[GrpcAnswer] | None = None
         try:
             opened = endpoint.open(request)
@@ -163,6 +177,33 @@ class GrpcPipeline:
             return endpoint.fail(request, opened, error)
         except Exception:
             return endpoint.fail(request, opened, _unforeseen(request.method))
+
+    async def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
+        """Answer every message of a stream, in their order, while later ones are already at work."""
+        working: asyncio.Queue[asyncio.Task[GrpcAnswer] | None] = asyncio.Queue(_STREAM_WINDOW)
+
+        async def read() -> None:
+            try:
+                async for message in messages:
+                    request = GrpcRequest(call.method, message, call.metadata, replace(call.context))
+                    await working.put(asyncio.create_task(self.serve(request)))
+            finally:
+                await working.put(None)
+
+        reading = asyncio.create_task(read())
+        try:
+            while (work := await working.get()) is not None:
+                answer = await work
+                yield answer
+                if answer.code:
+                    return
+            await reading
+        finally:
+            reading.cancel()
+            while not working.empty():
+                unfinished = working.get_nowait()
+                if unfinished is not None:
+                    unfinished.cancel()
 
 
 async def _within(deadline: float | None, work: Awaitable[T]) -> T:

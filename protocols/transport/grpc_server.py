@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -110,51 +111,85 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no ty
         """The entry for the method that is called, None (UNIMPLEMENTED) where the handler has none."""
         method = details.method
         entry = self._methods.get(method)
-        if entry is None and self._handler.offers(method):
+        if entry is None:
+            kind = self._handler.offers(method)
+            if kind is None:
+                return None
             # kept only for methods that exist, since clients choose the names
-            entry = grpc.unary_unary_rpc_method_handler(self._unary(method))
-            self._methods[method] = entry
+            make, behaviour = _KINDS[kind]
+            entry = self._methods[method] = make(partial(behaviour, self, method))
         return entry
 
-    def _unary(self, method: str) -> Callable[[bytes, grpc.aio.ServicerContext], Awaitable[Any]]:
-        async def serve(message: bytes, call: grpc.aio.ServicerContext) -> Any:
-            request = GrpcRequest(method, message, dict(call.invocation_metadata() or ()), _context(call))
-            if self._max_request is not None and len(message) > self._max_request:
-                answer = _too_large("request", len(message), "max_request_bytes", self._max_request)
-            else:
-                answer = await self._served(request)
-            if self._max_response is not None and len(answer.message) > self._max_response:
-                size = len(answer.message)
-                answer = _too_large("answer", size, "max_response_bytes", self._max_response)
-            if answer.trailing:
-                call.set_trailing_metadata(tuple(answer.trailing))
-            if answer.code:
-                call.set_code(_STATUS[answer.code])
-                call.set_details(answer.details)
-            return answer.message
+    async def unary(self, method: str, message: bytes, call: grpc.aio.ServicerContext) -> Any:
+        """One call of a unary method."""
+        request = _request(method, message, call)
+        answer = self._request_too_large(message) or await self._served(request)
+        return self._tell(self._answer_too_large(answer) or answer, call)
 
-        return serve
+    async def stream(
+        self, method: str, messages: AsyncIterator[bytes], call: grpc.aio.ServicerContext
+    ) -> AsyncIterator[Any]:
+        """One call of a streaming method."""
+        head = _request(method, b"", call)
+        try:
+            async for answer in self._handler.stream(head, messages):
+                told = self._answer_too_large(answer) or answer
+                message = self._tell(told, call)
+                if told.code:
+                    return
+                yield message
+        except asyncio.CancelledError:
+            self._cut_off(head)
+            raise
+
+    def _tell(self, answer: GrpcAnswer, call: grpc.aio.ServicerContext) -> Any:
+        if answer.trailing:
+            call.set_trailing_metadata(tuple(answer.trailing))
+        if answer.code:
+            call.set_code(_STATUS[answer.code])
+            call.set_details(answer.details)
+        return answer.message
+
+    def _request_too_large(self, message: bytes) -> GrpcAnswer | None:
+        if self._max_request is None or len(message) <= self._max_request:
+            return None
+        return _too_large("request", len(message), "max_request_bytes", self._max_request)
+
+    def _answer_too_large(self, answer: GrpcAnswer) -> GrpcAnswer | None:
+        if self._max_response is None or len(answer.message) <= self._max_response:
+            return None
+        return _too_large("answer", len(answer.message), "max_response_bytes", self._max_response)
 
     async def _served(self, request: GrpcRequest) -> GrpcAnswer:
         try:
             return await self._handler.serve(request)
         except asyncio.CancelledError:
-            # the client went away, its deadline passed, or we are stopping
-            request.context.cancel.cancel()
-            self.cut += self.stopping
+            self._cut_off(request)
             raise
 
+    def _cut_off(self, request: GrpcRequest) -> None:
+        """The client went away, its deadline passed, or we are stopping."""
+        request.context.cancel.cancel()
+        self.cut += self.stopping
 
-def _context(call: grpc.aio.ServicerContext) -> Context:
+
+_KINDS: dict[str, tuple[Any, Any]] = {
+    "unary": (grpc.unary_unary_rpc_method_handler, _Calls.unary),
+    "stream": (grpc.stream_stream_rpc_method_handler, _Calls.stream),
+}
+
+
+def _request(method: str, message: bytes, call: grpc.aio.ServicerContext) -> GrpcRequest:
     remaining = call.time_remaining()
     metadata = dict(call.invocation_metadata() or ())
-    return Context(
+    context = Context(
         deadline=None if remaining is None else time.monotonic() + remaining,
         traceparent=metadata.get("traceparent", ""),
         tracestate=metadata.get("tracestate", ""),
         peer=call.peer(),
         headers=metadata,
     )
+    return GrpcRequest(method, message, metadata, context)
 
 
 def _too_large(what: str, size: int, key: str, limit: int) -> GrpcAnswer:

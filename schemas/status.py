@@ -1,0 +1,114 @@
+"""What a server tells of its models: configuration, states of versions, statistics.
+
+Counters grow with use and never shrink; times are in nanoseconds, as both protocols that show them
+have it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class ModelState(enum.Enum):
+    """The state of one version of a model."""
+
+    UNKNOWN = "UNKNOWN"
+    READY = "READY"
+    UNAVAILABLE = "UNAVAILABLE"
+    LOADING = "LOADING"
+    UNLOADING = "UNLOADING"
+
+    __hash__ = object.__hash__
+
+
+class ServerState(enum.Enum):
+    """The state of the whole server."""
+
+    INITIALIZING = "INITIALIZING"
+    READY = "READY"
+    EXITING = "EXITING"
+
+    __hash__ = object.__hash__
+
+
+@dataclass(slots=True)
+class Duration:
+    """How often something happened and how long all of it took."""
+
+    count: int = 0
+    ns: int = 0
+
+    def add(self, ns: int) -> None:
+        """Count one more that took ``ns``."""
+        self.count += 1
+        self.ns += ns
+
+
+@dataclass(slots=True)
+class RequestStatistics:
+    """Requests of one batch size. ``success`` and ``failed`` are whole requests from decoded to
+    answered; the others are the parts of the successful ones."""
+
+    success: Duration = field(default_factory=Duration)
+    failed: Duration = field(default_factory=Duration)
+    queue: Duration = field(default_factory=Duration)
+    compute_input: Duration = field(default_factory=Duration)
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
+
+
+@dataclass(slots=True)
+class VersionStatistics:
+    """One version of a model. ``inference_count`` counts batch elements, ``execution_count`` runs of the
+    model; ``last_inference_ms`` is milliseconds since 1970, 0 for never. ``by_batch_size`` has an entry
+    for every size of batch that was asked for; a model without batches has size 1."""
+
+    inference_count: int = 0
+    execution_count: int = 0
+    last_inference_ms: int = 0
+    by_batch_size: dict[int, RequestStatistics] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStatus:
+    """A version that is known, ready or not; ``reason`` says why not."""
+
+    version: str
+    state: ModelState
+    reason: str = ""
+    statistics: VersionStatistics = field(default_factory=VersionStatistics)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """A model that is known. ``config`` is a serialized ``inference.ModelConfig`` with the defaults of
+    the server filled in; the fields that v1 has stand under the same numbers in its own ModelConfig.
+    Empty for a model that never was loaded."""
+
+    name: str
+    config: bytes = b""
+    versions: tuple[VersionStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """The whole server. ``requests`` counts what was asked of it by operation name."""
+
+    id: str
+    version: str
+    state: ServerState
+    uptime_ns: int
+    models: Mapping[str, ModelStatus]
+    requests: Mapping[str, Duration] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemoryRegion:
+    """A registered region: ``byte_size`` bytes from ``offset`` of the POSIX object ``key``."""
+
+    name: str
+    key: str
+    offset: int
+    byte_size: int
