@@ -13,10 +13,9 @@ import signal
 import sys
 from dataclasses import dataclass
 
-from protocols.transport.grpc_server import GrpcServer
-
 from protocols.transport import loop
 from protocols.transport.address import Address, parse_address
+from protocols.transport.grpc_server import GrpcServer
 from protocols.transport.http_server import HttpServer
 from runtime.allocator import tune_allocator
 from runtime.model_config import LoadError
