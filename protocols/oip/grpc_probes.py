@@ -152,9 +152,9 @@ OPENERS: Mapping[str, Open] = {
         probe.method: _opener(probe.operation, probe.request, probe.response, probe.fields)
         for probe in _PROBES
     },
-    # like Triton: the server's liveness, whatever service is named
+    # like Triton: the server's readiness, whatever service is named
     HEALTH_CHECK: _opener(
-        Operation.LIVE,
+        Operation.READY,
         HEALTH_MESSAGES["grpc.health.v1.HealthCheckRequest"],
         HEALTH_MESSAGES["grpc.health.v1.HealthCheckResponse"],
         _health_fields,

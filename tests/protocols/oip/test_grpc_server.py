@@ -344,7 +344,7 @@ def test_probes(rpc: str, sent: bytes, result: Any, answer: Any) -> None:
 @pytest.mark.parametrize("sent", [b"", b"\x0a\x03any"])
 def test_health_check(ready: bool, status: bytes, sent: bytes) -> None:
     found = opened(HEALTH_CHECK, sent)
-    assert found.action.operation is Operation.LIVE
+    assert found.action.operation is Operation.READY
     assert found.action.encode(found, Readiness(ready)).message == status
 
 
