@@ -207,7 +207,8 @@ def _narrow(numbers: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any] | None
 def _settle(value: Any, lazy: Collection[str], depth: int) -> Any:
     """simdjson's proxies as Python values, the lazy arrays left as they are.
 
-    Raises ``ValueError`` for a key that comes twice: simdjson would take the first.
+    Raises ``ValueError`` for a key that comes twice, of which simdjson would take the first, and for
+    one with a NUL in it, where a look-up would end.
     """
     if isinstance(value, simdjson.Object):
         keys = list(value.keys())
@@ -216,6 +217,8 @@ def _settle(value: Any, lazy: Collection[str], depth: int) -> Any:
             return value.as_dict()
         if len(set(keys)) < len(keys):
             raise ValueError("a key comes twice")
+        if any("\0" in key for key in keys):
+            raise ValueError("a key has a NUL in it")
         return {key: _settle_member(key, value[key], lazy, depth) for key in keys}
     if isinstance(value, simdjson.Array):
         return [_settle(item, lazy, depth - 1) for item in value] if depth else value.as_list()

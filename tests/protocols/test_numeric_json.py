@@ -165,6 +165,12 @@ def test_the_last_of_two_equal_keys_counts(padding: int) -> None:
     assert (data if isinstance(data, list) else data.tolist()) == [2]
 
 
+@pad
+def test_a_nul_does_not_end_a_key(padding: int) -> None:
+    found = parse_json(b'{"a\\u0000b":1,"a":2,"c\\u0000":{"data":[3]}}' + b" " * padding, {"data"})
+    assert found == {"a\0b": 1, "a": 2, "c\0": {"data": [3]}}
+
+
 def test_arrays_beyond_what_the_lazy_parser_counts_are_whole() -> None:
     count = 0xFFFFFF + 2
     text = b'{"data":[' + b"1," * (count - 1) + b"7]}"
