@@ -1,0 +1,121 @@
+"""Recorded requests through the pipeline of a listener, and what tells our answer from the recorded one.
+
+No network: a recording is handed to the pipeline as a transport would. A difference is named by its
+kind (``status``, ``body``, …), so that a test can say which kinds it expects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+
+from protocols.oip import DIALECT
+from protocols.oip.grpc_messages import SERVICE
+from protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest, parts_of
+from runtime.target import Target
+from schemas import ServerMetadata
+from schemas.oip import MESSAGES
+from tests.conformance.oip_recordings import HEADER_LENGTH, GrpcRecording, HttpRecording, Reply, received
+from translator.operations import Service
+from translator.pipeline import Pipeline
+from translator.router import Router
+
+UNFORESEEN = "internal error; the server's log has the details"
+"""What a caller is told of a fault of ours."""
+
+_TEXTS = re.compile(
+    r"unexpected shape for input '.*' for model '.*'\. Expected \[.*\], got \[.*\]\. "
+    r"|input byte size mismatch for input '.*' for model '.*'\. Expected \d+, got \d+"
+    r"|expected \d+ inputs but got \d+ inputs for model '.*'\. Got input\(s\) \[.*\], but missing required "
+    r"input\(s\) \[.*\]\. Please provide all required input\(s\)\."
+    r"|inference input '.*' data-type is '[A-Z0-9]+', but model '.*' expects '.*'"
+    r"|unexpected inference output '.*' for model '.*'"
+)
+"""The error texts that Triton's users match on."""
+
+
+def pipeline(models: Mapping[str, Target], failed: Mapping[str, str] | None = None) -> Pipeline:
+    """The pipeline of an OIP listener that serves ``models``, those in ``failed`` excepted."""
+    failed = failed or {}
+    metadata = ServerMetadata("interlingua", "0", ("binary_tensor_data",))
+    service = Service(Router(models), metadata, frozenset(models.keys() | failed.keys()), failed)
+    return Pipeline(service, "replay", [DIALECT])
+
+
+def send_http(server: Pipeline, request: HttpRequest) -> Reply:
+    """The answer of ``server`` as a client has it."""
+    answer: HttpAnswer = server.http.head(request) or asyncio.run(server.http.serve(request))
+    return Reply(answer.status, received(answer.headers), b"".join(parts_of(answer)))
+
+
+def send_grpc(server: Pipeline, method: str, message: bytes) -> GrpcAnswer:
+    """The answer of ``server`` to one unary call."""
+    return asyncio.run(server.grpc.serve(GrpcRequest(method, message)))
+
+
+def http_differences(recording: HttpRecording, ours: Reply) -> set[str]:
+    """What tells ``ours`` from the recorded answer: ``status``, ``content-type``, ``content-encoding``,
+    ``header length``, ``body``; for errors ``status`` and ``text``."""
+    theirs = recording.reply
+    assert theirs is not None
+    if ours.status != theirs.status:
+        return {"status"}
+    if ours.status != 200:
+        told = orjson.loads(ours.body)["error"]
+        return set() if _same_text(told, theirs.body.decode()) else {"text"}
+    found = {
+        name
+        for name in ("content-type", "content-encoding")
+        if ours.headers.get(name) != theirs.headers.get(name)
+    }
+    if (HEADER_LENGTH in ours.headers) != (HEADER_LENGTH in theirs.headers):
+        found.add("header length")
+    if _comparable(recording.path, theirs) != _comparable(recording.path, ours):
+        found.add("body")
+    return found
+
+
+def grpc_differences(recording: GrpcRecording, ours: GrpcAnswer) -> set[str]:
+    """What tells ``ours`` from the recorded answer: ``code``, ``message``; for errors ``code``, ``text``."""
+    theirs = recording.reply
+    if ours.code != theirs.code:
+        return {"code"}
+    if ours.code:
+        return set() if _same_text(ours.details, theirs.details) else {"text"}
+    message = MESSAGES[f"inference.{recording.method.removeprefix(SERVICE)}Response"]
+    said, told = (message.FromString(bytes(answer.message)) for answer in (theirs, ours))
+    if recording.rpc == "ServerMetadata":
+        # the name, version and extensions are each server's own
+        same = [field for field, _ in said.ListFields()] == [field for field, _ in told.ListFields()]
+    else:
+        same = said == told
+    return set() if same else {"message"}
+
+
+def _same_text(ours: str, theirs: str) -> bool:
+    known = _TEXTS.search(theirs)
+    return known is None or known[0] in ours
+
+
+def _comparable(path: str, reply: Reply) -> tuple[Any, bytes]:
+    """The JSON of an answer in a form that is equal for equal answers, and its binary part."""
+    if not reply.body:
+        return None, b""
+    length = int(reply.headers.get(HEADER_LENGTH, len(reply.body)))
+    # a recorded text may be no UTF-8, and hold the literals NaN and Infinity
+    document = json.loads(reply.body[:length].decode(errors="surrogateescape"))
+    if path == "/v2":
+        # the name, version and extensions are each server's own
+        return sorted(document), b""
+    for output in document.get("outputs", ()):
+        if output["datatype"] == "FP32" and "data" in output:
+            # 0.1 and 0.10000000149011612 are the same number there
+            output["data"] = np.array(output["data"], np.float32).tobytes().hex()
+    # as text, where 1, 1.0 and true differ
+    return json.dumps(document, sort_keys=True), reply.body[length:]

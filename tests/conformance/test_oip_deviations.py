@@ -1,0 +1,24 @@
+"""The user's page of the dialect tells every deliberate deviation, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.oip_deviations import GRPC, HTTP, Deviation
+
+PAGE = Path(__file__).parents[2] / "docs" / "dialects" / "oip.md"
+HEADING = "## Where we differ from Triton\n"
+
+
+def told() -> dict[str, str]:
+    """The reasons on the page, by what they are about."""
+    section = PAGE.read_text(encoding="utf-8").split(HEADING)[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return {cells[0].strip(): cells[-1].strip() for cells in rows}
+
+
+@pytest.mark.parametrize("row", [*HTTP, *GRPC], ids=lambda row: row.what)
+def test_the_page_tells_it(row: Deviation) -> None:
+    assert told()[row.what] == row.why
