@@ -104,6 +104,11 @@ def test_no_output_named(outputs: tuple[()] | None) -> None:
     assert not sent(InferRequest("m", (X,), outputs)).outputs
 
 
+def test_what_is_about_streams_is_left_out() -> None:
+    parameters = {"triton_enable_empty_final_response": True, "k": "v"}
+    assert list(sent(InferRequest("m", (X,), parameters=parameters)).parameters) == ["k"]
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
