@@ -18,6 +18,8 @@ _NOBODY_THERE = ("failed to connect to all addresses", "connection refused", "co
 """How grpcio tells that it reached nobody. A status that a server sent has other words."""
 
 _TOO_LARGE = "received message larger than max"
+_BY_THE_SERVER = "server:"
+"""grpcio's words for a message above a limit, and its mark on those that the other side wrote."""
 
 
 class GrpcChannelClient:
@@ -53,7 +55,12 @@ class GrpcChannelClient:
             message = await call
         except grpc.aio.AioRpcError as status:
             return self._status(status)
-        return GrpcAnswer(message, trailing=())
+        except grpc.aio.InternalError as fault:  # the metadata has a key or a value that HTTP/2 lacks
+            raise InferenceError(
+                ErrorCode.MALFORMED,
+                f"the metadata of this request cannot be sent: {sorted(request.metadata)}",
+            ) from fault
+        return GrpcAnswer(message)
 
     async def close(self) -> None:
         """Close the channel."""
@@ -71,18 +78,16 @@ class GrpcChannelClient:
     def _status(self, status: grpc.aio.AioRpcError) -> GrpcAnswer:
         """The server's own status as an answer. Raises where it is grpcio that speaks."""
         code, details = status.code(), status.details() or ""
-        if code is grpc.StatusCode.UNAVAILABLE and any(text in details.lower() for text in _NOBODY_THERE):
+        words = details.lower()
+        if code is grpc.StatusCode.UNAVAILABLE and any(text in words for text in _NOBODY_THERE):
             raise self._error(ErrorCode.UNAVAILABLE, f"cannot be reached: {details}") from status
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from status
-        if (
-            code is grpc.StatusCode.RESOURCE_EXHAUSTED
-            and "received message larger than max" in details.lower()
-        ):
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in words and _BY_THE_SERVER not in words:
             raise self._error(
                 ErrorCode.TOO_LARGE,
                 f"gave an answer larger than the {self._limit} bytes that max_response_bytes of this "
-                f"upstream allows, or refuses the request's size itself: {details}",
+                f"upstream allows: {details}",
             ) from status
         return GrpcAnswer(code=code.value[0], details=details)
 

@@ -7,9 +7,10 @@ handler may offer those of several services.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,11 @@ from schemas import Context
 LARGEST_MESSAGE = 2**31 - 1
 
 _RESOURCE_EXHAUSTED = 8
+_INTERNAL = 13
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
+
+_CUT_SECS = 1.0
+"""How long a call that was cut may take to notice."""
 
 _FRAMING_BYTES = 1 << 20
 """How far grpcio lets a message exceed the limit, so that up to here the refusal names the option."""
@@ -88,12 +93,16 @@ class GrpcServer:
 
         How many calls were cut.
         """
-        self._calls.stopping = True
         await self._server.stop(grace_secs)
+        # grpcio has cancelled what still runs, and does not wait until that is noticed
+        cut = self._calls.running
+        if cut:
+            _log.warning("%s: %d calls were cut", self.address, cut)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CUT_SECS):
+                    await self._calls.idle.wait()
         self._file.remove()
-        if self._calls.cut:
-            _log.warning("%s: %d calls were cut", self.address, self._calls.cut)
-        return self._calls.cut
+        return cut
 
 
 class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no types
@@ -104,8 +113,8 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no ty
         self._max_request = max_request
         self._max_response = max_response
         self._methods: dict[str, Any] = {}
-        self.stopping = False
-        self.cut = 0
+        self.running = 0
+        self.idle = asyncio.Event()
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         """The entry for the method that is called, None (UNIMPLEMENTED) where the handler has none."""
@@ -123,54 +132,52 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no ty
     async def unary(self, method: str, message: bytes, call: grpc.aio.ServicerContext) -> Any:
         """One call of a unary method."""
         request = _request(method, message, call)
-        answer = self._request_too_large(message) or await self._served(request)
-        return self._tell(self._answer_too_large(answer) or answer, call)
+        with self._running(request):
+            try:
+                if self._max_request is not None and len(message) > self._max_request:
+                    answer = _too_large("request", len(message), "max_request_bytes", self._max_request)
+                else:
+                    answer = await self._handler.serve(request)
+            except Exception:
+                answer = _unforeseen(method)
+            return _tell(self._fitting(answer), call)
 
     async def stream(
         self, method: str, messages: AsyncIterator[bytes], call: grpc.aio.ServicerContext
     ) -> AsyncIterator[Any]:
         """One call of a streaming method."""
         head = _request(method, b"", call)
+        with self._running(head):
+            try:
+                async for answer in self._handler.stream(head, messages):
+                    answer = self._fitting(answer)
+                    message = _tell(answer, call)
+                    if answer.code:
+                        return
+                    yield message
+            except Exception:
+                _tell(_unforeseen(method), call)
+
+    @contextlib.contextmanager
+    def _running(self, request: GrpcRequest) -> Iterator[None]:
+        self.running += 1
+        self.idle.clear()
         try:
-            async for answer in self._handler.stream(head, messages):
-                told = self._answer_too_large(answer) or answer
-                message = self._tell(told, call)
-                if told.code:
-                    return
-                yield message
-        except asyncio.CancelledError:
-            self._cut_off(head)
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            # the client went away, its deadline passed, or we are stopping
+            request.context.cancel.cancel()
             raise
+        finally:
+            self.running -= 1
+            if not self.running:
+                self.idle.set()
 
-    def _tell(self, answer: GrpcAnswer, call: grpc.aio.ServicerContext) -> Any:
-        if answer.trailing:
-            call.set_trailing_metadata(tuple(answer.trailing))
-        if answer.code:
-            call.set_code(_STATUS[answer.code])
-            call.set_details(answer.details)
-        return answer.message
-
-    def _request_too_large(self, message: bytes) -> GrpcAnswer | None:
-        if self._max_request is None or len(message) <= self._max_request:
-            return None
-        return _too_large("request", len(message), "max_request_bytes", self._max_request)
-
-    def _answer_too_large(self, answer: GrpcAnswer) -> GrpcAnswer | None:
+    def _fitting(self, answer: GrpcAnswer) -> GrpcAnswer:
+        """The answer, or a refusal to send one that large."""
         if self._max_response is None or len(answer.message) <= self._max_response:
-            return None
+            return answer
         return _too_large("answer", len(answer.message), "max_response_bytes", self._max_response)
-
-    async def _served(self, request: GrpcRequest) -> GrpcAnswer:
-        try:
-            return await self._handler.serve(request)
-        except asyncio.CancelledError:
-            self._cut_off(request)
-            raise
-
-    def _cut_off(self, request: GrpcRequest) -> None:
-        """The client went away, its deadline passed, or we are stopping."""
-        request.context.cancel.cancel()
-        self.cut += self.stopping
 
 
 _KINDS: dict[str, tuple[Any, Any]] = {
@@ -181,7 +188,8 @@ _KINDS: dict[str, tuple[Any, Any]] = {
 
 def _request(method: str, message: bytes, call: grpc.aio.ServicerContext) -> GrpcRequest:
     remaining = call.time_remaining()
-    metadata = dict(call.invocation_metadata() or ())
+    # keys that end in -bin carry bytes, for which no dialect has a use
+    metadata = {key: value for key, value in call.invocation_metadata() or () if isinstance(value, str)}
     context = Context(
         deadline=None if remaining is None else time.monotonic() + remaining,
         traceparent=metadata.get("traceparent", ""),
@@ -190,6 +198,22 @@ def _request(method: str, message: bytes, call: grpc.aio.ServicerContext) -> Grp
         headers=metadata,
     )
     return GrpcRequest(method, message, metadata, context)
+
+
+def _tell(answer: GrpcAnswer, call: grpc.aio.ServicerContext) -> bytes:
+    """Set the status of the call; the message to send, as the bytes object that grpcio wants."""
+    if answer.trailing:
+        call.set_trailing_metadata(tuple(answer.trailing))
+    if answer.code:
+        call.set_code(_STATUS[answer.code])
+        call.set_details(answer.details)
+    return answer.message if isinstance(answer.message, bytes) else bytes(answer.message)
+
+
+def _unforeseen(method: str) -> GrpcAnswer:
+    """A handler that broke its promise: logged whole, told without internals."""
+    _log.exception("unforeseen failure while answering %s", method)
+    return GrpcAnswer(code=_INTERNAL, details="internal error; the server's log has the details")
 
 
 def _too_large(what: str, size: int, key: str, limit: int) -> GrpcAnswer:

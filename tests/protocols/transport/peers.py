@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from protocols.transport.address import Address, parse_address
 from protocols.transport.http_server import HttpServer
@@ -53,7 +54,8 @@ class HttpEcho:
 
 @dataclass
 class GrpcEcho:
-    """Answers ``/test.Echo/Call`` with its message; ``answer`` replaces it, ``/test.Echo/Wait`` waits."""
+    """Answers ``/test.Echo/Call``, and every message of ``/test.Echo/Stream``, with the message itself;
+    ``answer`` replaces it. ``/test.Echo/Wait`` waits for ``release``."""
 
     answer: GrpcAnswer | None = None
     served: list[GrpcRequest] = field(default_factory=list)
@@ -61,8 +63,10 @@ class GrpcEcho:
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def offers(self, method: str) -> bool:
-        return method in ("/test.Echo/Call", "/test.Echo/Wait", "/test.Echo/Raise")
+    def offers(self, method: str) -> Literal["unary", "stream"] | None:
+        if method == "/test.Echo/Stream":
+            return "stream"
+        return "unary" if method in ("/test.Echo/Call", "/test.Echo/Wait", "/test.Echo/Raise") else None
 
     async def serve(self, request: GrpcRequest) -> GrpcAnswer:
         self.served.append(request)
@@ -73,6 +77,14 @@ class GrpcEcho:
         if request.method.endswith("Raise"):
             raise RuntimeError("a handler that breaks its promise")
         return self.answer or GrpcAnswer(request.message)
+
+    async def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
+        call.context.cancel.on_cancel(self.cancelled.set)
+        async for message in messages:
+            self.entered.set()
+            if message == b"wait":
+                await self.release.wait()
+            yield self.answer or GrpcAnswer(message)
 
 
 @asynccontextmanager
