@@ -7,6 +7,7 @@ with the tensor names, that our clients know it by.
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,7 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
+from schemas.oip import MESSAGES
 
 Renames = Mapping[str, str]
 
@@ -39,7 +41,8 @@ Calls = Mapping[Operation, UpstreamCall[Any, Any]]
 
 
 class Upstream:
-    """A server in some dialect, reached through one client per URL, taken in turn.
+    """A server in some dialect, reached through one client per URL, taken in turn; all requests of a
+    sequence go to the same one, since the model keeps its state there.
 
     ``flavors`` are the calls for servers of this dialect that need another form than ``calls``, by the
     name that such a server's metadata gives; it is asked for that name before the first inference.
@@ -88,10 +91,15 @@ class Upstream:
         try:
             request, form = call.encode(argument, signature)
             request.context = replace(caller, deadline=deadline)
-            return call.decode(form, await self._send(request))
+            client = self._client(argument)
+            return call.decode(form, await self._send(client, request))
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
+
+    def offers(self, operation: Operation) -> bool:
+        """Whether the upstream's dialect has a call for ``operation``."""
+        return operation in self._calls
 
     async def close(self) -> None:
         """Close every connection."""
@@ -111,10 +119,17 @@ class Upstream:
             return
         self._calls = flavors.get(said.name, self._calls)
 
-    async def _send(self, request: Any) -> Any:
+    def _client(self, argument: Any) -> Any:
+        if isinstance(argument, InferRequest) and argument.sequence is not None:
+            # a checksum, because hash() differs from one process to the next
+            place = zlib.crc32(str(argument.sequence.id).encode(errors="surrogatepass"))
+            return self._clients[place % len(self._clients)]
         self._turn = (self._turn + 1) % len(self._clients)
+        return self._clients[self._turn]
+
+    async def _send(self, client: Any, request: Any) -> Any:
         try:
-            return await self._clients[self._turn].send(request)
+            return await client.send(request)
         except InferenceError as error:
             error.message = f"upstream '{self.name}': {error.message}"
             raise
@@ -214,13 +229,34 @@ class UpstreamModel:
                 told: ModelMetadata = await self._upstream.call(
                     Operation.MODEL_METADATA, ModelRef(self._remote, version), context=context
                 )
-                known = (_signature(told.signature, self._from_inputs, self._from_outputs), told.signature)
+                theirs = await self._with_batch(told.signature, version, context)
+                known = (_signature(theirs, self._from_inputs, self._from_outputs), theirs)
             self._signatures[version] = known
         return known
 
+    async def _with_batch(self, told: Signature, version: str, context: Context | None) -> Signature:
+        """``told`` with the limit of the batch, where the upstream's metadata leaves that to a
+        configuration of its own, and has one: other servers of the same dialect do not."""
+        batched = all(spec.shape[:1] == (-1,) for spec in (*told.inputs, *told.outputs))
+        if told.max_batch_size or not batched or not self._upstream.offers(Operation.MODEL_CONFIG):
+            return told
+        try:
+            config: bytes = await self._upstream.call(
+                Operation.MODEL_CONFIG, ModelRef(self._remote, version), context=context
+            )
+            limit: int = MESSAGES["inference.ModelConfig"].FromString(config).max_batch_size  # type: ignore[attr-defined]
+        except InferenceError as error:
+            if error.retryable:
+                raise
+            return told
+        return replace(told, max_batch_size=max(limit, 0))
+
     def _asked_outputs(self, outputs: tuple[RequestedOutput, ...]) -> tuple[RequestedOutput, ...]:
+        """The outputs under their names there, raw: classes are ranked here, from values that no server
+        has rounded."""
         return tuple(
-            replace(output, name=self._to_outputs.get(output.name, output.name)) for output in outputs
+            replace(output, name=self._to_outputs.get(output.name, output.name), classification=0)
+            for output in outputs
         )
 
     def _select(

@@ -16,7 +16,13 @@ from protocols.oip.codec import CODE_OF_HTTP_STATUS
 from protocols.oip.codec_grpc import INFER_CALL
 from protocols.oip.codec_http import decode_response, encode_request
 from protocols.oip.grpc_probes import CALLS
-from protocols.oip.metadata_json import parse_object, read_error, read_model_metadata, read_server_metadata
+from protocols.oip.metadata_json import (
+    parse_object,
+    read_error,
+    read_model_config,
+    read_model_metadata,
+    read_server_metadata,
+)
 from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
 from schemas import (
     ErrorCode,
@@ -84,6 +90,10 @@ def _decode_model_metadata(form: None, reply: HttpReply) -> ModelMetadata:
     return _answer(reply, lambda: read_model_metadata(parse_object(reply.body)))
 
 
+def _decode_model_config(form: None, reply: HttpReply) -> bytes:
+    return _answer(reply, lambda: read_model_config(parse_object(reply.body)))
+
+
 def _answer(reply: HttpReply, read: Callable[[], T]) -> T:
     """What ``read`` makes of an answer. Raises the upstream's own error where its status is not 200,
     BAD_UPSTREAM where the answer is not what it should be."""
@@ -104,6 +114,7 @@ _PROBES: Mapping[Operation, HttpCall] = {
     Operation.MODEL_READY: UpstreamCall(partial(_get_of_model, suffix="/ready"), _decode_readiness),
     Operation.SERVER_METADATA: UpstreamCall(_get("/v2"), _decode_server_metadata),
     Operation.MODEL_METADATA: UpstreamCall(_get_of_model, _decode_model_metadata),
+    Operation.MODEL_CONFIG: UpstreamCall(partial(_get_of_model, suffix="/config"), _decode_model_config),
 }
 
 HTTP_CALLS: Mapping[Operation, HttpCall] = {

@@ -39,12 +39,13 @@ Call = UpstreamCall[GrpcRequest, GrpcAnswer]
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """A method of the service: ``fields`` of its answer out of the operation's result, and back."""
+    """A method of the service: the operation's result out of its answer; and, for a server, the
+    ``fields`` of the answer out of the result."""
 
     rpc: str
     operation: Operation
-    fields: Callable[[Any], Mapping[str, Any]]
     result: Callable[[Any], Any]
+    fields: Callable[[Any], Mapping[str, Any]] | None = None
 
     @property
     def method(self) -> str:
@@ -110,14 +111,15 @@ _PROBES = (
     _Probe(
         "ServerLive",
         Operation.LIVE,
-        lambda state: {"live": state.ready},
         lambda told: Readiness(told.live),
+        lambda state: {"live": state.ready},
     ),
-    _Probe("ServerReady", Operation.READY, _ready_fields, _ready),
+    _Probe("ServerReady", Operation.READY, _ready, _ready_fields),
     # a model that is not known is not ready, and no error: tritonclient would raise one
-    _Probe("ModelReady", Operation.MODEL_READY, _ready_fields, _ready),
-    _Probe("ServerMetadata", Operation.SERVER_METADATA, _server_metadata_fields, _server_metadata),
-    _Probe("ModelMetadata", Operation.MODEL_METADATA, _model_metadata_fields, _model_metadata),
+    _Probe("ModelReady", Operation.MODEL_READY, _ready, _ready_fields),
+    _Probe("ServerMetadata", Operation.SERVER_METADATA, _server_metadata, _server_metadata_fields),
+    _Probe("ModelMetadata", Operation.MODEL_METADATA, _model_metadata, _model_metadata_fields),
+    _Probe("ModelConfig", Operation.MODEL_CONFIG, lambda told: told.config.SerializeToString()),
 )
 
 
@@ -151,6 +153,7 @@ OPENERS: Mapping[str, Open] = {
     **{
         probe.method: _opener(probe.operation, probe.request, probe.response, probe.fields)
         for probe in _PROBES
+        if probe.fields is not None
     },
     # like Triton: the server's readiness, whatever service is named
     HEALTH_CHECK: _opener(

@@ -1,0 +1,138 @@
+"""What is asked of an upstream, and of which of its URLs. The answers are a real Triton's, recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from protocols.registry import DIALECTS
+from protocols.wire import HttpReply, HttpRequest
+from runtime.upstream import Upstream, UpstreamModel
+from schemas import Datatype, ErrorCode, InferenceError, InferRequest, RequestedOutput, Sequence, Tensor
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "oip" / "triton_http.json"
+EXCHANGES = {exchange["name"]: exchange for exchange in orjson.loads(GOLDEN.read_bytes())}
+CONFIG = EXCHANGES["config"]["body"]["text"].encode()
+
+INPUTS = tuple(Tensor.checked(name, Datatype.INT32, (1, 16), bytes(64)) for name in ("INPUT0", "INPUT1"))
+
+
+def described(shape: list[int]) -> bytes:
+    tensor = {"datatype": "INT32", "shape": shape}
+    return orjson.dumps(
+        {
+            "name": "simple",
+            "versions": ["1"],
+            "platform": "",
+            "inputs": [{"name": "INPUT0", **tensor}, {"name": "INPUT1", **tensor}],
+            "outputs": [{"name": "OUTPUT0", **tensor}, {"name": "OUTPUT1", **tensor}],
+        }
+    )
+
+
+class Recorded:
+    """An ``HttpClient`` whose server answers by the last segment of the path."""
+
+    def __init__(self, **replies: tuple[int, bytes]) -> None:
+        self.replies = replies
+        self.seen: list[HttpRequest] = []
+
+    async def send(self, request: HttpRequest) -> HttpReply:
+        self.seen.append(request)
+        status, body = self.replies[request.path.rsplit("/", 1)[-1]]
+        return HttpReply(status, {}, body)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def asked(self) -> list[str]:
+        return [request.path for request in self.seen]
+
+
+def model(*clients: Any, dialect: str = "oip") -> UpstreamModel:
+    return UpstreamModel("ours", Upstream("there", DIALECTS[dialect].http_calls, clients, 5.0), "simple")
+
+
+METADATA = (200, described([-1, 16]))
+ANSWER = orjson.dumps(
+    {
+        "model_name": "simple",
+        "outputs": [
+            {"name": name, "datatype": "INT32", "shape": [1, 16], "data": [0] * 16}
+            for name in ("OUTPUT0", "OUTPUT1")
+        ],
+    }
+)
+
+
+async def test_the_limit_of_the_batch_comes_from_the_configuration() -> None:
+    client = Recorded(simple=METADATA, config=(200, CONFIG))
+    signature = await model(client).signature()
+    assert signature.max_batch_size == 8
+    assert signature.inputs[0].shape == (-1, 16)
+    assert client.asked == ["/v2/models/simple", "/v2/models/simple/config"]
+
+
+async def test_a_model_without_a_free_first_dimension_has_no_batch() -> None:
+    client = Recorded(simple=(200, described([16])), config=(200, CONFIG))
+    assert (await model(client).signature()).max_batch_size == 0
+    assert client.asked == ["/v2/models/simple"]
+
+
+@pytest.mark.parametrize(
+    "reply", [(404, b'{"error": "Not Found"}'), (405, b""), (501, b""), (500, b""), (200, b"no JSON")]
+)
+async def test_a_server_that_has_no_configuration(reply: tuple[int, bytes]) -> None:
+    assert (await model(Recorded(simple=METADATA, config=reply)).signature()).max_batch_size == 0
+
+
+async def test_a_server_that_cannot_tell_now_is_asked_again() -> None:
+    client = Recorded(simple=METADATA, config=(503, b'{"error": "later"}'))
+    target = model(client)
+    with pytest.raises(InferenceError, match="later") as caught:
+        await target.signature()
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    client.replies["config"] = (200, CONFIG)
+    assert (await target.signature()).max_batch_size == 8
+
+
+async def test_classes_are_never_asked_of_an_upstream() -> None:
+    client = Recorded(simple=METADATA, config=(200, CONFIG), infer=(200, ANSWER))
+    outputs = (RequestedOutput("OUTPUT0", classification=3), RequestedOutput("OUTPUT1"))
+    answer = await model(client).infer(InferRequest("ours", INPUTS, outputs, id="mine"))
+    assert [tensor.name for tensor in answer.outputs] == ["OUTPUT0", "OUTPUT1"]
+    assert (answer.model, answer.id) == ("ours", "mine")
+    head = orjson.loads(client.seen[-1].parts[0])
+    assert [output["name"] for output in head["outputs"]] == ["OUTPUT0", "OUTPUT1"]
+    assert not any("classification" in output.get("parameters", {}) for output in head["outputs"])
+
+
+async def test_a_sequence_stays_on_one_url() -> None:
+    clients = [Recorded(simple=METADATA, config=(404, b""), infer=(200, ANSWER)) for _ in range(3)]
+    target = model(*clients)
+    for _ in range(4):
+        for identity in range(1, 13):
+            await target.infer(InferRequest("ours", INPUTS, sequence=Sequence(identity)))
+    homes: dict[int, set[int]] = {}
+    for place, client in enumerate(clients):
+        for request in client.seen:
+            if request.path.endswith("/infer"):
+                identity = orjson.loads(request.parts[0])["parameters"]["sequence_id"]
+                homes.setdefault(identity, set()).add(place)
+    assert len(homes) == 12 and all(len(places) == 1 for places in homes.values())
+    assert len(set.union(*homes.values())) > 1
+
+
+async def test_other_requests_take_turns() -> None:
+    clients = [Recorded(simple=METADATA, config=(404, b""), infer=(200, ANSWER)) for _ in range(3)]
+    target = model(*clients)
+    await target.signature()
+    for client in clients:
+        client.seen.clear()
+    for _ in range(6):
+        await target.infer(InferRequest("ours", INPUTS))
+    assert [len(client.seen) for client in clients] == [2, 2, 2]
