@@ -93,14 +93,16 @@ class GrpcServer:
 
         How many calls were cut.
         """
-        await self._server.stop(grace_secs)
-        # grpcio has cancelled what still runs, and does not wait until that is noticed
-        cut = self._calls.running
-        if cut:
+        # we end the grace, not grpcio: it does not tell which calls it cuts
+        closing = asyncio.ensure_future(self._server.stop(grace_secs + _CUT_SECS))
+        await asyncio.sleep(0)
+        cut = 0
+        if not await self._calls.ended(grace_secs):
+            cut = self._calls.running
             _log.warning("%s: %d calls were cut", self.address, cut)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CUT_SECS):
-                    await self._calls.idle.wait()
+            await self._server.stop(None)
+            await self._calls.ended(_CUT_SECS)
+        await closing
         self._file.remove()
         return cut
 
@@ -114,7 +116,8 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no ty
         self._max_response = max_response
         self._methods: dict[str, Any] = {}
         self.running = 0
-        self.idle = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         """The entry for the method that is called, None (UNIMPLEMENTED) where the handler has none."""
@@ -128,6 +131,13 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no ty
             make, behaviour = _KINDS[kind]
             entry = self._methods[method] = make(partial(behaviour, self, method))
         return entry
+
+    async def ended(self, within_secs: float) -> bool:
+        """Whether every call has ended, for which this waits."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_secs):
+                await self._idle.wait()
+        return not self.running
 
     async def unary(self, method: str, message: bytes, call: grpc.aio.ServicerContext) -> Any:
         """One call of a unary method."""
@@ -161,7 +171,7 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no ty
     @contextlib.contextmanager
     def _running(self, request: GrpcRequest) -> Iterator[None]:
         self.running += 1
-        self.idle.clear()
+        self._idle.clear()
         try:
             yield
         except (asyncio.CancelledError, GeneratorExit):
@@ -171,7 +181,7 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no ty
         finally:
             self.running -= 1
             if not self.running:
-                self.idle.set()
+                self._idle.set()
 
     def _fitting(self, answer: GrpcAnswer) -> GrpcAnswer:
         """The answer, or a refusal to send one that large."""
