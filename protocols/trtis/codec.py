@@ -1,0 +1,381 @@
+"""What HTTP and gRPC share of version 1: the header of a request into the IR, the header of an answer.
+
+Contract: pure functions between the messages of ``schemas.trtis`` and the IR. The wire's dimensions
+never contain the batch, the IR's shapes always do; the model's signature says which is which. Before
+anything runs a request is held against the signature, in the words that users of the original server
+match on. Where the bytes of a tensor come from, and where headers travel, belongs to ``codec_http`` and
+``codec_grpc``; what became of a request, and all that is not inference, to ``status``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from protocols.classification import check_ranked, classify
+from protocols.wire import Buffer
+from schemas import (
+    Context,
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    RequestedOutput,
+    SharedMemoryRef,
+    Signature,
+    Tensor,
+    TensorSpec,
+    element_count,
+)
+from schemas import Sequence as SequencePosition
+from schemas.trtis import MESSAGES
+
+DIALECT_NAME = "trtis"
+
+REQUEST_HEADER: Any = MESSAGES["nvidia.inferenceserver.InferRequestHeader"]
+RESPONSE_HEADER: Any = MESSAGES["nvidia.inferenceserver.InferResponseHeader"]
+
+DATATYPE_NUMBERS: dict[Datatype, int] = {
+    datatype: number
+    for number, datatype in enumerate(
+        (
+            Datatype.BOOL,
+            Datatype.UINT8,
+            Datatype.UINT16,
+            Datatype.UINT32,
+            Datatype.UINT64,
+            Datatype.INT8,
+            Datatype.INT16,
+            Datatype.INT32,
+            Datatype.INT64,
+            Datatype.FP16,
+            Datatype.FP32,
+            Datatype.FP64,
+            Datatype.BYTES,
+        ),
+        start=1,
+    )
+}
+"""The ``DataType`` of the wire; BF16 has none."""
+
+SEQUENCE_START, SEQUENCE_END = 1, 2
+"""The bits of ``flags``."""
+
+_MAX_INT64 = 2**63 - 1
+_SCALAR = (1,)
+
+Take = Callable[[str, int], memoryview]
+"""``take(name, size)``: the next ``size`` bytes of the request, for input ``name``. It raises where
+there are not as many."""
+
+
+@dataclass(slots=True)
+class ReplyForm:
+    """What an answer owes to its request: the id that it repeats, the batch, the outputs in the order
+    asked, the signature that they fold by, and the context that its status tells of."""
+
+    id: int
+    batch_size: int
+    outputs: tuple[RequestedOutput, ...]
+    signature: Signature
+    context: Context
+
+
+def fold(shape: tuple[int, ...], signature: Signature) -> tuple[int, ...]:
+    """The wire's dimensions of a full ``shape``: without the batch. A scalar has the dimension 1, as
+    models of the original server declare it."""
+    return (shape[1:] if signature.max_batch_size else shape) or _SCALAR
+
+
+def unfold(
+    dims: tuple[int, ...], batch_size: int, spec: TensorSpec | None, signature: Signature
+) -> tuple[int, ...]:
+    """The full shape of the wire's ``dims``: what :func:`fold` makes them of. ``spec`` is the tensor as
+    its model declares it, where that is known."""
+    batch = (batch_size,) if signature.max_batch_size else ()
+    if dims == _SCALAR and spec is not None and len(spec.shape) == len(batch):
+        return batch
+    return batch + dims
+
+
+# --- requests
+
+
+def decode_request(
+    header: Any,
+    model: str,
+    version: str,
+    signature: Signature,
+    context: Context,
+    take: Take,
+    *,
+    shared_memory_size: str = "size",
+) -> tuple[InferRequest, ReplyForm]:
+    """The request that ``header`` (an ``InferRequestHeader``) announces, and the form of its answer.
+
+    ``take`` is called once for every input that is not in shared memory, in the header's order.
+    ``shared_memory_size`` is what the size of a shared memory region is called in an error. Raises
+    INVALID_TENSOR naming the input or output at fault, UNREPRESENTABLE for an output in BF16.
+    """
+    check = _Check(model, signature)
+    check.batch(header.batch_size)
+    check.inputs(header.input)
+    outputs = tuple(check.outputs(header.output))
+    inputs = [check.input(entry, header.batch_size, take, shared_memory_size) for entry in header.input]
+    identity = header.id
+    request = InferRequest(
+        model=model,
+        inputs=tuple(inputs),
+        outputs=outputs,
+        version=version,
+        id=str(identity) if identity else "",
+        sequence=_sequence(header),
+        priority=header.priority,
+        timeout_us=header.timeout_microseconds,
+        context=context,
+    )
+    return request, ReplyForm(identity, header.batch_size, outputs, signature, context)
+
+
+def _sequence(header: Any) -> SequencePosition | None:
+    """Its place in a sequence; without a correlation id there is none, whatever the flags."""
+    correlation_id, flags = header.correlation_id, header.flags
+    if not correlation_id:
+        return None
+    return SequencePosition(correlation_id, bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END))
+
+
+class _Check:
+    """Holds the parts of a request against the signature of ``model``."""
+
+    __slots__ = ("_model", "_signature")
+
+    def __init__(self, model: str, signature: Signature) -> None:
+        self._model = model
+        self._signature = signature
+
+    def batch(self, size: int) -> None:
+        limit = self._signature.max_batch_size
+        if not size:
+            _refuse(f"inference request batch-size must be >= 1 for '{self._model}'")
+        # a model without batches has a batch of one, and says 0 to every other
+        if size > max(limit, 1):
+            _refuse(f"inference request batch-size must be <= {limit} for '{self._model}'")
+
+    def inputs(self, entries: Sequence[Any]) -> None:
+        """That every input is there, once, and no other."""
+        specs, given = self._signature.input_names, set[str]()
+        required = sum(not spec.optional for spec in specs.values())
+        if not required <= len(entries) <= len(specs):
+            expected = required if len(entries) < required else len(specs)
+            _refuse(f"expected {expected} inputs but got {len(entries)} inputs for model '{self._model}'")
+        for entry in entries:
+            name = entry.name
+            if name not in specs:
+                _refuse(f"unexpected inference input '{name}' for model '{self._model}'")
+            if name in given:
+                _refuse(f"input '{name}' already exists in request")
+            given.add(name)
+
+    def outputs(self, entries: Sequence[Any]) -> Iterator[RequestedOutput]:
+        """The outputs asked for, in their order."""
+        specs, given = self._signature.output_names, set[str]()
+        for entry in entries:
+            name, count = entry.name, entry.cls.count
+            spec = specs.get(name)
+            if spec is None:
+                _refuse(f"unexpected inference output '{name}' for model '{self._model}'")
+            if name in given:
+                _refuse(f"output '{name}' already requested")
+            given.add(name)
+            placement = _place(entry)
+            if not count:
+                check_carried("output", name, spec.datatype)
+            elif placement is None:
+                check_ranked(name, spec.datatype)
+            else:
+                _refuse(f"output '{name}' asks for classification together with shared memory")
+            yield RequestedOutput(name, count, placement)
+
+    def input(self, entry: Any, batch_size: int, take: Take, shared_memory_size: str) -> Tensor:
+        """One input, over the bytes that ``take`` gives or at its place in shared memory."""
+        name = entry.name
+        spec = self._signature.input_names[name]
+        check_carried("input", name, spec.datatype)
+        shape = unfold(self._dims(entry.dims, spec), batch_size, spec, self._signature)
+        stated = entry.batch_byte_size
+        if spec.datatype is Datatype.BYTES:
+            element_count(shape, name)
+            size = stated
+        else:
+            size = element_count(shape, name) * spec.datatype.itemsize
+            if stated not in (0, size):
+                _refuse(
+                    f"specific batch-byte-size for input '{name}' does not match expected byte-size "
+                    f"calculated from shape and datatype for model '{self._model}': {stated} is not {size}"
+                )
+        place = _place(entry)
+        if place is None:
+            data = take(name, size)
+            if spec.datatype is Datatype.BYTES:
+                return _strings(name, shape, data)
+            return Tensor(name, spec.datatype, shape, data)
+        if place.size != size:
+            _refuse(
+                f"unexpected {shared_memory_size} {place.size} for input '{name}', "
+                f"expecting {size} for model '{self._model}'"
+            )
+        return Tensor(name, spec.datatype, shape, place)
+
+    def _dims(self, given: Sequence[int], spec: TensorSpec) -> tuple[int, ...]:
+        """The dimensions of an input. They may be left out where the model leaves none open."""
+        declared = spec.shape[1:] if self._signature.max_batch_size else spec.shape
+        dims = tuple(given)
+        if not dims:
+            if -1 in declared:
+                _refuse(
+                    f"model supports variable-size for input '{spec.name}', "
+                    f"request must specify input shape for model '{self._model}'"
+                )
+            return declared
+        # an upstream that tells no shape declares none, which looks like a scalar
+        if dims == declared or (not declared and not self._signature.max_batch_size):
+            return dims
+        if not _fits(dims, declared or _SCALAR):
+            _refuse(
+                f"unexpected shape for input '{spec.name}' for model '{self._model}'. "
+                f"Expected {_listed(declared or _SCALAR)}, got {_listed(dims)}"
+            )
+        return dims
+
+
+def _place(entry: Any) -> SharedMemoryRef | None:
+    if not entry.HasField("shared_memory"):
+        return None
+    place = entry.shared_memory
+    return SharedMemoryRef(place.name, place.offset, place.byte_size)
+
+
+def _strings(name: str, shape: tuple[int, ...], data: memoryview) -> Tensor:
+    try:
+        return Tensor.checked(name, Datatype.BYTES, shape, data)
+    except InferenceError:
+        count, position = 0, 0
+        while position + 4 <= len(data):
+            position += 4 + int.from_bytes(data[position : position + 4], "little")
+            count += 1
+        if position == len(data):
+            _refuse(
+                f"unexpected number of string elements {count} for inference input '{name}', "
+                f"expecting {element_count(shape)}"
+            )
+        _refuse(
+            f"incomplete string data for inference input '{name}': element {count} ends beyond its "
+            f"{len(data)} bytes"
+        )
+
+
+def _fits(dims: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    if len(dims) != len(declared):
+        return False
+    return all(
+        given >= 0 if expected == -1 else given == expected
+        for given, expected in zip(dims, declared, strict=True)
+    )
+
+
+# --- answers
+
+
+def encode_response(form: ReplyForm, response: InferResponse) -> tuple[Any, list[Buffer]]:
+    """An ``InferResponseHeader`` and the contents of its outputs: one for each, in the order asked,
+    empty where the output is told as classes or stands in shared memory.
+
+    A version that is no number is left out. Raises UNREPRESENTABLE for an output in BF16 and for names
+    that are no Unicode; MODEL_FAILED where an output is missing or has another batch than the request.
+    """
+    given = {tensor.name: tensor for tensor in response.outputs}
+    contents: list[Buffer] = []
+    try:
+        header = RESPONSE_HEADER(
+            model_name=response.model,
+            model_version=version_number(response.version) or 0,
+            batch_size=form.batch_size,
+            id=form.id,
+        )
+        for asked in form.outputs:
+            tensor = given.get(asked.name)
+            if tensor is None:
+                _failed(f"model '{response.model}' answered without output '{asked.name}'")
+            _check_batch(form, response.model, tensor)
+            output = header.output.add(name=asked.name)
+            if asked.classification:
+                _write_classes(output, form.signature, tensor, asked.classification)
+                contents.append(b"")
+            else:
+                contents.append(_write_raw(output.raw, form.signature, tensor))
+    except ValueError as error:
+        raise InferenceError(
+            ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry this: {error}"
+        ) from error
+    return header, contents
+
+
+def version_number(version: str) -> int | None:
+    """``version`` as the wire has it, None for what is no number from 0 to 2^63-1."""
+    if not (version.isascii() and version.isdigit() and len(version) < 20):
+        return None
+    number = int(version)
+    return number if number <= _MAX_INT64 else None
+
+
+def check_carried(kind: str, name: str, datatype: Datatype) -> None:
+    """Raise UNREPRESENTABLE for an input or output (``kind``) of a datatype that the wire lacks."""
+    if datatype not in DATATYPE_NUMBERS:
+        raise InferenceError(
+            ErrorCode.UNREPRESENTABLE,
+            f"{kind} '{name}' has the datatype {datatype.value}, which dialect '{DIALECT_NAME}' cannot carry",
+        )
+
+
+def _write_raw(raw: Any, signature: Signature, tensor: Tensor) -> Buffer:
+    check_carried("output", tensor.name, tensor.datatype)
+    raw.dims.extend(fold(tensor.shape, signature))
+    if isinstance(tensor.data, SharedMemoryRef):
+        # the place may be larger than what stands in it, but for strings nobody counts them
+        fixed = element_count(tensor.shape, tensor.name) * tensor.datatype.itemsize
+        raw.batch_byte_size = tensor.data.size if tensor.datatype is Datatype.BYTES else fixed
+        return b""
+    raw.batch_byte_size = len(tensor.data)
+    return tensor.data
+
+
+def _write_classes(output: Any, signature: Signature, tensor: Tensor, count: int) -> None:
+    spec = signature.output_names.get(tensor.name)
+    labels = spec.labels if spec else ()
+    for entry in classify(tensor, count, labels, batched=signature.max_batch_size > 0):
+        classes = output.batch_classes.add().cls
+        for ranked in entry:
+            classes.add(idx=ranked.place, value=ranked.value, label=ranked.label)
+
+
+def _check_batch(form: ReplyForm, model: str, tensor: Tensor) -> None:
+    if form.signature.max_batch_size and tensor.shape[:1] != (form.batch_size,):
+        _failed(
+            f"output '{tensor.name}' of model '{model}' has shape {_listed(tensor.shape)}, whose first "
+            f"dimension is not the batch of {form.batch_size}"
+        )
+
+
+def _listed(dims: Sequence[int]) -> str:
+    return f"[{','.join(map(str, dims[:16]))}]"
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InferenceError(ErrorCode.INVALID_TENSOR, message)
+
+
+def _failed(message: str) -> NoReturn:
+    raise InferenceError(ErrorCode.MODEL_FAILED, message)
