@@ -38,6 +38,8 @@ _LAZY_DEPTH = 8
 """How deep in a document lazy arrays are looked for; deeper parts are read whole."""
 
 _BOM = b"\xef\xbb\xbf"
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_MAX_DEPTH = 1024  # orjson's
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _INTEGERS = range(-(2**63), 2**64)
 
@@ -237,6 +239,9 @@ def _parse_literals(text: bytes, fault: str) -> Any:
     malformed = InferenceError(ErrorCode.MALFORMED, f"the body is not JSON: {fault}")
     if b"NaN" not in text and b"Infinity" not in text:
         raise malformed
+    # how deep json goes depends on the version of Python
+    if _depth(text) > _MAX_DEPTH:
+        raise malformed
     try:
         decoded = text.decode()
         document = json.loads(  # noqa: TID251 - NaN is what it is here for
@@ -247,6 +252,14 @@ def _parse_literals(text: bytes, fault: str) -> Any:
     except (ValueError, TypeError, RecursionError):
         raise malformed from None
     return document
+
+
+def _depth(text: bytes) -> int:
+    """How deep arrays and objects nest; anything for what is no JSON."""
+    marks = np.frombuffer(_STRING.sub(b"", text), np.uint8)
+    opened = ((marks == ord("[")) | (marks == ord("{"))).astype(np.int64)
+    closed = (marks == ord("]")) | (marks == ord("}"))
+    return int(np.cumsum(opened - closed).max(initial=0))
 
 
 def _integer(digits: str) -> int | float:

@@ -80,9 +80,13 @@ class Answer(web.StreamResponse):
             if request.method != "HEAD":
                 async for part in parts:
                     if size := size_of(part):
-                        _transport(request).writelines(
-                            (b"%x\r\n" % size, _flat(part), b"\r\n") if chunked else (_flat(part),)
-                        )
+                        # not writelines: asyncio's forgets to pause before Python 3.12.9 and 3.13.2
+                        transport = _transport(request)
+                        if chunked:
+                            transport.write(b"%x\r\n" % size)
+                        transport.write(_flat(part))
+                        if chunked:
+                            transport.write(b"\r\n")
                         await self._drain(request)
                 if chunked:
                     _transport(request).write(b"0\r\n\r\n")

@@ -186,7 +186,8 @@ class TestLimits:
         async with serving(HttpEcho(max_body_bytes=1000)) as server, RawHttp.to(server.address) as peer:
             await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
             assert (await peer.reply()).status == 400
-            with pytest.raises(ConnectionError):
+            # uvloop's own words, where the write comes after the end of the connection
+            with pytest.raises((ConnectionError, RuntimeError)):
                 await asyncio.wait_for(flood(peer), 10)
 
     @pytest.mark.parametrize("pause", [0, 0.02])
