@@ -1,0 +1,111 @@
+"""What is measured: one request each, as the client would send it, and what it may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from protocols.registry import DIALECTS
+from protocols.wire import HttpRequest
+from schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
+
+MODEL = "identity_fp32"
+GRPC_METHOD = "/inference.GRPCInferenceService/ModelInfer"
+
+CONFIG: dict[str, Any] = {
+    "server": {"log_format": "json", "drain_secs": 0.0},
+    "listeners": [
+        {"listen": "127.0.0.1:0", "transport": "http"},
+        {"listen": "127.0.0.1:0", "transport": "grpc"},
+    ],
+    "models": {
+        MODEL: {
+            "backend": "identity",
+            "signature": {
+                "inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [-1, -1]}],
+                "outputs": [{"name": "OUTPUT0", "datatype": "FP32", "shape": [-1, -1]}],
+            },
+        }
+    },
+}
+
+_SHAPE = (-1, -1)
+_SIGNATURE = Signature(
+    (TensorSpec("INPUT0", Datatype.FP32, _SHAPE),), (TensorSpec("OUTPUT0", Datatype.FP32, _SHAPE),)
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row. ``floor`` is the kind of bare server beside it; ``count`` how many requests make a round;
+    ``target`` the ratio that the daemon is to stay under."""
+
+    name: str
+    floor: str
+    size: int
+    count: int
+    target: float
+    build: Callable[[int], tuple[bytes, bytes]]
+
+    @property
+    def transport(self) -> str:
+        """What carries it: http or grpc."""
+        return "grpc" if self.floor == "grpc" else "http"
+
+    def request(self) -> tuple[bytes, bytes]:
+        """What to send (over HTTP head and body, over gRPC the message), and what its answer has to
+        contain."""
+        return self.build(self.size)
+
+
+def _infer(size: int) -> tuple[InferRequest, bytes]:
+    payload = np.random.default_rng(0).random(size // 4, np.float32).tobytes()
+    tensor = Tensor("INPUT0", Datatype.FP32, (1, size // 4), memoryview(payload))
+    return InferRequest(MODEL, (tensor,)), payload
+
+
+def _http(path: str, headers: dict[str, str], body: bytes) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{lines}\r\n"
+    return head.encode() + body
+
+
+def _oip_binary(size: int) -> tuple[bytes, bytes]:
+    request, payload = _infer(size)
+    call, _ = DIALECTS["oip"].http_calls[Operation.INFER].encode(request, _SIGNATURE)
+    return _http(call.path, dict(call.headers), b"".join(call.parts)), payload
+
+
+def _oip_json(size: int) -> tuple[bytes, bytes]:
+    values = np.random.default_rng(0).random((1, size // 4), np.float32)
+    tensor = {"name": "INPUT0", "shape": values.shape, "datatype": "FP32", "data": values}
+    body = orjson.dumps({"inputs": [tensor]}, option=orjson.OPT_SERIALIZE_NUMPY)
+    return _http(f"/v2/models/{MODEL}/infer", {"Content-Type": "application/json"}, body), b'"data":['
+
+
+def _oip_raw(size: int) -> tuple[bytes, bytes]:
+    request, payload = _infer(size)
+    call, _ = DIALECTS["oip"].grpc_calls[Operation.INFER].encode(request, _SIGNATURE)
+    return bytes(call.message), payload
+
+
+def _graphpipe(size: int) -> tuple[bytes, bytes]:
+    request, payload = _infer(size)
+    call: HttpRequest
+    call, _ = DIALECTS["graphpipe"].http_calls[Operation.INFER].encode(request, _SIGNATURE)
+    return _http(f"/graphpipe/{MODEL}", dict(call.headers), b"".join(call.parts)), payload
+
+
+_SIZES = ((64, 1000, 2.0), (64 << 10, 300, 2.0), (4 << 20, 30, 1.5))
+
+CASES = (
+    Case("OIP HTTP JSON, 16 floats", "json", 64, 1000, 2.0, _oip_json),
+    Case("OIP HTTP JSON, 16k floats", "json", 64 << 10, 100, 1.5, _oip_json),
+    *(Case("OIP HTTP binary", "http", *row, _oip_binary) for row in _SIZES),
+    *(Case("OIP gRPC raw", "grpc", *row, _oip_raw) for row in _SIZES),
+    *(Case("GraphPipe HTTP", "http", *row, _graphpipe) for row in _SIZES),
+)
