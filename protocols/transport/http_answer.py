@@ -108,7 +108,7 @@ class Answer(web.StreamResponse):
             framing += "connection: keep-alive\r\n"
         lines = "".join([f"{name}: {_line(value)}\r\n" for name, value in self._answer.headers])
         text = f"HTTP/{major}.{minor} {status} {_REASONS.get(status, '')}\r\n{lines}{framing}\r\n"
-        return text.encode()
+        return text.encode(errors="replace")
 
     async def _drain(self, request: web.BaseRequest) -> None:
         """Wait until the client has taken most of it."""

@@ -92,7 +92,8 @@ class HttpServer:
         for connection in self._server.connections:
             if connection not in self._running:
                 connection.close()
-        await asyncio.sleep(0)  # a request that had just arrived may begin
+        for _ in range(3):  # a request that had just arrived takes as many turns of the loop to begin
+            await asyncio.sleep(0)
         for connection in self._server.connections:
             if connection not in self._running:
                 connection.force_close()

@@ -323,6 +323,11 @@ class TestAnswers:
         answer = HttpAnswer(200, (("nv-status", "two\r\nlines\x00"),))
         assert (await ask(HttpEcho(answers={"/": answer}), "/")).headers["nv-status"] == "two  lines "
 
+    async def test_a_header_that_no_encoding_has(self) -> None:
+        answer = HttpAnswer(200, (("x-a", "\udc80é"),))
+        async with serving(HttpEcho(answers={"/": answer})) as server, RawHttp.to(server.address) as peer:
+            assert (await peer.post("/")).headers["x-a"] == "?é"
+
     async def test_streams_are_chunked(self) -> None:
         async def parts() -> AsyncIterator[bytes]:
             for number in range(3):
@@ -461,6 +466,19 @@ class TestStopping:
             reply = await busy.reply()
             assert (reply.body, reply.headers["connection"]) == (b"kept", "close")
             assert await busy.ended()
+            assert await stopping == 0
+
+    async def test_a_request_that_has_just_arrived_is_answered(self) -> None:
+        handler = HttpEcho()
+        server = HttpServer(handler, LOOPBACK)
+        await server.start()
+        async with RawHttp.to(server.address) as peer:
+            await peer.post("/")
+            (connection,) = server._server.connections
+            connection.data_received(post("/", b"late"))
+            stopping = asyncio.create_task(server.stop(10))
+            reply = await peer.reply()
+            assert (reply.body, reply.headers["connection"]) == (b"late", "close")
             assert await stopping == 0
 
     async def test_a_body_on_its_way_may_arrive(self) -> None:
