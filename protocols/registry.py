@@ -9,5 +9,6 @@ from __future__ import annotations
 from protocols.dialect import Dialect
 from protocols.graphpipe import DIALECT as GRAPHPIPE
 from protocols.oip import DIALECT as OIP
+from protocols.trtis import DIALECT as TRTIS
 
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (OIP, GRAPHPIPE)}
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (OIP, GRAPHPIPE, TRTIS)}

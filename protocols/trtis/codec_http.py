@@ -1,0 +1,99 @@
+"""Inference over HTTP: the message in headers, tensors in the body.
+
+Contract: pure functions between requests, answers and the IR. A request's header stands in
+``NV-InferRequest`` and its body is the inputs one after the other; nothing says where one ends but the
+header and the model. The body of an answer is the outputs one after the other and then the whole
+``InferResponseHeader`` once more, binary or as text. Tensors are views over the received body, and what
+is written are lists of parts. Paths belong to ``server``, the text of headers to ``header_text``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import text_format
+
+from protocols.trtis import codec
+from protocols.trtis.header_text import read, write_response_header, write_status
+from protocols.trtis.status import success
+from protocols.wire import Headers, HttpAnswer, HttpRequest
+from schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Signature
+
+REQUEST, RESPONSE, STATUS = "NV-InferRequest", "NV-InferResponse", "NV-Status"
+"""The headers that hold messages."""
+
+BINARY: tuple[str, str] = ("Content-Type", "application/octet-stream")
+
+
+@dataclass(slots=True)
+class ReplyForm:
+    """What an answer owes to its request; ``binary`` is the form in which the body ends."""
+
+    form: codec.ReplyForm
+    binary: bool
+
+
+def query_format(request: HttpRequest) -> str | None:
+    """What the query's ``format`` asks for, None where it is not there."""
+    for pair in request.query.split("&"):
+        key, _, value = pair.partition("=")
+        if key == "format":
+            return value
+    return None
+
+
+def read_header(request: HttpRequest) -> Any:
+    """The ``InferRequestHeader`` of ``request``. Raises MALFORMED; where there is none at all, the
+    ``text`` in the error's details tells so."""
+    given = request.headers.get(REQUEST.lower())
+    if given is None:
+        text = f"missing header {REQUEST} in an inference request"
+        raise InferenceError(ErrorCode.MALFORMED, text, details={"text": text})
+    return read(codec.REQUEST_HEADER, given)
+
+
+def decode_request(
+    request: HttpRequest, header: Any, model: str, version: str, signature: Signature
+) -> tuple[InferRequest, ReplyForm]:
+    """The request that ``header`` announces and the body holds, and the form of its answer.
+
+    Raises as :func:`protocols.trtis.codec.decode_request`, INVALID_TENSOR for a body too short or long.
+    """
+    body = memoryview(request.body).toreadonly()
+    position = 0
+
+    def take(name: str, size: int) -> memoryview:
+        nonlocal position
+        start, position = position, position + size
+        if position > len(body):
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"unexpected size for input '{name}', expecting {position - len(body)} bytes "
+                f"for model '{model}'",
+            )
+        return body[start:position]
+
+    decoded, form = codec.decode_request(
+        header, model, version, signature, request.context, take, shared_memory_size="shared-memory size"
+    )
+    if position < len(body):
+        raise InferenceError(
+            ErrorCode.INVALID_TENSOR, f"unexpected additional input data for model '{model}'"
+        )
+    return decoded, ReplyForm(form, query_format(request) == "binary")
+
+
+def encode_response(form: ReplyForm, response: InferResponse) -> HttpAnswer:
+    """The answer, outputs in the order asked. Raises as :func:`protocols.trtis.codec.encode_response`."""
+    header, parts = codec.encode_response(form.form, response)
+    if form.binary:
+        parts.append(header.SerializeToString())
+    else:
+        parts.append(text_format.MessageToString(header, as_utf8=False).encode())
+    headers: Headers = (
+        (RESPONSE, write_response_header(header)),
+        (STATUS, write_status(success(form.form.context))),
+        BINARY,
+    )
+    return HttpAnswer(200, headers, parts)
