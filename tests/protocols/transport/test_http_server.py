@@ -476,10 +476,9 @@ class TestStopping:
             await peer.post("/")
             (connection,) = server._server.connections
             connection.data_received(post("/", b"late"))
-            stopping = asyncio.create_task(server.stop(10))
+            assert await server.stop(10) == 0
             reply = await peer.reply()
             assert (reply.body, reply.headers["connection"]) == (b"late", "close")
-            assert await stopping == 0
 
     async def test_a_body_on_its_way_may_arrive(self) -> None:
         handler = HttpEcho()
