@@ -83,6 +83,33 @@ def split(message: Buffer, field: int) -> tuple[Buffer, list[memoryview]]:
     return (rest[0] if len(rest) == 1 else b"".join(rest)), taken
 
 
+def read_fields(message: Buffer) -> dict[int, int | memoryview]:
+    """The varints and length-delimited fields of a small ``message`` by number, for a reader that tells
+    versions of a message apart by them. Of a field that comes twice the last one counts.
+
+    Raises ``DecodeError``.
+    """
+    view = memoryview(message)
+    found: dict[int, int | memoryview] = {}
+    position = 0
+    try:
+        while position < len(view):
+            tag, position = _varint_at(view, position)
+            if tag & 7 == _VARINT:
+                found[tag >> 3], position = _varint_at(view, position)
+            elif tag & 7 == _LENGTH_DELIMITED:
+                size, start = _varint_at(view, position)
+                position = start + size
+                found[tag >> 3] = view[start:position]
+            else:
+                position = _skip(view, position, tag)
+    except IndexError:
+        raise DecodeError("the last field is cut short") from None
+    if position > len(view):
+        raise DecodeError("the last field ends beyond the message")
+    return found
+
+
 def join(rest: bytes, field: int, contents: Iterable[Buffer]) -> bytes:
     """The message ``rest`` with ``contents`` as length-delimited fields ``field`` behind it: what
     :func:`split` takes apart. Each content is copied once.

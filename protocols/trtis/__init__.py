@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from protocols.dialect import Dialect
 from protocols.trtis.capability import CAPABILITY
+from protocols.trtis.client_grpc import GRPC_CALLS
+from protocols.trtis.client_http import HTTP_CALLS
 from protocols.trtis.codec import DIALECT_NAME
 from protocols.trtis.server import HTTP_ENDPOINTS, unmatched
+from protocols.trtis.server_grpc import GRPC_ENDPOINTS
 
 DIALECT = Dialect(
     name=DIALECT_NAME,
     capability=CAPABILITY,
     prefixes=("/api",),
     http_endpoints=HTTP_ENDPOINTS,
+    grpc_endpoints=GRPC_ENDPOINTS,
     unmatched=unmatched,
+    http_calls=HTTP_CALLS,
+    grpc_calls=GRPC_CALLS,
 )

@@ -97,6 +97,34 @@ def write_response_header(header: Any) -> str:
     return " ".join(parts)
 
 
+def write_request_header(header: Any) -> str:
+    """The value of the header ``NV-InferRequest`` for an ``InferRequestHeader``."""
+    parts = [f"batch_size: {header.batch_size}"]
+    for entry in header.input:
+        parts.append(f"input {{ name: {_quoted(entry.name)}")
+        parts += [f"dims: {dimension}" for dimension in entry.dims]
+        if entry.batch_byte_size:
+            parts.append(f"batch_byte_size: {entry.batch_byte_size}")
+        parts.append(f"{_shared_memory(entry)}}}")
+    for entry in header.output:
+        parts.append(f"output {{ name: {_quoted(entry.name)} {_shared_memory(entry)}}}")
+    for field in ("correlation_id", "id", "flags", "priority", "timeout_microseconds"):
+        value = getattr(header, field)
+        if value:
+            parts.append(f"{field}: {value}")
+    return " ".join(parts)
+
+
+def _shared_memory(entry: Any) -> str:
+    if not entry.HasField("shared_memory"):
+        return ""
+    place = entry.shared_memory
+    return (
+        f"shared_memory {{ name: {_quoted(place.name)} offset: {place.offset} "
+        f"byte_size: {place.byte_size} }} "
+    )
+
+
 def _quoted(text: str) -> str:
     # escapes are of bytes, and Latin-1 is bytes as text
     return f'"{text.encode().decode("latin-1").translate(_ESCAPES)}"'

@@ -1,0 +1,218 @@
+"""Inference as a client: a request of the IR into its header, the header of an answer into the IR.
+
+Contract: pure functions between the IR and the messages of ``schemas.trtis``, the other way round than
+``codec``, for both transports. Where headers and contents stand in a call belongs to ``client_http`` and
+``client_grpc``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from protocols.trtis.codec import (
+    DIALECT_NAME,
+    REQUEST_HEADER,
+    SEQUENCE_END,
+    SEQUENCE_START,
+    check_carried,
+    fold,
+    unfold,
+    version_number,
+)
+from protocols.wire import Buffer
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    RequestedOutput,
+    Sequence,
+    SharedMemoryRef,
+    Signature,
+    Tensor,
+    TensorSpec,
+    element_count,
+)
+
+LATEST = -1
+"""The version of a model that leaves the choice to its policy."""
+
+_MAX_UINT64 = 2**64 - 1
+
+Take = Callable[[str, Datatype, int], memoryview]
+"""``take(name, datatype, count)``: the contents of the next output, exactly ``count`` elements. It raises
+where there are not as many."""
+
+_UNKNOWN = Signature((), ())
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(slots=True)
+class Asked:
+    """What the answer to an inference must be read with."""
+
+    version: str
+    batch_size: int
+    placements: dict[str, SharedMemoryRef]
+    signature: Signature
+
+
+def encode_request(request: InferRequest, signature: Signature | None) -> tuple[Any, list[Buffer], Asked]:
+    """An ``InferRequestHeader``, the contents of the inputs that are not in shared memory, and what to
+    read the answer with.
+
+    The dialect has no word for "all outputs", so they are named; classes are never asked, since they
+    are ranked from the raw output here. An id that is no number and the parameters stay here. Raises
+    UNREPRESENTABLE naming what the dialect has no form for: a datatype, a batch, a sequence id.
+    """
+    signature = signature or _UNKNOWN
+    batch_size = _batch_size(request.inputs, signature)
+    contents: list[Buffer] = []
+    placements: dict[str, SharedMemoryRef] = {}
+    try:
+        header = REQUEST_HEADER(
+            batch_size=batch_size,
+            id=_number_of_id(request.id),
+            priority=request.priority,
+            timeout_microseconds=request.timeout_us,
+        )
+        for tensor in request.inputs:
+            check_carried("input", tensor.name, tensor.datatype)
+            entry = header.input.add(name=tensor.name, dims=fold(tensor.shape, signature))
+            if tensor.datatype is Datatype.BYTES:
+                entry.batch_byte_size = tensor.nbytes
+            if isinstance(tensor.data, SharedMemoryRef):
+                _write_place(entry.shared_memory, tensor.data)
+            else:
+                contents.append(tensor.data)
+        for output in _outputs(request, signature):
+            entry = header.output.add(name=output.name)
+            if output.placement is not None:
+                _write_place(entry.shared_memory, output.placement)
+                placements[output.name] = output.placement
+        if request.sequence is not None:
+            _write_sequence(header, request.sequence)
+    except ValueError as error:
+        raise unrepresentable(f"this request: {error}") from error
+    return header, contents, Asked(request.version, batch_size, placements, signature)
+
+
+def decode_response(asked: Asked, header: Any, take: Take) -> InferResponse:
+    """The answer that ``header`` (an ``InferResponseHeader``) describes.
+
+    ``take`` is called for every output in the header's order, but for those in shared memory. Raises
+    INVALID_TENSOR naming the output.
+    """
+    outputs: list[Tensor] = []
+    if header.batch_size not in (0, asked.batch_size):
+        _refuse(f"a batch of {header.batch_size} was answered to one of {asked.batch_size}")
+    for entry in header.output:
+        name = entry.name
+        spec = asked.signature.output_names.get(name)
+        if spec is None:
+            _refuse(f"output '{name}' is none of the model's outputs")
+        if not entry.HasField("raw"):
+            _refuse(f"output '{name}' is told as classes, which nobody asked for")
+        outputs.append(_output(asked, spec, entry.raw, take))
+    # a server without versions leaves it out, and 0 is left out on the wire as well
+    version = str(header.model_version) if header.model_version else asked.version
+    return InferResponse(header.model_name, tuple(outputs), version, str(header.id or ""))
+
+
+def size_of(name: str, datatype: Datatype, count: int, contents: memoryview) -> int:
+    """How many bytes of ``contents`` the first ``count`` elements take. Raises INVALID_TENSOR where there
+    are not as many."""
+    if datatype is not Datatype.BYTES:
+        size = count * datatype.itemsize
+    else:
+        size, end = 0, len(contents)
+        # every string costs four bytes at least, so a false claim ends here, before the walk
+        if count * _LENGTH.size > end:
+            _refuse(f"output '{name}' has {end} bytes, too few for {count} strings")
+        for _ in range(count):
+            if size + _LENGTH.size > end:
+                _refuse(f"the {count} strings of output '{name}' end beyond its {end} bytes")
+            size += _LENGTH.size + _LENGTH.unpack_from(contents, size)[0]
+    if size > len(contents):
+        _refuse(f"output '{name}' needs {size} bytes for {count} elements, it has {len(contents)}")
+    return size
+
+
+def version_of(version: str, model: str) -> int:
+    """``version`` as the number that the wire has for it. Raises UNREPRESENTABLE for what is none."""
+    if not version:
+        return LATEST
+    number = version_number(version)
+    if number is None:
+        raise unrepresentable(f"version '{version}' of model '{model}': a version is a number")
+    return number
+
+
+def unrepresentable(what: str) -> InferenceError:
+    """The error for what the dialect has no form for."""
+    return InferenceError(ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry {what}")
+
+
+def _batch_size(inputs: tuple[Tensor, ...], signature: Signature) -> int:
+    """The batch that all inputs have; 1 where the model takes none."""
+    if not signature.max_batch_size or not inputs:
+        return 1
+    for tensor in inputs:
+        if not tensor.shape:
+            raise unrepresentable(f"input '{tensor.name}' without a batch dimension, which its model has")
+    size = inputs[0].shape[0]
+    for tensor in inputs:
+        if tensor.shape[0] != size:
+            raise unrepresentable(
+                f"input '{tensor.name}' with a batch of {tensor.shape[0]} beside input '{inputs[0].name}' "
+                f"with one of {size}"
+            )
+    if not size:
+        raise unrepresentable(f"the empty batch of input '{inputs[0].name}'")
+    return size
+
+
+def _number_of_id(identity: str) -> int:
+    if not (identity.isascii() and identity.isdigit() and len(identity) <= 20):
+        return 0
+    number = int(identity)
+    return number if str(number) == identity and number <= _MAX_UINT64 else 0
+
+
+def _outputs(request: InferRequest, signature: Signature) -> list[RequestedOutput]:
+    if request.outputs is None:
+        return [RequestedOutput(spec.name) for spec in signature.outputs]
+    return list({output.name: output for output in request.outputs}.values())
+
+
+def _write_place(entry: Any, place: SharedMemoryRef) -> None:
+    entry.name, entry.offset, entry.byte_size = place.region, place.offset, place.size
+
+
+def _write_sequence(header: Any, sequence: Sequence) -> None:
+    if not isinstance(sequence.id, int):
+        raise unrepresentable(f"the sequence id '{sequence.id}': a correlation id is a number")
+    header.correlation_id = sequence.id
+    header.flags = sequence.start * SEQUENCE_START | sequence.end * SEQUENCE_END
+
+
+def _output(asked: Asked, spec: TensorSpec, raw: Any, take: Take) -> Tensor:
+    name, datatype = spec.name, spec.datatype
+    shape = unfold(tuple(raw.dims), asked.batch_size, spec, asked.signature)
+    count = element_count(shape, name)
+    place = asked.placements.get(name)
+    if place is not None:
+        return Tensor(name, datatype, shape, place)
+    contents = take(name, datatype, count)
+    # of strings this size may be wrong: readers go by the length of each
+    if datatype is not Datatype.BYTES and raw.batch_byte_size not in (0, len(contents)):
+        _refuse(f"output '{name}' of shape {list(shape)} is said to have {raw.batch_byte_size} bytes")
+    return Tensor(name, datatype, shape, contents)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InferenceError(ErrorCode.INVALID_TENSOR, message)

@@ -1,0 +1,200 @@
+"""The calls to an upstream over HTTP: one table.
+
+Requests are written as the original client writes them, but for the blank behind the colon of a header.
+Of an answer to an inference the header ``NV-InferResponse`` is read and the body as far as the tensors
+go: what comes behind them repeats the header, for clients that asked for classes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from protocols.dialect import UpstreamCall
+from protocols.trtis.client_codec import (
+    LATEST,
+    Asked,
+    decode_response,
+    encode_request,
+    size_of,
+    unrepresentable,
+    version_of,
+)
+from protocols.trtis.client_status import READERS, check_status, reading, refused_readiness
+from protocols.trtis.codec import RESPONSE_HEADER
+from protocols.trtis.codec_http import REQUEST, RESPONSE, STATUS
+from protocols.trtis.header_text import read, write_request_header
+from protocols.trtis.status import REPOSITORY_INDEX, REQUEST_STATUS, SERVER_STATUS
+from protocols.wire import HttpReply, HttpRequest
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    ModelRef,
+    ModelStatus,
+    Operation,
+    Readiness,
+    Signature,
+)
+
+Call = UpstreamCall[HttpRequest, HttpReply]
+
+CODE_OF_HTTP_STATUS: Mapping[int, ErrorCode] = {
+    401: ErrorCode.UNAUTHENTICATED,
+    403: ErrorCode.FORBIDDEN,
+    405: ErrorCode.UNSUPPORTED,
+    413: ErrorCode.TOO_LARGE,
+    429: ErrorCode.OVERLOADED,
+    501: ErrorCode.UNSUPPORTED,
+    503: ErrorCode.UNAVAILABLE,
+    504: ErrorCode.DEADLINE_EXCEEDED,
+}
+"""What a status means without an NV-Status beside it, from something between us and the server; any other
+is BAD_UPSTREAM."""
+
+_BINARY = "format=binary"
+_INFER_HEADERS = {"Content-Type": "application/octet-stream"}
+_CONTROL_HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
+_LONGEST_TEXT = 2000
+
+# servers take a segment as it stands, so nothing can be quoted in it
+_SEGMENT = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@%]+")
+
+
+def _path(prefix: str, model: str) -> str:
+    if not _SEGMENT.fullmatch(model):
+        raise unrepresentable(f"the model name {model!a} over HTTP, where names stand in paths as they are")
+    return f"{prefix}/{model}"
+
+
+def _succeeded(reply: HttpReply) -> None:
+    """Raise the error that ``reply`` tells, by its NV-Status where it has one."""
+    given = reply.headers.get(STATUS.lower())
+    if given is not None:
+        status = reading(lambda: read(REQUEST_STATUS, given))
+        check_status(status)
+        if reply.status == 200:
+            return
+    text = bytes(reply.body[:_LONGEST_TEXT]).decode(errors="backslashreplace").strip()
+    raise InferenceError(
+        CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM),
+        text or f"the upstream answered HTTP status {reply.status} without a reason",
+    )
+
+
+def _body(message_type: Any, reply: HttpReply) -> Any:
+    try:
+        return message_type.FromString(reply.body)
+    except DecodeError as error:
+        raise InferenceError(
+            ErrorCode.BAD_UPSTREAM, f"the upstream's answer is no {message_type.DESCRIPTOR.name}: {error}"
+        ) from error
+
+
+# --- inference
+
+
+def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpRequest, Asked]:
+    header, parts, asked = encode_request(request, signature)
+    path = _path("/api/infer", request.model)
+    version = version_of(request.version, request.model)
+    if version != LATEST:
+        path = f"{path}/{version}"
+    headers = {REQUEST: write_request_header(header), **_INFER_HEADERS}
+    return HttpRequest("POST", path, _BINARY, headers, parts=parts), asked
+
+
+def _decode_infer(asked: Asked, reply: HttpReply) -> InferResponse:
+    _succeeded(reply)
+    given = reply.headers.get(RESPONSE.lower())
+    if given is None:
+        raise InferenceError(ErrorCode.BAD_UPSTREAM, f"the upstream answered without {RESPONSE}")
+    return reading(lambda: _read_infer(asked, read(RESPONSE_HEADER, given), reply))
+
+
+def _read_infer(asked: Asked, header: Any, reply: HttpReply) -> InferResponse:
+    rest = memoryview(reply.body).toreadonly()
+
+    def take(name: str, datatype: Datatype, count: int) -> memoryview:
+        nonlocal rest
+        size = size_of(name, datatype, count, rest)
+        contents, rest = rest[:size], rest[size:]
+        return contents
+
+    return decode_response(asked, header, take)
+
+
+# --- all that is not inference
+
+
+def _get(path: str) -> Callable[[None, Signature | None], tuple[HttpRequest, None]]:
+    return lambda argument, signature: (HttpRequest("GET", path, _BINARY), None)
+
+
+def _decode_health(form: None, reply: HttpReply) -> Readiness:
+    """Only the status of HTTP tells: NV-Status says that it was asked with success."""
+    if reply.status == 200:
+        return Readiness(True)
+    given = reply.headers.get(STATUS.lower())
+    status = reading(lambda: read(REQUEST_STATUS, given)) if given is not None else REQUEST_STATUS()
+    return Readiness(False, status.msg or f"the upstream answered HTTP status {reply.status}")
+
+
+def _encode_status(
+    model: ModelRef | None, signature: Signature | None
+) -> tuple[HttpRequest, ModelRef | None]:
+    path = _path("/api/status", model.name) if model is not None else "/api/status"
+    if model is not None:
+        version_of(model.version, model.name)
+    return HttpRequest("GET", path, _BINARY), model
+
+
+def _status_call(operation: Operation) -> Call:
+    def decode(model: ModelRef | None, reply: HttpReply) -> Any:
+        _succeeded(reply)
+        return READERS[operation](_body(SERVER_STATUS, reply), model)
+
+    return UpstreamCall(_encode_status, decode)
+
+
+def _tolerant(call: Call) -> Call:
+    def decode(form: Any, reply: HttpReply) -> Any:
+        try:
+            return call.decode(form, reply)
+        except InferenceError as error:
+            return refused_readiness(error)
+
+    return UpstreamCall(call.encode, decode)
+
+
+def _decode_index(form: None, reply: HttpReply) -> tuple[ModelStatus, ...]:
+    _succeeded(reply)
+    return tuple([ModelStatus(model.name) for model in _body(REPOSITORY_INDEX, reply).models])
+
+
+def _encode_control(model: ModelRef, signature: Signature | None, action: str) -> tuple[HttpRequest, None]:
+    path = _path(f"/api/modelcontrol/{action}", model.name)
+    return HttpRequest("POST", path, headers=_CONTROL_HEADERS), None
+
+
+def _decode_control(form: None, reply: HttpReply) -> None:
+    _succeeded(reply)
+
+
+HTTP_CALLS: Mapping[Operation, Call] = {
+    Operation.INFER: UpstreamCall(_encode_infer, _decode_infer),
+    Operation.LIVE: UpstreamCall(_get("/api/health/live"), _decode_health),
+    Operation.READY: UpstreamCall(_get("/api/health/ready"), _decode_health),
+    **{operation: _status_call(operation) for operation in READERS},
+    Operation.MODEL_READY: _tolerant(_status_call(Operation.MODEL_READY)),
+    Operation.REPOSITORY_INDEX: UpstreamCall(_get("/api/repository/index"), _decode_index),
+    Operation.MODEL_LOAD: UpstreamCall(partial(_encode_control, action="load"), _decode_control),
+    Operation.MODEL_UNLOAD: UpstreamCall(partial(_encode_control, action="unload"), _decode_control),
+}
+"""The calls that the dialect can make over HTTP."""

@@ -1,0 +1,181 @@
+"""Inference over gRPC: Infer messages to and from the IR, as a server and as a client.
+
+Tensor bytes are never copied on the way in: a message is split into its raw contents, as views, and the
+small rest, which protobuf parses. On the way out they are copied once, into the finished message. What
+goes wrong with a request is told inside an ordinary answer; only bytes that are no message get a gRPC
+status of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+
+from protocols.dialect import Action, Opened
+from protocols.protobuf_wire import MAX_MESSAGE_BYTES, join, split
+from protocols.trtis.client_codec import LATEST, Asked, size_of, unrepresentable, version_of
+from protocols.trtis.client_codec import decode_response as read_response
+from protocols.trtis.client_codec import encode_request as write_request
+from protocols.trtis.codec import ReplyForm, Take, decode_request, encode_response
+from protocols.trtis.status import error_text, failure, success
+from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+    Signature,
+)
+from schemas.trtis import MESSAGES
+
+SERVICE = "/nvidia.inferenceserver.GRPCService/"
+"""The path of a method of the dialect, up to the method's name."""
+
+INTERNAL = 13
+"""The gRPC status for bytes that are no message."""
+
+_REQUEST: Any = MESSAGES["nvidia.inferenceserver.InferRequest"]
+_RESPONSE: Any = MESSAGES["nvidia.inferenceserver.InferResponse"]
+_RAW_INPUT: int = _REQUEST.RAW_INPUT_FIELD_NUMBER
+_RAW_OUTPUT: int = _RESPONSE.RAW_OUTPUT_FIELD_NUMBER
+
+Raws = list[memoryview]
+
+
+def parse(message_type: type[Message], message: Buffer) -> Any:
+    """``message`` as a ``message_type``. Raises MALFORMED."""
+    try:
+        return message_type.FromString(message)  # type: ignore[arg-type]  # any buffer will do
+    except DecodeError as error:
+        raise _unparsable(message_type, error) from error
+
+
+# --- as a server
+
+
+def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
+    """Read the head of an Infer request; version -1 is the latest, 0 one like any other.
+
+    Raises MALFORMED.
+    """
+    message, raws = _split(_REQUEST, request.message, _RAW_INPUT)
+    version = "" if message.model_version == LATEST else str(message.model_version)
+    return Opened(_INFER, message.model_name, version, (message.meta_data, raws, request.context))
+
+
+def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, ReplyForm]:
+    """The request and the form of its answer. Raises as ``codec.decode_request``."""
+    header, raws, context = opened.message
+    take = _in_turn(opened.model, raws)
+    return decode_request(header, opened.model, opened.version, signature, context, take)
+
+
+def encode_infer(form: ReplyForm, response: InferResponse) -> GrpcAnswer:
+    """The answer, with raw contents for every output: empty ones where it is told as classes or stands
+    in shared memory. Raises as ``codec.encode_response``, and TOO_LARGE."""
+    header, contents = encode_response(form, response)
+    size = sum(map(len, contents))
+    if size > MAX_MESSAGE_BYTES:
+        raise InferenceError(
+            ErrorCode.TOO_LARGE,
+            f"Response has byte size {size} which exceeds gRPC's byte size limit {MAX_MESSAGE_BYTES}",
+        )
+    head = _RESPONSE(request_status=success(form.context), meta_data=header)
+    return GrpcAnswer(join(head.SerializeToString(), _RAW_OUTPUT, contents))
+
+
+def fail_infer(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
+    """``error`` in an answer that repeats the request's id: a client of a stream finds its request by
+    that, and waits for ever without."""
+    if opened is None and error.code is ErrorCode.MALFORMED:
+        return GrpcAnswer(code=INTERNAL, details=error_text(error))
+    header = {"id": opened.message[0].id} if opened else {}
+    answer = _RESPONSE(request_status=failure(request.context, opened, error), meta_data=header)
+    return GrpcAnswer(answer.SerializeToString())
+
+
+_INFER: Action[GrpcAnswer] = Action(Operation.INFER, encode_infer, decode_infer)
+
+
+def _in_turn(model: str, raws: Raws) -> Take:
+    """Hands out ``raws`` one after the other; what is left of them at the end is ignored."""
+    rest = enumerate(raws)
+
+    def take(name: str, size: int) -> memoryview:
+        place, raw = next(rest, (len(raws), None))
+        if raw is None:
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"expected tensor data for at least {place + 1} inputs but got only {place} sets of data "
+                f"for model '{model}'",
+            )
+        if len(raw) != size:
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"unexpected size {len(raw)} for input '{name}', expecting {size} for model '{model}'",
+            )
+        return raw
+
+    return take
+
+
+# --- as a client
+
+
+def encode_call(request: InferRequest, signature: Signature | None) -> tuple[GrpcRequest, Asked]:
+    """The call and what to read its answer with. Raises as ``client_codec.encode_request``, and
+    TOO_LARGE."""
+    header, contents, asked = write_request(request, signature)
+    version = version_of(request.version, request.model)
+    try:
+        head = _REQUEST(model_name=request.model, model_version=version, meta_data=header)
+    except ValueError as error:
+        raise unrepresentable(f"the model name {request.model!a}: {error}") from error
+    return GrpcRequest(f"{SERVICE}Infer", join(head.SerializeToString(), _RAW_INPUT, contents)), asked
+
+
+def split_answer(message: Buffer) -> tuple[Any, Raws]:
+    """An ``InferResponse`` without its raw contents, and those. Raises MALFORMED."""
+    return _split(_RESPONSE, message, _RAW_OUTPUT)
+
+
+def decode_answer(asked: Asked, header: Any, raws: Raws) -> InferResponse:
+    """An upstream's answer. Raises INVALID_TENSOR naming the output."""
+    if len(raws) != len(header.output):
+        raise InferenceError(
+            ErrorCode.INVALID_TENSOR, f"there are {len(header.output)} outputs, but {len(raws)} raw_output"
+        )
+    # those in shared memory have an entry too, by position
+    rest = iter(
+        [raw for entry, raw in zip(header.output, raws, strict=True) if entry.name not in asked.placements]
+    )
+
+    def take(name: str, datatype: Datatype, count: int) -> memoryview:
+        raw = next(rest)
+        size = size_of(name, datatype, count, raw)
+        if size != len(raw):
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"output '{name}' needs {size} bytes for {count} elements, it has {len(raw)}",
+            )
+        return raw
+
+    return read_response(asked, header, take)
+
+
+# --- both
+
+
+def _split(message_type: type[Message], message: Buffer, field: int) -> tuple[Any, Raws]:
+    try:
+        rest, raws = split(message, field)
+    except DecodeError as error:
+        raise _unparsable(message_type, error) from error
+    return parse(message_type, rest), raws
+
+
+def _unparsable(message_type: type[Message], error: DecodeError) -> InferenceError:
+    return InferenceError(ErrorCode.MALFORMED, f"unable to parse {message_type.DESCRIPTOR.name}: {error}")

@@ -1,0 +1,150 @@
+"""What the dialect offers over gRPC: one table of methods.
+
+Whatever becomes of a request is told inside an ordinary answer, under the gRPC status OK; only bytes
+that are no message get INTERNAL. Inference belongs to ``codec_grpc``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from protocols.dialect import Action, GrpcEndpoint, Opened
+from protocols.protobuf_wire import join
+from protocols.trtis.codec_grpc import INTERNAL, SERVICE, fail_infer, open_infer, parse
+from protocols.trtis.shared_memory_control import read_control
+from protocols.trtis.status import (
+    UNKNOWN,
+    error_text,
+    failure,
+    repository_index,
+    server_status,
+    shared_memory_status,
+    success,
+)
+from protocols.wire import GrpcAnswer, GrpcRequest
+from schemas import ErrorCode, InferenceError, Operation, Readiness, SharedMemoryRegion
+from schemas.trtis import MESSAGES
+
+Open = Callable[[GrpcRequest], Opened[GrpcAnswer]]
+Fail = Callable[[GrpcRequest, Opened[GrpcAnswer] | None, InferenceError], GrpcAnswer]
+Write = Callable[[Any], Mapping[str, Any]]
+
+_REGIONS = 2
+"""The field of regions in the answer to a question for shared memory. The contract says 1; the original
+server has always written 2, and clients fail on what the contract says."""
+
+
+def _message(rpc: str, kind: str) -> Any:
+    return MESSAGES[f"nvidia.inferenceserver.{rpc}{kind}"]
+
+
+def _action(operation: Operation, rpc: str, write: Write = lambda result: {}) -> Action[GrpcAnswer]:
+    """``operation`` as ``rpc`` answers it: ``write`` makes fields of its result."""
+    response = _message(rpc, "Response")
+
+    def encode(opened: Opened[GrpcAnswer], result: Any) -> GrpcAnswer:
+        answer = response(request_status=success(opened.message.context), **write(result))
+        return GrpcAnswer(answer.SerializeToString())
+
+    return Action(operation, encode)
+
+
+def _health(state: Readiness) -> Mapping[str, Any]:
+    return {"health": state.ready}
+
+
+def _encode_regions(opened: Opened[GrpcAnswer], regions: Iterable[SharedMemoryRegion]) -> GrpcAnswer:
+    head = _message("SharedMemoryControl", "Response")(request_status=success(opened.message.context))
+    told = [region.SerializeToString() for region in shared_memory_status(regions).shared_memory_region]
+    return GrpcAnswer(join(head.SerializeToString(), _REGIONS, [join(b"", _REGIONS, told)]))
+
+
+_STATUS = _action(Operation.STATUS, "Status", lambda told: {"server_status": server_status(told)})
+_HEALTH = {
+    "live": _action(Operation.LIVE, "Health", _health),
+    "ready": _action(Operation.READY, "Health", _health),
+}
+_REPOSITORY = _action(
+    Operation.REPOSITORY_INDEX, "Repository", lambda models: {"index": repository_index(models)}
+)
+# by the number of the request's type
+_MODEL_CONTROL = {
+    0: _action(Operation.MODEL_UNLOAD, "ModelControl"),
+    1: _action(Operation.MODEL_LOAD, "ModelControl"),
+}
+_SHARED_MEMORY = {
+    Operation.SHARED_MEMORY_REGISTER: _action(Operation.SHARED_MEMORY_REGISTER, "SharedMemoryControl"),
+    Operation.SHARED_MEMORY_UNREGISTER: _action(Operation.SHARED_MEMORY_UNREGISTER, "SharedMemoryControl"),
+    Operation.SHARED_MEMORY_STATUS: Action(Operation.SHARED_MEMORY_STATUS, _encode_regions),
+}
+
+
+def _open_status(request: GrpcRequest) -> Opened[GrpcAnswer]:
+    asked = parse(_message("Status", "Request"), request.message)
+    return Opened(_STATUS, asked.model_name, message=request)
+
+
+def _open_health(request: GrpcRequest) -> Opened[GrpcAnswer]:
+    mode = parse(_message("Health", "Request"), request.message).mode
+    if mode not in _HEALTH:
+        raise _unknown(f"unknown health mode '{mode}'")
+    return Opened(_HEALTH[mode], message=request)
+
+
+def _open_model_control(request: GrpcRequest) -> Opened[GrpcAnswer]:
+    asked = parse(_message("ModelControl", "Request"), request.message)
+    if asked.type not in _MODEL_CONTROL:
+        raise _unknown(f"unknown modelcontrol request type {asked.type}")
+    return Opened(_MODEL_CONTROL[asked.type], asked.model_name, message=request)
+
+
+def _open_repository(request: GrpcRequest) -> Opened[GrpcAnswer]:
+    if parse(_message("Repository", "Request"), request.message).WhichOneof("request_type") is None:
+        raise _unknown("request type is not specified")
+    return Opened(_REPOSITORY, message=request)
+
+
+def _open_shared_memory(request: GrpcRequest) -> Opened[GrpcAnswer]:
+    asked = read_control(request.message)
+    if asked is None:
+        raise _unknown("unknown sharedmemorycontrol request type")
+    operation, argument = asked
+    return Opened(_SHARED_MEMORY[operation], message=request, argument=argument)
+
+
+def _unknown(message: str) -> InferenceError:
+    """What the original server answers with a code that no other error has."""
+    return InferenceError(ErrorCode.UNSUPPORTED, message, details={"request_status": UNKNOWN})
+
+
+def _failing(response: type[Message]) -> Fail:
+    def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
+        if opened is None and error.code is ErrorCode.MALFORMED:
+            return GrpcAnswer(code=INTERNAL, details=error_text(error))
+        status = failure(request.context, opened, error)
+        status.code = error.details.get("request_status", status.code)
+        return GrpcAnswer(response(request_status=status).SerializeToString())
+
+    return fail
+
+
+_OPENERS: Mapping[str, Open] = {
+    "Status": _open_status,
+    "Health": _open_health,
+    "ModelControl": _open_model_control,
+    "Repository": _open_repository,
+    "SharedMemoryControl": _open_shared_memory,
+}
+
+GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
+    GrpcEndpoint(f"{SERVICE}Infer", open_infer, fail_infer),
+    GrpcEndpoint(f"{SERVICE}StreamInfer", open_infer, fail_infer, streaming=True),
+    *(
+        GrpcEndpoint(f"{SERVICE}{rpc}", open_message, _failing(_message(rpc, "Response")))
+        for rpc, open_message in _OPENERS.items()
+    ),
+)
+"""The methods that the dialect offers."""
