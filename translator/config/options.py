@@ -66,8 +66,8 @@ class ServerOptions(Section):
     ready_when_empty: bool = False
     """Whether a server without any model is ready."""
     tune_allocator: bool = True
-    """Make the C library keep large blocks instead of returning each to the system. It makes messages
-    of several MiB about three times cheaper, for some memory held in reserve."""
+    """Make the C library keep large blocks instead of returning each to the system. Messages of
+    several MiB cost up to half as much, for some memory held in reserve."""
     drain_secs: Annotated[float, Field(ge=0)] = 5.0
     """After the first signal to stop: how long to answer on while already reporting not ready, so that
     balancers look elsewhere. A second signal ends the wait."""
