@@ -9,11 +9,13 @@ read in every form that servers send, and written in the one that all clients re
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from google.protobuf.message import DecodeError, Message
 
 from protocols.dialect import Action, Opened, UpstreamCall
+from protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
 from protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
     distinct_outputs,
@@ -65,6 +67,14 @@ _RAW_OUTPUT: int = _RESPONSE.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
 Raws = list[memoryview]
 
 
+@dataclass(frozen=True, slots=True)
+class ReplyForm:
+    """How a caller wants its answer: under its own id, and which outputs as classes."""
+
+    id: str = ""
+    classes: Asked = field(default_factory=lambda: NOTHING_ASKED)
+
+
 # --- as a server
 
 
@@ -74,8 +84,8 @@ def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     return Opened(_INFER, message.model_name, message.model_version, (message, raws))
 
 
-def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, str]:
-    """The request, and its id for the answer. Raises INVALID_TENSOR naming input or parameter."""
+def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, ReplyForm]:
+    """The request, and the form of its answer. Raises INVALID_TENSOR naming input or parameter."""
     message, raws = opened.message
     fields = split_parameters(_request_parameters(message.parameters))
     parameters = fields.parameters
@@ -92,24 +102,23 @@ def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[Infe
         priority=fields.priority,
         timeout_us=fields.timeout_us,
     )
-    return request, request.id
+    return request, ReplyForm(request.id, asked_classes(request.outputs, signature))
 
 
-def encode_infer(request_id: str, response: InferResponse) -> GrpcAnswer:
+def encode_infer(form: ReplyForm, response: InferResponse) -> GrpcAnswer:
     """The answer, every output in raw contents. Raises UNREPRESENTABLE, TOO_LARGE."""
+    outputs = as_asked(response, form.classes)
     try:
-        head = _RESPONSE(model_name=response.model, model_version=response.version, id=request_id)
+        head = _RESPONSE(model_name=response.model, model_version=response.version, id=form.id)
         if response.parameters:
             write_parameters(head.parameters, response.parameters)
-        for tensor in response.outputs:
+        for tensor in outputs:
             head.outputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
         rest = head.SerializeToString()
     except ValueError as error:
         raise unwritable(error) from error
     # one entry for each output, by position: an empty one where the bytes stand in shared memory
-    contents = [
-        b"" if isinstance(tensor.data, SharedMemoryRef) else tensor.data for tensor in response.outputs
-    ]
+    contents = [b"" if isinstance(tensor.data, SharedMemoryRef) else tensor.data for tensor in outputs]
     return GrpcAnswer(join(rest, _RAW_OUTPUT, contents))
 
 

@@ -10,12 +10,13 @@ and statuses belong to ``server`` and ``client``, everything but inference to ``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NoReturn
 
 from protocols.inflate import WINDOW_BITS, inflate
 from protocols.numeric_json import parse_json, write_json
+from protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
 from protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
     distinct_outputs,
@@ -59,11 +60,12 @@ _LAZY = frozenset({"data"})
 
 @dataclass(frozen=True, slots=True)
 class ReplyForm:
-    """How a caller wants its answer: under its own id, and which outputs as binary data."""
+    """How a caller wants its answer: under its own id, which outputs as binary data, which as classes."""
 
     id: str = ""
     binary: frozenset[str] = frozenset()
     all_binary: bool = False
+    classes: Asked = field(default_factory=lambda: NOTHING_ASKED)
 
 
 def decode_request(
@@ -86,7 +88,7 @@ def decode_request(
         _refuse(f"parameter '{EMPTY_FINAL_RESPONSE}' is for streams, which this transport does not have")
     fields = split_parameters(given)
     identity = text(document, "id")
-    outputs, form = _read_outputs(document, given, identity)
+    outputs, form = _read_outputs(document, given, identity, signature)
     inputs = read_inputs(document, model, Tail(body, length))
     _check_json_outputs(outputs, form, signature)
     request = InferRequest(
@@ -140,7 +142,7 @@ def encode_response(form: ReplyForm, response: InferResponse) -> Body:
         document["parameters"] = _finite(response.parameters)
     buffers: list[Buffer] = []
     outputs: list[dict[str, Any]] = []
-    for tensor in response.outputs:
+    for tensor in as_asked(response, form.classes):
         binary = form.all_binary or tensor.name in form.binary
         if isinstance(tensor.data, SharedMemoryRef):
             outputs.append(describe_tensor(tensor))  # the caller knows where it is
@@ -174,7 +176,7 @@ def decode_response(
 
 
 def _read_outputs(
-    document: Mapping[str, Any], parameters: Mapping[str, Any], identity: str
+    document: Mapping[str, Any], parameters: Mapping[str, Any], identity: str, signature: Signature
 ) -> tuple[tuple[RequestedOutput, ...] | None, ReplyForm]:
     """The requested outputs and the reply form. ``binary_data_output`` is for outputs that are not
     listed: a listed one is binary where it says so itself."""
@@ -189,7 +191,8 @@ def _read_outputs(
         outputs.append(requested_output(name, given))
         if given and _flag(given, "binary_data"):
             binary.append(name)
-    return distinct_outputs(outputs), ReplyForm(identity, frozenset(binary))
+    distinct = distinct_outputs(outputs)
+    return distinct, ReplyForm(identity, frozenset(binary), classes=asked_classes(distinct, signature))
 
 
 def _check_json_outputs(

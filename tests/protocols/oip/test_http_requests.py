@@ -316,7 +316,6 @@ def test_outputs_without_a_json_form_are_refused_before_the_model_runs(datatype:
     for more in (
         listed("z"),
         listed("y", binary_data=True),
-        listed("y", classification=1),
         listed("y", shared_memory_region="r", shared_memory_byte_size=2),
         {"parameters": {"binary_data_output": True}},
     ):
