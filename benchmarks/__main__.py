@@ -56,6 +56,7 @@ def measure(case: Case, daemon: Server, bare: Server, load: Load, folder: Path, 
             {
                 "transport": case.transport,
                 "address": server.addresses[case.transport],
+                "method": case.method,
                 "request": str(request),
                 "expected": str(expected),
                 "count": count,

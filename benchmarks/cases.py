@@ -14,7 +14,8 @@ from protocols.wire import HttpRequest
 from schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
 
 MODEL = "identity_fp32"
-GRPC_METHOD = "/inference.GRPCInferenceService/ModelInfer"
+OIP_METHOD = "/inference.GRPCInferenceService/ModelInfer"
+TRTIS_METHOD = "/nvidia.inferenceserver.GRPCService/Infer"
 
 CONFIG: dict[str, Any] = {
     "server": {"log_format": "json", "drain_secs": 0.0},
@@ -42,7 +43,7 @@ _SIGNATURE = Signature(
 @dataclass(frozen=True)
 class Case:
     """One row. ``floor`` is the kind of bare server beside it; ``count`` how many requests make a round;
-    ``target`` the ratio that the daemon is to stay under."""
+    ``target`` the ratio that the daemon is to stay under; ``method`` what is called over gRPC."""
 
     name: str
     floor: str
@@ -50,6 +51,7 @@ class Case:
     count: int
     target: float
     build: Callable[[int], tuple[bytes, bytes]]
+    method: str = ""
 
     @property
     def transport(self) -> str:
@@ -100,12 +102,27 @@ def _graphpipe(size: int) -> tuple[bytes, bytes]:
     return _http(f"/graphpipe/{MODEL}", dict(call.headers), b"".join(call.parts)), payload
 
 
+def _trtis_http(size: int) -> tuple[bytes, bytes]:
+    request, payload = _infer(size)
+    call: HttpRequest
+    call, _ = DIALECTS["trtis"].http_calls[Operation.INFER].encode(request, _SIGNATURE)
+    return _http(f"{call.path}?{call.query}", dict(call.headers), b"".join(call.parts)), payload
+
+
+def _trtis_grpc(size: int) -> tuple[bytes, bytes]:
+    request, payload = _infer(size)
+    call, _ = DIALECTS["trtis"].grpc_calls[Operation.INFER].encode(request, _SIGNATURE)
+    return bytes(call.message), payload
+
+
 _SIZES = ((64, 1000, 2.0), (64 << 10, 300, 2.0), (4 << 20, 30, 1.5))
 
 CASES = (
     Case("OIP HTTP JSON, 16 floats", "json", 64, 1000, 2.0, _oip_json),
     Case("OIP HTTP JSON, 16k floats", "json", 64 << 10, 100, 1.5, _oip_json),
     *(Case("OIP HTTP binary", "http", *row, _oip_binary) for row in _SIZES),
-    *(Case("OIP gRPC raw", "grpc", *row, _oip_raw) for row in _SIZES),
+    *(Case("OIP gRPC raw", "grpc", *row, _oip_raw, OIP_METHOD) for row in _SIZES),
+    *(Case("TRTIS HTTP", "http", *row, _trtis_http) for row in _SIZES),
+    *(Case("TRTIS gRPC", "grpc", *row, _trtis_grpc, TRTIS_METHOD) for row in _SIZES),
     *(Case("GraphPipe HTTP", "http", *row, _graphpipe) for row in _SIZES),
 )

@@ -18,7 +18,7 @@ import orjson
 import simdjson
 from aiohttp import web
 
-from benchmarks.cases import GRPC_METHOD
+from benchmarks.cases import OIP_METHOD, TRTIS_METHOD
 from protocols.transport import loop
 from runtime.allocator import tune_allocator
 
@@ -64,9 +64,10 @@ async def grpc_() -> str:
 
     limits = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
     server = grpc.aio.server(options=(("grpc.so_reuseport", 0), *limits))
-    service, _, method = GRPC_METHOD.strip("/").partition("/")
-    handlers = {method: grpc.unary_unary_rpc_method_handler(echo)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    for path in (OIP_METHOD, TRTIS_METHOD):
+        service, _, method = path.strip("/").partition("/")
+        handlers = {method: grpc.unary_unary_rpc_method_handler(echo)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     _running.append(server)

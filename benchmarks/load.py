@@ -17,16 +17,15 @@ from typing import Any
 
 import grpc
 
-from benchmarks.cases import GRPC_METHOD
-
 _UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 Send = Callable[[], bytes]
 """Sends the request and returns the whole answer."""
 
 
-def http(address: str, request: bytes, closing: ExitStack) -> Send:
-    """One kept connection. Raises ``RuntimeError`` for an answer that is not 200."""
+def http(address: str, method: str, request: bytes, closing: ExitStack) -> Send:
+    """One kept connection; ``method`` is for gRPC alone. Raises ``RuntimeError`` for an answer that is
+    not 200."""
     host, _, port = address.rpartition(":")
     connection = closing.enter_context(socket.create_connection((host, int(port)), timeout=30))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -48,11 +47,11 @@ def http(address: str, request: bytes, closing: ExitStack) -> Send:
     return send
 
 
-def grpc_(address: str, request: bytes, closing: ExitStack) -> Send:
+def grpc_(address: str, method: str, request: bytes, closing: ExitStack) -> Send:
     """One channel, messages as bytes. Raises ``grpc.RpcError`` for every status but OK."""
     channel = closing.enter_context(grpc.insecure_channel(address, options=_UNLIMITED))
-    method = channel.unary_unary(GRPC_METHOD)
-    return lambda: method(request, timeout=30)
+    call = channel.unary_unary(method)
+    return lambda: call(request, timeout=30)
 
 
 def _some(received: int) -> int:
@@ -67,7 +66,7 @@ def drive(order: dict[str, Any]) -> dict[str, Any]:
     request, expected = Path(order["request"]).read_bytes(), Path(order["expected"]).read_bytes()
     connect = {"http": http, "grpc": grpc_}[order["transport"]]
     with ExitStack() as closing:
-        send = connect(order["address"], request, closing)
+        send = connect(order["address"], order["method"], request, closing)
         answer = bytes(send())
         if expected not in answer:
             raise RuntimeError(f"the answer is not the one that was expected: {answer[:300]!r}")

@@ -21,6 +21,14 @@ _LINES = {
     ),
     ("graphpipe", "unix"): "curl -s --unix-socket {path} http://localhost/graphpipe/{model}",
     ("oip", "unix"): "curl -s --unix-socket {path} http://localhost/v2/models/{model}",
+    ("trtis", "http"): "curl -s http://{url}/api/status/{model}",
+    ("trtis", "unix"): "curl -s --unix-socket {path} http://localhost/api/status/{model}",
+    ("trtis", "grpc"): (
+        "python -c \"import grpc; from schemas.trtis import MESSAGES as M; p = 'nvidia.inferenceserver.'; "
+        "call = grpc.insecure_channel('{url}').unary_unary(f'/{{p}}GRPCService/Status'); "
+        "ask = M[p + 'StatusRequest'](model_name='{model}').SerializeToString(); "
+        "print(M[p + 'StatusResponse'].FromString(call(ask)))\""
+    ),
 }
 """A line to paste, by dialect and transport."""
 

@@ -22,7 +22,7 @@ def order(tmp_path: Path) -> dict[str, Any]:
     (tmp_path / "request").write_bytes(request)
     (tmp_path / "expected").write_bytes(expected)
     files = {"request": str(tmp_path / "request"), "expected": str(tmp_path / "expected")}
-    return {**files, "transport": "http", "count": 5, "secs": 10}
+    return {**files, "transport": "http", "method": "", "count": 5, "secs": 10}
 
 
 def test_every_row_has_a_daemon_and_a_bare_server() -> None:

@@ -82,7 +82,7 @@ MODELS = [
     model("simple_string", TWO, "TYPE_STRING", [16], _string_sums, 8),
     model("classy", (["DATA"], ["PROB"]), "TYPE_FP32", [5], lambda x: [x], 4, ("ant", "bee", "cat", "dog", "elk")),
     *(
-        model(f"identity_{name.removeprefix('TYPE_').lower()}", ONE, name, [-1], lambda x: [x])
+        model("identity_bytes" if name == "TYPE_STRING" else f"identity_{name[5:].lower()}", ONE, name, [-1], lambda x: [x])
         for name in NUMPY
     ),
 ]  # fmt: skip
