@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from protocols.dialect import Dialect
 from protocols.trtis.capability import CAPABILITY
-from protocols.trtis.client_grpc import GRPC_CALLS
-from protocols.trtis.client_http import HTTP_CALLS
+from protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
 from protocols.trtis.codec import DIALECT_NAME
 from protocols.trtis.server import HTTP_ENDPOINTS, unmatched
 from protocols.trtis.server_grpc import GRPC_ENDPOINTS

@@ -1,4 +1,4 @@
-"""The calls to an upstream over gRPC: one table.
+"""Calls to an upstream over gRPC, and its answers.
 
 A gRPC status other than OK does not come from the dialect itself: it tells of the connection, of bytes
 that were no message, or of something between us and the server.
@@ -11,7 +11,7 @@ from typing import Any
 
 from protocols.dialect import UpstreamCall
 from protocols.trtis.client_codec import Asked, unrepresentable, version_of
-from protocols.trtis.client_status import READERS, check_status, reading, refused_readiness
+from protocols.trtis.client_status import check_status, reading
 from protocols.trtis.codec_grpc import SERVICE, decode_answer, encode_call, parse, split_answer
 from protocols.wire import GrpcAnswer, GrpcRequest
 from schemas import (
@@ -20,7 +20,6 @@ from schemas import (
     InferResponse,
     ModelRef,
     ModelStatus,
-    Operation,
     Readiness,
     Signature,
 )
@@ -78,12 +77,20 @@ def _call(rpc: str, fields: Callable[[Any], Fields], read: Callable[[Any, Any], 
     return UpstreamCall(encode, decode)
 
 
-def _health_call(mode: str) -> Call:
+def health_call(mode: str) -> Call:
+    """Asks whether the server is ``live`` or ``ready``: a ``Readiness``."""
     return _call("Health", lambda argument: {"mode": mode}, lambda told, argument: Readiness(told.health))
 
 
-def _status_call(operation: Operation) -> Call:
-    return _call("Status", _status_fields, lambda told, model: READERS[operation](told.server_status, model))
+def status_call(read_status: Callable[[Any, Any], Any]) -> Call:
+    """Asks for the status of a model, or of the server for None: what ``read_status`` makes of it."""
+    return _call("Status", _status_fields, lambda told, model: read_status(told.server_status, model))
+
+
+def control_call(kind: str) -> Call:
+    """Asks the server to ``load`` or ``unload`` a model."""
+    fields = {"type": kind.upper()}
+    return _call("ModelControl", lambda model: {"model_name": model.name, **fields}, lambda told, model: None)
 
 
 def _status_fields(model: ModelRef | None) -> Fields:
@@ -93,34 +100,9 @@ def _status_fields(model: ModelRef | None) -> Fields:
     return {"model_name": model.name}
 
 
-def _tolerant(call: Call) -> Call:
-    def decode(form: Any, answer: GrpcAnswer) -> Any:
-        try:
-            return call.decode(form, answer)
-        except InferenceError as error:
-            return refused_readiness(error)
-
-    return UpstreamCall(call.encode, decode)
-
-
-def _control_call(kind: str) -> Call:
-    return _call(
-        "ModelControl", lambda model: {"model_name": model.name, "type": kind}, lambda told, model: None
-    )
-
-
 def _index(told: Any, argument: None) -> tuple[ModelStatus, ...]:
     return tuple([ModelStatus(model.name) for model in told.index.models])
 
 
-GRPC_CALLS: Mapping[Operation, Call] = {
-    Operation.INFER: UpstreamCall(encode_call, _decode_infer),
-    Operation.LIVE: _health_call("live"),
-    Operation.READY: _health_call("ready"),
-    **{operation: _status_call(operation) for operation in READERS},
-    Operation.MODEL_READY: _tolerant(_status_call(Operation.MODEL_READY)),
-    Operation.REPOSITORY_INDEX: _call("Repository", lambda argument: {"index": True}, _index),
-    Operation.MODEL_LOAD: _control_call("LOAD"),
-    Operation.MODEL_UNLOAD: _control_call("UNLOAD"),
-}
-"""The calls that the dialect can make over gRPC."""
+INFER_CALL: Call = UpstreamCall(encode_call, _decode_infer)
+INDEX_CALL: Call = _call("Repository", lambda argument: {"index": True}, _index)

@@ -1,4 +1,4 @@
-"""The calls to an upstream over HTTP: one table.
+"""Calls to an upstream over HTTP, and its replies.
 
 Requests are written as the original client writes them, but for the blank behind the colon of a header.
 Of an answer to an inference the header ``NV-InferResponse`` is read and the body as far as the tensors
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -24,7 +23,7 @@ from protocols.trtis.client_codec import (
     unrepresentable,
     version_of,
 )
-from protocols.trtis.client_status import READERS, check_status, reading, refused_readiness
+from protocols.trtis.client_status import check_status, reading
 from protocols.trtis.codec import RESPONSE_HEADER
 from protocols.trtis.codec_http import REQUEST, RESPONSE, STATUS
 from protocols.trtis.header_text import read, write_request_header
@@ -38,10 +37,11 @@ from schemas import (
     InferResponse,
     ModelRef,
     ModelStatus,
-    Operation,
     Readiness,
     Signature,
 )
+
+T = TypeVar("T")
 
 Call = UpstreamCall[HttpRequest, HttpReply]
 
@@ -133,6 +133,11 @@ def _read_infer(asked: Asked, header: Any, reply: HttpReply) -> InferResponse:
 # --- all that is not inference
 
 
+def health_call(mode: str) -> Call:
+    """Asks whether the server is ``live`` or ``ready``: a ``Readiness``."""
+    return UpstreamCall(_get(f"/api/health/{mode}"), _decode_health)
+
+
 def _get(path: str) -> Callable[[None, Signature | None], tuple[HttpRequest, None]]:
     return lambda argument, signature: (HttpRequest("GET", path, _BINARY), None)
 
@@ -146,6 +151,16 @@ def _decode_health(form: None, reply: HttpReply) -> Readiness:
     return Readiness(False, status.msg or f"the upstream answered HTTP status {reply.status}")
 
 
+def status_call(read_status: Callable[[Any, Any], T]) -> Call:
+    """Asks for the status of a model, or of the server for None: what ``read_status`` makes of it."""
+
+    def decode(model: ModelRef | None, reply: HttpReply) -> T:
+        _succeeded(reply)
+        return read_status(_body(SERVER_STATUS, reply), model)
+
+    return UpstreamCall(_encode_status, decode)
+
+
 def _encode_status(
     model: ModelRef | None, signature: Signature | None
 ) -> tuple[HttpRequest, ModelRef | None]:
@@ -155,46 +170,24 @@ def _encode_status(
     return HttpRequest("GET", path, _BINARY), model
 
 
-def _status_call(operation: Operation) -> Call:
-    def decode(model: ModelRef | None, reply: HttpReply) -> Any:
-        _succeeded(reply)
-        return READERS[operation](_body(SERVER_STATUS, reply), model)
-
-    return UpstreamCall(_encode_status, decode)
-
-
-def _tolerant(call: Call) -> Call:
-    def decode(form: Any, reply: HttpReply) -> Any:
-        try:
-            return call.decode(form, reply)
-        except InferenceError as error:
-            return refused_readiness(error)
-
-    return UpstreamCall(call.encode, decode)
-
-
 def _decode_index(form: None, reply: HttpReply) -> tuple[ModelStatus, ...]:
     _succeeded(reply)
     return tuple([ModelStatus(model.name) for model in _body(REPOSITORY_INDEX, reply).models])
 
 
-def _encode_control(model: ModelRef, signature: Signature | None, action: str) -> tuple[HttpRequest, None]:
-    path = _path(f"/api/modelcontrol/{action}", model.name)
-    return HttpRequest("POST", path, headers=_CONTROL_HEADERS), None
+def control_call(kind: str) -> Call:
+    """Asks the server to ``load`` or ``unload`` a model."""
+
+    def encode(model: ModelRef, signature: Signature | None) -> tuple[HttpRequest, None]:
+        path = _path(f"/api/modelcontrol/{kind}", model.name)
+        return HttpRequest("POST", path, headers=_CONTROL_HEADERS), None
+
+    return UpstreamCall(encode, _decode_control)
 
 
 def _decode_control(form: None, reply: HttpReply) -> None:
     _succeeded(reply)
 
 
-HTTP_CALLS: Mapping[Operation, Call] = {
-    Operation.INFER: UpstreamCall(_encode_infer, _decode_infer),
-    Operation.LIVE: UpstreamCall(_get("/api/health/live"), _decode_health),
-    Operation.READY: UpstreamCall(_get("/api/health/ready"), _decode_health),
-    **{operation: _status_call(operation) for operation in READERS},
-    Operation.MODEL_READY: _tolerant(_status_call(Operation.MODEL_READY)),
-    Operation.REPOSITORY_INDEX: UpstreamCall(_get("/api/repository/index"), _decode_index),
-    Operation.MODEL_LOAD: UpstreamCall(partial(_encode_control, action="load"), _decode_control),
-    Operation.MODEL_UNLOAD: UpstreamCall(partial(_encode_control, action="unload"), _decode_control),
-}
-"""The calls that the dialect can make over HTTP."""
+INFER_CALL: Call = UpstreamCall(_encode_infer, _decode_infer)
+INDEX_CALL: Call = UpstreamCall(_get("/api/repository/index"), _decode_index)

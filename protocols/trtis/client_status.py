@@ -27,7 +27,6 @@ from schemas import (
     InferenceError,
     ModelMetadata,
     ModelRef,
-    Operation,
     Readiness,
     ServerMetadata,
     Signature,
@@ -121,22 +120,6 @@ def model_readiness(status: Any, model: ModelRef) -> Readiness:
     if model.version and int(model.version) not in ready:
         return Readiness(False, f"version {model.version} of model '{model.name}' is not ready")
     return Readiness(True)
-
-
-READERS: Mapping[Operation, Callable[[Any, Any], Any]] = {
-    Operation.SERVER_METADATA: server_metadata,
-    Operation.MODEL_METADATA: model_metadata,
-    Operation.MODEL_READY: model_readiness,
-}
-"""What is read from a ``ServerStatus``, by operation; the argument is the ``ModelRef`` or None."""
-
-
-def refused_readiness(error: InferenceError) -> Readiness:
-    """The readiness of a model whose status was refused: one that is not known is not ready. Raises
-    ``error`` again where it says anything else."""
-    if error.code is not ErrorCode.NOT_FOUND:
-        raise error
-    return Readiness(False, error.message)
 
 
 def _told(status: Any, model: ModelRef) -> Any:

@@ -1,0 +1,49 @@
+"""What the dialect asks of an upstream: one table, of HTTP calls and of gRPC calls.
+
+The forms of the calls and of their answers belong to ``client_http`` and ``client_grpc``, which are alike;
+what a status means to ``client_status``, inference to ``client_codec``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from protocols.dialect import UpstreamCall
+from protocols.trtis import client_grpc, client_http
+from protocols.trtis.client_status import model_metadata, model_readiness, server_metadata
+from schemas import ErrorCode, InferenceError, Operation, Readiness
+
+Calls = Mapping[Operation, UpstreamCall[Any, Any]]
+
+
+def _calls(over: Any) -> Calls:
+    return {
+        Operation.INFER: over.INFER_CALL,
+        Operation.LIVE: over.health_call("live"),
+        Operation.READY: over.health_call("ready"),
+        Operation.SERVER_METADATA: over.status_call(server_metadata),
+        Operation.MODEL_METADATA: over.status_call(model_metadata),
+        Operation.MODEL_READY: _tolerant(over.status_call(model_readiness)),
+        Operation.REPOSITORY_INDEX: over.INDEX_CALL,
+        Operation.MODEL_LOAD: over.control_call("load"),
+        Operation.MODEL_UNLOAD: over.control_call("unload"),
+    }
+
+
+def _tolerant(call: UpstreamCall[Any, Any]) -> UpstreamCall[Any, Any]:
+    """``call``, where a model that the upstream does not know is one that is not ready."""
+
+    def decode(form: Any, reply: Any) -> Any:
+        try:
+            return call.decode(form, reply)
+        except InferenceError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return Readiness(False, error.message)
+
+    return UpstreamCall(call.encode, decode)
+
+
+HTTP_CALLS = _calls(client_http)
+GRPC_CALLS = _calls(client_grpc)
