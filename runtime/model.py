@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from runtime.backends import Instance
+from runtime.reshape import Run
+from runtime.statistics import Course, batch_size, count_failure, count_success
 from runtime.validation import RequestCheck
 from schemas import (
     Context,
@@ -24,10 +26,17 @@ from schemas import (
     InferRequest,
     InferResponse,
     ModelMetadata,
+    ModelState,
+    ModelStatus,
     Readiness,
     Signature,
     Tensor,
+    VersionStatistics,
+    VersionStatus,
 )
+
+Ran = tuple[tuple[Tensor, ...], int, int]
+"""What a run gave, and the ``time.monotonic_ns()`` at which it started and ended."""
 
 # blanks around a number are let pass, as by Triton
 _NUMBER = re.compile(r" *-?[0-9]{1,18} *")
@@ -41,19 +50,34 @@ def default_instances() -> int:
 class Version:
     """A version of a model that is ready: an instance, its agreed signature and its threads.
 
-    ``instances`` is how many runs may go on at once; 0 runs on the event loop itself.
+    ``instances`` is how many runs may go on at once; 0 runs on the event loop itself. ``run`` is the
+    instance's own, or what stands around it where clients see other shapes than the instance.
     """
 
     def __init__(
-        self, model: str, number: int, instance: Instance, signature: Signature, instances: int
+        self,
+        model: str,
+        number: int,
+        instance: Instance,
+        signature: Signature,
+        instances: int,
+        run: Run | None = None,
     ) -> None:
         self.number = str(number)
         self.instance = instance
         self.signature = signature
+        self.statistics = VersionStatistics()
         self.check = RequestCheck(model, signature).check
+        self._run = run or instance.run
         self.threads: ThreadPoolExecutor | None = None
         if instances:
             self.threads = ThreadPoolExecutor(instances, thread_name_prefix=f"{model}/{number}")
+
+    def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> Ran:
+        """Run once, by the clock. Raises what the instance raises."""
+        started = time.monotonic_ns()
+        tensors = self._run(inputs, outputs)
+        return tensors, started, time.monotonic_ns()
 
     async def close(self) -> None:
         """Wait for what runs or stands in the queue, whether or not a caller still waits, and free the
@@ -67,7 +91,8 @@ class LocalModel:
     """A ``Target`` that runs here.
 
     ``versions`` are ready, at least one; ``failed`` tells for each version that the version policy
-    wants and that could not be loaded why. Not bound to an event loop until the first request.
+    wants and that could not be loaded why. ``config`` is the serialized ``inference.ModelConfig``. Not
+    bound to an event loop until the first request.
     """
 
     def __init__(
@@ -78,14 +103,17 @@ class LocalModel:
         failed: Mapping[int, str] | None = None,
         platform: str = "",
         description: str = "",
+        config: bytes = b"",
     ) -> None:
         self.name = name
         self.failed: Mapping[str, str] = {str(number): reason for number, reason in (failed or {}).items()}
         ordered = sorted(versions, key=lambda version: int(version.number))
+        self._loaded = tuple(ordered)
         self._versions = {version.number: version for version in ordered}
         self._latest = ordered[-1]
         self._platform = platform
         self._description = description
+        self._config = config
         self._closing = False
 
     async def infer(self, request: InferRequest) -> InferResponse:
@@ -95,12 +123,17 @@ class LocalModel:
         from the checks, DEADLINE_EXCEEDED, CANCELLED, and what the instance raises.
         """
         version = self._version(request.version)
-        outputs = version.check(request)
+        size = batch_size(request, version.signature)
+        began = time.monotonic_ns()
         try:
-            tensors = await self._run(version, request, outputs)
-        except InferenceError as error:
-            error.origin = error.origin or self.name
+            outputs = version.check(request)
+            ready = time.monotonic_ns()
+            tensors, started, ended = await self._run(version, request, outputs)
+        except InferenceError:
+            count_failure(version.statistics, size, began)
             raise
+        course = Course(began, ready, started, ended, time.monotonic_ns())
+        count_success(version.statistics, size, course)
         return InferResponse(self.name, tensors, version.number, request.id)
 
     async def signature(self, version: str = "") -> Signature:
@@ -111,6 +144,23 @@ class LocalModel:
         """The model as ``version`` declares it, with every version that is ready."""
         signature = self._version(version).signature
         return ModelMetadata(self.name, signature, tuple(self._versions), self._platform, self._description)
+
+    async def status(self) -> ModelStatus:
+        """Every version that is ready, and every one that could not be loaded."""
+        versions = [
+            *(VersionStatus(each.number, ModelState.READY, "", each.statistics) for each in self._loaded),
+            *(
+                VersionStatus(number, ModelState.UNAVAILABLE, reason)
+                for number, reason in self.failed.items()
+            ),
+        ]
+        versions.sort(key=lambda version: int(version.version))
+        return ModelStatus(self.name, self._config, tuple(versions))
+
+    def continue_statistics(self, counted: Mapping[str, VersionStatistics]) -> None:
+        """Count on from ``counted``, by version: a version that is loaded again starts no new count."""
+        for version in self._loaded:
+            version.statistics = counted.get(version.number, version.statistics)
 
     async def ready(self, version: str = "") -> Readiness:
         """Whether ``version``, or any where that is empty, would be run now."""
@@ -125,7 +175,7 @@ class LocalModel:
         if self._closing:
             return
         self._closing = True
-        for version in self._versions.values():
+        for version in self._loaded:
             await version.close()
 
     def _version(self, asked: str) -> Version:
@@ -161,9 +211,14 @@ class LocalModel:
             raise InferenceError(ErrorCode.UNAVAILABLE, f"{unknown} is not at ready state", retryable=False)
         raise InferenceError(ErrorCode.NOT_FOUND, f"{unknown} is not found")
 
-    async def _run(
-        self, version: Version, request: InferRequest, outputs: tuple[str, ...]
-    ) -> tuple[Tensor, ...]:
+    async def _run(self, version: Version, request: InferRequest, outputs: tuple[str, ...]) -> Ran:
+        try:
+            return await self._run_in_time(version, request, outputs)
+        except InferenceError as error:
+            error.origin = error.origin or self.name
+            raise
+
+    async def _run_in_time(self, version: Version, request: InferRequest, outputs: tuple[str, ...]) -> Ran:
         context = request.context
         if context.cancel.cancelled:
             raise self._cancelled()
@@ -171,9 +226,9 @@ class LocalModel:
         if left is not None and left <= 0:
             raise self._too_late()
         if version.threads is None:
-            return version.instance.run(request.inputs, outputs)
+            return version.run(request.inputs, outputs)
         loop = asyncio.get_running_loop()
-        answer = loop.run_in_executor(version.threads, version.instance.run, request.inputs, outputs)
+        answer = loop.run_in_executor(version.threads, version.run, request.inputs, outputs)
         # cancelling what waits in the queue takes it out; what runs goes on without us
         context.cancel.on_cancel(answer.cancel)
         if left is None:
@@ -184,9 +239,7 @@ class LocalModel:
         except TimeoutError:
             raise self._too_late() from None
 
-    async def _unless_cancelled(
-        self, answer: asyncio.Future[tuple[Tensor, ...]], context: Context
-    ) -> tuple[Tensor, ...]:
+    async def _unless_cancelled(self, answer: asyncio.Future[Ran], context: Context) -> Ran:
         try:
             return await answer
         except asyncio.CancelledError:

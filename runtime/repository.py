@@ -17,7 +17,10 @@ from typing import Literal
 
 from runtime.backends import BACKEND_OF_PLATFORM, BACKENDS, Backend
 from runtime.model import LocalModel, Version, default_instances
-from runtime.model_config import LoadError, ModelConfig, agreed_signature, read_config
+from runtime.model_config import LoadError, ModelConfig, agreed_signature
+from runtime.model_config_file import read_config
+from runtime.model_config_message import config_message
+from runtime.reshape import reshaped
 from schemas import Signature
 
 State = Literal["loading", "ready", "failed"]
@@ -55,22 +58,44 @@ class Loaded:
     them."""
 
     models: dict[str, LocalModel] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, LoadError] = field(default_factory=dict)
 
 
-def find_models(repository: Path, names: Iterable[str] | Literal["*"] = ALL) -> list[ModelSource]:
-    """The model folders in ``repository`` by name, or those of ``names`` in that order.
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A folder of model folders. ``controlled``: whether clients may load and unload its models."""
+
+    path: Path
+    controlled: bool = False
+
+    def names(self) -> list[str]:
+        """The models that the folder holds now. Raises ``LoadError`` where it cannot be read."""
+        try:
+            folders = sorted(entry.name for entry in self.path.iterdir() if entry.is_dir())
+        except OSError as error:
+            raise LoadError(f"model repository {self.path}: {error.strerror}") from error
+        return [name for name in folders if not name.startswith(".")]
+
+    def holds(self, name: str) -> bool:
+        """Whether the folder holds a model ``name``, which may be anything that a client has sent."""
+        try:
+            return name in self.names()
+        except LoadError:
+            return False
+
+    def source(self, name: str) -> ModelSource:
+        """Where model ``name`` is, or would be."""
+        return ModelSource(name, self.path / name)
+
+
+def find_models(folder: Path, names: Iterable[str] | Literal["*"] = ALL) -> list[ModelSource]:
+    """The models in repository ``folder`` by name, or those of ``names`` in that order.
 
     A name without a folder is listed all the same and fails when it is loaded. Raises ``LoadError``
     where the repository cannot be read.
     """
-    if names == ALL:
-        try:
-            folders = sorted(entry for entry in repository.iterdir() if entry.is_dir())
-        except OSError as error:
-            raise LoadError(f"model repository {repository}: {error.strerror}") from error
-        names = [folder.name for folder in folders if not folder.name.startswith(".")]
-    return [ModelSource(name, repository / name) for name in names]
+    repository = Repository(folder)
+    return [repository.source(name) for name in (repository.names() if names == ALL else names)]
 
 
 def load_models(sources: Sequence[ModelSource], progress: Progress | None = None, threads: int = 0) -> Loaded:
@@ -85,20 +110,20 @@ def load_models(sources: Sequence[ModelSource], progress: Progress | None = None
             with lock:
                 progress(name, state)
 
-    def load(source: ModelSource) -> LocalModel | str:
+    def load(source: ModelSource) -> LocalModel | LoadError:
         tell(source.name, "loading")
         try:
             model = load_model(source)
-        except (LoadError, OSError) as error:
+        except LoadError as error:
             tell(source.name, "failed")
-            return str(error)
+            return error
         tell(source.name, "ready")
         return model
 
     loaded = Loaded()
     with ThreadPoolExecutor(threads or default_instances(), thread_name_prefix="load") as pool:
         for source, result in zip(sources, pool.map(load, sources), strict=True):
-            if isinstance(result, str):
+            if isinstance(result, LoadError):
                 loaded.failed[source.name] = result
             else:
                 loaded.models[source.name] = result
@@ -108,11 +133,14 @@ def load_models(sources: Sequence[ModelSource], progress: Progress | None = None
 def load_model(source: ModelSource) -> LocalModel:
     """Load one model with every version that its version policy chooses.
 
-    Raises ``LoadError`` naming the file at fault where no version could be loaded, ``OSError`` for a
-    folder that cannot be read. Blocks.
+    Raises ``LoadError`` naming the file at fault where no version could be loaded, or where a folder
+    cannot be read. Blocks.
     """
-    where, config, found = _located(source)
-    backend = _backend(where, config)
+    try:
+        where, config, found = _located(source)
+    except OSError as error:
+        raise LoadError(str(error)) from error
+    backend_name, backend = _backend(where, config)
     if source.path is None and backend.filename:
         raise LoadError(f"model '{source.name}': its backend needs a path")
     instances = 0 if backend.inline else config.instances or default_instances()
@@ -121,31 +149,50 @@ def load_model(source: ModelSource) -> LocalModel:
     versions: list[Version] = []
     for number in config.version_policy.choose(found):
         try:
-            file = _model_file(found[number], backend, config)
-            instance = backend.load(file, config)
-            signature = agreed_signature(file, config, instance.signature)
+            versions.append(_load_version(source.name, number, found[number], backend, config, instances))
         except LoadError as error:
             failed[number] = str(error)
-        else:
-            versions.append(Version(source.name, number, instance, signature, instances))
     if not versions:
         reasons = "; ".join(failed[number] for number in sorted(failed))
-        raise LoadError(reasons or f"{where}: there is no version folder")
+        raise LoadError(reasons or f"{where}: there is no version folder", failed)
+    served = replace(
+        config,
+        name=source.name,
+        backend=backend_name,
+        platform=config.platform or backend.platform,
+        default_model_filename=config.default_model_filename or backend.filename,
+        instances=instances,
+    )
     return LocalModel(
         source.name,
         versions,
         failed=failed,
-        platform=config.platform or backend.platform,
-        description=config.description,
+        platform=served.platform,
+        description=served.description,
+        config=config_message(served, versions[-1].signature),
     )
+
+
+def _load_version(
+    model: str, number: int, path: Path, backend: Backend, config: ModelConfig, instances: int
+) -> Version:
+    file = _model_file(path, backend, config)
+    instance = backend.load(file, config)
+    signature = agreed_signature(file, config, instance.signature)
+    run = None
+    if config.input_reshapes or config.output_reshapes:
+        run = reshaped(instance.run, config.input_reshapes, config.output_reshapes)
+    return Version(model, number, instance, signature, instances, run)
 
 
 def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
     """What to call the place in messages, the configuration, and the versions that are there."""
     path = source.path
-    if path is None or path.is_file():
-        path = path or Path(source.name)
+    if path is None:
+        path = Path(source.name)
         return path, _stated(source, ModelConfig()), {1: path}
+    if path.is_file():
+        return path, _stated(source, ModelConfig(default_model_filename=path.name)), {1: path}
     if not path.is_dir():
         raise LoadError(f"{path}: there is no model folder or model file")
     config = read_config(path)
@@ -167,12 +214,12 @@ def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:
     return config if source.signature is None else config.with_signature(source.signature)
 
 
-def _backend(path: Path, config: ModelConfig) -> Backend:
+def _backend(path: Path, config: ModelConfig) -> tuple[str, Backend]:
     name = config.backend or BACKEND_OF_PLATFORM.get(config.platform, config.platform or "onnxruntime")
     backend = BACKENDS.get(name)
     if backend is None:
         raise LoadError(f"{path}: backend '{name}' is not one of {', '.join(BACKENDS)}")
-    return backend
+    return name, backend
 
 
 def _versions(folder: Path) -> dict[int, Path]:

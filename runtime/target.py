@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from schemas import InferRequest, InferResponse, ModelMetadata, Readiness, Signature
+from schemas import InferRequest, InferResponse, ModelMetadata, ModelStatus, Readiness, Signature
 
 
 class Target(Protocol):
@@ -22,6 +22,10 @@ class Target(Protocol):
     async def metadata(self, version: str = "") -> ModelMetadata:
         """The model as it describes itself, for ``version`` or the one that the policy chooses.
         Raises NOT_FOUND for a version that is not there, UNAVAILABLE while it cannot be known."""
+
+    async def status(self) -> ModelStatus:
+        """The model's configuration and what became of each version, with its statistics. Raises
+        UNAVAILABLE while it cannot be known."""
 
     async def ready(self, version: str = "") -> Readiness:
         """Whether a request would be answered now. Never raises."""

@@ -13,6 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from protocols.dialect import UpstreamCall
+from runtime.model_config import ModelConfig
+from runtime.model_config_message import config_message
+from runtime.statistics import Course, batch_size, count_failure, count_success
 from schemas import (
     Context,
     ErrorCode,
@@ -21,6 +24,8 @@ from schemas import (
     InferResponse,
     ModelMetadata,
     ModelRef,
+    ModelState,
+    ModelStatus,
     Operation,
     Readiness,
     RequestedOutput,
@@ -28,6 +33,8 @@ from schemas import (
     Signature,
     Tensor,
     TensorSpec,
+    VersionStatistics,
+    VersionStatus,
 )
 from schemas.oip import MESSAGES
 
@@ -36,6 +43,8 @@ Renames = Mapping[str, str]
 _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
 """Errors after which the upstream's model may have changed under us: ask for its signature again."""
 
+_UNNAMED_VERSION = "1"
+"""What an upstream's version is called in statistics while the upstream has not said."""
 
 Calls = Mapping[Operation, UpstreamCall[Any, Any]]
 
@@ -163,25 +172,37 @@ class UpstreamModel:
         self._declared = declared
         self._description = description
         self._signatures: dict[str, tuple[Signature, Signature]] = {}
+        self._statistics: dict[str, VersionStatistics] = {}
+        self._answered = _UNNAMED_VERSION
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Ask the upstream; names are translated both ways, the answer is put in signature order."""
         ours, theirs = await self._both_signatures(request.version, request.context)
+        began = time.monotonic_ns()
         asked = replace(
             request,
             model=self._remote,
             inputs=_renamed(request.inputs, self._to_inputs),
             outputs=None if request.outputs is None else self._asked_outputs(request.outputs),
         )
+        sent = time.monotonic_ns()
         try:
             answer: InferResponse = await self._upstream.call(Operation.INFER, asked, theirs, request.context)
+            received = time.monotonic_ns()
+            answer.outputs = self._select(_renamed(answer.outputs, self._from_outputs), request.outputs, ours)
         except InferenceError as error:
             if error.code in _STALE:
                 self._signatures.clear()
+            # a version that never answered may be any text that a client has sent
+            version = request.version if request.version in self._statistics else self._answered
+            count_failure(self._counted(version), batch_size(request, ours), began)
             raise
         answer.model = self.name
         answer.id = request.id
-        answer.outputs = self._select(_renamed(answer.outputs, self._from_outputs), request.outputs, ours)
+        self._answered = answer.version or self._answered
+        # no queue is ours to see: what the upstream's takes is part of its time
+        course = Course(began, sent, sent, received, time.monotonic_ns())
+        count_success(self._counted(self._answered), batch_size(request, ours), course)
         return answer
 
     async def signature(self, version: str = "") -> Signature:
@@ -204,6 +225,17 @@ class UpstreamModel:
             theirs, name=self.name, signature=ours, description=self._description or theirs.description
         )
 
+    async def status(self) -> ModelStatus:
+        """The configuration as the upstream's metadata tell it, and what we have asked of its versions."""
+        told = await self.metadata()
+        config = ModelConfig(name=self.name, platform=told.platform)
+        versions = told.versions or (self._answered,)
+        return ModelStatus(
+            self.name,
+            config_message(config, await self.signature()),
+            tuple(VersionStatus(each, ModelState.READY, "", self._counted(each)) for each in versions),
+        )
+
     async def ready(self, version: str = "") -> Readiness:
         """Whether the upstream says that the model is ready; False where it cannot be asked."""
         try:
@@ -216,6 +248,9 @@ class UpstreamModel:
 
     async def close(self) -> None:
         """Nothing of its own to close: the connections belong to the upstream."""
+
+    def _counted(self, version: str) -> VersionStatistics:
+        return self._statistics.setdefault(version, VersionStatistics())
 
     async def _both_signatures(self, version: str, context: Context | None) -> tuple[Signature, Signature]:
         known = self._signatures.get(version)

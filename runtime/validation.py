@@ -14,7 +14,6 @@ from schemas import (
     InferenceError,
     InferRequest,
     RequestedOutput,
-    SharedMemoryRef,
     Signature,
     Tensor,
     TensorSpec,
@@ -34,7 +33,8 @@ class RequestCheck:
     def check(self, request: InferRequest) -> tuple[str, ...]:
         """The names of the outputs to compute, in the model's order.
 
-        Raises INVALID_TENSOR naming the input or output at fault, UNSUPPORTED naming the option.
+        Raises INVALID_TENSOR naming the input or output at fault. Where an output goes, and whether it
+        is ranked, is nothing to a model: that is done with its answer.
         """
         self._check_inputs(request.inputs)
         return self._outputs if request.outputs is None else self._asked(request.outputs)
@@ -56,8 +56,6 @@ class RequestCheck:
                 )
             if tensor.shape != spec.shape and not _fits(tensor.shape, spec.shape):
                 raise self._wrong_shape(tensor, spec)
-            if isinstance(tensor.data, SharedMemoryRef):
-                raise self._unsupported("input", tensor.name, "shared_memory_region")
         if not self._required <= names:
             raise self._wrong_count(inputs, names)
         if self._max_batch_size and inputs:
@@ -81,10 +79,6 @@ class RequestCheck:
         for output in outputs:
             if output.name not in self._outputs:
                 raise self._invalid(f"unexpected inference output '{output.name}' for model '{self._model}'")
-            if output.classification:
-                raise self._unsupported("output", output.name, "classification")
-            if output.placement is not None:
-                raise self._unsupported("output", output.name, "shared_memory_region")
         return tuple(name for name in self._outputs if name in names)
 
     def _wrong_count(self, inputs: tuple[Tensor, ...], names: set[str]) -> InferenceError:
@@ -108,11 +102,6 @@ class RequestCheck:
 
     def _invalid(self, message: str) -> InferenceError:
         return InferenceError(ErrorCode.INVALID_TENSOR, message)
-
-    def _unsupported(self, kind: str, name: str, option: str) -> InferenceError:
-        return InferenceError(
-            ErrorCode.UNSUPPORTED, f"{kind} '{name}' of model '{self._model}': {option} is not supported"
-        )
 
 
 def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:

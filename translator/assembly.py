@@ -17,7 +17,8 @@ from protocols.registry import DIALECTS
 from protocols.transport.address import parse_url
 from protocols.transport.grpc_client import GrpcChannelClient
 from protocols.transport.http_client import PooledHttpClient
-from runtime.repository import Loaded, ModelSource, Progress, find_models, load_models
+from runtime.catalog import ModelCatalog
+from runtime.repository import Loaded, ModelSource, Progress, Repository, find_models, load_models
 from runtime.target import Target
 from runtime.upstream import Calls, Upstream, UpstreamModel
 from schemas import ServerMetadata
@@ -47,8 +48,7 @@ class Assembly:
 
     async def close(self) -> None:
         """Finish what runs, free the models, close the connections."""
-        for target in self.service.router.models.values():
-            await target.close()
+        await self.service.catalog.close()
         for upstream in self.upstreams.values():
             await upstream.close()
 
@@ -84,14 +84,18 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
         Route(route.to, route.match.model, route.match.dialect or "", route.match.listener or "")
         for route in config.routes
     ]
+    repositories = [
+        Repository(Path(repository.path), repository.control == "explicit")
+        for repository in config.model_repository
+    ]
     service = Service(
-        Router(models, routes),
+        Router(ModelCatalog(models, loaded.failed, repositories, config.models), routes),
         ServerMetadata(config.server.name, version("interlingua"), EXTENSIONS),
         required=frozenset((models.keys() | loaded.failed.keys()) - optional),
-        failed=loaded.failed,
         strict_readiness=config.server.strict_readiness,
         ready_when_empty=config.server.ready_when_empty,
         id=config.server.id,
+        shared_memory_for=config.server.shared_memory.allow,
     )
     return Assembly(config, service, upstreams)
 

@@ -61,7 +61,7 @@ async def _serve(config: Config) -> int:
     with LoadingProgress(sys.stderr) as progress:
         loaded = await asyncio.to_thread(load_local, config, progress)
     for name, reason in sorted(loaded.failed.items()):
-        _log.error("model not loaded", extra={"facts": {"model": name, "reason": reason}})
+        _log.error("model not loaded", extra={"facts": {"model": name, "reason": str(reason)}})
     assembly = assemble(config, loaded)
     if config.admin is not None:
         _log.warning("admin address is not served yet", extra={"facts": {"listen": config.admin.listen}})

@@ -1,20 +1,31 @@
-"""Carries out what is not inference: probes and metadata. One function per operation, in a table."""
+"""Carries out what is not inference: probes, metadata, status, control of models and shared memory.
+
+One function per operation, in a table. What an operation is told and what it answers with stands with
+``protocols.dialect.Action``.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from runtime.catalog import ModelCatalog
+from runtime.shared_memory import SharedMemory
 from runtime.target import Target
 from schemas import (
+    Duration,
     ErrorCode,
     InferenceError,
+    ModelStatus,
     Operation,
     Readiness,
     ServerMetadata,
+    ServerState,
+    ServerStatus,
+    SharedMemoryRegion,
 )
 from translator.router import Router
 
@@ -23,29 +34,45 @@ from translator.router import Router
 class Service:
     """What the operations are about: the models, who must be ready, and whether we are leaving.
 
-    ``required`` names the models without which the server is not ready; ``failed`` gives the reason
-    for each model that could not be loaded. ``numbers`` counts the requests of the whole process.
+    ``required`` names the models without which the server is not ready, beside those that clients have
+    loaded. ``shared_memory`` is used by callers whom ``shared_memory_for`` allows: ``all``, ``none``, or
+    those that are ``local``. ``numbers`` counts the requests of the whole process, ``counted`` the
+    operations that were carried out, by name. ``started_ns`` is a ``time.monotonic_ns()``.
     """
 
     router: Router
     metadata: ServerMetadata
     required: frozenset[str] = frozenset()
-    failed: Mapping[str, str] = field(default_factory=dict)
     strict_readiness: bool = True
     ready_when_empty: bool = False
     draining: bool = False
     id: str = "inference:0"
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    shared_memory: SharedMemory = field(default_factory=SharedMemory)
+    shared_memory_for: str = "local"
+    counted: dict[str, Duration] = field(default_factory=dict)
+    started_ns: int = field(default_factory=time.monotonic_ns)
+
+    @property
+    def catalog(self) -> ModelCatalog:
+        """Every model that is known."""
+        return self.router.catalog
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an operation is asked about: a model's target where the operation concerns one."""
+    """What an operation is asked about. ``name`` is the model that ``model`` leads to and ``target`` what
+    answers for it, where there is one; ``argument`` is what the operation is told."""
 
     service: Service
     model: str = ""
     version: str = ""
+    name: str = ""
     target: Target | None = None
+    argument: Any = None
+
+
+# --- probes and metadata
 
 
 async def _live(asked: Asked) -> Readiness:
@@ -58,19 +85,15 @@ async def _ready(asked: Asked) -> Readiness:
         return Readiness(False, "the server is shutting down")
     if not service.strict_readiness:
         return Readiness(True)
-    for name in sorted(service.required & service.failed.keys()):
-        return Readiness(False, f"model '{name}' could not be loaded: {service.failed[name]}")
-    models = service.router.models
-    if not models and not service.ready_when_empty:
+    state = await service.catalog.readiness(service.required | service.catalog.asked_for)
+    if state.ready and service.catalog.is_empty and not service.ready_when_empty:
         return Readiness(False, "the server has no model")
-    required = [target for name, target in models.items() if name in service.required]
-    said = await asyncio.gather(*(target.ready() for target in required))
-    return next((state for state in said if not state.ready), Readiness(True))
+    return state
 
 
 async def _model_ready(asked: Asked) -> Readiness:
     if asked.target is None:
-        reason = asked.service.failed.get(asked.model, "it is not known here")
+        reason = asked.service.catalog.absence(asked.name)
         return Readiness(False, f"model '{asked.model}' is not ready: {reason}")
     return await asked.target.ready(asked.version)
 
@@ -81,8 +104,60 @@ async def _server_metadata(asked: Asked) -> ServerMetadata:
 
 async def _model_metadata(asked: Asked) -> Any:
     if asked.target is None:
-        raise InferenceError(ErrorCode.NOT_FOUND, f"Request for unknown model: '{asked.model}' is not found")
+        raise asked.service.catalog.missing(asked.name)
     return await asked.target.metadata(asked.version)
+
+
+async def _status(asked: Asked) -> ServerStatus:
+    service = asked.service
+    if asked.model:
+        status = await service.catalog.status(asked.name)
+        if status is None:
+            raise InferenceError(
+                ErrorCode.NOT_FOUND, f"no status available for unknown model '{asked.model}'"
+            )
+        # a route may lead to another model; the caller looks for the name it knows
+        models = {asked.model: replace(status, name=asked.model)}
+    else:
+        models = await service.catalog.statuses()
+    return ServerStatus(
+        service.id,
+        service.metadata.version,
+        ServerState.EXITING if service.draining else ServerState.READY,
+        time.monotonic_ns() - service.started_ns,
+        models,
+        service.counted,
+    )
+
+
+# --- models
+
+
+async def _repository_index(asked: Asked) -> tuple[ModelStatus, ...]:
+    return await asked.service.catalog.index()
+
+
+async def _model_load(asked: Asked) -> None:
+    await asked.service.catalog.load(asked.model)
+
+
+async def _model_unload(asked: Asked) -> None:
+    await asked.service.catalog.unload(asked.model)
+
+
+# --- shared memory
+
+
+async def _shared_memory_register(asked: Asked) -> None:
+    asked.service.shared_memory.register(asked.argument)
+
+
+async def _shared_memory_unregister(asked: Asked) -> None:
+    asked.service.shared_memory.unregister(asked.argument)
+
+
+async def _shared_memory_status(asked: Asked) -> tuple[SharedMemoryRegion, ...]:
+    return asked.service.shared_memory.status(asked.argument)
 
 
 OPERATIONS: dict[Operation, Callable[[Asked], Awaitable[Any]]] = {
@@ -91,7 +166,24 @@ OPERATIONS: dict[Operation, Callable[[Asked], Awaitable[Any]]] = {
     Operation.MODEL_READY: _model_ready,
     Operation.SERVER_METADATA: _server_metadata,
     Operation.MODEL_METADATA: _model_metadata,
+    Operation.STATUS: _status,
+    Operation.REPOSITORY_INDEX: _repository_index,
+    Operation.MODEL_LOAD: _model_load,
+    Operation.MODEL_UNLOAD: _model_unload,
+    Operation.SHARED_MEMORY_REGISTER: _shared_memory_register,
+    Operation.SHARED_MEMORY_UNREGISTER: _shared_memory_unregister,
+    Operation.SHARED_MEMORY_STATUS: _shared_memory_status,
 }
 
 OF_A_MODEL = frozenset({Operation.MODEL_READY, Operation.MODEL_METADATA})
-"""Operations that concern one model; probes must not fail because it does not exist."""
+"""Operations that concern one model, the default one where none is named; probes must not fail because it
+does not exist."""
+
+OF_SHARED_MEMORY = frozenset(
+    {
+        Operation.SHARED_MEMORY_REGISTER,
+        Operation.SHARED_MEMORY_UNREGISTER,
+        Operation.SHARED_MEMORY_STATUS,
+    }
+)
+"""Operations for those only who may use shared memory."""

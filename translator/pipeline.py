@@ -16,8 +16,10 @@ from typing import Any, Literal, TypeVar
 from protocols.dialect import Dialect, GrpcEndpoint, HttpEndpoint, Opened
 from protocols.path_table import PathTable
 from protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
-from schemas import Context, ErrorCode, InferenceError, Operation
-from translator.operations import OF_A_MODEL, OPERATIONS, Asked, Service
+from runtime.shared_memory import is_used
+from schemas import Context, Duration, ErrorCode, InferenceError, Operation
+from translator.operations import OF_A_MODEL, OF_SHARED_MEMORY, OPERATIONS, Asked, Service
+from translator.peers import is_local
 
 T = TypeVar("T")
 
@@ -54,7 +56,7 @@ class Pipeline:
         if opened.action.operation is Operation.INFER:
             # targets keep to the deadline in the context themselves
             return await self._infer(opened, dialect, context)
-        return await _within(context.deadline, self._operate(opened, dialect))
+        return await _within(context.deadline, self._operate(opened, dialect, context))
 
     async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         model = opened.model or self._default_model
@@ -68,22 +70,46 @@ class Pipeline:
         assert decode is not None, "an action for inference has a decoder"  # noqa: S101
         request, form = decode(opened, await target.signature(opened.version))
         request.model, request.context = model, context
+        placement = None
+        if is_used(request):
+            self._admit_to_shared_memory(context)
+            placement = self._service.shared_memory.resolve(request)
         response = await target.infer(request)
+        if placement is not None:
+            placement.fill(response)
         # a route may have sent the request elsewhere; the caller gets the name it knows
         response.model = model
         return encode(form, response)
 
-    async def _operate(self, opened: Opened[Any], dialect: str) -> Any:
+    async def _operate(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         operation = opened.action.operation
         perform = OPERATIONS.get(operation)
         if perform is None:
             raise InferenceError(ErrorCode.UNSUPPORTED, f"this server does not offer {operation.value}")
-        asked = Asked(self._service)
+        if operation in OF_SHARED_MEMORY:
+            self._admit_to_shared_memory(context)
+        began = time.monotonic_ns()
+        model = opened.model
         if operation in OF_A_MODEL:
-            model = opened.model or self._default_model
-            target = self._service.router.find(model, dialect, self._listener)
-            asked = Asked(self._service, model, opened.version, target)
-        return opened.action.encode(opened, await perform(asked))
+            model = model or self._default_model
+        name = self._service.router.name(model, dialect, self._listener)
+        target = self._service.router.models.get(name)
+        result = await perform(Asked(self._service, model, opened.version, name, target, opened.argument))
+        answer = opened.action.encode(opened, result)
+        counted = self._service.counted.setdefault(operation.value, Duration())
+        counted.add(time.monotonic_ns() - began)
+        return answer
+
+    def _admit_to_shared_memory(self, context: Context) -> None:
+        allowed = self._service.shared_memory_for
+        if allowed == "none":
+            raise InferenceError(ErrorCode.UNSUPPORTED, "this server does not allow shared memory")
+        if allowed == "local" and not is_local(context.peer, self._listener):
+            raise InferenceError(
+                ErrorCode.UNSUPPORTED,
+                "this server allows shared memory to clients on its own machine alone, over a loopback "
+                "address or a unix socket",
+            )
 
 
 class HttpPipeline:

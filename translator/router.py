@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from runtime.catalog import ModelCatalog
 from runtime.target import Target
-from schemas import ErrorCode, InferenceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +31,24 @@ class Route:
 
 class Router:
     """Models by the names that clients use. The first route that matches wins; without one the model
-    of that name answers."""
+    of that name answers. Models that never change may come as a plain mapping."""
 
-    def __init__(self, models: Mapping[str, Target], routes: Sequence[Route] = ()) -> None:
-        self.models = models
+    def __init__(self, models: ModelCatalog | Mapping[str, Target], routes: Sequence[Route] = ()) -> None:
+        self.catalog = models if isinstance(models, ModelCatalog) else ModelCatalog(models)
+        self.models = self.catalog.models
         self._routes = routes
 
-    def find(self, model: str, dialect: str, listener: str) -> Target | None:
-        """The target that ``model`` leads to, None where there is none."""
-        return self.models.get(self._name(model, dialect, listener))
-
-    def resolve(self, model: str, dialect: str, listener: str) -> Target:
-        """The target for ``model``. Raises NOT_FOUND in the words that clients of Triton match on."""
-        name = self._name(model, dialect, listener)
-        target = self.models.get(name)
-        if target is None:
-            raise InferenceError(
-                ErrorCode.NOT_FOUND, f"Request for unknown model: '{name}' is not found", origin=name
-            )
-        return target
-
-    def _name(self, model: str, dialect: str, listener: str) -> str:
+    def name(self, model: str, dialect: str, listener: str) -> str:
+        """The name of the model that ``model`` leads to, whether or not there is one."""
         for route in self._routes:
             if route.matches(model, dialect, listener):
                 return route.to
         return model
+
+    def resolve(self, model: str, dialect: str, listener: str) -> Target:
+        """The target for ``model``. Raises NOT_FOUND in the words that clients of Triton match on."""
+        name = self.name(model, dialect, listener)
+        target = self.models.get(name)
+        if target is None:
+            raise self.catalog.missing(name)
+        return target

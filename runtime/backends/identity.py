@@ -6,10 +6,12 @@ model. It has no model file, so its inputs and outputs stand in the configuratio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from runtime.model_config import LoadError, ModelConfig
-from schemas import Tensor
+from runtime.reshape import Reshape
+from schemas import Tensor, TensorSpec
 
 
 class IdentityInstance:
@@ -45,12 +47,19 @@ def load(path: Path, config: ModelConfig) -> IdentityInstance:
     for source, target in zip(config.inputs, config.outputs, strict=True):
         if source.optional:
             raise LoadError(f"{path}: the identity backend cannot echo the optional input '{source.name}'")
-        if (source.datatype, source.shape) != (target.datatype, target.shape):
+        given = _inner(source, config.input_reshapes)
+        made = _inner(target, config.output_reshapes)
+        if (source.datatype, given) != (target.datatype, made):
             raise LoadError(
                 f"{path}: the identity backend echoes input '{source.name}' "
-                f"({source.datatype.value} {list(source.shape)}) as output '{target.name}', "
-                f"which is declared {target.datatype.value} {list(target.shape)}"
+                f"({source.datatype.value} {list(given)}) as output '{target.name}', "
+                f"which is declared {target.datatype.value} {list(made)}"
             )
     return IdentityInstance(
         {target.name: source.name for source, target in zip(config.inputs, config.outputs, strict=True)}
     )
+
+
+def _inner(spec: TensorSpec, reshapes: Mapping[str, Reshape]) -> tuple[int, ...]:
+    """The shape that the model sees."""
+    return reshapes[spec.name].inner if spec.name in reshapes else spec.shape

@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from runtime.model_config import LoadError, ModelConfig
+from runtime.model_config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
 from schemas import Datatype, ErrorCode, InferenceError, Signature, Tensor, TensorSpec
 
 CPU = "CPUExecutionProvider"
@@ -135,9 +135,11 @@ def load(path: Path, config: ModelConfig) -> OnnxInstance:
     for name, _ in providers:
         if name not in started:
             raise LoadError(f"{path}: execution provider {name} did not start; running are {started}")
+    inputs, outputs = session.get_inputs(), session.get_outputs()
     signature = Signature(
-        tuple(_spec(path, "input", node) for node in session.get_inputs()),
-        tuple(_spec(path, "output", node) for node in session.get_outputs()),
+        tuple(_spec(path, "input", node) for node in inputs),
+        tuple(_spec(path, "output", node) for node in outputs),
+        UNLIMITED_BATCH_SIZE if inputs and _batches([node.shape for node in (*inputs, *outputs)]) else 0,
     )
     if _has(signature.inputs, Datatype.BYTES) and _has(signature.outputs, Datatype.BF16):
         raise LoadError(
@@ -148,6 +150,14 @@ def load(path: Path, config: ModelConfig) -> OnnxInstance:
 
 def _has(specs: tuple[TensorSpec, ...], datatype: Datatype) -> bool:
     return any(spec.datatype is datatype for spec in specs)
+
+
+def _batches(shapes: list[list[int | str | None]]) -> bool:
+    """Whether the first dimension of every tensor is the batch: free, not the only one, and nowhere under
+    another name, which would be another size."""
+    if any(len(shape) < 2 or isinstance(shape[0], int) for shape in shapes):
+        return False
+    return len({shape[0] for shape in shapes} - {None}) <= 1
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:

@@ -74,8 +74,6 @@ class HttpRecording:
             return "model"
         if b'"shared_memory_region"' in self.body:
             return "shared memory"
-        if re.search(rb'"classification": *[1-9]', self.body):
-            return "classification"
         return ""
 
 
@@ -110,8 +108,6 @@ class GrpcRecording:
         for tensor in [*message.inputs, *message.outputs]:
             if "shared_memory_region" in tensor.parameters:
                 return "shared memory"
-            if tensor.parameters["classification"].int64_param > 0:
-                return "classification"
         return ""
 
 

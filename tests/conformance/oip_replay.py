@@ -18,6 +18,8 @@ import orjson
 from protocols.oip import DIALECT
 from protocols.oip.grpc_messages import SERVICE
 from protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest, parts_of
+from runtime.catalog import ModelCatalog
+from runtime.model_config import LoadError
 from runtime.target import Target
 from schemas import ServerMetadata
 from schemas.oip import MESSAGES
@@ -42,9 +44,9 @@ _TEXTS = re.compile(
 
 def pipeline(models: Mapping[str, Target], failed: Mapping[str, str] | None = None) -> Pipeline:
     """The pipeline of an OIP listener that serves ``models``, those in ``failed`` excepted."""
-    failed = failed or {}
+    catalog = ModelCatalog(models, {name: LoadError(reason) for name, reason in (failed or {}).items()})
     metadata = ServerMetadata("interlingua", "0", ("binary_tensor_data",))
-    service = Service(Router(models), metadata, frozenset(models.keys() | failed.keys()), failed)
+    service = Service(Router(catalog), metadata, frozenset(catalog.names()))
     return Pipeline(service, "replay", [DIALECT])
 
 

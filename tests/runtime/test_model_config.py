@@ -1,10 +1,12 @@
 """config.pbtxt: what is read, what is refused by name, and how it is held against a model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from runtime.model_config import LoadError, ModelConfig, VersionPolicy, agreed_signature, read_config
+from runtime.model_config import LoadError, ModelConfig, VersionPolicy, agreed_signature
+from runtime.model_config_file import read_config
 from schemas import Datatype, Signature, TensorSpec
 
 FULL = """
@@ -33,7 +35,9 @@ def config(folder: Path, text: str) -> ModelConfig:
 
 def test_everything_that_matters_is_read(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("cat\nkůň\n", encoding="utf-8")
-    assert config(tmp_path, FULL) == ModelConfig(
+    found = config(tmp_path, FULL)
+    assert found.stated
+    assert replace(found, stated=b"") == ModelConfig(
         name="m",
         platform="onnxruntime_onnx",
         backend="onnxruntime",
@@ -99,7 +103,15 @@ def test_versions_are_numbers(policy: VersionPolicy, chosen: tuple[int, ...]) ->
         ('output { name: "A" }', "output 'A' has no data_type"),
         ('output { name: "A" data_type: 99 }', "output 'A' has no data_type"),
         ('input { name: "A" data_type: TYPE_FP32 dims: -2 }', "input 'A' has dims \\[-2\\]"),
-        ('input { name: "A" data_type: TYPE_FP32 reshape { } }', "input 'A': reshape is not supported"),
+        (
+            'input { name: "A" data_type: TYPE_FP32 dims: [ 2, 3 ] reshape { shape: 5 } }',
+            r"input 'A' has dims \[2, 3\] and reshape \[5\]: both must have as many elements",
+        ),
+        (
+            'output { name: "A" data_type: TYPE_FP32 dims: [ -1, 3 ] reshape { shape: 3 } }',
+            r"reshape \[3\]: both must have as many free dimensions",
+        ),
+        ('input { name: "A" data_type: TYPE_FP32 reshape { shape: -2 } }', "input 'A' has dims"),
         (
             'output { name: "A" data_type: TYPE_FP32 is_shape_tensor: true }',
             "is_shape_tensor is not supported",

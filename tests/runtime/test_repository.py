@@ -155,7 +155,7 @@ async def test_a_repository_with_broken_models(tmp_path: Path) -> None:
 
     assert list(loaded.models) == ["also_good", "good"]
     assert set(loaded.failed) == {"bad"}
-    assert "backend 'python'" in loaded.failed["bad"]
+    assert "backend 'python'" in str(loaded.failed["bad"])
     states: dict[str, list[str]] = {}
     for name, state in told:
         states.setdefault(name, []).append(state)
@@ -173,7 +173,7 @@ async def test_chosen_models_of_a_repository(tmp_path: Path) -> None:
     model_folder(tmp_path, "b")
     loaded = load_models(find_models(tmp_path, ["b", "absent"]))
     assert set(loaded.models) == {"b"}
-    assert "there is no model folder" in loaded.failed["absent"]
+    assert "there is no model folder" in str(loaded.failed["absent"])
     await loaded.models["b"].close()
 
 

@@ -31,7 +31,7 @@ def test_the_first_route_that_matches_wins(
     model: str, dialect: str, listener: str, target: str | None
 ) -> None:
     router = Router(MODELS, ROUTES)
-    assert router.find(model, dialect, listener) == target
+    assert router.models.get(router.name(model, dialect, listener)) == target
     if target is None:
         with pytest.raises(InferenceError, match="Request for unknown model: '.+' is not found") as caught:
             router.resolve(model, dialect, listener)

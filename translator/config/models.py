@@ -42,8 +42,8 @@ class RepositoryOptions(Section):
     name: Text = Field(default=None, validate_default=True)
     """What to call it. The default is its path."""
     control: Annotated[Literal["none", "explicit"], not_yet("poll")] = "none"
-    """Whether clients may load and unload its models: not at all, or when they ask for it. No dialect
-    here can ask yet."""
+    """Whether clients may load and unload its models: not at all, or when they ask for it. A model that
+    is defined under `models` is never theirs to control."""
     load: str | tuple[str, ...] = "*"
     """Which models to load at start: `"*"` for all, or a list of names."""
 

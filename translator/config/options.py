@@ -34,6 +34,7 @@ __all__ = [
     "RepositoryOptions",
     "RouteOptions",
     "ServerOptions",
+    "SharedMemoryOptions",
     "UpstreamOptions",
     "section_at",
 ]
@@ -51,6 +52,15 @@ UPSTREAM_FLAVORS = {"oip": ("triton", "kserve", "mlserver")}
 """Whose habits an upstream can have, by dialect; ``auto`` is always among them."""
 
 
+class SharedMemoryOptions(Section):
+    """POSIX shared memory that clients on this machine pass tensors in."""
+
+    allow: Literal["local", "all", "none"] = "local"
+    """Who may use it: callers from a loopback address or over a unix socket, everybody, or nobody. Whoever
+    may can have any shared memory read and written that this process can open; a proxy on this machine
+    makes its clients look local."""
+
+
 class ServerOptions(Section):
     """The daemon as a whole."""
 
@@ -65,6 +75,8 @@ class ServerOptions(Section):
     """The server is ready when every required model is; false: as soon as it answers at all."""
     ready_when_empty: bool = False
     """Whether a server without any model is ready."""
+    shared_memory: SharedMemoryOptions = Field(default_factory=SharedMemoryOptions)
+    """Tensors in shared memory instead of messages."""
     tune_allocator: bool = True
     """Make the C library keep large blocks instead of returning each to the system. Messages of
     several MiB cost up to half as much, for some memory held in reserve."""

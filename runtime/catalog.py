@@ -1,0 +1,277 @@
+"""Every model that the server knows, now: what is served, what failed, what a client has unloaded.
+
+The catalog is what the router looks models up in, so a load or an unload shows at once. A model that is
+loaded again is replaced: the new versions are ready before the old ones take no more requests, and these
+finish what they have. How files become a model belongs to ``runtime.repository``; who may ask for a load
+to the configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from runtime.model import LocalModel
+from runtime.model_config import LoadError
+from runtime.repository import Repository, load_model
+from runtime.target import Target
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    ModelState,
+    ModelStatus,
+    Readiness,
+    VersionStatus,
+)
+
+_NOT_ALLOWED = "explicit model load / unload is not allowed if polling is enabled"
+_UNLOADED = "unloaded"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """A model that is known and not served; ``blocks`` is why the server is not ready without it, empty
+    for one that was unloaded."""
+
+    status: ModelStatus
+    blocks: str
+
+
+class ModelCatalog:
+    """The models of the server. ``models`` is the live mapping of those that are served.
+
+    ``failed`` are those that could not be loaded. The models of ``repositories`` that are controlled may
+    be loaded and unloaded, but for those in ``fixed``, which the configuration defines by itself; of two
+    repositories with one model the later counts. ``asked_for`` names what clients have loaded. Use on one
+    event loop.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Target] | None = None,
+        failed: Mapping[str, LoadError] | None = None,
+        repositories: Sequence[Repository] = (),
+        fixed: Iterable[str] = (),
+    ) -> None:
+        self._models = dict(models or {})
+        self.models: Mapping[str, Target] = self._models
+        self.asked_for: set[str] = set()
+        self._absent = {name: _failed(name, error) for name, error in (failed or {}).items()}
+        self._repositories = tuple(reversed(repositories))
+        self._fixed = frozenset(fixed)
+        self._homes = {name: self._home(name) for name in self.names()}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._working: set[asyncio.Task[None]] = set()
+
+    def names(self) -> list[str]:
+        """The models that are served or were, sorted."""
+        return sorted(self._models.keys() | self._absent.keys())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no model is served, and none would be but for a client who has unloaded it."""
+        return not self._models and all(absent.blocks for absent in self._absent.values())
+
+    def missing(self, name: str) -> InferenceError:
+        """NOT_FOUND for a model that is not served, in the words that Triton's clients match on."""
+        known = name in self._absent and bool(self._absent[name].status.versions)
+        why = "has no available versions" if known else "is not found"
+        return InferenceError(ErrorCode.NOT_FOUND, f"Request for unknown model: '{name}' {why}", origin=name)
+
+    def absence(self, name: str) -> str:
+        """Why a model is not served."""
+        absent = self._absent.get(name)
+        if absent is None:
+            return "it is not known here"
+        return absent.blocks or f"it is {_UNLOADED}"
+
+    async def readiness(self, names: Iterable[str]) -> Readiness:
+        """Whether each of ``names`` is ready with all its versions, or was unloaded; else what is not."""
+        served = []
+        for name in sorted(names):
+            target = self._models.get(name)
+            absent = self._absent.get(name)
+            if target is not None:
+                served.append(target)
+            elif absent is not None and absent.blocks:
+                return Readiness(False, absent.blocks)
+        for target in served:
+            if isinstance(target, LocalModel):
+                for version, reason in target.failed.items():
+                    return Readiness(False, f"model '{target.name}' version {version} is not ready: {reason}")
+        said = await asyncio.gather(*(target.ready() for target in served))
+        return next((state for state in said if not state.ready), Readiness(True))
+
+    async def status(self, name: str) -> ModelStatus | None:
+        """The status of one model; None for one that is not known. Raises UNAVAILABLE where an upstream
+        cannot be asked."""
+        target = self._models.get(name)
+        if target is not None:
+            return replace(await target.status(), name=name)
+        absent = self._absent.get(name)
+        return None if absent is None else absent.status
+
+    async def statuses(self) -> dict[str, ModelStatus]:
+        """The status of every model that is served or was; a name alone where an upstream cannot be asked."""
+        names = self.names()
+        told = await asyncio.gather(*(self._status_or_name(name) for name in names))
+        return dict(zip(names, told, strict=True))
+
+    async def index(self) -> tuple[ModelStatus, ...]:
+        """Every model that is served or was, and those of the repositories that never were, by name alone."""
+        known = await self.statuses()
+        for names in await asyncio.gather(
+            *(asyncio.to_thread(_names, repository) for repository in self._repositories)
+        ):
+            for name in names:
+                known.setdefault(name, ModelStatus(name))
+        return tuple(known[name] for name in sorted(known))
+
+    async def load(self, name: str) -> None:
+        """Load a model, again where it is served already; it goes on being served if that fails.
+
+        Raises UNAVAILABLE where loading is not allowed, INTERNAL in the original servers' words for a
+        model that is not there or of which a version could not be loaded.
+        """
+        repository = await asyncio.to_thread(self._controlled_home, name)
+        if repository is None:
+            raise _not_loaded(name, "failed to poll from model repository")
+        # a caller who goes away must not leave a half-loaded model behind
+        await asyncio.shield(self._start(self._load(name, repository)))
+
+    async def unload(self, name: str) -> None:
+        """Take no more requests for a model and free it when those in flight are done, which is not
+        waited for. A model that is not known is unloaded already. Raises UNAVAILABLE where unloading is
+        not allowed."""
+        if name not in self._homes:
+            await asyncio.to_thread(self._controlled_home, name)
+            return
+        home = self._homes[name]
+        if home is None or not home.controlled:
+            raise _not_allowed()
+        await asyncio.shield(self._start(self._unload(name)))
+
+    async def close(self) -> None:
+        """Finish loads and requests, then free every model."""
+        while self._working:
+            await asyncio.wait(self._working)
+        for target in self._models.values():
+            await target.close()
+
+    # --- how it is done
+
+    async def _load(self, name: str, repository: Repository) -> None:
+        self.asked_for.add(name)
+        self._homes[name] = repository
+        async with self._lock(name):
+            old = self._models.get(name)
+            before = await self.status(name) or ModelStatus(name)
+            if old is None:
+                loading = _all(before, ModelState.LOADING)
+                self._absent[name] = _Absent(loading, f"model '{name}' is being loaded")
+            try:
+                model = await asyncio.to_thread(load_model, repository.source(name))
+            except LoadError as error:
+                _log.error("model not loaded", extra={"facts": {"model": name, "reason": str(error)}})
+                if old is None:
+                    self._absent[name] = _failed(name, error)
+                raise _not_loaded(name, f"no version is available: {error}") from error
+            model.continue_statistics({each.version: each.statistics for each in before.versions})
+            self._models[name] = model
+            self._absent.pop(name, None)
+            if old is not None:
+                self._start(old.close())
+        _log.info("model loaded", extra={"facts": {"model": name}})
+        if model.failed:
+            numbers = ",".join(sorted(model.failed, key=int))
+            raise _not_loaded(name, f"versions that are not available: {numbers}")
+
+    async def _unload(self, name: str) -> None:
+        async with self._lock(name):
+            before = await self.status(name) or ModelStatus(name)
+            target = self._models.pop(name, None)
+            unloaded = _Absent(_all(before, ModelState.UNAVAILABLE, _UNLOADED), "")
+            if target is None:
+                self._absent[name] = unloaded
+            else:
+                unloading = _Absent(_all(before, ModelState.UNLOADING), "")
+                self._absent[name] = unloading
+                self._start(self._free(target, unloading, unloaded))
+        _log.info("model unloaded", extra={"facts": {"model": name}})
+
+    async def _free(self, target: Target, unloading: _Absent, unloaded: _Absent) -> None:
+        name = unloading.status.name
+        await target.close()
+        # it may have been loaded again meanwhile
+        if self._absent.get(name) is unloading:
+            self._absent[name] = unloaded
+
+    async def _status_or_name(self, name: str) -> ModelStatus:
+        try:
+            return await self.status(name) or ModelStatus(name)
+        except InferenceError as error:
+            _log.warning("no status of a model", extra={"facts": {"model": name, "reason": error.message}})
+            return ModelStatus(name)
+
+    def _home(self, name: str) -> Repository | None:
+        """The repository that holds ``name`` now. Reads folders."""
+        if name in self._fixed:
+            return None
+        return next((each for each in self._repositories if each.holds(name)), None)
+
+    def _controlled_home(self, name: str) -> Repository | None:
+        """As :meth:`_home`, for a model that a client may control. Raises UNAVAILABLE where it may not."""
+        home = self._home(name)
+        allowed = any(each.controlled for each in self._repositories) if home is None else home.controlled
+        if not allowed or name in self._fixed:
+            raise _not_allowed()
+        return home
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._working.discard(task)
+        # the caller who would be told may have gone away
+        if not task.cancelled():
+            task.exception()
+
+
+def _names(repository: Repository) -> list[str]:
+    try:
+        return repository.names()
+    except LoadError as error:
+        _log.warning("no index of a repository", extra={"facts": {"reason": str(error)}})
+        return []
+
+
+def _all(status: ModelStatus, state: ModelState, reason: str = "") -> ModelStatus:
+    """``status`` with all its versions in another state."""
+    versions = tuple(replace(version, state=state, reason=reason) for version in status.versions)
+    return replace(status, versions=versions)
+
+
+def _failed(name: str, error: LoadError) -> _Absent:
+    versions = tuple(
+        VersionStatus(str(number), ModelState.UNAVAILABLE, reason)
+        for number, reason in sorted(error.versions.items())
+    )
+    return _Absent(ModelStatus(name, versions=versions), f"model '{name}' could not be loaded: {error}")
+
+
+def _not_loaded(name: str, why: str) -> InferenceError:
+    return InferenceError(ErrorCode.INTERNAL, f"failed to load '{name}', {why}", origin=name)
+
+
+def _not_allowed() -> InferenceError:
+    return InferenceError(ErrorCode.UNAVAILABLE, _NOT_ALLOWED, retryable=False)

@@ -1,0 +1,165 @@
+"""Reads ``config.pbtxt``, the configuration in a model folder.
+
+The text format is the one of Triton and of the TensorRT Inference Server. Fields that do not change an
+answer (optimization, warm-up, batching hints) are read over, fields that would change it and that are
+not supported are refused by name, and fields that this program does not know are told in the log.
+What follows from a configuration belongs to ``model_config`` and ``runtime.repository``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+
+from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig, VersionPolicy
+from runtime.reshape import Reshape
+from schemas import TensorSpec
+from schemas.oip import MESSAGES
+
+CONFIG_FILENAME = "config.pbtxt"
+
+_Reshapes = dict[str, Reshape]
+
+_log = logging.getLogger(__name__)
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """The configuration in model folder ``folder``, empty where it has no ``config.pbtxt``.
+
+    Raises ``LoadError`` naming the file and the field: text that does not parse, a tensor without a
+    datatype, a label file that is not there, an option that is not supported.
+    """
+    path = folder / CONFIG_FILENAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ModelConfig()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LoadError(f"{path}: {error}") from error
+    message = _parsed(path, text)
+    _refuse_unsupported(path, message)
+    batched = message.max_batch_size > 0
+    device, instances = _instance_groups(path, message.instance_group)
+    inputs, input_reshapes = _tensors(path, "input", message.input, batched)
+    outputs, output_reshapes = _tensors(path, "output", message.output, batched)
+    return ModelConfig(
+        name=message.name,
+        backend=message.backend,
+        platform=message.platform,
+        max_batch_size=message.max_batch_size,
+        inputs=inputs,
+        outputs=outputs,
+        input_reshapes=input_reshapes,
+        output_reshapes=output_reshapes,
+        version_policy=_version_policy(message.version_policy),
+        default_model_filename=message.default_model_filename,
+        parameters={key: value.string_value for key, value in message.parameters.items()},
+        instances=instances,
+        device=device,
+        stated=message.SerializeToString(),
+    )
+
+
+def _parsed(path: Path, text: str) -> Any:
+    message: Any = MESSAGES["inference.ModelConfig"]()
+    try:
+        text_format.Parse(text, message, allow_unknown_field=True)
+    except text_format.ParseError as error:
+        raise LoadError(f"{path}: {error}") from error
+    try:
+        text_format.Parse(text, MESSAGES["inference.ModelConfig"]())
+    except text_format.ParseError as error:
+        # it parses but for what is unknown; a strict parser stops at the first such field
+        facts = {"file": str(path), "first": str(error)}
+        _log.warning("model configuration has fields that are not known here", extra={"facts": facts})
+    return message
+
+
+def _refuse_unsupported(path: Path, message: Any) -> None:
+    scheduling = message.WhichOneof("scheduling_choice")
+    # dynamic batching changes when a request runs, not what it answers
+    if scheduling not in (None, "dynamic_batching"):
+        raise LoadError(f"{path}: {scheduling} is not supported")
+    if message.model_transaction_policy.decoupled:
+        raise LoadError(f"{path}: model_transaction_policy decoupled is not supported")
+    if message.max_batch_size < 0:
+        raise LoadError(f"{path}: max_batch_size is {message.max_batch_size}, must be 0 or more")
+
+
+def _tensors(
+    path: Path, role: str, messages: Sequence[Any], batched: bool
+) -> tuple[tuple[TensorSpec, ...], _Reshapes]:
+    """The inputs or outputs, and the shapes that the model sees of those that have another."""
+    specs: dict[str, TensorSpec] = {}
+    reshapes: _Reshapes = {}
+    batch = (-1,) if batched else ()
+    for index, message in enumerate(messages):
+        name = message.name
+        if not name:
+            raise LoadError(f"{path}: {role} {index} has no name")
+        if name in specs:
+            raise LoadError(f"{path}: {role} '{name}' is declared twice")
+        # an enumeration takes numbers that it has no name for
+        value = message.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number.get(
+            message.data_type
+        )
+        datatype = DATATYPE_OF_TYPE.get(value.name) if value else None
+        if datatype is None:
+            raise LoadError(f"{path}: {role} '{name}' has no data_type")
+        if message.is_shape_tensor:
+            raise LoadError(f"{path}: {role} '{name}': is_shape_tensor is not supported")
+        if any(dimension < -1 for dimension in (*message.dims, *message.reshape.shape)):
+            raise LoadError(f"{path}: {role} '{name}' has dims {list(message.dims)}; -1 marks a free one")
+        shape = (*batch, *message.dims)
+        if message.HasField("reshape"):
+            try:
+                reshapes[name] = Reshape(shape, (*batch, *message.reshape.shape))
+            except ValueError as error:
+                raise LoadError(
+                    f"{path}: {role} '{name}' has dims {list(message.dims)} and reshape "
+                    f"{list(message.reshape.shape)}: {error}"
+                ) from error
+        specs[name] = TensorSpec(
+            name,
+            datatype,
+            shape,
+            optional=role == "input" and message.optional,
+            labels=_labels(path, message.label_filename) if role == "output" else (),
+        )
+    return tuple(specs.values()), reshapes
+
+
+def _labels(path: Path, filename: str) -> tuple[str, ...]:
+    if not filename:
+        return ()
+    file = path.parent / filename
+    try:
+        return tuple(file.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise LoadError(f"{path}: label file {file}: {error}") from error
+
+
+def _version_policy(message: Any) -> VersionPolicy:
+    choice = message.WhichOneof("policy_choice")
+    if choice == "all":
+        return VersionPolicy(latest=0)
+    if choice == "specific":
+        return VersionPolicy(specific=tuple(message.specific.versions))
+    return VersionPolicy(latest=message.latest.num_versions or 1)
+
+
+def _instance_groups(path: Path, groups: Sequence[Any]) -> tuple[str, int]:
+    """The device and the number of instances; "" and 0 where nothing is stated."""
+    devices: set[str] = set()
+    for group in groups:
+        if group.kind == group.KIND_GPU:
+            devices.update(f"cuda:{gpu}" for gpu in group.gpus or [0])
+        elif group.kind == group.KIND_CPU:
+            devices.add("cpu")
+    if len(devices) > 1:
+        raise LoadError(f"{path}: instances on several devices are not supported: {sorted(devices)}")
+    return "".join(devices), sum(max(group.count, 1) for group in groups)

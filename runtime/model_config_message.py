@@ -1,0 +1,83 @@
+"""A model's configuration as clients are told it: ``inference.ModelConfig`` with the defaults filled in.
+
+The message is what the author wrote in ``config.pbtxt``, overlaid with what is served: name, engine,
+limit of the batch, tensors. v1's clients read the same fields under the same numbers. Reading a
+configuration belongs to ``model_config_file``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from runtime.model_config import DATATYPE_OF_TYPE, ModelConfig
+from runtime.reshape import Reshape
+from schemas import Signature, TensorSpec
+from schemas.oip import MESSAGES
+
+_TYPE_OF_DATATYPE = {datatype: name for name, datatype in DATATYPE_OF_TYPE.items()}
+
+
+def config_message(config: ModelConfig, signature: Signature) -> bytes:
+    """The serialized ``inference.ModelConfig`` of a model that is served with ``signature``.
+
+    ``config`` names it and is complete but for what it may leave open: no policy is the latest version,
+    no device the CPU, no number of instances one. ``dims`` never hold the batch.
+    """
+    message: Any = MESSAGES["inference.ModelConfig"]()
+    message.MergeFromString(config.stated)
+    message.name = config.name
+    message.backend = config.backend
+    message.platform = config.platform
+    message.default_model_filename = config.default_model_filename
+    message.max_batch_size = signature.max_batch_size
+    _write_version_policy(message.version_policy, config)
+    batched = signature.max_batch_size > 0
+    _write_tensors(message.input, signature.inputs, config.input_reshapes, batched)
+    _write_tensors(message.output, signature.outputs, config.output_reshapes, batched)
+    for spec, tensor in zip(signature.inputs, message.input, strict=True):
+        tensor.optional = spec.optional
+    _write_instance_group(message, config)
+    written: bytes = message.SerializeToString(deterministic=True)
+    return written
+
+
+def _write_version_policy(message: Any, config: ModelConfig) -> None:
+    policy = config.version_policy
+    if policy.specific:
+        message.specific.versions[:] = policy.specific
+    elif policy.latest:
+        message.latest.num_versions = policy.latest
+    else:
+        message.all.SetInParent()
+
+
+def _write_tensors(
+    messages: Any, specs: Iterable[TensorSpec], reshapes: Mapping[str, Reshape], batched: bool
+) -> None:
+    """Put ``specs`` in place of the stated tensors; what else was stated of one (format, label file)
+    stays with it."""
+    stated = {message.name: message.SerializeToString() for message in messages}
+    del messages[:]
+    for spec in specs:
+        message = messages.add()
+        message.MergeFromString(stated.get(spec.name, b""))
+        message.ClearField("reshape")
+        message.name = spec.name
+        message.data_type = _TYPE_OF_DATATYPE[spec.datatype]
+        message.dims[:] = spec.shape[1:] if batched else spec.shape
+        if spec.name in reshapes:
+            inner = reshapes[spec.name].inner
+            message.reshape.SetInParent()
+            message.reshape.shape[:] = inner[1:] if batched else inner
+
+
+def _write_instance_group(message: Any, config: ModelConfig) -> None:
+    kind, _, index = config.device.partition(":")
+    del message.instance_group[:]
+    group = message.instance_group.add(name=config.name, count=config.instances or 1)
+    if kind == "cuda":
+        group.kind = group.KIND_GPU
+        group.gpus.append(int(index or 0))
+    else:
+        group.kind = group.KIND_CPU

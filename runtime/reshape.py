@@ -1,0 +1,85 @@
+"""Tensors that clients see in another shape than the model does, as ``reshape`` in a configuration says.
+
+A v1 client cannot send a scalar or leave out a dimension of one, so its model declares ``dims`` for the
+client and a ``reshape`` for itself. The data is the same on both sides; only shapes change here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from schemas import ErrorCode, InferenceError, Tensor
+
+Run = Callable[[tuple[Tensor, ...], tuple[str, ...]], tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """One tensor's full shape as clients see it (``outer``) and as the model does (``inner``).
+
+    Both have as many free dimensions, -1, which take the same values in the same order (the batch is
+    the first of them), and their fixed dimensions have the same product. Raises ``ValueError``.
+    """
+
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.outer.count(-1) != self.inner.count(-1):
+            raise ValueError("both must have as many free dimensions")
+        if prod(map(abs, self.outer)) != prod(map(abs, self.inner)):
+            raise ValueError("both must have as many elements")
+
+    def to_inner(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """What ``shape``, which fits ``outer``, is to the model. Raises ``ValueError``."""
+        return _carried(shape, self.outer, self.inner)
+
+    def to_outer(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """What ``shape``, which fits ``inner``, is to clients. Raises ``ValueError``."""
+        return _carried(shape, self.inner, self.outer)
+
+
+def reshaped(run: Run, inputs: Mapping[str, Reshape], outputs: Mapping[str, Reshape]) -> Run:
+    """``run`` as clients see it. Raises MODEL_FAILED where the model answers in a shape that it has not
+    declared."""
+
+    def run_reshaped(given: tuple[Tensor, ...], asked: tuple[str, ...]) -> tuple[Tensor, ...]:
+        inner = tuple(
+            _with_shape(tensor, inputs[tensor.name].to_inner(tensor.shape))
+            if tensor.name in inputs
+            else tensor
+            for tensor in given
+        )
+        return tuple(_outward(tensor, outputs) for tensor in run(inner, asked))
+
+    return run_reshaped
+
+
+def _outward(tensor: Tensor, outputs: Mapping[str, Reshape]) -> Tensor:
+    reshape = outputs.get(tensor.name)
+    if reshape is None:
+        return tensor
+    try:
+        return _with_shape(tensor, reshape.to_outer(tensor.shape))
+    except ValueError as error:
+        raise InferenceError(
+            ErrorCode.MODEL_FAILED,
+            f"output '{tensor.name}' came in shape {list(tensor.shape)}, declared is {list(reshape.inner)}",
+        ) from error
+
+
+def _with_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return Tensor(tensor.name, tensor.datatype, shape, tensor.data)
+
+
+def _carried(shape: tuple[int, ...], here: tuple[int, ...], there: tuple[int, ...]) -> tuple[int, ...]:
+    free = []
+    for size, declared in zip(shape, here, strict=True):
+        if declared == -1:
+            free.append(size)
+        elif size != declared:
+            raise ValueError(f"{list(shape)} does not fit {list(here)}")
+    sizes = iter(free)
+    return tuple(next(sizes) if declared == -1 else declared for declared in there)

@@ -1,0 +1,224 @@
+"""Regions of POSIX shared memory that clients have registered, and the tensors that stand in them.
+
+A client on this machine puts its inputs into an object under ``/dev/shm`` and names region, offset and
+size instead of sending bytes; outputs go back the same way. Inputs are views on the mapping, outputs are
+written once into their place. Codecs only carry references; here they are resolved. Who may use shared
+memory at all is decided by the caller.
+
+A mapping is never closed by hand: it goes with the last view on it, so a region that is unregistered
+while a request runs stays readable for that request. Writing goes through the file descriptor, where a
+client that has shrunk its object gets an error instead of the process a signal.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    SharedMemoryRef,
+    SharedMemoryRegion,
+    Tensor,
+    element_count,
+)
+
+FOLDER = "/dev/shm"  # noqa: S108 where POSIX shared memory is on Linux, no temporary file of ours
+RESERVED_PREFIX = "triton_python_backend_shm_region_"
+"""Begins the keys that Triton's Python backend keeps for itself."""
+
+
+def is_used(request: InferRequest) -> bool:
+    """Whether an input of ``request`` stands in shared memory, or an output shall."""
+    for tensor in request.inputs:
+        if isinstance(tensor.data, SharedMemoryRef):
+            return True
+    return any(output.placement is not None for output in request.outputs or ())
+
+
+class SharedMemory:
+    """The registered regions by name. One for the whole server, whatever the dialect."""
+
+    def __init__(self) -> None:
+        self._regions: dict[str, _Region] = {}
+
+    def register(self, region: SharedMemoryRegion) -> None:
+        """Open and map ``region``.
+
+        Raises ALREADY_EXISTS for a name that is taken, INVALID_TENSOR for a key that no object can have,
+        INTERNAL for an object that cannot be opened or is too small.
+        """
+        if region.name in self._regions:
+            raise InferenceError(
+                ErrorCode.ALREADY_EXISTS, f"shared memory region '{region.name}' already in manager"
+            )
+        self._regions[region.name] = _Region(region)
+
+    def unregister(self, name: str | None = None) -> None:
+        """Forget region ``name``, all where that is None. One that is not there is forgotten already."""
+        if name is None:
+            self._regions.clear()
+        else:
+            self._regions.pop(name, None)
+
+    def status(self, name: str | None = None) -> tuple[SharedMemoryRegion, ...]:
+        """Region ``name``, all where that is None. Raises NOT_FOUND."""
+        if name is None:
+            return tuple(region.described for region in self._regions.values())
+        if name not in self._regions:
+            raise _unknown(name, "Unable to find system shared memory region")
+        return (self._regions[name].described,)
+
+    def resolve(self, request: InferRequest) -> Placement:
+        """Put the bytes in place of every reference in ``request``, and take the places of its outputs
+        out of it, which no target needs to know.
+
+        Raises NOT_FOUND for a region that is not there, INVALID_TENSOR for a place outside of it and for
+        an input whose size is not the one that its shape needs, INTERNAL for an object that has shrunk.
+        """
+        request.inputs = tuple(
+            self._resolved(tensor, tensor.data, request.model)
+            if isinstance(tensor.data, SharedMemoryRef)
+            else tensor
+            for tensor in request.inputs
+        )
+        places: dict[str, tuple[_Region, SharedMemoryRef]] = {}
+        for output in request.outputs or ():
+            if output.placement is not None:
+                places[output.name] = (self._region(output.placement), output.placement)
+        if places and request.outputs:
+            request.outputs = tuple(replace(output, placement=None) for output in request.outputs)
+        return Placement(places)
+
+    def _resolved(self, tensor: Tensor, place: SharedMemoryRef, model: str) -> Tensor:
+        data = self._region(place).view(place)
+        if tensor.datatype is Datatype.BYTES:
+            # a copy, so that what is checked here is what is read later, whatever the client writes
+            return Tensor.checked(tensor.name, tensor.datatype, tensor.shape, bytes(data))
+        expected = element_count(tensor.shape, tensor.name) * tensor.datatype.itemsize
+        if expected != place.size:
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"input byte size mismatch for input '{tensor.name}' for model '{model}'. "
+                f"Expected {expected}, got {place.size}",
+            )
+        return Tensor(tensor.name, tensor.datatype, tensor.shape, data)
+
+    def _region(self, place: SharedMemoryRef) -> _Region:
+        region = self._regions.get(place.region)
+        if region is None:
+            raise _unknown(place.region, "Unable to find shared memory region")
+        region.check(place)
+        return region
+
+
+class Placement:
+    """Where the outputs of one request go."""
+
+    def __init__(self, places: Mapping[str, tuple[_Region, SharedMemoryRef]]) -> None:
+        self._places = places
+
+    def fill(self, response: InferResponse) -> None:
+        """Write the outputs that have a place into it; what remains of them in ``response`` is the
+        reference, as large as what was written.
+
+        Raises INTERNAL for a place that is too small.
+        """
+        if self._places:
+            response.outputs = tuple(
+                self._written(tensor) if tensor.name in self._places else tensor
+                for tensor in response.outputs
+            )
+
+    def _written(self, tensor: Tensor) -> Tensor:
+        region, place = self._places[tensor.name]
+        if tensor.nbytes > place.size:
+            raise InferenceError(
+                ErrorCode.INTERNAL,
+                f"shared memory size specified with the request for output '{tensor.name}' "
+                f"({place.size} bytes) should be at least {tensor.nbytes} bytes to hold the results",
+            )
+        region.write(tensor.view, place.offset)
+        return replace(tensor, data=replace(place, size=tensor.nbytes))
+
+
+class _Region:
+    """A region that is mapped, for reading, from the page that it begins in."""
+
+    def __init__(self, described: SharedMemoryRegion) -> None:
+        self.described = described
+        self._skipped = described.offset % mmap.ALLOCATIONGRANULARITY
+        self._descriptor = _open(described.key)
+        # with the last request that writes here, at the latest
+        weakref.finalize(self, os.close, self._descriptor)
+        self._end = described.offset + described.byte_size
+        about = os.fstat(self._descriptor)
+        if not stat.S_ISREG(about.st_mode) or not described.offset < self._end <= about.st_size:
+            raise InferenceError(ErrorCode.INTERNAL, f"Invalid shared memory region: '{described.key}'")
+        start = described.offset - self._skipped
+        try:
+            self._mapping = mmap.mmap(
+                self._descriptor, self._end - start, mmap.MAP_SHARED, mmap.PROT_READ, offset=start
+            )
+        except (OSError, ValueError) as error:
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR, f"Unable to map shared memory region '{described.key}': {error}"
+            ) from error
+
+    def check(self, place: SharedMemoryRef) -> None:
+        """Raise INVALID_TENSOR where ``place`` is not inside, INTERNAL where the object has shrunk."""
+        if place.offset + place.size > self.described.byte_size:
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"Invalid offset + byte size for shared memory region: '{place.region}'",
+            )
+        # reading a page that is no longer there would end the process
+        if os.fstat(self._descriptor).st_size < self._end:
+            raise InferenceError(
+                ErrorCode.INTERNAL,
+                f"the object behind shared memory region '{place.region}' has become smaller",
+            )
+
+    def view(self, place: SharedMemoryRef) -> memoryview:
+        """The bytes of ``place``, as they stand there."""
+        start = self._skipped + place.offset
+        return memoryview(self._mapping)[start : start + place.size]
+
+    def write(self, data: memoryview, offset: int) -> None:
+        """Write ``data`` at ``offset`` of the region. Raises INTERNAL."""
+        position = self.described.offset + offset
+        while data:
+            try:
+                count = os.pwrite(self._descriptor, data, position)
+            except OSError as error:
+                raise InferenceError(
+                    ErrorCode.INTERNAL,
+                    f"cannot write to shared memory region '{self.described.name}': {error.strerror}",
+                ) from error
+            data, position = data[count:], position + count
+
+
+def _open(key: str) -> int:
+    name = key.lstrip("/")
+    if not name or "/" in name or "\0" in name:
+        raise InferenceError(ErrorCode.INVALID_TENSOR, f"'{key}' is no key of a shared memory object")
+    if name.startswith(RESERVED_PREFIX):
+        raise InferenceError(
+            ErrorCode.INVALID_TENSOR, f"the key '{key}' begins with '{RESERVED_PREFIX}', which is reserved"
+        )
+    try:
+        return os.open(f"{FOLDER}/{name}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, UnicodeEncodeError) as error:
+        raise InferenceError(ErrorCode.INTERNAL, f"Unable to open shared memory region: '{key}'") from error
+
+
+def _unknown(name: str, what: str) -> InferenceError:
+    return InferenceError(ErrorCode.NOT_FOUND, f"{what}: '{name}'", details={"shared_memory_region": name})

@@ -1,0 +1,67 @@
+"""Counts what a model was asked and how long each part of it took.
+
+The counters are the plain values of ``schemas.status``; here stands how a request enters them. Times
+are ``time.monotonic_ns()``. Everything is called on the event loop, so nothing here locks.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from schemas import InferRequest, Signature
+from schemas.status import RequestStatistics, VersionStatistics
+
+MOST_BATCH_SIZES = 1024
+"""How many different sizes of batch are counted apart; later ones enter the totals alone, so that no
+client can make the counters grow without end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """When a request that was answered came from one part of its way to the next: it ``began``, its
+    inputs were ``ready``, it was ``started`` after waiting, the model had ``ended``, it was ``done``."""
+
+    began: int
+    ready: int
+    started: int
+    ended: int
+    done: int
+
+
+def batch_size(request: InferRequest, signature: Signature) -> int:
+    """How many batch elements ``request`` asks for; 1 where the model has no batches, and for a size
+    that it does not take."""
+    if signature.max_batch_size and request.inputs:
+        shape = request.inputs[0].shape
+        if shape and 0 < shape[0] <= signature.max_batch_size:
+            return shape[0]
+    return 1
+
+
+def count_success(counted: VersionStatistics, size: int, course: Course) -> None:
+    """Enter a request of ``size`` batch elements that was answered."""
+    counted.inference_count += size
+    counted.execution_count += 1
+    counted.last_inference_ms = time.time_ns() // 1_000_000
+    requests = _of_size(counted, size)
+    if requests is not None:
+        requests.success.add(course.done - course.began)
+        requests.compute_input.add(course.ready - course.began)
+        requests.queue.add(course.started - course.ready)
+        requests.compute_infer.add(course.ended - course.started)
+        requests.compute_output.add(course.done - course.ended)
+
+
+def count_failure(counted: VersionStatistics, size: int, began: int) -> None:
+    """Enter a request of ``size`` batch elements that failed just now."""
+    requests = _of_size(counted, size)
+    if requests is not None:
+        requests.failed.add(time.monotonic_ns() - began)
+
+
+def _of_size(counted: VersionStatistics, size: int) -> RequestStatistics | None:
+    requests = counted.by_batch_size.get(size)
+    if requests is None and len(counted.by_batch_size) < MOST_BATCH_SIZES:
+        requests = counted.by_batch_size[size] = RequestStatistics()
+    return requests
