@@ -69,10 +69,25 @@ def tensor_tuples(
     return tuple(draw(tensors(allowed, label, shape)) for label in labels)
 
 
-def signature_of(inputs: Collection[Tensor], outputs: Collection[Tensor] = ()) -> Signature:
-    """A signature that these tensors fit, in their order."""
+def signature_of(
+    inputs: Collection[Tensor], outputs: Collection[Tensor] = (), max_batch_size: int = 0
+) -> Signature:
+    """A signature that these tensors fit, in their order; with ``max_batch_size`` their first dimension is
+    the batch."""
 
     def specs(given: Collection[Tensor]) -> tuple[TensorSpec, ...]:
-        return tuple(TensorSpec(tensor.name, tensor.datatype, tensor.shape) for tensor in given)
+        return tuple(TensorSpec(tensor.name, tensor.datatype, declared(tensor.shape)) for tensor in given)
 
-    return Signature(specs(inputs), specs(outputs))
+    def declared(shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (-1, *shape[1:]) if max_batch_size else shape
+
+    return Signature(specs(inputs), specs(outputs), max_batch_size)
+
+
+@st.composite
+def batches(
+    draw: st.DrawFn, allowed: Collection[Datatype] = ALL_DATATYPES, limit: int = 4
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Inputs and outputs of a model with batches: their first dimension is the same, 1 to ``limit``."""
+    shape = shapes(max_rank=3).map((draw(st.integers(1, limit)),).__add__)
+    return draw(tensor_tuples(allowed, shape=shape)), draw(tensor_tuples(allowed, shape=shape))

@@ -11,7 +11,25 @@ from protocols.dialect import Dialect, Opened
 from protocols.path_table import PathTable
 from protocols.registry import DIALECTS
 from protocols.wire import GrpcAnswer, HttpAnswer, HttpReply, HttpRequest, parts_of
-from schemas import InferenceError, InferRequest, InferResponse, ModelRef, Operation, Signature
+from runtime.model_config import ModelConfig
+from runtime.model_config_message import config_message
+from schemas import (
+    Context,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelRef,
+    ModelState,
+    ModelStatus,
+    Operation,
+    Readiness,
+    ServerMetadata,
+    ServerState,
+    ServerStatus,
+    Signature,
+    VersionStatus,
+)
 
 WIRES: list[tuple[str, str]] = [
     (name, transport) for name, dialect in DIALECTS.items() for transport in sorted(dialect.transports)
@@ -45,6 +63,10 @@ def result_through(wire: tuple[str, str], operation: Operation, asked: ModelRef 
     """What the dialect's client understands when its server answers ``operation`` with ``result``."""
     call, kept = _encoded(wire, operation, asked, None)
     opened = _endpoint(DIALECTS[wire[0]], wire[1], call).open(call)
+    if opened.action.operation is Operation.STATUS:
+        result = _status_of(opened.model, result)
+    else:
+        assert opened.action.operation is operation
     return _table(wire)[operation].decode(kept, received(opened.action.encode(opened, result)))
 
 
@@ -58,6 +80,22 @@ def error_through(wire: tuple[str, str], error: InferenceError, request: InferRe
     except InferenceError as understood:
         return understood
     raise AssertionError("an error was read as an answer")
+
+
+def _status_of(model: str, result: ModelMetadata | Readiness | ServerMetadata) -> ServerStatus:
+    """The status of a server of which ``result`` is true: some dialects have one answer for all."""
+    models: dict[str, ModelStatus] = {}
+    name, version = "inference:0", "1"
+    if isinstance(result, ModelMetadata):
+        config = config_message(ModelConfig(name=model, platform=result.platform), result.signature)
+        versions = tuple(VersionStatus(each, ModelState.READY) for each in result.versions)
+        models[model] = ModelStatus(model, config, versions)
+    elif isinstance(result, Readiness):
+        state = ModelState.READY if result.ready else ModelState.UNAVAILABLE
+        models[model] = ModelStatus(model, b"", (VersionStatus("1", state, result.reason),))
+    else:
+        name, version = result.name, result.version
+    return ServerStatus(name, version, ServerState.READY, 1, models)
 
 
 def received(answer: HttpAnswer | GrpcAnswer) -> Any:
@@ -75,6 +113,8 @@ def _table(wire: tuple[str, str]) -> Any:
 
 def _encoded(wire: tuple[str, str], operation: Operation, argument: Any, signature: Any) -> tuple[Any, Any]:
     call, kept = _table(wire)[operation].encode(argument, signature)
+    # as the pipeline does for every request
+    call.context = Context(server_id="inference:0", request_number=7)
     if isinstance(call, HttpRequest):
         call.body = b"".join(call.parts)
         call.headers = {name.lower(): value for name, value in call.headers.items()}
