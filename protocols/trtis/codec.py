@@ -241,9 +241,8 @@ class _Check:
                 )
             return declared
         # an upstream that tells no shape declares none, which looks like a scalar
-        if dims == declared or (not declared and not self._signature.max_batch_size):
-            return dims
-        if not _fits(dims, declared or _SCALAR):
+        unknown = not declared and not self._signature.max_batch_size
+        if not unknown and not _fits(dims, declared or _SCALAR):
             _refuse(
                 f"unexpected shape for input '{spec.name}' for model '{self._model}'. "
                 f"Expected {_listed(declared or _SCALAR)}, got {_listed(dims)}"
@@ -262,28 +261,28 @@ def _strings(name: str, shape: tuple[int, ...], data: memoryview) -> Tensor:
     try:
         return Tensor.checked(name, Datatype.BYTES, shape, data)
     except InferenceError:
-        count, position = 0, 0
+        found, position = 0, 0
         while position + 4 <= len(data):
             position += 4 + int.from_bytes(data[position : position + 4], "little")
-            count += 1
+            found += 1
         if position == len(data):
             _refuse(
-                f"unexpected number of string elements {count} for inference input '{name}', "
+                f"unexpected number of string elements {found} for inference input '{name}', "
                 f"expecting {element_count(shape)}"
             )
         _refuse(
-            f"incomplete string data for inference input '{name}': element {count} ends beyond its "
-            f"{len(data)} bytes"
+            f"incomplete string data for inference input '{name}': its {len(data)} bytes end inside "
+            "an element"
         )
 
 
 def _fits(dims: tuple[int, ...], declared: tuple[int, ...]) -> bool:
     if len(dims) != len(declared):
         return False
-    return all(
-        given >= 0 if expected == -1 else given == expected
-        for given, expected in zip(dims, declared, strict=True)
-    )
+    for given, expected in zip(dims, declared, strict=True):
+        if given != expected if expected != -1 else given < 0:
+            return False
+    return True
 
 
 # --- answers
