@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.daemon import ROOT, Daemon
+from tests.e2e.trtis_models import LOADED, write_repository
 
 
 @pytest.fixture(scope="session")
@@ -31,5 +32,36 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     try:
         yield daemon
         assert daemon.stop() == 0
+    finally:
+        daemon.kill()
+
+
+@pytest.fixture(scope="session")
+def v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """The version 1 models behind an HTTP and a gRPC listener with every dialect, and an HTTP listener with
+    version 1 alone; clients may load and unload them."""
+    folder = tmp_path_factory.mktemp("v1")
+    daemon = Daemon.start(
+        folder,
+        {
+            "server": {"id": "replica:7"},
+            "listeners": [
+                {"listen": "127.0.0.1:0", "transport": "http"},
+                {"listen": "127.0.0.1:0", "transport": "grpc"},
+                {"listen": "127.0.0.1:0", "transport": "http", "dialects": ["trtis"]},
+            ],
+            "model_repository": [
+                {
+                    "path": str(write_repository(folder / "models")),
+                    "control": "explicit",
+                    "load": list(LOADED),
+                }
+            ],
+        },
+    )
+    try:
+        yield daemon
+        assert daemon.stop() == 0
+        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
     finally:
         daemon.kill()

@@ -33,9 +33,10 @@ def clients() -> Iterator[list[Any]]:
     server = TrtisServer(Seen())
     address = background.serve(trtis_http_server(server))
     listening, port = background.run(start_grpc(server))
-    grpc_client = TrtisGrpc(f"127.0.0.1:{port}")
-    yield [TrtisHttp(address), grpc_client]
-    grpc_client.close()
+    both = [TrtisHttp(address), TrtisGrpc(f"127.0.0.1:{port}")]
+    yield both
+    for client in both:
+        client.close()
     background.run(listening.stop(None))
     background.close()
 

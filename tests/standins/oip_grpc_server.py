@@ -48,6 +48,14 @@ class OipServer(service_pb2_grpc.GRPCInferenceServiceServicer):
                 side.add(name=name, datatype=datatype, shape=shape)
         return answer
 
+    async def ModelConfig(self, request: Any, context: Any) -> Any:
+        """Of ``simple`` alone: other servers than Triton have no such call."""
+        if request.name != "simple":
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no configuration")
+        answer = service_pb2.ModelConfigResponse()
+        answer.config.name, answer.config.max_batch_size = "simple", 8
+        return answer
+
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         self._seen.requests.append(request)
         if not known(request.model_name):

@@ -24,8 +24,9 @@ class Seen:
     requests: list[tuple[dict[str, Any], bytes]] = field(default_factory=list)
 
 
-def oip_http_server(seen: Seen, *, binary: bool = True) -> web.Application:
-    """Serves ``simple`` (INT32 sum and difference) and ``identity`` (FP32)."""
+def oip_http_server(seen: Seen, *, binary: bool = True, configured: bool = False) -> web.Application:
+    """Serves ``simple`` (INT32 sum and difference) and ``identity`` (FP32); with ``configured`` it tells
+    the configuration of ``simple`` too, which Triton alone does."""
 
     async def ok(request: web.Request) -> web.Response:
         return web.Response()
@@ -74,7 +75,12 @@ def oip_http_server(seen: Seen, *, binary: bool = True) -> web.Application:
             arrays = [arrays[0] + arrays[1], arrays[0] - arrays[1]]
         return write(request.match_info["model"], head, arrays)
 
+    async def config(request: web.Request) -> web.Response:
+        return web.json_response({"name": "simple", "backend": "custom", "max_batch_size": 8})
+
     application = web.Application(client_max_size=1 << 30)
+    if configured:
+        application.router.add_get("/v2/models/simple/config", config)
     application.router.add_get("/v2/health/live", ok)
     application.router.add_get("/v2/health/ready", ok)
     application.router.add_get("/v2/models/{model}/ready", ready)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -112,9 +112,10 @@ class Connection:
 
 @dataclass
 class TrtisHttp:
-    """Version 1 over HTTP: a new connection for every control, one kept for each context."""
+    """Version 1 over HTTP: a new connection for every control, one kept for each context till ``close``."""
 
     address: str
+    kept: list[Connection] = field(default_factory=list)
 
     def exchange(self, method: str, target: str, lines: Iterable[str] = (), body: bytes = b"") -> Reply:
         """One exchange on a connection of its own."""
@@ -167,13 +168,18 @@ class TrtisHttp:
 
     def context(self, model: str, version: int = LATEST) -> HttpContext:
         """The original asks for the model's configuration whenever a context is made."""
-        status = self.status(model)
-        return HttpContext(model, version, status.model_status[model].config, Connection(self.address))
+        config = self.status(model).model_status[model].config
+        self.kept.append(Connection(self.address))
+        return HttpContext(model, version, config, self.kept[-1])
 
     def infer(self, model: str, *question: Any, version: int = LATEST, **options: Any) -> Answer:
         """One inference in a context of its own."""
         with self.context(model, version) as context:
             return context.infer(*question, **options)
+
+    def close(self) -> None:
+        for connection in self.kept:
+            connection.close()
 
 
 @dataclass
