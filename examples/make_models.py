@@ -1,7 +1,9 @@
 """Writes the small example models whose answers anybody can check by hand.
 
 ``simple`` and ``add_sub`` answer with the sum and the difference of their inputs, in batches and
-without; ``identity_<datatype>`` returns what it gets; ``multi_ver`` is an identity with three versions.
+without; ``simple_string`` does so with numbers that are written as text; ``classy`` returns five scores
+that have labels; ``identity_<datatype>`` returns what it gets; ``multi_ver`` is an identity with three
+versions.
 All run on ONNX Runtime but ``identity_bytes``: strings in ONNX are text, and the built-in identity
 backend echoes any bytes. Names, shapes and datatypes are the ones of the models that the recorded
 traffic in the tests was made with.
@@ -46,16 +48,43 @@ class Example:
     onnx_type: int
     config_type: str
     dims: tuple[int, ...]
-    nodes: tuple[tuple[str, tuple[str, ...], str], ...]
+    nodes: tuple[NodeProto, ...]
     max_batch_size: int = 0
     versions: tuple[int, ...] = (1,)
+    labels: tuple[str, ...] = ()
 
 
-SUM_AND_DIFFERENCE = (("Add", ("INPUT0", "INPUT1"), "OUTPUT0"), ("Sub", ("INPUT0", "INPUT1"), "OUTPUT1"))
-IDENTITY = (("Identity", ("INPUT0",), "OUTPUT0"),)
+def node(operator: str, inputs: list[str], output: str, **attributes: int) -> NodeProto:
+    return helper.make_node(operator, inputs, [output], **attributes)
+
+
+SUM_AND_DIFFERENCE = (
+    node("Add", ["INPUT0", "INPUT1"], "OUTPUT0"),
+    node("Sub", ["INPUT0", "INPUT1"], "OUTPUT1"),
+)
+OF_TEXT = (
+    node("Cast", ["INPUT0"], "number0", to=TensorProto.INT64),
+    node("Cast", ["INPUT1"], "number1", to=TensorProto.INT64),
+    node("Add", ["number0", "number1"], "sum"),
+    node("Sub", ["number0", "number1"], "difference"),
+    node("Cast", ["sum"], "OUTPUT0", to=TensorProto.STRING),
+    node("Cast", ["difference"], "OUTPUT1", to=TensorProto.STRING),
+)
+IDENTITY = (node("Identity", ["INPUT0"], "OUTPUT0"),)
+SCORES = (node("Identity", ["DATA"], "PROB"),)
 
 EXAMPLES = (
     Example("simple", TensorProto.INT32, "INT32", (16,), SUM_AND_DIFFERENCE, max_batch_size=8),
+    Example("simple_string", TensorProto.STRING, "STRING", (16,), OF_TEXT, max_batch_size=8),
+    Example(
+        "classy",
+        TensorProto.FLOAT,
+        "FP32",
+        (5,),
+        SCORES,
+        max_batch_size=4,
+        labels=("ant", "bee", "cat", "dog", "elk"),
+    ),
     Example("add_sub", TensorProto.FLOAT, "FP32", (-1,), SUM_AND_DIFFERENCE),
     Example("multi_ver", TensorProto.INT32, "INT32", (-1,), IDENTITY, versions=(1, 3, 7)),
     *(
@@ -86,10 +115,9 @@ def main() -> int:
 
 def tensor_names(example: Example) -> tuple[list[str], list[str]]:
     """The names of the inputs and of the outputs, in order."""
-    return (
-        list(dict.fromkeys(name for _, inputs, _ in example.nodes for name in inputs)),
-        [output for _, _, output in example.nodes],
-    )
+    read = dict.fromkeys(name for node in example.nodes for name in node.input)
+    made = dict.fromkeys(name for node in example.nodes for name in node.output)
+    return [name for name in read if name not in made], [name for name in made if name not in read]
 
 
 def onnx_model(example: Example) -> ModelProto:
@@ -97,11 +125,8 @@ def onnx_model(example: Example) -> ModelProto:
     batch: tuple[int | str, ...] = ("N",) if example.max_batch_size else ()
     shape = [*batch, *("n" if dim == -1 else dim for dim in example.dims)]
     inputs, outputs = tensor_names(example)
-    nodes: list[NodeProto] = [
-        helper.make_node(operator, list(sources), [target]) for operator, sources, target in example.nodes
-    ]
     graph = helper.make_graph(
-        nodes,
+        list(example.nodes),
         example.name,
         [helper.make_tensor_value_info(name, example.onnx_type, shape) for name in inputs],
         [helper.make_tensor_value_info(name, example.onnx_type, shape) for name in outputs],
@@ -116,7 +141,9 @@ def write_config(example: Example, backend: str, inputs: list[str], outputs: lis
 
     def tensor(role: str, name: str) -> str:
         dims = ", ".join(map(str, example.dims))
-        return f'{role} [ {{ name: "{name}" data_type: TYPE_{example.config_type} dims: [ {dims} ] }} ]\n'
+        labels = 'label_filename: "labels.txt" ' if role == "output" and example.labels else ""
+        datatype = f"TYPE_{example.config_type}"
+        return f'{role} [ {{ name: "{name}" data_type: {datatype} dims: [ {dims} ] {labels}}} ]\n'
 
     lines = [
         f'name: "{example.name}"\n',
@@ -127,7 +154,10 @@ def write_config(example: Example, backend: str, inputs: list[str], outputs: lis
     ]
     if len(example.versions) > 1:
         lines.append("version_policy: { all { } }\n")
-    (MODELS / example.name / "config.pbtxt").write_text("".join(lines))
+    folder = MODELS / example.name
+    (folder / "config.pbtxt").write_text("".join(lines))
+    if example.labels:
+        (folder / "labels.txt").write_text("".join(f"{label}\n" for label in example.labels))
 
 
 if __name__ == "__main__":

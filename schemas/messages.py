@@ -184,10 +184,12 @@ class ServerMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """An answer to a probe; ``reason`` names what blocks, empty when ready."""
+    """An answer to a probe; ``reason`` names what blocks, empty when ready. ``leaving``: it will not be
+    ready again, because the server is shutting down."""
 
     ready: bool
     reason: str = ""
+    leaving: bool = False
 
 
 class Operation(enum.Enum):

@@ -82,7 +82,7 @@ async def _live(asked: Asked) -> Readiness:
 async def _ready(asked: Asked) -> Readiness:
     service = asked.service
     if service.draining:
-        return Readiness(False, "the server is shutting down")
+        return Readiness(False, "the server is shutting down", leaving=True)
     if not service.strict_readiness:
         return Readiness(True)
     state = await service.catalog.readiness(service.required | service.catalog.asked_for)
@@ -110,6 +110,8 @@ async def _model_metadata(asked: Asked) -> Any:
 
 async def _status(asked: Asked) -> ServerStatus:
     service = asked.service
+    if service.draining:
+        raise InferenceError(ErrorCode.UNAVAILABLE, "Server exiting")
     if asked.model:
         status = await service.catalog.status(asked.name)
         if status is None:
@@ -123,7 +125,7 @@ async def _status(asked: Asked) -> ServerStatus:
     return ServerStatus(
         service.id,
         service.metadata.version,
-        ServerState.EXITING if service.draining else ServerState.READY,
+        ServerState.READY,
         time.monotonic_ns() - service.started_ns,
         models,
         service.counted,

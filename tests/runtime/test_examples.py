@@ -32,7 +32,7 @@ async def ask(model: LocalModel, **inputs: np.ndarray) -> dict[str, np.ndarray]:
 
 def test_every_datatype_has_an_identity() -> None:
     folders = {folder.name for folder in (EXAMPLES / "models").iterdir()}
-    assert {*IDENTITIES, "digits", "simple", "add_sub", "multi_ver"} == folders
+    assert {*IDENTITIES, "digits", "simple", "simple_string", "classy", "add_sub", "multi_ver"} == folders
 
 
 async def test_digits_reads_what_it_never_saw(models: dict[str, LocalModel]) -> None:
@@ -66,6 +66,22 @@ async def test_sums_and_differences(models: dict[str, LocalModel]) -> None:
     assert (outputs["OUTPUT1"] == first - second).all()
     outputs = await ask(models["add_sub"], INPUT0=np.float32([1.5]), INPUT1=np.float32([0.25]))
     assert (outputs["OUTPUT0"].tolist(), outputs["OUTPUT1"].tolist()) == ([1.75], [1.25])
+
+
+async def test_sums_of_text(models: dict[str, LocalModel]) -> None:
+    first = np.array([[str(number).encode() for number in range(16)]], object)
+    second = np.array([[b"-3", b"9007199254740993", *[b"1"] * 14]], object)
+    outputs = await ask(models["simple_string"], INPUT0=first, INPUT1=second)
+    assert outputs["OUTPUT0"][0].tolist()[:3] == [b"-3", b"9007199254740994", b"3"]
+    assert outputs["OUTPUT1"][0].tolist()[:3] == [b"3", b"-9007199254740992", b"1"]
+
+
+async def test_scores_with_labels(models: dict[str, LocalModel]) -> None:
+    scores = np.arange(10, dtype=np.float32).reshape(2, 5)
+    assert ((await ask(models["classy"], DATA=scores))["PROB"] == scores).all()
+    signature = await models["classy"].signature()
+    assert signature.output_names["PROB"].labels == ("ant", "bee", "cat", "dog", "elk")
+    assert signature.max_batch_size == 4
 
 
 @pytest.mark.parametrize(("name", "datatype"), IDENTITIES.items())
