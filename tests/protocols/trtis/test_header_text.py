@@ -102,7 +102,7 @@ def test_statuses_are_written(status: Any) -> None:
 
 def test_escapes_are_those_of_c() -> None:
     status = REQUEST_STATUS(code=1, msg="a'b\"c\\d\n\t\ré\x00\x7f?")
-    assert write_status(status) == "code: SUCCESS msg: \"" + r"a\'b\"c\\d\n\t\r\303\251\000\177?" + '"'
+    assert write_status(status) == 'code: SUCCESS msg: "' + r"a\'b\"c\\d\n\t\r\303\251\000\177?" + '"'
     assert write_status(status) == text(status)
 
 
