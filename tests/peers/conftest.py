@@ -38,7 +38,7 @@ def free_port() -> int:
 
 
 def wanted_models() -> list[str]:
-    return ["simple", *sorted(path.name for path in MODELS.glob("identity_*"))]
+    return ["simple", "simple_string", "cls", *sorted(path.name for path in MODELS.glob("identity_*"))]
 
 
 @pytest.fixture(scope="session")
