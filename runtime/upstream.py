@@ -253,6 +253,8 @@ class UpstreamModel:
         return self._statistics.setdefault(version, VersionStatistics())
 
     async def _both_signatures(self, version: str, context: Context | None) -> tuple[Signature, Signature]:
+        if self._declared is not None:
+            version = ""  # the same for all
         known = self._signatures.get(version)
         if known is None:
             if self._declared is not None:

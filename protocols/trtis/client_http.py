@@ -76,16 +76,18 @@ def _path(prefix: str, model: str) -> str:
 def _succeeded(reply: HttpReply) -> None:
     """Raise the error that ``reply`` tells, by its NV-Status where it has one."""
     given = reply.headers.get(STATUS.lower())
-    if given is not None:
-        status = reading(lambda: read(REQUEST_STATUS, given))
-        check_status(status)
-        if reply.status == 200:
-            return
-    text = bytes(reply.body[:_LONGEST_TEXT]).decode(errors="backslashreplace").strip()
-    raise InferenceError(
-        CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM),
-        text or f"the upstream answered HTTP status {reply.status} without a reason",
-    )
+    if given is None:
+        text = b"" if reply.status == 200 else bytes(reply.body[:_LONGEST_TEXT]).strip()
+        raise InferenceError(
+            CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM),
+            text.decode(errors="backslashreplace")
+            or f"the upstream answered HTTP status {reply.status} without {STATUS}",
+        )
+    check_status(reading(lambda: read(REQUEST_STATUS, given)))
+    if reply.status != 200:
+        raise InferenceError(
+            ErrorCode.BAD_UPSTREAM, f"the upstream tells success under HTTP status {reply.status}"
+        )
 
 
 def _body(message_type: Any, reply: HttpReply) -> Any:
