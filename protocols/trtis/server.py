@@ -30,6 +30,7 @@ from protocols.trtis.codec_http import (
 from protocols.trtis.header_text import write_response_header, write_status
 from protocols.trtis.status import (
     failure,
+    probed,
     repository_index,
     server_status,
     shared_memory_status,
@@ -124,8 +125,8 @@ def _number(digits: str) -> int:
 
 
 def _encode_health(opened: Opened[HttpAnswer], state: Readiness) -> HttpAnswer:
-    # to have been asked is a success, whatever the answer: only the status of HTTP tells it
-    return HttpAnswer(200 if state.ready else 400, (_succeeded(opened.message),))
+    request: HttpRequest = opened.message
+    return HttpAnswer(200 if state.ready else 400, ((STATUS, write_status(probed(request.context, state))),))
 
 
 def _encode_done(opened: Opened[HttpAnswer], result: None) -> HttpAnswer:

@@ -19,6 +19,7 @@ from protocols.trtis.status import (
     UNKNOWN,
     error_text,
     failure,
+    probed,
     repository_index,
     server_status,
     shared_memory_status,
@@ -52,8 +53,11 @@ def _action(operation: Operation, rpc: str, write: Write = lambda result: {}) ->
     return Action(operation, encode)
 
 
-def _health(state: Readiness) -> Mapping[str, Any]:
-    return {"health": state.ready}
+def _encode_health(opened: Opened[GrpcAnswer], state: Readiness) -> GrpcAnswer:
+    answer = _message("Health", "Response")(
+        request_status=probed(opened.message.context, state), health=state.ready
+    )
+    return GrpcAnswer(answer.SerializeToString())
 
 
 def _encode_regions(opened: Opened[GrpcAnswer], regions: Iterable[SharedMemoryRegion]) -> GrpcAnswer:
@@ -64,8 +68,8 @@ def _encode_regions(opened: Opened[GrpcAnswer], regions: Iterable[SharedMemoryRe
 
 _STATUS = _action(Operation.STATUS, "Status", lambda told: {"server_status": server_status(told)})
 _HEALTH = {
-    "live": _action(Operation.LIVE, "Health", _health),
-    "ready": _action(Operation.READY, "Health", _health),
+    "live": Action(Operation.LIVE, _encode_health),
+    "ready": Action(Operation.READY, _encode_health),
 }
 _REPOSITORY = _action(
     Operation.REPOSITORY_INDEX, "Repository", lambda models: {"index": repository_index(models)}

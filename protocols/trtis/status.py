@@ -21,6 +21,7 @@ from schemas import (
     ModelState,
     ModelStatus,
     Operation,
+    Readiness,
     RequestStatistics,
     ServerState,
     ServerStatus,
@@ -110,6 +111,14 @@ def failure(context: Context, opened: Opened[Any] | None, error: InferenceError)
         server_id=context.server_id,
         request_id=context.request_number,
     )
+
+
+def probed(context: Context, state: Readiness) -> Any:
+    """The ``RequestStatus`` of a probe. To be told that a server is not ready is a success; that it will
+    not be again is none."""
+    if state.leaving:
+        return failure(context, None, InferenceError(ErrorCode.UNAVAILABLE, "Server exiting"))
+    return success(context)
 
 
 # --- what a server tells

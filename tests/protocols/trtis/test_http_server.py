@@ -231,6 +231,12 @@ def test_health(probe: str, ready: bool, code: int) -> None:
     assert result(f"/api/health/{probe}", Readiness(ready, "not yet")) == HttpAnswer(code, (SUCCESS,))
 
 
+def test_a_server_that_is_leaving_says_so() -> None:
+    answer = result("/api/health/ready", Readiness(False, "shutting down", leaving=True))
+    assert answer.status == 400
+    assert (status(answer).code, status(answer).msg) == (6, "Server exiting")
+
+
 @pytest.mark.parametrize(
     "path",
     [
