@@ -12,7 +12,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from runtime.backends import Instance
@@ -135,6 +135,10 @@ class LocalModel:
         course = Course(began, ready, started, ended, time.monotonic_ns())
         count_success(version.statistics, size, course)
         return InferResponse(self.name, tensors, version.number, request.id)
+
+    async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
+        """The one response that :meth:`infer` gives."""
+        yield await self.infer(request)
 
     async def signature(self, version: str = "") -> Signature:
         """The signature of ``version``, of the highest where that is empty."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Protocol
 
 from schemas import InferRequest, InferResponse, ModelMetadata, ModelStatus, Readiness, Signature
@@ -15,6 +16,11 @@ class Target(Protocol):
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``. The outputs are those requested (all for None), in the order of the
         signature. Raises ``InferenceError``."""
+
+    def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
+        """Answer ``request`` with any number of responses, as they come; of the last one ``final`` is
+        True, and it may have no outputs. A model that does not stream gives exactly one. Iterating
+        raises as :meth:`infer` does; to stop iterating is to cancel."""
 
     async def signature(self, version: str = "") -> Signature:
         """What a codec needs to cut a request for ``version``. Raises as :meth:`metadata` does."""

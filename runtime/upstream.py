@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -204,6 +204,10 @@ class UpstreamModel:
         course = Course(began, sent, sent, received, time.monotonic_ns())
         count_success(self._counted(self._answered), batch_size(request, ours), course)
         return answer
+
+    async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
+        """The one response that :meth:`infer` gives."""
+        yield await self.infer(request)
 
     async def signature(self, version: str = "") -> Signature:
         """The signature in our clients' names: declared, or asked of the upstream once."""
