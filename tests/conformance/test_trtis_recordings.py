@@ -1,0 +1,126 @@
+"""What the client library of release 1.15 sent, answered by us: to the byte as it was answered then.
+
+The answers were recorded from a server that this client accepts in every respect. Its two models are
+among our examples, so a listener's pipeline over the real runtime answers here; there is no network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+
+from protocols.trtis import DIALECT
+from protocols.trtis.codec import RESPONSE_HEADER
+from protocols.trtis.status import SERVER_STATUS
+from protocols.wire import HttpRequest, parts_of
+from runtime.repository import find_models, load_models
+from schemas import ServerMetadata
+from translator.operations import Service
+from translator.pipeline import Pipeline
+from translator.router import Router
+
+ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "tests" / "golden" / "trtis" / "http_exchanges.json"
+
+
+@dataclass
+class Message:
+    """A request or an answer, its header names in lower case."""
+
+    first: str
+    headers: dict[str, str]
+    body: bytes
+
+
+def message(recorded: str) -> Message:
+    head, _, body = base64.b64decode(recorded).partition(b"\r\n\r\n")
+    first, *lines = head.decode("ascii").split("\r\n")
+    pairs = (line.split(":", 1) for line in lines)
+    return Message(first, {name.lower(): value.strip() for name, value in pairs}, body)
+
+
+EXCHANGES = [
+    (message(each["request_b64"]), message(each["response_b64"])) for each in json.loads(RECORDED.read_text())
+]
+
+
+@pytest.fixture(scope="module")
+def answers() -> list[Message]:
+    """Our answers to all recorded requests, asked in their order."""
+    sources = [
+        source for source in find_models(ROOT / "examples" / "models") if source.name in ("simple", "classy")
+    ]
+    loaded = load_models(sources)
+    server = Pipeline(
+        Service(Router(loaded.models), ServerMetadata("inference", "1.15.0")), "replay", [DIALECT]
+    )
+
+    async def ask(asked: Message) -> Message:
+        method, target, _ = asked.first.split()
+        path, _, query = target.partition("?")
+        request = HttpRequest(method, path, query, asked.headers, asked.body)
+        answer = server.http.head(request) or await server.http.serve(request)
+        headers = {name.lower(): value for name, value in answer.headers}
+        return Message(str(answer.status), headers, b"".join(parts_of(answer)))
+
+    async def ask_all() -> list[Message]:
+        told = [await ask(request) for request, _ in EXCHANGES]
+        for model in loaded.models.values():
+            await model.close()
+        return told
+
+    return asyncio.run(ask_all())
+
+
+def test_what_was_recorded() -> None:
+    assert [request.first.split("?")[0] for request, _ in EXCHANGES] == [
+        "GET /api/status/simple",
+        "POST /api/infer/simple/1",
+        "POST /api/infer/simple/1",
+        "GET /api/status/classy",
+        "POST /api/infer/classy",
+        "POST /api/infer/simple/1",
+    ]
+
+
+@pytest.mark.parametrize("index", range(len(EXCHANGES)))
+def test_the_head_is_the_recorded_one(answers: list[Message], index: int) -> None:
+    (_, expected), told = EXCHANGES[index], answers[index]
+    assert told.first == expected.first.split()[1]
+    assert told.headers["nv-status"] == expected.headers["nv-status"]
+    assert told.headers["content-type"] == expected.headers["content-type"]
+    if "nv-inferresponse" in expected.headers:
+        header = text_format.Parse(expected.headers["nv-inferresponse"], RESPONSE_HEADER())
+        for output in header.output:
+            del output.batch_classes[:]  # which stand in the body alone, see docs/dialects/trtis.md
+        assert text_format.Parse(told.headers["nv-inferresponse"], RESPONSE_HEADER()) == header
+        if "batch_classes" not in expected.headers["nv-inferresponse"]:
+            assert told.headers["nv-inferresponse"] == expected.headers["nv-inferresponse"]
+
+
+@pytest.mark.parametrize("index", [1, 2, 4, 5])
+def test_the_body_of_an_inference_is_the_recorded_one(answers: list[Message], index: int) -> None:
+    assert answers[index].body == EXCHANGES[index][1].body
+
+
+@pytest.mark.parametrize(("index", "name"), [(0, "simple"), (3, "classy")])
+def test_a_status_has_what_the_client_reads(answers: list[Message], index: int, name: str) -> None:
+    expected, told = (
+        SERVER_STATUS.FromString(each.body).model_status[name]
+        for each in (EXCHANGES[index][1], answers[index])
+    )
+    for config in (expected.config, told.config):
+        # which engine runs a model, and from which file, is each server's own
+        for field in ("platform", "default_model_filename", "instance_group"):
+            config.ClearField(field)
+        for output in config.output:
+            output.ClearField("label_filename")
+    assert told.config == expected.config
+    assert told.version_status[1].ready_state == expected.version_status[1].ready_state
+    assert list(told.version_status) == [1]
