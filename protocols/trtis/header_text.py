@@ -53,6 +53,7 @@ def read(message_type: type[Message], text: str) -> Any:
     message = _read_plain(message_type(), text)
     if message is None:
         try:
+            text.encode()  # half a surrogate pair in place of a word would come out as a SystemError
             message = text_format.Parse(text, message_type())
         except (text_format.ParseError, UnicodeError) as error:
             raise InferenceError(

@@ -1,0 +1,75 @@
+"""A server of ours without a socket: its pipeline, and clients that hand their requests to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocols.registry import DIALECTS
+from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest, parts_of
+from runtime.repository import ModelSource, load_models
+from runtime.target import Target
+from runtime.upstream import Upstream, UpstreamModel
+from schemas import ServerMetadata, Signature
+from translator.operations import Service
+from translator.pipeline import Pipeline
+from translator.router import Router
+
+
+def echoing(signatures: Mapping[str, Signature]) -> dict[str, Target]:
+    """Models by name that answer with their inputs."""
+    sources = [
+        ModelSource(name, None, backend="identity", signature=signature)
+        for name, signature in signatures.items()
+    ]
+    loaded = load_models(sources)
+    assert not loaded.failed, loaded.failed
+    return dict(loaded.models)
+
+
+def serving(models: Mapping[str, Target], *dialects: str) -> Pipeline:
+    """The pipeline of a listener on ``models``."""
+    service = Service(Router(models), ServerMetadata("interlingua", "0"))
+    return Pipeline(service, "loopback", [DIALECTS[name] for name in dialects])
+
+
+class HttpLoopback:
+    """An ``HttpClient`` of a pipeline. ``asked`` are the paths that were requested."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._http = pipeline.http
+        self.asked: list[str] = []
+
+    async def send(self, request: HttpRequest) -> HttpReply:
+        self.asked.append(request.path)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        arrived = HttpRequest(request.method, request.path, request.query, headers, b"".join(request.parts))
+        answer = self._http.head(arrived) or await self._http.serve(arrived)
+        told = {name.lower(): value for name, value in answer.headers}
+        return HttpReply(answer.status, told, b"".join(parts_of(answer)))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class GrpcLoopback:
+    """A ``GrpcClient`` of a pipeline. ``asked`` are the methods that were called."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._grpc = pipeline.grpc
+        self.asked: list[str] = []
+
+    async def send(self, request: GrpcRequest) -> GrpcAnswer:
+        self.asked.append(request.method)
+        assert self._grpc.offers(request.method) == "unary", request.method
+        return await self._grpc.serve(GrpcRequest(request.method, bytes(request.message)))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def behind(pipeline: Pipeline, dialect: str, transport: str, model: str, **options: object) -> UpstreamModel:
+    """``model`` of ``pipeline`` as a model behind an upstream."""
+    calls = DIALECTS[dialect].http_calls if transport == "http" else DIALECTS[dialect].grpc_calls
+    client = HttpLoopback(pipeline) if transport == "http" else GrpcLoopback(pipeline)
+    upstream = Upstream("there", calls, [client], 5.0)
+    return UpstreamModel(model, upstream, model, **options)  # type: ignore[arg-type]
