@@ -100,7 +100,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     return Assembly(config, service, upstreams)
 
 
-EXTENSIONS = ("binary_tensor_data", "parameters")
+EXTENSIONS = ("classification", "binary_tensor_data", "parameters")
 """What server metadata lists; a client decides by it what it may ask for."""
 
 

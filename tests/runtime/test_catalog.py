@@ -1,0 +1,379 @@
+"""Models that come and go while others ask for them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runtime import catalog as catalog_module
+from runtime.catalog import ModelCatalog
+from runtime.model_config import LoadError
+from runtime.repository import Repository, find_models, load_model, load_models
+from runtime.upstream import Upstream, UpstreamModel
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    ModelState,
+    ModelStatus,
+    Readiness,
+    Tensor,
+)
+from tests.runtime.onnx_models import node, value, write, write_identity
+
+X = Tensor.from_numpy("x", np.array([1, 2], np.float32))
+ALL = "version_policy { all { } }"
+
+
+def write_model(repository: Path, name: str, operator: str = "Identity", version: int = 1) -> Path:
+    """A model whose ``y`` is ``operator`` of ``x``."""
+    write(
+        repository / name / str(version) / "model.onnx",
+        [node(operator, ["x"], ["y"])],
+        [value("x", Datatype.FP32, ["n"])],
+        [value("y", Datatype.FP32, ["n"])],
+    )
+    return repository / name
+
+
+def write_broken(repository: Path, name: str, version: int = 1) -> None:
+    folder = repository / name / str(version)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.onnx").write_bytes(b"broken")
+
+
+def catalog_of(
+    *folders: Path, controlled: bool = True, load: list[str] | None = None, **more
+) -> ModelCatalog:
+    """A catalog over repositories with ``load`` (default: everything) loaded."""
+    names = "*" if load is None else load
+    sources = {source.name: source for folder in folders for source in find_models(folder, names)}
+    loaded = load_models(list(sources.values()))
+    repositories = [Repository(folder, controlled) for folder in folders]
+    return ModelCatalog(loaded.models, loaded.failed, repositories, **more)
+
+
+async def ask(catalog: ModelCatalog, name: str = "m") -> list[float]:
+    target = catalog.models.get(name)
+    if target is None:
+        raise catalog.missing(name)
+    response = await target.infer(InferRequest(name, (X,)))
+    return response.outputs[0].numpy().tolist()
+
+
+def states(status: ModelStatus | None) -> list[tuple[str, ModelState, str]]:
+    assert status is not None
+    return [(each.version, each.state, each.reason) for each in status.versions]
+
+
+async def settled(catalog: ModelCatalog) -> None:
+    while catalog._working:
+        await asyncio.sleep(0.005)
+
+
+async def test_a_model_is_loaded_and_unloaded(tmp_path: Path) -> None:
+    write_model(tmp_path, "m")
+    write_model(tmp_path, "other")
+    catalog = catalog_of(tmp_path, load=["other"])
+    assert [(each.name, len(each.versions)) for each in await catalog.index()] == [("m", 0), ("other", 1)]
+    assert await catalog.status("m") is None
+    with pytest.raises(InferenceError, match="Request for unknown model: 'm' is not found") as caught:
+        await ask(catalog)
+    assert (caught.value.code, caught.value.origin) == (ErrorCode.NOT_FOUND, "m")
+
+    await catalog.load("m")
+    assert await ask(catalog) == [1, 2]
+    assert states(await catalog.status("m")) == [("1", ModelState.READY, "")]
+    assert set(await catalog.statuses()) == {"m", "other"}
+
+    await catalog.unload("m")
+    await settled(catalog)
+    assert states(await catalog.status("m")) == [("1", ModelState.UNAVAILABLE, "unloaded")]
+    with pytest.raises(InferenceError, match="Request for unknown model: 'm' has no available versions"):
+        await ask(catalog)
+    assert catalog.absence("m") == "it is unloaded"
+    assert catalog.absence("nobody") == "it is not known here"
+    assert (await catalog.status("m")).config, "what it was is still told"
+
+    await catalog.load("m")
+    assert await ask(catalog) == [1, 2]
+    await catalog.close()
+
+
+async def test_statistics_go_on_when_a_model_is_loaded_again(tmp_path: Path) -> None:
+    write_model(tmp_path, "m")
+    catalog = catalog_of(tmp_path)
+    for act in (catalog.load, catalog.unload, catalog.load):
+        if "m" in catalog.models:
+            await ask(catalog)
+        await act("m")
+    await ask(catalog)
+    status = await catalog.status("m")
+    assert status.versions[0].statistics.execution_count == 3
+    await catalog.close()
+
+
+async def test_the_new_model_is_there_before_the_old_one_goes(tmp_path: Path) -> None:
+    """A load under traffic: every request is answered, by the old or by the new."""
+    write_model(tmp_path, "m", "Neg")
+    catalog = catalog_of(tmp_path)
+    answers: list[list[float]] = []
+    stop = False
+
+    async def traffic() -> None:
+        while not stop:
+            answers.append(await ask(catalog))
+
+    askers = [asyncio.ensure_future(traffic()) for _ in range(4)]
+    for operator in ("Identity", "Neg", "Identity"):
+        write_model(tmp_path, "m", operator)
+        await catalog.load("m")
+        await asyncio.sleep(0.02)
+    stop = True
+    await asyncio.gather(*askers)
+    assert await ask(catalog) == [1, 2]
+    assert {tuple(answer) for answer in answers} == {(1, 2), (-1, -2)}
+    await settled(catalog)
+    await catalog.close()
+
+
+async def test_requests_in_flight_end_before_a_model_is_freed(tmp_path: Path) -> None:
+    write_model(tmp_path, "m")
+    catalog = catalog_of(tmp_path)
+    running = [asyncio.ensure_future(ask(catalog)) for _ in range(20)]
+    await asyncio.sleep(0)
+    await catalog.unload("m")
+    assert states(await catalog.status("m")) in (
+        [("1", ModelState.UNLOADING, "")],
+        [("1", ModelState.UNAVAILABLE, "unloaded")],
+    )
+    assert await asyncio.gather(*running) == [[1, 2]] * 20
+    await settled(catalog)
+    assert states(await catalog.status("m")) == [("1", ModelState.UNAVAILABLE, "unloaded")]
+    await catalog.close()
+
+
+async def test_loads_and_unloads_of_one_model_take_turns(tmp_path: Path) -> None:
+    write_model(tmp_path, "m")
+    catalog = catalog_of(tmp_path, load=[])
+    acts = [catalog.load("m") if turn % 3 else catalog.unload("m") for turn in range(12)]
+    await asyncio.gather(*acts)
+    assert await ask(catalog) == [1, 2]
+    await settled(catalog)
+    assert states(await catalog.status("m")) == [("1", ModelState.READY, "")]
+    await catalog.close()
+
+
+async def test_a_load_goes_on_without_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_model(tmp_path, "m")
+    catalog = catalog_of(tmp_path, load=[])
+    loading = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow_load(source):
+        loop.call_soon_threadsafe(loading.set)
+        return load_model(source)
+
+    monkeypatch.setattr(catalog_module, "load_model", slow_load)
+    call = asyncio.ensure_future(catalog.load("m"))
+    await loading.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await settled(catalog)
+    assert await ask(catalog) == [1, 2]
+    await catalog.close()
+
+
+async def test_what_is_being_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_model(tmp_path, "m")
+    catalog = catalog_of(tmp_path)
+    await catalog.unload("m")
+    seen: list[ModelStatus | None] = []
+    blocked: list[Readiness] = []
+    loop = asyncio.get_running_loop()
+
+    def watched(source):
+        seen.append(asyncio.run_coroutine_threadsafe(catalog.status("m"), loop).result(10))
+        blocked.append(asyncio.run_coroutine_threadsafe(catalog.readiness(["m"]), loop).result(10))
+        return load_model(source)
+
+    monkeypatch.setattr(catalog_module, "load_model", watched)
+    await catalog.load("m")
+    await catalog.load("m")
+    assert [states(each) for each in seen] == [[("1", ModelState.LOADING, "")], [("1", ModelState.READY, "")]]
+    assert blocked == [Readiness(False, "model 'm' is being loaded"), Readiness(True)]
+    await catalog.close()
+
+
+# --- what goes wrong
+
+
+async def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
+    write_broken(tmp_path, "m")
+    (tmp_path / "empty").mkdir()
+    catalog = catalog_of(tmp_path, load=[])
+    for name in ("m", "empty"):
+        with pytest.raises(
+            InferenceError, match=f"failed to load '{name}', no version is available"
+        ) as caught:
+            await catalog.load(name)
+        assert caught.value.code is ErrorCode.INTERNAL
+    ((version, state, reason),) = states(await catalog.status("m"))
+    assert (version, state) == ("1", ModelState.UNAVAILABLE)
+    assert "INVALID_PROTOBUF" in reason
+    assert states(await catalog.status("empty")) == []
+    assert catalog.asked_for == {"m", "empty"}
+    readiness = await catalog.readiness(["m"])
+    assert not readiness.ready
+    assert "model 'm' could not be loaded: " in readiness.reason
+    await catalog.unload("m")
+    assert (await catalog.readiness(["m"])).ready
+    write_model(tmp_path, "m")
+    await catalog.load("m")
+    assert await ask(catalog) == [1, 2]
+    await catalog.close()
+
+
+async def test_a_failed_load_leaves_what_is_served(tmp_path: Path) -> None:
+    write_model(tmp_path, "m")
+    catalog = catalog_of(tmp_path)
+    write_broken(tmp_path, "m")
+    with pytest.raises(InferenceError, match="failed to load 'm', no version is available"):
+        await catalog.load("m")
+    assert await ask(catalog) == [1, 2]
+    assert (await catalog.readiness(["m"])).ready
+    await catalog.close()
+
+
+async def test_a_version_that_cannot_be_loaded(tmp_path: Path) -> None:
+    write_model(tmp_path, "m", version=2).joinpath("config.pbtxt").write_text(ALL)
+    write_broken(tmp_path, "m", 10)
+    write_broken(tmp_path, "m", 9)
+    catalog = catalog_of(tmp_path, load=[])
+    with pytest.raises(InferenceError, match="failed to load 'm', versions that are not available: 9,10$"):
+        await catalog.load("m")
+    assert await ask(catalog) == [1, 2]
+    assert [(version, state) for version, state, _ in states(await catalog.status("m"))] == [
+        ("2", ModelState.READY),
+        ("9", ModelState.UNAVAILABLE),
+        ("10", ModelState.UNAVAILABLE),
+    ]
+    readiness = await catalog.readiness(["m"])
+    assert not readiness.ready
+    assert readiness.reason.startswith("model 'm' version 9 is not ready: ")
+    await catalog.close()
+
+
+@pytest.mark.parametrize("name", ["nobody", "", ".", "..", "../m", "a/b", "/etc", ".hidden", "file", "m\0"])
+async def test_names_that_no_repository_has(tmp_path: Path, name: str) -> None:
+    write_model(tmp_path, "m")
+    write_model(tmp_path, ".hidden")
+    write_model(tmp_path, "sub/deeper")
+    (tmp_path / "file").write_text("no folder")
+    catalog = catalog_of(tmp_path / "sub", tmp_path, load=[])
+    said = f"failed to load '{name}', failed to poll from model repository"
+    with pytest.raises(InferenceError) as caught:
+        await catalog.load(name)
+    assert (caught.value.code, caught.value.message) == (ErrorCode.INTERNAL, said)
+    await catalog.unload(name)
+    assert catalog.names() == []
+    assert not catalog.asked_for
+
+
+async def test_models_that_clients_may_not_control(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder, names in ((ours, ("a", "both")), (theirs, ("b", "both", "defined"))):
+        for name in names:
+            write_model(folder, name)
+    loaded = load_models([*find_models(ours), *find_models(theirs, ["b", "defined"])])
+    catalog = ModelCatalog(
+        loaded.models, loaded.failed, [Repository(theirs, True), Repository(ours)], fixed=["defined"]
+    )
+    for act in (catalog.load, catalog.unload):
+        for name in ("a", "both", "defined"):
+            with pytest.raises(InferenceError, match="explicit model load / unload is not allowed") as caught:
+                await act(name)
+            assert caught.value.code is ErrorCode.UNAVAILABLE
+            assert not caught.value.retryable
+        await act("b")
+    assert set(catalog.models) == {"a", "both", "defined"}
+    await catalog.close()
+
+
+async def test_no_control_at_all(tmp_path: Path) -> None:
+    write_model(tmp_path, "m")
+    catalog = catalog_of(tmp_path, controlled=False)
+    for act in (catalog.load, catalog.unload):
+        for name in ("m", "nobody"):
+            with pytest.raises(InferenceError, match="explicit model load / unload is not allowed"):
+                await act(name)
+    await catalog.close()
+
+
+async def test_a_model_whose_folder_has_gone_can_be_unloaded(tmp_path: Path) -> None:
+    write_model(tmp_path, "m")
+    catalog = catalog_of(tmp_path)
+    shutil.rmtree(tmp_path)
+    assert [each.name for each in await catalog.index()] == ["m"]
+    await catalog.unload("m")
+    assert not catalog.models
+    with pytest.raises(InferenceError, match="failed to poll from model repository"):
+        await catalog.load("m")
+    await catalog.close()
+
+
+# --- readiness and what is known
+
+
+async def test_models_that_failed_at_start(tmp_path: Path) -> None:
+    write_broken(tmp_path, "bad")
+    write_model(tmp_path, "good")
+    catalog = catalog_of(tmp_path)
+    assert catalog.names() == ["bad", "good"]
+    assert [state for _, state, _ in states(await catalog.status("bad"))] == [ModelState.UNAVAILABLE]
+    assert not (await catalog.readiness(catalog.names())).ready
+    assert (await catalog.readiness(["good", "unknown"])).ready
+    assert "INVALID_PROTOBUF" in catalog.absence("bad")
+    await catalog.close()
+
+
+async def test_empty_is_a_catalog_that_nobody_has_emptied(tmp_path: Path) -> None:
+    assert ModelCatalog().is_empty
+    assert ModelCatalog(failed={"m": LoadError("broken")}).is_empty
+    write_identity(tmp_path / "m" / "1" / "model.onnx")
+    catalog = catalog_of(tmp_path)
+    assert not catalog.is_empty
+    await catalog.unload("m")
+    assert not catalog.models
+    assert not catalog.is_empty
+    await catalog.close()
+
+
+class Down(Upstream):
+    """An upstream that cannot be reached."""
+
+    def __init__(self) -> None:
+        super().__init__("down", {}, (), 1.0)
+
+    async def call(self, operation, argument=None, signature=None, context=None):
+        raise InferenceError(ErrorCode.UNAVAILABLE, "nobody is there")
+
+
+async def test_an_upstream_that_is_down(tmp_path: Path) -> None:
+    catalog = ModelCatalog({"far": UpstreamModel("far", Down(), "far")})
+    with pytest.raises(InferenceError, match="nobody is there"):
+        await catalog.status("far")
+    assert await catalog.statuses() == {"far": ModelStatus("far")}
+    assert await catalog.index() == (ModelStatus("far"),)
+    readiness = await catalog.readiness(["far"])
+    assert not readiness.ready
+    assert "nobody is there" in readiness.reason
+    with pytest.raises(InferenceError, match="not allowed"):
+        await catalog.unload("far")
+    await catalog.close()

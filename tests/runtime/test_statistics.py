@@ -1,0 +1,203 @@
+"""What is counted of the requests to a model, and that it adds up."""
+
+import asyncio
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runtime import statistics
+from runtime.backends import Instance
+from runtime.model import LocalModel, Version
+from runtime.statistics import Course, batch_size, count_failure, count_success
+from runtime.upstream import Upstream, UpstreamModel
+from schemas import (
+    Context,
+    Datatype,
+    Duration,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelState,
+    Operation,
+    Signature,
+    Tensor,
+    TensorSpec,
+    VersionStatistics,
+)
+from schemas.oip import MESSAGES
+
+SIGNATURE = Signature(
+    (TensorSpec("x", Datatype.FP32, (-1, 2)),), (TensorSpec("y", Datatype.FP32, (-1, 2)),), max_batch_size=8
+)
+
+
+class Sleeper(Instance):
+    """Runs for 10 ms; fails where the first value is negative."""
+
+    signature = SIGNATURE
+
+    def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
+        time.sleep(0.01)
+        if inputs[0].numpy()[0, 0] < 0:
+            raise InferenceError(ErrorCode.MODEL_FAILED, "negative")
+        return tuple(inputs[0].renamed(name) for name in outputs)
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def request(rows: int, value: float = 1.0, **more: Any) -> InferRequest:
+    return InferRequest("m", (Tensor.from_numpy("x", np.full((rows, 2), value, np.float32)),), **more)
+
+
+def parts(of: Any) -> dict[str, Duration]:
+    return {name: getattr(of, name) for name in ("queue", "compute_input", "compute_infer", "compute_output")}
+
+
+@pytest.mark.parametrize("instances", [0, 1])
+async def test_the_parts_of_a_request_add_up(instances: int) -> None:
+    model = LocalModel("m", [Version("m", 1, Sleeper(), SIGNATURE, instances)])
+    began = time.time() * 1000
+    await asyncio.gather(*(model.infer(request(rows)) for rows in (1, 3, 3, 8)))
+    (version,) = (await model.status()).versions
+    counted = version.statistics
+    assert (counted.inference_count, counted.execution_count) == (15, 4)
+    assert began - 1 <= counted.last_inference_ms <= time.time() * 1000
+    assert {size: each.success.count for size, each in counted.by_batch_size.items()} == {1: 1, 3: 2, 8: 1}
+    for requests in counted.by_batch_size.values():
+        assert requests.success.ns == sum(part.ns for part in parts(requests).values())
+        assert {part.count for part in parts(requests).values()} == {requests.success.count}
+        assert requests.compute_infer.ns >= 9_000_000 * requests.success.count
+        assert requests.failed == Duration()
+    waited = sum(each.queue.ns for each in counted.by_batch_size.values())
+    if instances:
+        assert waited >= 50_000_000, "one after the other: 10, 20 and 30 ms in the queue"
+    else:
+        assert waited < 10_000_000
+    await model.close()
+
+
+async def test_failures_are_counted_apart() -> None:
+    model = LocalModel("m", [Version("m", 1, Sleeper(), SIGNATURE, 1)])
+    late = Context(deadline=time.monotonic() - 1)
+    for bad in (request(2, -1.0), request(2, context=late), request(0), request(9)):
+        with pytest.raises(InferenceError):
+            await model.infer(bad)
+    (version,) = (await model.status()).versions
+    counted = version.statistics
+    assert (counted.inference_count, counted.execution_count, counted.last_inference_ms) == (0, 0, 0)
+    # a size that the model does not take has no entry of its own
+    assert {size: each.failed.count for size, each in counted.by_batch_size.items()} == {2: 2, 1: 2}
+    assert counted.by_batch_size[2].failed.ns >= 9_000_000
+    assert counted.by_batch_size[2].success == Duration()
+    await model.close()
+
+
+async def test_every_version_counts_for_itself() -> None:
+    versions = [Version("m", number, Sleeper(), SIGNATURE, 0) for number in (1, 2)]
+    model = LocalModel("m", versions, failed={3: "broken"})
+    await model.infer(request(1, version="1"))
+    await model.infer(request(1))
+    await model.infer(request(1))
+    status = await model.status()
+    assert [(each.version, each.state, each.reason) for each in status.versions] == [
+        ("1", ModelState.READY, ""),
+        ("2", ModelState.READY, ""),
+        ("3", ModelState.UNAVAILABLE, "broken"),
+    ]
+    assert [each.statistics.execution_count for each in status.versions] == [1, 2, 0]
+    await model.close()
+
+
+def test_a_model_without_batches_has_size_1() -> None:
+    flat = Signature(SIGNATURE.inputs, SIGNATURE.outputs)
+    assert [batch_size(request(rows), flat) for rows in (0, 1, 5)] == [1, 1, 1]
+    assert [batch_size(request(rows), SIGNATURE) for rows in (0, 1, 8, 9)] == [1, 1, 8, 1]
+    scalar = InferRequest("m", (Tensor.from_numpy("x", np.array(1, np.float32)),))
+    assert batch_size(scalar, SIGNATURE) == 1
+    assert batch_size(InferRequest("m", ()), SIGNATURE) == 1
+
+
+def test_sizes_without_end_stay_in_the_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "MOST_BATCH_SIZES", 3)
+    counted = VersionStatistics()
+    for size in range(1, 11):
+        count_success(counted, size, Course(0, 1, 2, 3, 4))
+        count_failure(counted, size, time.monotonic_ns())
+    assert (counted.inference_count, counted.execution_count) == (55, 10)
+    assert list(counted.by_batch_size) == [1, 2, 3]
+    count_success(counted, 2, Course(0, 1, 2, 3, 4))
+    assert counted.by_batch_size[2].success == Duration(2, 8)
+
+
+class Elsewhere(Upstream):
+    """An upstream that answers after 10 ms, or fails."""
+
+    def __init__(self) -> None:
+        super().__init__("there", {}, (), 1.0)
+        self.fails = False
+        self.version = "4"
+
+    async def call(self, operation: Operation, argument=None, signature=None, context=None) -> Any:
+        if operation is Operation.MODEL_METADATA:
+            return ModelMetadata("m", SIGNATURE, ("4", "5"), platform="there_too")
+        await asyncio.sleep(0.01)
+        if self.fails:
+            raise InferenceError(ErrorCode.MODEL_FAILED, "no")
+        return InferResponse("m", tuple(tensor.renamed("y") for tensor in argument.inputs), self.version)
+
+
+async def test_an_upstreams_time_is_that_of_the_model() -> None:
+    upstream = Elsewhere()
+    model = UpstreamModel("ours", upstream, "m")
+    assert all(not each.statistics.by_batch_size for each in (await model.status()).versions)
+    await model.infer(request(2))
+    upstream.fails = True
+    for version in ("", "4", "made up by a client"):
+        with pytest.raises(InferenceError):
+            await model.infer(request(2, version=version))
+    status = await model.status()
+    assert [(each.version, each.state) for each in status.versions] == [
+        ("4", ModelState.READY),
+        ("5", ModelState.READY),
+    ]
+    counted = status.versions[0].statistics
+    assert (counted.inference_count, counted.execution_count) == (2, 1)
+    assert set(counted.by_batch_size) == {2}
+    assert counted.by_batch_size[2].failed.count == 3
+    assert counted.by_batch_size[2].compute_infer.ns >= 9_000_000
+    assert counted.by_batch_size[2].queue == Duration(1, 0)
+    assert status.versions[1].statistics.execution_count == 0
+
+
+async def test_an_upstreams_configuration_is_told_from_its_metadata() -> None:
+    status = await UpstreamModel("ours", Elsewhere(), "m", inputs={"a": "x"}).status()
+    config = MESSAGES["inference.ModelConfig"].FromString(status.config)
+    assert (status.name, config.name, config.platform, config.max_batch_size) == (
+        "ours",
+        "ours",
+        "there_too",
+        8,
+    )
+    assert [(tensor.name, list(tensor.dims)) for tensor in config.input] == [("a", [2])]
+
+
+async def test_an_upstream_that_names_no_version_has_version_1() -> None:
+    upstream = Elsewhere()
+    upstream.version = ""
+    model = UpstreamModel("ours", upstream, "m", declared=SIGNATURE)
+    await model.infer(request(1))
+    assert model._counted("1").execution_count == 1
+
+
+def test_counting_costs_microseconds() -> None:
+    counted = VersionStatistics()
+    course = Course(0, 1, 2, 3, 4)
+    began = time.perf_counter()
+    for _ in range(20_000):
+        count_success(counted, 1, course)
+    assert (time.perf_counter() - began) / 20_000 < 20e-6

@@ -1,0 +1,246 @@
+"""What is not inference, through the pipeline as a dialect would ask it; and tensors in shared memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from protocols.dialect import Action, Opened
+from runtime.catalog import ModelCatalog
+from runtime.model_config import LoadError
+from runtime.repository import Repository, find_models, load_models
+from schemas import (
+    Context,
+    Datatype,
+    Duration,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    ModelState,
+    Operation,
+    Readiness,
+    RequestedOutput,
+    ServerMetadata,
+    ServerState,
+    ServerStatus,
+    SharedMemoryRef,
+    SharedMemoryRegion,
+    Tensor,
+)
+from tests.runtime.onnx_models import write_identity
+from translator.operations import Service
+from translator.pipeline import Pipeline
+from translator.router import Route, Router
+
+HERE, AWAY = Context(peer="127.0.0.1"), Context(peer="10.0.0.7")
+
+
+@pytest_asyncio.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    """``m`` is served, ``spare`` can be loaded, ``alias*`` is a route to ``m``."""
+    for name in ("m", "spare"):
+        write_identity(tmp_path / name / "1" / "model.onnx")
+    loaded = load_models(find_models(tmp_path, ["m"]))
+    catalog = ModelCatalog(loaded.models, loaded.failed, [Repository(tmp_path, True)])
+    router = Router(catalog, [Route("m", model="alias*"), Route("spare", model="later")])
+    yield Service(router, ServerMetadata("s", "1.2.3"), frozenset({"m"}), id="me:1")
+    await catalog.close()
+
+
+async def ask(service: Service, operation: Operation, context: Context = HERE, **opened: Any) -> Any:
+    """What ``operation`` answers, not encoded."""
+    action: Action[Any] = Action(operation, lambda form, result: result)
+    return await Pipeline(service, "127.0.0.1:8000", (), "m").perform(
+        Opened(action, **opened), "oip", context
+    )
+
+
+@contextmanager
+def refused(code: ErrorCode, said: str) -> Iterator[None]:
+    with pytest.raises(InferenceError, match=said) as caught:
+        yield
+    assert caught.value.code is code
+
+
+# --- status
+
+
+async def test_the_status_of_the_server(service: Service) -> None:
+    await ask(service, Operation.MODEL_LOAD, model="spare")
+    await ask(service, Operation.MODEL_UNLOAD, model="spare")
+    told: ServerStatus = await ask(service, Operation.STATUS)
+    assert (told.id, told.version, told.state) == ("me:1", "1.2.3", ServerState.READY)
+    assert set(told.models) == {"m", "spare"}
+    assert [each.state for each in told.models["m"].versions] == [ModelState.READY]
+    again: ServerStatus = await ask(service, Operation.STATUS)
+    assert 0 < told.uptime_ns < again.uptime_ns
+
+
+async def test_the_status_of_one_model(service: Service) -> None:
+    for asked in ("m", "alias_of_it"):
+        told: ServerStatus = await ask(service, Operation.STATUS, model=asked)
+        assert list(told.models) == [asked]
+        assert told.models[asked].name == asked
+    for asked in ("nobody", "later", "spare"):
+        with refused(ErrorCode.NOT_FOUND, f"no status available for unknown model '{asked}'"):
+            await ask(service, Operation.STATUS, model=asked)
+    await ask(service, Operation.MODEL_LOAD, model="spare")
+    assert list((await ask(service, Operation.STATUS, model="later")).models) == ["later"]
+
+
+async def test_a_server_that_is_leaving(service: Service) -> None:
+    service.draining = True
+    with refused(ErrorCode.UNAVAILABLE, "Server exiting"):
+        await ask(service, Operation.STATUS)
+    assert await ask(service, Operation.READY) == Readiness(
+        False, "the server is shutting down", leaving=True
+    )
+    assert (await ask(service, Operation.LIVE)).ready
+
+
+async def test_operations_are_counted_when_they_succeed(service: Service) -> None:
+    for _ in range(3):
+        await ask(service, Operation.LIVE)
+    await ask(service, Operation.MODEL_LOAD, model="spare")
+    with pytest.raises(InferenceError):
+        await ask(service, Operation.MODEL_LOAD, model="nobody")
+    told: ServerStatus = await ask(service, Operation.STATUS)
+    assert {name: each.count for name, each in told.requests.items()} == {
+        "live": 3,
+        "model_load": 1,
+        "status": 1,
+    }
+    assert told.requests["model_load"].ns > told.requests["live"].ns > 0
+    assert service.counted["status"] == Duration(1, service.counted["status"].ns)
+
+
+# --- models
+
+
+async def test_models_are_controlled(service: Service) -> None:
+    assert [(each.name, len(each.versions)) for each in await ask(service, Operation.REPOSITORY_INDEX)] == [
+        ("m", 1),
+        ("spare", 0),
+    ]
+    assert not (await ask(service, Operation.MODEL_READY, model="spare")).ready
+    assert await ask(service, Operation.MODEL_LOAD, model="spare") is None
+    assert (await ask(service, Operation.MODEL_READY, model="later")).ready, "by a route to it"
+    assert await ask(service, Operation.MODEL_UNLOAD, model="spare") is None
+    said = await ask(service, Operation.MODEL_READY, model="later")
+    assert said == Readiness(False, "model 'later' is not ready: it is unloaded")
+    with refused(ErrorCode.NOT_FOUND, "Request for unknown model: 'spare' has no available versions"):
+        await ask(service, Operation.MODEL_METADATA, model="later")
+
+
+async def test_readiness(service: Service, tmp_path: Path) -> None:
+    assert (await ask(service, Operation.READY)).ready
+    (tmp_path / "spare" / "1" / "model.onnx").write_bytes(b"broken")
+    with pytest.raises(InferenceError):
+        await ask(service, Operation.MODEL_LOAD, model="spare")
+    blocked = await ask(service, Operation.READY)
+    assert not blocked.ready
+    assert blocked.reason.startswith("model 'spare' could not be loaded: ")
+    service.strict_readiness = False
+    assert (await ask(service, Operation.READY)).ready
+    service.strict_readiness = True
+    for name in ("m", "spare"):
+        await ask(service, Operation.MODEL_UNLOAD, model=name)
+    assert (await ask(service, Operation.READY)).ready, "who unloads a model knows that it is not there"
+
+
+@pytest.mark.parametrize("required", [True, False])
+async def test_a_model_that_failed_at_start(required: bool) -> None:
+    catalog = ModelCatalog({}, {"bad": LoadError("broken")})
+    service = Service(Router(catalog), ServerMetadata("s", "1"), frozenset({"bad"} if required else ()))
+    said = await ask(service, Operation.READY)
+    assert not said.ready
+    assert said.reason == (
+        "model 'bad' could not be loaded: broken" if required else "the server has no model"
+    )
+    service.ready_when_empty = True
+    assert (await ask(service, Operation.READY)).ready is not required
+
+
+# --- shared memory
+
+
+@pytest.fixture
+def key() -> Iterator[str]:
+    path = Path(f"/dev/shm/interlingua_test_{os.getpid()}_{time.monotonic_ns()}")
+    path.write_bytes(np.arange(8, dtype=np.float32).tobytes() + bytes(64))
+    yield f"/{path.name}"
+    path.unlink()
+
+
+async def test_regions(service: Service, key: str) -> None:
+    region = SharedMemoryRegion("r", key, 0, 96)
+    await ask(service, Operation.SHARED_MEMORY_REGISTER, argument=region)
+    with refused(ErrorCode.ALREADY_EXISTS, "shared memory region 'r' already in manager"):
+        await ask(service, Operation.SHARED_MEMORY_REGISTER, argument=region)
+    assert await ask(service, Operation.SHARED_MEMORY_STATUS) == (region,)
+    assert await ask(service, Operation.SHARED_MEMORY_STATUS, argument="r") == (region,)
+    await ask(service, Operation.SHARED_MEMORY_UNREGISTER, argument="r")
+    await ask(service, Operation.SHARED_MEMORY_UNREGISTER)
+    assert await ask(service, Operation.SHARED_MEMORY_STATUS) == ()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "context", "said"),
+    [
+        ("local", HERE, ""),
+        ("local", AWAY, "shared memory to clients on its own machine alone"),
+        ("all", AWAY, ""),
+        ("none", HERE, "this server does not allow shared memory"),
+    ],
+)
+async def test_who_may_use_shared_memory(
+    service: Service, key: str, allowed: str, context: Context, said: str
+) -> None:
+    service.shared_memory_for = allowed
+    region = SharedMemoryRegion("r", key, 0, 96)
+    if not said:
+        await ask(service, Operation.SHARED_MEMORY_REGISTER, context, argument=region)
+        assert (await infer(service, context)).outputs
+        return
+    for operation in (
+        Operation.SHARED_MEMORY_REGISTER,
+        Operation.SHARED_MEMORY_STATUS,
+        Operation.SHARED_MEMORY_UNREGISTER,
+    ):
+        with refused(ErrorCode.UNSUPPORTED, said):
+            await ask(service, operation, context, argument=region)
+    service.shared_memory.register(region)
+    with refused(ErrorCode.UNSUPPORTED, said):
+        await infer(service, context)
+
+
+async def infer(service: Service, context: Context = HERE, size: int = 16) -> Any:
+    """The answer to a request whose input and output stand in region ``r``, not encoded."""
+    given = Tensor("x", Datatype.FP32, (4,), SharedMemoryRef("r", 8, 16))
+    asked = (RequestedOutput("y", placement=SharedMemoryRef("r", 32, size)),)
+    request = InferRequest("m", (given,), asked)
+    action: Action[Any] = Action(
+        Operation.INFER, lambda form, response: response, lambda opened, signature: (request, None)
+    )
+    return await Pipeline(service, "127.0.0.1:8000", ()).perform(Opened(action, "m"), "oip", context)
+
+
+async def test_tensors_in_shared_memory(service: Service, key: str) -> None:
+    await ask(service, Operation.SHARED_MEMORY_REGISTER, argument=SharedMemoryRegion("r", key, 0, 96))
+    response = await infer(service, size=64)
+    assert response.outputs[0].data == SharedMemoryRef("r", 32, 16)
+    content = np.frombuffer(Path("/dev/shm", key[1:]).read_bytes(), np.float32)
+    assert content[8:].tolist() == [2, 3, 4, 5, *[0] * 12]
+    with refused(ErrorCode.INTERNAL, "shared memory size specified with the request for output 'y'"):
+        await infer(service, size=8)
+    await ask(service, Operation.SHARED_MEMORY_UNREGISTER, argument="r")
+    with refused(ErrorCode.NOT_FOUND, "Unable to find shared memory region: 'r'"):
+        await infer(service)
