@@ -101,8 +101,9 @@ class UpstreamCall(Generic[Request, Reply]):
     """One operation as a call to an upstream.
 
     ``encode(argument, signature)`` writes the call and returns what ``decode(form, reply)`` needs to
-    read the answer. The argument is an ``InferRequest`` for INFER, a ``ModelRef`` for MODEL_READY and
-    MODEL_METADATA, None for the rest; results are as in :class:`Action`. The signature is the
+    read the answer. The argument is an ``InferRequest`` for INFER, a ``ModelRef`` for what concerns one
+    model, None for the rest; results are as in :class:`Action`, and for MODEL_CONFIG a serialized
+    ``inference.ModelConfig``. REPOSITORY_INDEX may know the names alone. The signature is the
     upstream model's where it is known. ``decode`` raises the upstream's own error as an
     ``InferenceError`` with the upstream's words, BAD_UPSTREAM where the answer makes no sense.
     """
