@@ -302,7 +302,9 @@ def test_raw_bytes_stand_before_the_text_trailer(v1: Daemon, query: str) -> None
         "batch_size:1,input{name:'INPUT0',dims:[2]},output{name:'OUTPUT0'}",
         "batch_size: 1; input: < name: \"INPUT\" '0' dims: 2 > output < name: 'OUTPUT\\060' >",
         "input { dims: 2 name: 'INPUT0' } batch_size: 0x1 output { name: 'OUTPUT0' } # done",
+        "batch_size: 1 input { name: 'INPUT0'" + " " * 60_000 + "dims: 2 } output { name: 'OUTPUT0' }",
     ],
+    ids=["commas and lists", "other braces", "any order", "60 KB"],
 )
 def test_the_header_may_be_any_text_format(v1: Daemon, header: str) -> None:
     reply = requests.post(
