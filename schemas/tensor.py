@@ -177,7 +177,8 @@ def _check_packed(name: str, view: memoryview, count: int) -> None:
     position, end, found = 0, len(view), 0
     # every element costs four bytes at least, so a false claim ends here, before the walk
     if count * 4 <= end:
-        while position + 4 <= end:
+        # and what is too much is not walked over to its end
+        while position + 4 <= end and found <= count:
             position += 4 + _LENGTH.unpack_from(view, position)[0]
             found += 1
         if position == end and found == count:

@@ -261,14 +261,15 @@ def _strings(name: str, shape: tuple[int, ...], data: memoryview) -> Tensor:
     try:
         return Tensor.checked(name, Datatype.BYTES, shape, data)
     except InferenceError:
-        found, position = 0, 0
-        while position + 4 <= len(data):
+        found, position, expected = 0, 0, element_count(shape)
+        # one too many says enough
+        while position + 4 <= len(data) and found <= expected:
             position += 4 + int.from_bytes(data[position : position + 4], "little")
             found += 1
-        if position == len(data):
+        if position == len(data) or found > expected:
             _refuse(
                 f"unexpected number of string elements {found} for inference input '{name}', "
-                f"expecting {element_count(shape)}"
+                f"expecting {expected}"
             )
         _refuse(
             f"incomplete string data for inference input '{name}': its {len(data)} bytes end inside "

@@ -230,7 +230,7 @@ def test_what_is_refused(signature: Signature, sent: int, fields: dict[str, Any]
     [
         (pack_bytes([b"a"]), "unexpected number of string elements 1 for inference input 's', expecting 2"),
         (
-            pack_bytes([b"a"] * 3),
+            pack_bytes([b"a"] * 9),
             "unexpected number of string elements 3 for inference input 's', expecting 2",
         ),
         (b"", "unexpected number of string elements 0 for inference input 's', expecting 2"),
