@@ -28,6 +28,8 @@ from schemas import (
 
 _NOT_ALLOWED = "explicit model load / unload is not allowed if polling is enabled"
 _UNLOADED = "unloaded"
+_STATUS_SECS = 2.0
+"""How long the status of everything waits for one upstream to tell of its model."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +65,9 @@ class ModelCatalog:
         self._absent = {name: _failed(name, error) for name, error in (failed or {}).items()}
         self._repositories = tuple(reversed(repositories))
         self._fixed = frozenset(fixed)
-        self._homes = {name: self._home(name) for name in self.names()}
+        self._homes: dict[str, Repository] = {}
+        for repository in repositories:
+            self._homes |= {name: repository for name in _names(repository) if self._knows(name)}
         self._locks: dict[str, asyncio.Lock] = {}
         self._working: set[asyncio.Task[None]] = set()
 
@@ -116,7 +120,8 @@ class ModelCatalog:
         return None if absent is None else absent.status
 
     async def statuses(self) -> dict[str, ModelStatus]:
-        """The status of every model that is served or was; a name alone where an upstream cannot be asked."""
+        """The status of every model that is served or was; a name alone where an upstream does
+        not tell."""
         names = self.names()
         told = await asyncio.gather(*(self._status_or_name(name) for name in names))
         return dict(zip(names, told, strict=True))
@@ -137,7 +142,8 @@ class ModelCatalog:
         Raises UNAVAILABLE where loading is not allowed, INTERNAL in the original servers' words for a
         model that is not there or of which a version could not be loaded.
         """
-        repository = await asyncio.to_thread(self._controlled_home, name)
+        repository = await asyncio.to_thread(self._home, name)
+        self._check_control(name, repository)
         if repository is None:
             raise _not_loaded(name, "failed to poll from model repository")
         # a caller who goes away must not leave a half-loaded model behind
@@ -147,13 +153,10 @@ class ModelCatalog:
         """Take no more requests for a model and free it when those in flight are done, which is not
         waited for. A model that is not known is unloaded already. Raises UNAVAILABLE where unloading is
         not allowed."""
-        if name not in self._homes:
-            await asyncio.to_thread(self._controlled_home, name)
-            return
-        home = self._homes[name]
-        if home is None or not home.controlled:
-            raise _not_allowed()
-        await asyncio.shield(self._start(self._unload(name)))
+        # its folder may have gone since it was loaded
+        self._check_control(name, self._homes.get(name) or await asyncio.to_thread(self._home, name))
+        if self._knows(name):
+            await asyncio.shield(self._start(self._unload(name)))
 
     async def close(self) -> None:
         """Finish loads and requests, then free every model."""
@@ -175,11 +178,13 @@ class ModelCatalog:
                 self._absent[name] = _Absent(loading, f"model '{name}' is being loaded")
             try:
                 model = await asyncio.to_thread(load_model, repository.source(name))
-            except LoadError as error:
-                _log.error("model not loaded", extra={"facts": {"model": name, "reason": str(error)}})
+            except Exception as error:
+                # whatever an engine may raise, a model must not stay in the state of being loaded
+                why = error if isinstance(error, LoadError) else LoadError(f"{type(error).__name__}: {error}")
+                _log.error("model not loaded", extra={"facts": {"model": name, "reason": str(why)}})
                 if old is None:
-                    self._absent[name] = _failed(name, error)
-                raise _not_loaded(name, f"no version is available: {error}") from error
+                    self._absent[name] = _failed(name, why)
+                raise _not_loaded(name, f"no version is available: {why}") from error
             model.continue_statistics({each.version: each.statistics for each in before.versions})
             self._models[name] = model
             self._absent.pop(name, None)
@@ -212,24 +217,24 @@ class ModelCatalog:
 
     async def _status_or_name(self, name: str) -> ModelStatus:
         try:
-            return await self.status(name) or ModelStatus(name)
-        except InferenceError as error:
-            _log.warning("no status of a model", extra={"facts": {"model": name, "reason": error.message}})
+            async with asyncio.timeout(_STATUS_SECS):
+                return await self.status(name) or ModelStatus(name)
+        except (InferenceError, TimeoutError) as error:
+            _log.warning("no status of a model", extra={"facts": {"model": name, "reason": str(error)}})
             return ModelStatus(name)
+
+    def _knows(self, name: str) -> bool:
+        return name in self._models or name in self._absent
 
     def _home(self, name: str) -> Repository | None:
         """The repository that holds ``name`` now. Reads folders."""
-        if name in self._fixed:
-            return None
         return next((each for each in self._repositories if each.holds(name)), None)
 
-    def _controlled_home(self, name: str) -> Repository | None:
-        """As :meth:`_home`, for a model that a client may control. Raises UNAVAILABLE where it may not."""
-        home = self._home(name)
-        allowed = any(each.controlled for each in self._repositories) if home is None else home.controlled
+    def _check_control(self, name: str, home: Repository | None) -> None:
+        """Raise UNAVAILABLE where clients may not control ``name``, of the repository ``home``."""
+        allowed = home.controlled if home else any(each.controlled for each in self._repositories)
         if not allowed or name in self._fixed:
-            raise _not_allowed()
-        return home
+            raise InferenceError(ErrorCode.UNAVAILABLE, _NOT_ALLOWED, retryable=False)
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
@@ -271,7 +276,3 @@ def _failed(name: str, error: LoadError) -> _Absent:
 
 def _not_loaded(name: str, why: str) -> InferenceError:
     return InferenceError(ErrorCode.INTERNAL, f"failed to load '{name}', {why}", origin=name)
-
-
-def _not_allowed() -> InferenceError:
-    return InferenceError(ErrorCode.UNAVAILABLE, _NOT_ALLOWED, retryable=False)

@@ -8,6 +8,7 @@ Nothing here prints; whoever shows progress passes a callback.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -77,11 +78,10 @@ class Repository:
         return [name for name in folders if not name.startswith(".")]
 
     def holds(self, name: str) -> bool:
-        """Whether the folder holds a model ``name``, which may be anything that a client has sent."""
-        try:
-            return name in self.names()
-        except LoadError:
-            return False
+        """Whether the folder holds a model ``name`` now, which may be any text that a client has sent."""
+        # os.path, because pathlib raises for a name that is too long to be one
+        plain = bool(name) and not name.startswith(".") and "/" not in name
+        return plain and os.path.isdir(self.path / name)
 
     def source(self, name: str) -> ModelSource:
         """Where model ``name`` is, or would be."""

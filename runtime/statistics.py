@@ -7,7 +7,7 @@ are ``time.monotonic_ns()``. Everything is called on the event loop, so nothing 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from schemas import InferRequest, Signature
 from schemas.status import RequestStatistics, VersionStatistics
@@ -17,8 +17,7 @@ MOST_BATCH_SIZES = 1024
 client can make the counters grow without end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(NamedTuple):
     """When a request that was answered came from one part of its way to the next: it ``began``, its
     inputs were ``ready``, it was ``started`` after waiting, the model had ``ended``, it was ``done``."""
 

@@ -270,7 +270,9 @@ async def test_a_version_that_cannot_be_loaded(tmp_path: Path) -> None:
     await catalog.close()
 
 
-@pytest.mark.parametrize("name", ["nobody", "", ".", "..", "../m", "a/b", "/etc", ".hidden", "file", "m\0"])
+@pytest.mark.parametrize(
+    "name", ["nobody", "", ".", "..", "../m", "a/b", "/etc", ".hidden", "file", "m\0", "\ud800", "n" * 300]
+)
 async def test_names_that_no_repository_has(tmp_path: Path, name: str) -> None:
     write_model(tmp_path, "m")
     write_model(tmp_path, ".hidden")
@@ -356,12 +358,14 @@ async def test_empty_is_a_catalog_that_nobody_has_emptied(tmp_path: Path) -> Non
 
 
 class Down(Upstream):
-    """An upstream that cannot be reached."""
+    """An upstream that cannot be reached, or that takes long to answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, secs: float = 0.0) -> None:
         super().__init__("down", {}, (), 1.0)
+        self.secs = secs
 
     async def call(self, operation, argument=None, signature=None, context=None):
+        await asyncio.sleep(self.secs)
         raise InferenceError(ErrorCode.UNAVAILABLE, "nobody is there")
 
 
@@ -377,3 +381,24 @@ async def test_an_upstream_that_is_down(tmp_path: Path) -> None:
     with pytest.raises(InferenceError, match="not allowed"):
         await catalog.unload("far")
     await catalog.close()
+
+
+async def test_an_upstream_that_takes_long_holds_up_nobodys_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog_module, "_STATUS_SECS", 0.02)
+    catalog = ModelCatalog({"far": UpstreamModel("far", Down(60.0), "far")})
+    assert await asyncio.wait_for(catalog.statuses(), 10) == {"far": ModelStatus("far")}
+
+
+async def test_an_engine_that_breaks_its_promise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_model(tmp_path, "m")
+    catalog = catalog_of(tmp_path, load=[])
+
+    def broken(source):
+        raise MemoryError("too much")
+
+    monkeypatch.setattr(catalog_module, "load_model", broken)
+    with pytest.raises(InferenceError, match="no version is available: MemoryError: too much"):
+        await catalog.load("m")
+    assert catalog.absence("m") == "model 'm' could not be loaded: MemoryError: too much"
