@@ -1,9 +1,8 @@
 """Inference over gRPC: Infer messages to and from the IR, as a server and as a client.
 
 Tensor bytes are never copied on the way in: a message is split into its raw contents, as views, and the
-small rest, which protobuf parses. On the way out they are copied once, into the finished message. What
-goes wrong with a request is told inside an ordinary answer; only bytes that are no message get a gRPC
-status of their own.
+small rest, which protobuf parses. On the way out they are copied once, into the finished message. How a
+failure is told belongs to ``server_grpc`` and ``client_grpc``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from protocols.trtis.client_codec import LATEST, Asked, size_of, unrepresentable
 from protocols.trtis.client_codec import decode_response as read_response
 from protocols.trtis.client_codec import encode_request as write_request
 from protocols.trtis.codec import ReplyForm, Take, decode_request, encode_response
-from protocols.trtis.status import error_text, failure, success
+from protocols.trtis.status import success
 from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from schemas import (
     Datatype,
@@ -33,9 +32,6 @@ from schemas.trtis import MESSAGES
 
 SERVICE = "/nvidia.inferenceserver.GRPCService/"
 """The path of a method of the dialect, up to the method's name."""
-
-INTERNAL = 13
-"""The gRPC status for bytes that are no message."""
 
 _REQUEST: Any = MESSAGES["nvidia.inferenceserver.InferRequest"]
 _RESPONSE: Any = MESSAGES["nvidia.inferenceserver.InferResponse"]
@@ -85,16 +81,6 @@ def encode_infer(form: ReplyForm, response: InferResponse) -> GrpcAnswer:
         )
     head = _RESPONSE(request_status=success(form.context), meta_data=header)
     return GrpcAnswer(join(head.SerializeToString(), _RAW_OUTPUT, contents))
-
-
-def fail_infer(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
-    """``error`` in an answer that repeats the request's id: a client of a stream finds its request by
-    that, and waits for ever without."""
-    if opened is None and error.code is ErrorCode.MALFORMED:
-        return GrpcAnswer(code=INTERNAL, details=error_text(error))
-    header = {"id": opened.message[0].id} if opened else {}
-    answer = _RESPONSE(request_status=failure(request.context, opened, error), meta_data=header)
-    return GrpcAnswer(answer.SerializeToString())
 
 
 _INFER: Action[GrpcAnswer] = Action(Operation.INFER, encode_infer, decode_infer)

@@ -53,9 +53,9 @@ def read(message_type: type[Message], text: str) -> Any:
     message = _read_plain(message_type(), text)
     if message is None:
         try:
-            text.encode()  # half a surrogate pair in place of a word would come out as a SystemError
             message = text_format.Parse(text, message_type())
-        except (text_format.ParseError, UnicodeError) as error:
+        # half a surrogate pair for a word comes out as the latter
+        except (text_format.ParseError, UnicodeError, SystemError) as error:
             raise InferenceError(
                 ErrorCode.MALFORMED, f"no {message_type.DESCRIPTOR.name} in {text[:_SHOWN]!a}: {error}"
             ) from error

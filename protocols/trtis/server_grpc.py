@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from protocols.dialect import Action, GrpcEndpoint, Opened
 from protocols.protobuf_wire import join
-from protocols.trtis.codec_grpc import INTERNAL, SERVICE, fail_infer, open_infer, parse
+from protocols.trtis.codec_grpc import SERVICE, open_infer, parse
 from protocols.trtis.shared_memory_control import read_control
 from protocols.trtis.status import (
     UNKNOWN,
@@ -32,6 +32,10 @@ from schemas.trtis import MESSAGES
 Open = Callable[[GrpcRequest], Opened[GrpcAnswer]]
 Fail = Callable[[GrpcRequest, Opened[GrpcAnswer] | None, InferenceError], GrpcAnswer]
 Write = Callable[[Any], Mapping[str, Any]]
+Repeated = Callable[[Opened[GrpcAnswer] | None], Mapping[str, Any]]
+"""The fields of an answer that tell what was asked, when it failed."""
+
+_GRPC_INTERNAL = 13
 
 _REGIONS = 2
 """The field of regions in the answer to a question for shared memory. The contract says 1; the original
@@ -124,15 +128,20 @@ def _unknown(message: str) -> InferenceError:
     return InferenceError(ErrorCode.UNSUPPORTED, message, details={"request_status": UNKNOWN})
 
 
-def _failing(response: type[Message]) -> Fail:
+def _failing(response: type[Message], repeated: Repeated = lambda opened: {}) -> Fail:
     def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
         if opened is None and error.code is ErrorCode.MALFORMED:
-            return GrpcAnswer(code=INTERNAL, details=error_text(error))
+            return GrpcAnswer(code=_GRPC_INTERNAL, details=error_text(error))
         status = failure(request.context, opened, error)
         status.code = error.details.get("request_status", status.code)
-        return GrpcAnswer(response(request_status=status).SerializeToString())
+        return GrpcAnswer(response(request_status=status, **repeated(opened)).SerializeToString())
 
     return fail
+
+
+def _request_id(opened: Opened[GrpcAnswer] | None) -> Mapping[str, Any]:
+    """The id of an inference: a client of a stream finds its request by it, and waits for ever without."""
+    return {"meta_data": {"id": opened.message[0].id if opened else 0}}
 
 
 _OPENERS: Mapping[str, Open] = {
@@ -143,9 +152,11 @@ _OPENERS: Mapping[str, Open] = {
     "SharedMemoryControl": _open_shared_memory,
 }
 
+_fail_infer = _failing(_message("Infer", "Response"), _request_id)
+
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
-    GrpcEndpoint(f"{SERVICE}Infer", open_infer, fail_infer),
-    GrpcEndpoint(f"{SERVICE}StreamInfer", open_infer, fail_infer, streaming=True),
+    GrpcEndpoint(f"{SERVICE}Infer", open_infer, _fail_infer),
+    GrpcEndpoint(f"{SERVICE}StreamInfer", open_infer, _fail_infer, streaming=True),
     *(
         GrpcEndpoint(f"{SERVICE}{rpc}", open_message, _failing(_message(rpc, "Response")))
         for rpc, open_message in _OPENERS.items()

@@ -16,6 +16,7 @@ from protocols.protobuf_wire import (
     MAX_MESSAGE_BYTES,
     join,
     pack_varints,
+    read_fields,
     split,
     unpack_varints,
     varint,
@@ -192,3 +193,27 @@ def test_packed_varints_that_are_none(packed: bytes) -> None:
         unpack_varints(packed)
     with pytest.raises(DecodeError):
         CONTENTS.FromString(b"\x2a" + varint(len(packed)) + packed)
+
+
+@given(st.text(max_size=200), st.integers(0, 2**64 - 1), st.floats(allow_nan=False))
+def test_fields_of_a_small_message(text: str, number: int, skipped: float) -> None:
+    parameter = MESSAGES["inference.InferParameter"]
+    wire = b"".join(
+        parameter(**{field: value}).SerializeToString()
+        for field, value in (
+            ("string_param", "before"),
+            ("double_param", skipped),
+            ("uint64_param", number),
+            ("string_param", text),
+        )
+    )
+    # what has a fixed size is left out, of what comes twice the last one counts
+    assert read_fields(wire) == {3: text.encode(), 5: number}
+
+
+@pytest.mark.parametrize(
+    "wire", [b"\x08", b"\x80", b"\x0a\x02a", b"\x0a", b"\x0f", b"\x09\x00", b"\x0c"], ids=repr
+)
+def test_small_messages_that_are_none(wire: bytes) -> None:
+    with pytest.raises(DecodeError):
+        read_fields(wire)

@@ -429,7 +429,13 @@ def test_success_under_another_http_status() -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [{"nv-inferresponse": "no such text"}, {"nv-status": "nor such"}, {"nv-status": "\udcff"}]
+    "headers",
+    [
+        {"nv-inferresponse": "no such text"},
+        {"nv-status": "nor such"},
+        {"nv-status": "\udcff"},
+        {"nv-status": "code: \udcff"},
+    ],
 )
 def test_headers_that_are_no_text(headers: dict[str, str]) -> None:
     reply = answer("http", head(X), [NUMBERS])
