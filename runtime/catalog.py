@@ -80,10 +80,15 @@ class ModelCatalog:
         """Whether no model is served, and none would be but for a client who has unloaded it."""
         return not self._models and all(absent.blocks for absent in self._absent.values())
 
-    def missing(self, name: str) -> InferenceError:
+    def missing(self, name: str, version: str = "") -> InferenceError:
         """NOT_FOUND for a model that is not served, in the words that Triton's clients match on."""
-        known = name in self._absent and bool(self._absent[name].status.versions)
-        why = "has no available versions" if known else "is not found"
+        known = [each.version for each in self._absent[name].status.versions] if name in self._absent else []
+        if not known:
+            why = "is not found"
+        elif not version:
+            why = "has no available versions"
+        else:
+            why = f"version {version} is {'not at ready state' if version in known else 'not found'}"
         return InferenceError(ErrorCode.NOT_FOUND, f"Request for unknown model: '{name}' {why}", origin=name)
 
     def absence(self, name: str) -> str:

@@ -104,7 +104,7 @@ async def _server_metadata(asked: Asked) -> ServerMetadata:
 
 async def _model_metadata(asked: Asked) -> Any:
     if asked.target is None:
-        raise asked.service.catalog.missing(asked.name)
+        raise asked.service.catalog.missing(asked.name, asked.version)
     return await asked.target.metadata(asked.version)
 
 

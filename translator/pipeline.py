@@ -65,7 +65,7 @@ class Pipeline:
                 ErrorCode.NOT_FOUND,
                 f"the request names no model and listener '{self._listener}' has no default_model",
             )
-        target = self._service.router.resolve(model, dialect, self._listener)
+        target = self._service.router.resolve(model, dialect, self._listener, opened.version)
         decode, encode = opened.action.decode, opened.action.encode
         assert decode is not None, "an action for inference has a decoder"  # noqa: S101
         request, form = decode(opened, await target.signature(opened.version))

@@ -45,10 +45,11 @@ class Router:
                 return route.to
         return model
 
-    def resolve(self, model: str, dialect: str, listener: str) -> Target:
-        """The target for ``model``. Raises NOT_FOUND in the words that clients of Triton match on."""
+    def resolve(self, model: str, dialect: str, listener: str, version: str = "") -> Target:
+        """The target for ``model``. Raises NOT_FOUND, of ``version`` where one was asked, in the words that
+        clients of Triton match on."""
         name = self.name(model, dialect, listener)
         target = self.models.get(name)
         if target is None:
-            raise self.catalog.missing(name)
+            raise self.catalog.missing(name, version)
         return target

@@ -182,6 +182,9 @@ def test_a_model_is_loaded_asked_and_unloaded(client: Any) -> None:
         client.unload(SPARE)
     with refused("UNAVAILABLE", f"Request for unknown model: '{SPARE}' has no available versions"):
         context.infer(GIVEN, ["PROB"])
+    context.version = 1
+    with refused("UNAVAILABLE", f"Request for unknown model: '{SPARE}' version 1 is not at ready state"):
+        context.infer(GIVEN, ["PROB"])
     version = unloaded(client)
     assert version.ready_state == UNAVAILABLE and version.ready_state_reason.message == "unloaded"
     # a model that was unloaded on purpose keeps nobody from being ready
