@@ -96,6 +96,8 @@ async def test_a_model_is_loaded_and_unloaded(tmp_path: Path) -> None:
     assert states(await catalog.status("m")) == [("1", ModelState.UNAVAILABLE, "unloaded")]
     with pytest.raises(InferenceError, match="Request for unknown model: 'm' has no available versions"):
         await ask(catalog)
+    assert catalog.missing("m", "1").message.endswith("'m' version 1 is not at ready state")
+    assert catalog.missing("m", "2").message.endswith("'m' version 2 is not found")
     assert catalog.absence("m") == "it is unloaded"
     assert catalog.absence("nobody") == "it is not known here"
     assert (await catalog.status("m")).config, "what it was is still told"
