@@ -2,8 +2,8 @@
 
 A POST carries a ``Request``, a GET asks for the metadata as JSON. The original servers know one model
 and no paths; here a model is addressed as ``/graphpipe/{model}[/{version}]``, and ``/`` is the default
-model, as is every path where a listener speaks GraphPipe alone. What the bytes mean belongs to
-``codec``.
+model, as is every path where a listener speaks GraphPipe alone. ``/control/`` holds the probes of the
+original servers. What the bytes mean belongs to ``codec``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from schemas import (
     InferResponse,
     ModelMetadata,
     Operation,
+    Readiness,
     Signature,
 )
 
@@ -71,6 +72,15 @@ def _open_get(request: HttpRequest) -> Opened[HttpAnswer]:
     return Opened(_METADATA_JSON, *_addressed(request))
 
 
+def _open_control(request: HttpRequest) -> Opened[HttpAnswer]:
+    word = request.params["word"]
+    if word not in _CONTROL:
+        raise InferenceError(
+            ErrorCode.UNSUPPORTED, f"/control/{word} is not offered, only {', '.join(_CONTROL)}"
+        )
+    return Opened(_CONTROL[word])
+
+
 def _addressed(request: HttpRequest) -> tuple[str, str]:
     """Model and version in the path; empty for the default."""
     params = request.params
@@ -86,7 +96,9 @@ def _addressed(request: HttpRequest) -> tuple[str, str]:
 
 
 def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, codec.OutputNames]:
-    return codec.decode_request(opened.message, signature, opened.model, opened.version)
+    request, asked = codec.decode_request(opened.message, signature, opened.model, opened.version)
+    # only its place tells which output a tensor is, so where all are meant none may be missing
+    return request, asked or tuple(signature.output_names) or None
 
 
 def _encode(form: codec.OutputNames, response: InferResponse) -> HttpAnswer:
@@ -101,6 +113,10 @@ def _encode_metadata_json(opened: Opened[HttpAnswer], told: ModelMetadata) -> Ht
     return HttpAnswer(200, _JSON, [metadata.encode_json(metadata.describe(told, opened.version))])
 
 
+def _encode_state(opened: Opened[HttpAnswer], state: Readiness) -> HttpAnswer:
+    return _text(200, "ok") if state.ready else _text(503, state.reason)
+
+
 def _text(status: int, text: str, *headers: tuple[str, str]) -> HttpAnswer:
     line: Buffer = f"{text}\n".encode(errors="backslashreplace")
     return HttpAnswer(status, (_TEXT, *headers), [line])
@@ -109,12 +125,17 @@ def _text(status: int, text: str, *headers: tuple[str, str]) -> HttpAnswer:
 _INFER = Action(Operation.INFER, _encode, _decode)
 _METADATA = Action(Operation.MODEL_METADATA, _encode_metadata)
 _METADATA_JSON = Action(Operation.MODEL_METADATA, _encode_metadata_json)
+_CONTROL = {
+    "is_alive": Action(Operation.LIVE, _encode_state),
+    "is_ready": Action(Operation.READY, _encode_state),
+}
 
 HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
     HttpEndpoint("POST", "/graphpipe/{model}", _open_message, fail),
     HttpEndpoint("GET", "/graphpipe/{model}", _open_get, fail),
     HttpEndpoint("POST", "/graphpipe/{model}/{version}", _open_message, fail),
     HttpEndpoint("GET", "/graphpipe/{model}/{version}", _open_get, fail),
+    HttpEndpoint("*", "/control/{word}", _open_control, fail),
     # the original servers take every method but GET for a message
     HttpEndpoint("GET", "/", _open_get, fail),
     HttpEndpoint("*", "/", _open_message, fail),

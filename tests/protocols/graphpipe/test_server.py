@@ -18,6 +18,7 @@ from schemas import (
     InferResponse,
     ModelMetadata,
     Operation,
+    Readiness,
     Tensor,
     TensorSpec,
 )
@@ -25,6 +26,7 @@ from tests.strategies import signature_of
 
 X = Tensor.from_numpy("x", np.arange(4, dtype=np.int32))
 Y = X.renamed("y")
+Z = Tensor.from_numpy("z", np.ones(3))
 SIGNATURE = signature_of([X], [Y])
 INFER = b"".join(codec.encode_request(InferRequest("", (X,))))
 METADATA = b"".join(client.HTTP_CALLS[Operation.MODEL_METADATA].encode(client.ModelRef(""), None)[0].parts)
@@ -107,6 +109,44 @@ def test_inference() -> None:
     assert answer.status == 200
     assert dict(answer.headers) == {"content-type": "application/octet-stream"}
     assert codec.decode_response(body_of(answer), None, SIGNATURE) == (Y,)
+
+
+def test_without_names_an_answer_has_all_outputs_in_their_places() -> None:
+    message = opened("POST", "/", INFER)
+    assert message.action.decode is not None
+    request, form = message.action.decode(message, signature_of([X], [Y, Z]))
+    assert request.outputs is None
+    swapped = message.action.encode(form, InferResponse("m", (Z, X, Y)))
+    assert codec.decode_response(body_of(swapped), ("y", "z"), None) == (Y, Z)
+    with pytest.raises(InferenceError, match="the model answered without output 'y'"):
+        message.action.encode(form, InferResponse("m", (Z,)))
+
+
+def test_a_model_that_does_not_tell_its_outputs_is_answered_with_what_comes() -> None:
+    message = opened("POST", "/", INFER)
+    assert message.action.decode is not None
+    _, form = message.action.decode(message, signature_of([X], []))
+    answer = message.action.encode(form, InferResponse("m", (Z, Y)))
+    assert codec.decode_response(body_of(answer), ("z", "y"), None) == (Z, Y)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
+@pytest.mark.parametrize(("word", "operation"), [("is_alive", Operation.LIVE), ("is_ready", Operation.READY)])
+def test_probes_as_the_original_servers_have_them(word: str, operation: Operation, method: str) -> None:
+    message = opened(method, f"/control/{word}")
+    assert message.action.operation is operation
+    answer = message.action.encode(message, Readiness(True))
+    assert (answer.status, body_of(answer)) == (200, b"ok\n")
+    assert dict(answer.headers)["content-type"] == "text/plain; charset=utf-8"
+    answer = message.action.encode(message, Readiness(False, "the server is shutting down"))
+    assert (answer.status, body_of(answer)) == (503, b"the server is shutting down\n")
+
+
+@pytest.mark.parametrize("word", ["shutdown", "client_count"])
+def test_controls_that_are_not_offered(word: str) -> None:
+    with pytest.raises(InferenceError, match=f"/control/{word} is not offered") as caught:
+        opened("GET", f"/control/{word}")
+    assert caught.value.code is ErrorCode.UNSUPPORTED
 
 
 @pytest.mark.parametrize(("path", "version"), [("/graphpipe/m", "2"), ("/graphpipe/m/1", "1")])
