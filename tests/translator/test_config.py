@@ -74,8 +74,14 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         """\
         listeners:
           - {listen: ":0", transport: brpc}
+          - {listen: ":0", transport: http, dialects: [grps]}
+        models: {m: {backend: pytorch}}
         """,
-        ["c.yaml:2: listeners[0].transport: 'brpc' is not available yet"],
+        [
+            "c.yaml:2: listeners[0].transport: 'brpc' is not available yet",
+            "c.yaml:3: listeners[1].dialects[0]: 'grps' is not available yet",
+            "c.yaml:4: models.m.backend: 'pytorch' is not available yet",
+        ],
     ),
     "a_word_that_is_not_a_choice": (
         with_listeners("server: {log_level: warn, log_format: 3}"),
@@ -272,7 +278,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             upstreams:
               a: {dialect: graphpipe, transport: grpc, urls: ["host:1"]}
               b: {dialect: trtis, transport: http, urls: [], flavor: anything}
-              c: {dialect: oip, transport: grpc, urls: ["http://host:1"], flavor: tritn}
+              c: {dialect: oip, transport: grpc, urls: ["http://host:1", "host"], flavor: tritn}
               d: {dialect: oip, transport: http, urls: ["a:1", "a:1"], connect_timeout_secs: 0}
             """
         ),
@@ -280,8 +286,10 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "c.yaml:3: upstreams.a.transport: dialect 'graphpipe' does not travel over grpc (allowed: http)",
             "c.yaml:4: upstreams.b.dialect: unknown dialect 'trtis' (allowed: oip, graphpipe)",
             "c.yaml:4: upstreams.b.urls: must not be empty",
-            "c.yaml:5: upstreams.c.urls: 'http://host:1' has an unknown scheme: one of grpc is meant, "
+            "c.yaml:5: upstreams.c.urls[0]: 'http://host:1' has an unknown scheme: one of grpc is meant, "
             "or none",
+            "c.yaml:5: upstreams.c.urls[1]: 'host' is not a URL: write host:port, http://host:port/base or "
+            "unix:path",
             "c.yaml:5: upstreams.c.flavor: unknown flavor 'tritn'; did you mean 'triton'? "
             "(allowed: auto, triton, kserve, mlserver)",
             "c.yaml:6: upstreams.d.urls: URL 'a:1' stands here twice",

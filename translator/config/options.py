@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from protocols.transport.address import parse_url
 from translator.config.models import ModelOptions, RepositoryOptions
 from translator.config.references import (
     KnownDialect,
     KnownListener,
     KnownModel,
     ListenAddress,
+    UpstreamUrl,
     around,
     require,
 )
@@ -160,7 +160,7 @@ class UpstreamOptions(Section):
     """What it speaks."""
     transport: Transport
     """How messages travel to it."""
-    urls: Annotated[tuple[str, ...], Field(min_length=1)]
+    urls: Annotated[tuple[UpstreamUrl, ...], Field(min_length=1)]
     """Where it is: `host:port`, `http://host:port/prefix`, or `unix:path`; several are taken in turn."""
     flavor: str = "auto"
     """Whose habits it has, where servers of one dialect differ. `auto` suits them all."""
@@ -181,9 +181,7 @@ class UpstreamOptions(Section):
 
     @field_validator("urls")
     @classmethod
-    def _usable(cls, urls: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        for url in urls:
-            parse_url(url, info.data.get("transport", ""))
+    def _distinct(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         return distinct("URL", urls)
 
     @field_validator("flavor")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
-from protocols.transport.address import parse_address
+from protocols.transport.address import parse_address, parse_url
 from schemas import Datatype
 from schemas.datatypes import DATATYPES
 from translator.config import wording
@@ -59,6 +59,11 @@ def _address(value: str, info: ValidationInfo) -> str:
     return value
 
 
+def _url(value: str, info: ValidationInfo) -> str:
+    parse_url(value, info.data.get("transport", ""))
+    return value
+
+
 def _known(kind: str, names: Callable[[Surroundings], Iterable[str] | None]) -> AfterValidator:
     def check(value: str, info: ValidationInfo) -> str:
         choices = names(around(info))
@@ -92,8 +97,12 @@ ListenAddress = Annotated[str, AfterValidator(_address)]
 KnownModel = Annotated[str, _known("model", lambda around: around.models)]
 KnownUpstream = Annotated[str, _known("upstream", lambda around: around.upstreams)]
 KnownListener = Annotated[str, _known("listener", lambda around: around.listeners)]
-KnownDialect = Annotated[str, _known("dialect", lambda around: around.installation.serves)]
-KnownBackend = Annotated[str, _known("backend", lambda around: around.installation.backends)]
+KnownDialect = Annotated[str, not_yet("grps"), _known("dialect", lambda around: around.installation.serves)]
+KnownBackend = Annotated[
+    str, not_yet("pytorch", "python"), _known("backend", lambda around: around.installation.backends)
+]
+UpstreamUrl = Annotated[str, AfterValidator(_url)]
+"""Where a server is, in a form that the transport beside it can use."""
 ExistingPath = Annotated[str, AfterValidator(_existing)]
 Folder = Annotated[str, AfterValidator(_folder)]
 KnownDatatype = Annotated[Datatype, BeforeValidator(_datatype)]
