@@ -4,6 +4,7 @@ Pure: no I/O, no asyncio, nothing of the other rooms. What belongs here is what 
 agrees on; what a dialect does with it belongs to ``protocols``.
 """
 
+from schemas.control import IndexQuery, LogSettings, ModelControl, TraceSettings
 from schemas.datatypes import Datatype
 from schemas.errors import ErrorCode, InferenceError
 from schemas.messages import (
@@ -41,9 +42,12 @@ __all__ = [
     "Datatype",
     "Duration",
     "ErrorCode",
+    "IndexQuery",
     "InferRequest",
     "InferResponse",
     "InferenceError",
+    "LogSettings",
+    "ModelControl",
     "ModelMetadata",
     "ModelRef",
     "ModelState",
@@ -62,6 +66,7 @@ __all__ = [
     "Signature",
     "Tensor",
     "TensorSpec",
+    "TraceSettings",
     "VersionStatistics",
     "VersionStatus",
     "element_count",

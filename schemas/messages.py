@@ -212,6 +212,11 @@ class Operation(enum.Enum):
     SHARED_MEMORY_REGISTER = "shared_memory_register"
     SHARED_MEMORY_STATUS = "shared_memory_status"
     SHARED_MEMORY_UNREGISTER = "shared_memory_unregister"
+    CUDA_SHARED_MEMORY_REGISTER = "cuda_shared_memory_register"
+    CUDA_SHARED_MEMORY_STATUS = "cuda_shared_memory_status"
+    CUDA_SHARED_MEMORY_UNREGISTER = "cuda_shared_memory_unregister"
+    TRACE_SETTINGS = "trace_settings"
+    LOG_SETTINGS = "log_settings"
     SET_ONLINE = "set_online"
     SET_OFFLINE = "set_offline"
 
