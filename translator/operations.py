@@ -19,6 +19,7 @@ from schemas import (
     Duration,
     ErrorCode,
     InferenceError,
+    ModelMetadata,
     ModelStatus,
     Operation,
     Readiness,
@@ -102,10 +103,11 @@ async def _server_metadata(asked: Asked) -> ServerMetadata:
     return asked.service.metadata
 
 
-async def _model_metadata(asked: Asked) -> Any:
+async def _model_metadata(asked: Asked) -> ModelMetadata:
     if asked.target is None:
         raise asked.service.catalog.missing(asked.name, asked.version)
-    return await asked.target.metadata(asked.version)
+    # a route may lead to another model; the caller gets the name it knows
+    return replace(await asked.target.metadata(asked.version), name=asked.model)
 
 
 async def _status(asked: Asked) -> ServerStatus:

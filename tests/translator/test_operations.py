@@ -140,6 +140,11 @@ async def test_models_are_controlled(service: Service) -> None:
         await ask(service, Operation.MODEL_METADATA, model="later")
 
 
+async def test_metadata_has_the_name_that_the_caller_knows(service: Service) -> None:
+    for asked, said in (("m", "m"), ("alias_of_it", "alias_of_it"), ("", "m")):
+        assert (await ask(service, Operation.MODEL_METADATA, model=asked)).name == said
+
+
 async def test_readiness(service: Service, tmp_path: Path) -> None:
     assert (await ask(service, Operation.READY)).ready
     (tmp_path / "spare" / "1" / "model.onnx").write_bytes(b"broken")
