@@ -20,7 +20,8 @@ class Target(Protocol):
     def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
         """Answer ``request`` with any number of responses, as they come; of the last one ``final`` is
         True, and it may have no outputs. A model that does not stream gives exactly one. Iterating
-        raises as :meth:`infer` does; to stop iterating is to cancel."""
+        raises as :meth:`infer` does, and that is the end; a response that failed while others may
+        follow has ``error`` instead. To stop iterating is to cancel."""
 
     async def signature(self, version: str = "") -> Signature:
         """What a codec needs to cut a request for ``version``. Raises as :meth:`metadata` does."""

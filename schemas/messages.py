@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from schemas.datatypes import Datatype
+from schemas.errors import InferenceError
 from schemas.tensor import SharedMemoryRef, Tensor
 
 Parameter = bool | int | float | str
@@ -28,13 +29,14 @@ class CancelToken:
 
     def __init__(self) -> None:
         self.cancelled = False
-        self._callbacks: list[Callable[[], object]] = []
+        # a dictionary keeps their order and lets go of one at once
+        self._callbacks: dict[Callable[[], object], None] = {}
 
     def cancel(self) -> None:
         """Mark as cancelled and run every callback once."""
         if not self.cancelled:
             self.cancelled = True
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks, self._callbacks = self._callbacks, {}
             for callback in callbacks:
                 callback()
 
@@ -43,7 +45,11 @@ class CancelToken:
         if self.cancelled:
             callback()
         else:
-            self._callbacks.append(callback)
+            self._callbacks[callback] = None
+
+    def forget(self, callback: Callable[[], object]) -> None:
+        """Do not run ``callback`` any more: what it was for is done, and the token may live on."""
+        self._callbacks.pop(callback, None)
 
 
 @dataclass(slots=True)
@@ -117,7 +123,8 @@ class InferRequest:
 @dataclass(slots=True)
 class InferResponse:
     """A model's answer; ``version`` is the version that ran. ``final`` is False while a stream has
-    more to say."""
+    more to say. ``error`` stands in a stream for a response that failed while the stream goes on; there
+    are no outputs then."""
 
     model: str
     outputs: tuple[Tensor, ...]
@@ -125,6 +132,7 @@ class InferResponse:
     id: str = ""
     parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
     final: bool = True
+    error: InferenceError | None = None
 
 
 @dataclass(frozen=True, slots=True)
