@@ -13,6 +13,8 @@ from functools import lru_cache
 from protocols.dialect import HttpEndpoint
 
 _KNOWN_PATHS = 4096
+_LONGEST_KNOWN = 256
+"""Paths are the clients' choice, so how many are remembered has an end, and how much of memory they take."""
 
 Methods = Mapping[str, HttpEndpoint]
 
@@ -43,7 +45,7 @@ class PathTable:
     def find(self, path: str) -> tuple[Methods, Mapping[str, str]]:
         """The endpoints of ``path`` by method (``*``: any method), and its named segments; no methods
         for a path that nobody has."""
-        return self._find(path)
+        return self._find(path) if len(path) <= _LONGEST_KNOWN else self._search(path)
 
     def _node(self, pattern: str) -> _Node:
         node, names = self._root, []

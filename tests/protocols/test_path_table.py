@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -52,6 +53,18 @@ def test_a_star_takes_what_nobody_else_has() -> None:
     table = PathTable([MODEL, everything])
     assert table.find("/v2/models/m")[0] == {"GET": MODEL}
     assert table.find("/what/ever")[0] == {"*": everything}
+
+
+def test_long_paths_are_found_and_not_remembered() -> None:
+    TABLE.find("/v2/models/m")
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            name = f"{number}{'m' * 10_000}"
+            assert TABLE.find(f"/v2/models/{name}") == (TABLE.find("/v2/models/m")[0], {"model": name})
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_same_endpoint_twice_is_a_mistake() -> None:
