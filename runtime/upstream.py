@@ -46,6 +46,9 @@ _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD
 _UNNAMED_VERSION = "1"
 """What an upstream's version is called in statistics while the upstream has not said."""
 
+_KEPT_SIGNATURES = 64
+"""Some servers take any text for a version of their model, so clients could make us keep any number."""
+
 Calls = Mapping[Operation, UpstreamCall[Any, Any]]
 
 
@@ -272,6 +275,8 @@ class UpstreamModel:
                 )
                 theirs = await self._with_batch(told.signature, version, context)
                 known = (_signature(theirs, self._from_inputs, self._from_outputs), theirs)
+            if len(self._signatures) >= _KEPT_SIGNATURES:
+                self._signatures.clear()
             self._signatures[version] = known
         return known
 

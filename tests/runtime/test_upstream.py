@@ -100,6 +100,21 @@ async def test_a_server_that_cannot_tell_now_is_asked_again() -> None:
     assert (await target.signature()).max_batch_size == 8
 
 
+async def test_versions_that_clients_make_up_are_not_kept_for_ever() -> None:
+    class AnyVersion(Recorded):
+        async def send(self, request: HttpRequest) -> HttpReply:
+            self.seen.append(request)
+            return HttpReply(200, {}, described([16]))
+
+    client = AnyVersion()
+    target = model(client)
+    for version in ("1", *map(str, range(1000)), "1"):
+        await target.signature(version)
+        await target.signature(version)
+    assert client.asked.count("/v2/models/simple/versions/1") == 2
+    assert client.asked.count("/v2/models/simple/versions/999") == 1
+
+
 async def test_classes_are_never_asked_of_an_upstream() -> None:
     client = Recorded(simple=METADATA, config=(200, CONFIG), infer=(200, ANSWER))
     outputs = (RequestedOutput("OUTPUT0", classification=3), RequestedOutput("OUTPUT1"))
