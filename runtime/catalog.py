@@ -12,14 +12,17 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from runtime.model import LocalModel
 from runtime.model_config import LoadError
-from runtime.repository import Repository, load_model
+from runtime.overrides import SentFiles, write_files
+from runtime.repository import Repository, is_model_name, load_model
 from runtime.target import Target
 from schemas import (
     ErrorCode,
     InferenceError,
+    ModelControl,
     ModelState,
     ModelStatus,
     Readiness,
@@ -28,6 +31,7 @@ from schemas import (
 
 _NOT_ALLOWED = "explicit model load / unload is not allowed if polling is enabled"
 _UNLOADED = "unloaded"
+_PLAIN = ModelControl()
 _STATUS_SECS = 2.0
 """How long the status of everything waits for one upstream to tell of its model."""
 
@@ -68,6 +72,7 @@ class ModelCatalog:
         self._homes: dict[str, Repository] = {}
         for repository in repositories:
             self._homes |= {name: repository for name in _names(repository) if self._knows(name)}
+        self._files: dict[str, SentFiles] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._working: set[asyncio.Task[None]] = set()
 
@@ -131,35 +136,51 @@ class ModelCatalog:
         told = await asyncio.gather(*(self._status_or_name(name) for name in names))
         return dict(zip(names, told, strict=True))
 
-    async def index(self) -> tuple[ModelStatus, ...]:
-        """Every model that is served or was, and those of the repositories that never were, by name alone."""
+    async def index(self, repository: str = "") -> tuple[ModelStatus, ...]:
+        """Every model that is served or was, and those of the repositories that never were, by name alone;
+        where ``repository`` is named, the models of that one. Raises UNSUPPORTED for a name that is none."""
         known = await self.statuses()
-        for names in await asyncio.gather(
-            *(asyncio.to_thread(_names, repository) for repository in self._repositories)
-        ):
-            for name in names:
-                known.setdefault(name, ModelStatus(name))
+        chosen = self._named(repository)
+        held: set[str] = set()
+        for found in await asyncio.gather(*(asyncio.to_thread(_names, each) for each in chosen)):
+            held.update(found)
+        for name in held:
+            known.setdefault(name, ModelStatus(name))
+        if repository:
+            # two repositories may hold one model: it is of the one that it was loaded from
+            names = {name for name, home in self._homes.items() if home in chosen}
+            known = {name: known[name] for name in known if name in names | (held - self._homes.keys())}
         return tuple(known[name] for name in sorted(known))
 
-    async def load(self, name: str) -> None:
+    async def load(self, name: str, control: ModelControl = _PLAIN) -> None:
         """Load a model, again where it is served already; it goes on being served if that fails.
 
-        Raises UNAVAILABLE where loading is not allowed, INTERNAL in the original servers' words for a
-        model that is not there or of which a version could not be loaded.
+        Raises UNAVAILABLE where loading is not allowed, FORBIDDEN where a configuration or files may not
+        be given, UNSUPPORTED for a repository that there is not, INTERNAL in the original servers' words
+        for a model that is not there, MODEL_FAILED for one of which a version could not be loaded.
         """
-        repository = await asyncio.to_thread(self._home, name)
+        chosen = self._named(control.repository)
+        repository = await asyncio.to_thread(_home, name, chosen)
         self._check_control(name, repository)
+        if repository is None and control.files and is_model_name(name):
+            # with all its files a model needs no folder
+            repository = next((each for each in chosen if each.controlled), None)
         if repository is None:
-            raise _not_loaded(name, "failed to poll from model repository")
+            raise _not_loaded(ErrorCode.INTERNAL, name, "failed to poll from model repository")
+        _check_overrides(name, repository, control)
         # a caller who goes away must not leave a half-loaded model behind
-        await asyncio.shield(self._start(self._load(name, repository)))
+        await asyncio.shield(self._start(self._load(name, repository, control)))
 
-    async def unload(self, name: str) -> None:
+    async def unload(self, name: str, control: ModelControl = _PLAIN) -> None:
         """Take no more requests for a model and free it when those in flight are done, which is not
-        waited for. A model that is not known is unloaded already. Raises UNAVAILABLE where unloading is
-        not allowed."""
+        waited for. A model that is not known is unloaded already; no model depends on another. Raises
+        UNAVAILABLE where unloading is not allowed, UNSUPPORTED for a repository that there is not."""
+        chosen = self._named(control.repository)
         # its folder may have gone since it was loaded
-        self._check_control(name, self._homes.get(name) or await asyncio.to_thread(self._home, name))
+        home = self._homes.get(name) or await asyncio.to_thread(_home, name, chosen)
+        self._check_control(name, home)
+        if control.repository and home not in chosen:
+            return
         if self._knows(name):
             await asyncio.shield(self._start(self._unload(name)))
 
@@ -167,12 +188,12 @@ class ModelCatalog:
         """Finish loads and requests, then free every model."""
         while self._working:
             await asyncio.wait(self._working)
-        for target in self._models.values():
-            await target.close()
+        for name, target in self._models.items():
+            await _close(target, self._files.get(name))
 
     # --- how it is done
 
-    async def _load(self, name: str, repository: Repository) -> None:
+    async def _load(self, name: str, repository: Repository, control: ModelControl) -> None:
         self.asked_for.add(name)
         self._homes[name] = repository
         async with self._lock(name):
@@ -182,23 +203,27 @@ class ModelCatalog:
                 loading = _all(before, ModelState.LOADING)
                 self._absent[name] = _Absent(loading, f"model '{name}' is being loaded")
             try:
-                model = await asyncio.to_thread(load_model, repository.source(name))
+                model, sent = await asyncio.to_thread(_load_from, repository, name, control)
             except Exception as error:
                 # whatever an engine may raise, a model must not stay in the state of being loaded
                 why = error if isinstance(error, LoadError) else LoadError(f"{type(error).__name__}: {error}")
                 _log.error("model not loaded", extra={"facts": {"model": name, "reason": str(why)}})
                 if old is None:
                     self._absent[name] = _failed(name, why)
-                raise _not_loaded(name, f"no version is available: {why}") from error
+                reason = f"no version is available: {why}"
+                raise _not_loaded(ErrorCode.MODEL_FAILED, name, reason) from error
             model.continue_statistics({each.version: each.statistics for each in before.versions})
             self._models[name] = model
             self._absent.pop(name, None)
+            old_files = self._files.pop(name, None)
+            if sent is not None:
+                self._files[name] = sent
             if old is not None:
-                self._start(old.close())
+                self._start(_close(old, old_files))
         _log.info("model loaded", extra={"facts": {"model": name}})
         if model.failed:
             numbers = ",".join(sorted(model.failed, key=int))
-            raise _not_loaded(name, f"versions that are not available: {numbers}")
+            raise _not_loaded(ErrorCode.MODEL_FAILED, name, f"versions that are not available: {numbers}")
 
     async def _unload(self, name: str) -> None:
         async with self._lock(name):
@@ -210,12 +235,14 @@ class ModelCatalog:
             else:
                 unloading = _Absent(_all(before, ModelState.UNLOADING), "")
                 self._absent[name] = unloading
-                self._start(self._free(target, unloading, unloaded))
+                self._start(self._free(target, self._files.pop(name, None), unloading, unloaded))
         _log.info("model unloaded", extra={"facts": {"model": name}})
 
-    async def _free(self, target: Target, unloading: _Absent, unloaded: _Absent) -> None:
+    async def _free(
+        self, target: Target, files: SentFiles | None, unloading: _Absent, unloaded: _Absent
+    ) -> None:
         name = unloading.status.name
-        await target.close()
+        await _close(target, files)
         # it may have been loaded again meanwhile
         if self._absent.get(name) is unloading:
             self._absent[name] = unloaded
@@ -231,9 +258,18 @@ class ModelCatalog:
     def _knows(self, name: str) -> bool:
         return name in self._models or name in self._absent
 
-    def _home(self, name: str) -> Repository | None:
-        """The repository that holds ``name`` now. Reads folders."""
-        return next((each for each in self._repositories if each.holds(name)), None)
+    def _named(self, repository: str) -> tuple[Repository, ...]:
+        """The repositories of that name, all for none. Raises UNSUPPORTED."""
+        if not repository:
+            return self._repositories
+        named = tuple(each for each in self._repositories if each.name == repository)
+        if not named:
+            raise InferenceError(
+                ErrorCode.UNSUPPORTED,
+                f"'repository_name' specification is not supported for '{repository}', which is none of "
+                f"the repositories here",
+            )
+        return named
 
     def _check_control(self, name: str, home: Repository | None) -> None:
         """Raise UNAVAILABLE where clients may not control ``name``, of the repository ``home``."""
@@ -255,6 +291,50 @@ class ModelCatalog:
         # the caller who would be told may have gone away
         if not task.cancelled():
             task.exception()
+
+
+def _load_from(
+    repository: Repository, name: str, control: ModelControl
+) -> tuple[LocalModel, SentFiles | None]:
+    """The model, and the folder that it was loaded from where its files were sent. Blocks."""
+    source = replace(repository.source(name), config=control.config)
+    if not control.files:
+        return load_model(source), None
+    folder = write_files(name, control.files)
+    try:
+        return load_model(replace(source, path=Path(folder.name))), folder
+    except BaseException:
+        folder.cleanup()
+        raise
+
+
+def _check_overrides(name: str, repository: Repository, control: ModelControl) -> None:
+    """Raise FORBIDDEN for what ``repository`` does not let clients put in place of a model's own."""
+    if control.files and control.config is None:
+        raise InferenceError(
+            ErrorCode.INVALID_TENSOR,
+            f"failed to load '{name}', override model directory requires the override of its config",
+            origin=name,
+        )
+    given = "files" if control.files else "config" if control.config is not None else "none"
+    allowed = ("none", "config", "files")
+    if allowed.index(given) > allowed.index(repository.overrides):
+        raise InferenceError(
+            ErrorCode.FORBIDDEN,
+            f"failed to load '{name}', this repository does not allow clients to give a model's {given}",
+            origin=name,
+        )
+
+
+async def _close(target: Target, files: SentFiles | None) -> None:
+    await target.close()
+    if files is not None:
+        await asyncio.to_thread(files.cleanup)
+
+
+def _home(name: str, repositories: Iterable[Repository]) -> Repository | None:
+    """The repository that holds ``name`` now. Reads folders."""
+    return next((each for each in repositories if each.holds(name)), None)
 
 
 def _names(repository: Repository) -> list[str]:
@@ -279,5 +359,5 @@ def _failed(name: str, error: LoadError) -> _Absent:
     return _Absent(ModelStatus(name, versions=versions), f"model '{name}' could not be loaded: {error}")
 
 
-def _not_loaded(name: str, why: str) -> InferenceError:
-    return InferenceError(ErrorCode.INTERNAL, f"failed to load '{name}', {why}", origin=name)
+def _not_loaded(code: ErrorCode, name: str, why: str) -> InferenceError:
+    return InferenceError(code, f"failed to load '{name}', {why}", origin=name)

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
+from google.protobuf.message import DecodeError
 
 from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig, VersionPolicy
+from runtime.overrides import is_inside
 from runtime.reshape import Reshape
 from schemas import TensorSpec
 from schemas.oip import MESSAGES
@@ -40,7 +42,25 @@ def read_config(folder: Path) -> ModelConfig:
         return ModelConfig()
     except (OSError, UnicodeDecodeError) as error:
         raise LoadError(f"{path}: {error}") from error
-    message = _parsed(path, text)
+    return _config(path, _parsed(path, text))
+
+
+def given_config(folder: Path, message: bytes) -> ModelConfig:
+    """The configuration in ``message``, a serialized ``inference.ModelConfig``, in place of the file in
+    ``folder``; label files are looked for there. Raises as :func:`read_config`."""
+    try:
+        parsed: Any = MESSAGES["inference.ModelConfig"].FromString(message)
+    except DecodeError as error:
+        raise LoadError(f"{folder}: the configuration that was given is none: {error}") from error
+    # whoever gives a configuration may not have files read that are none of the model's
+    for name in (parsed.default_model_filename, *(output.label_filename for output in parsed.output)):
+        if name and not is_inside(name):
+            raise LoadError(f"{folder}: file '{name}' is not in the model's folder")
+    return _config(folder / CONFIG_FILENAME, parsed)
+
+
+def _config(path: Path, message: Any) -> ModelConfig:
+    """``message``, which stood at ``path`` or in its place."""
     _refuse_unsupported(path, message)
     batched = message.max_batch_size > 0
     device, instances = _instance_groups(path, message.instance_group)

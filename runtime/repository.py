@@ -19,7 +19,7 @@ from typing import Literal
 from runtime.backends import BACKEND_OF_PLATFORM, BACKENDS, Backend
 from runtime.model import LocalModel, Version, default_instances
 from runtime.model_config import LoadError, ModelConfig, agreed_signature
-from runtime.model_config_file import read_config
+from runtime.model_config_file import given_config, read_config
 from runtime.model_config_message import config_message
 from runtime.reshape import reshaped
 from schemas import Signature
@@ -39,7 +39,8 @@ class ModelSource:
     ``path`` is a model folder or a single model file, None for a backend that needs no file.
     An empty ``backend`` is the one that the model's configuration names, else ONNX Runtime; 0
     ``instances`` is the configuration's number, else :func:`default_instances`. For ``device`` and
-    ``providers`` see ``ModelConfig``.
+    ``providers`` see ``ModelConfig``. ``config`` is a serialized ``inference.ModelConfig`` in place of the
+    folder's own.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ModelSource:
     instances: int = 0
     device: str = ""
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
+    config: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -64,10 +66,14 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A folder of model folders. ``controlled``: whether clients may load and unload its models."""
+    """A folder of model folders, by a ``name`` that clients may choose it by. ``controlled``: whether they
+    may load and unload its models; ``overrides``: what they may put in place of a model's own when they
+    load it, nothing, its configuration, or its files too."""
 
     path: Path
     controlled: bool = False
+    name: str = ""
+    overrides: Literal["none", "config", "files"] = "none"
 
     def names(self) -> list[str]:
         """The models that the folder holds now. Raises ``LoadError`` where it cannot be read."""
@@ -80,12 +86,16 @@ class Repository:
     def holds(self, name: str) -> bool:
         """Whether the folder holds a model ``name`` now, which may be any text that a client has sent."""
         # os.path, because pathlib raises for a name that is too long to be one
-        plain = bool(name) and not name.startswith(".") and "/" not in name
-        return plain and os.path.isdir(self.path / name)
+        return is_model_name(name) and os.path.isdir(self.path / name)
 
     def source(self, name: str) -> ModelSource:
         """Where model ``name`` is, or would be."""
         return ModelSource(name, self.path / name)
+
+
+def is_model_name(name: str) -> bool:
+    """Whether a model folder may be called ``name``."""
+    return bool(name) and not name.startswith(".") and "/" not in name
 
 
 def find_models(folder: Path, names: Iterable[str] | Literal["*"] = ALL) -> list[ModelSource]:
@@ -195,8 +205,8 @@ def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
         return path, _stated(source, ModelConfig(default_model_filename=path.name)), {1: path}
     if not path.is_dir():
         raise LoadError(f"{path}: there is no model folder or model file")
-    config = read_config(path)
-    if config.name not in ("", path.name):
+    config = read_config(path) if source.config is None else given_config(path, source.config)
+    if config.name not in ("", path.name, source.name):
         raise LoadError(f"{path}: the configuration is of model '{config.name}', not of '{path.name}'")
     return path, _stated(source, config), _versions(path)
 

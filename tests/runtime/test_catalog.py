@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tritonclient.grpc import model_config_pb2
 
 from runtime import catalog as catalog_module
 from runtime.catalog import ModelCatalog
@@ -19,6 +21,7 @@ from schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,
+    ModelControl,
     ModelState,
     ModelStatus,
     Readiness,
@@ -225,7 +228,7 @@ async def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
             InferenceError, match=f"failed to load '{name}', no version is available"
         ) as caught:
             await catalog.load(name)
-        assert caught.value.code is ErrorCode.INTERNAL
+        assert caught.value.code is ErrorCode.MODEL_FAILED
     ((version, state, reason),) = states(await catalog.status("m"))
     assert (version, state) == ("1", ModelState.UNAVAILABLE)
     assert "INVALID_PROTOBUF" in reason
@@ -404,3 +407,134 @@ async def test_an_engine_that_breaks_its_promise(tmp_path: Path, monkeypatch: py
     with pytest.raises(InferenceError, match="no version is available: MemoryError: too much"):
         await catalog.load("m")
     assert catalog.absence("m") == "model 'm' could not be loaded: MemoryError: too much"
+
+
+# --- what a client gives with a load
+
+
+INT32 = model_config_pb2.ModelConfig(
+    backend="identity",
+    input=[{"name": "x", "data_type": "TYPE_INT32", "dims": [-1]}],
+    output=[{"name": "y", "data_type": "TYPE_INT32", "dims": [-1]}],
+).SerializeToString()
+
+
+def overridable(folder: Path, overrides: str, name: str = "") -> ModelCatalog:
+    return ModelCatalog(repositories=[Repository(folder, True, name, overrides)])
+
+
+async def test_a_given_configuration_counts_until_the_next_load(tmp_path: Path) -> None:
+    write_model(tmp_path, "m")
+    catalog = overridable(tmp_path, "config")
+    await catalog.load("m", ModelControl(config=INT32))
+    signature = await catalog.models["m"].signature()
+    assert signature.inputs[0].datatype is Datatype.INT32
+    await catalog.load("m")
+    assert (await catalog.models["m"].signature()).inputs[0].datatype is Datatype.FP32
+    await catalog.close()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "control", "said"),
+    [
+        ("none", ModelControl(config=INT32), "does not allow clients to give a model's config"),
+        ("none", ModelControl(config=INT32, files={"1/model.onnx": b""}), "to give a model's files"),
+        ("config", ModelControl(config=INT32, files={"1/model.onnx": b""}), "to give a model's files"),
+    ],
+)
+async def test_what_may_not_be_given(
+    tmp_path: Path, overrides: str, control: ModelControl, said: str
+) -> None:
+    write_model(tmp_path, "m")
+    catalog = overridable(tmp_path, overrides)
+    with pytest.raises(InferenceError, match=said) as caught:
+        await catalog.load("m", control)
+    assert caught.value.code is ErrorCode.FORBIDDEN
+    assert not catalog.models
+
+
+async def test_files_live_as_long_as_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sent").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "sent"))
+    (tmp_path / "models").mkdir()
+    model = write_model(tmp_path, "elsewhere", "Neg") / "1" / "model.onnx"
+    catalog = overridable(tmp_path / "models", "files")
+    control = ModelControl(config=b"", files={"1/model.onnx": model.read_bytes()})
+    await catalog.load("new", control)
+    assert await ask(catalog, "new") == [-1, -2]
+    (folder,) = (tmp_path / "sent").iterdir()
+    assert (folder / "1" / "model.onnx").is_file()
+    await catalog.load("new", control)
+    await settled(catalog)
+    assert await ask(catalog, "new") == [-1, -2]
+    (second,) = (tmp_path / "sent").iterdir()
+    assert second != folder
+    await catalog.unload("new")
+    await settled(catalog)
+    assert not list((tmp_path / "sent").iterdir())
+    with pytest.raises(InferenceError, match="failed to poll from model repository"):
+        await catalog.load("new")
+
+
+@pytest.mark.parametrize("path", ["../model.onnx", "/tmp/model.onnx", "1/../../x", "", "1/\0"])
+async def test_files_that_would_lie_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    (tmp_path / "sent").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "sent"))
+    catalog = overridable(tmp_path, "files")
+    with pytest.raises(InferenceError, match="is not in the model's folder") as caught:
+        await catalog.load("new", ModelControl(config=b"", files={path: b"x"}))
+    assert caught.value.code is ErrorCode.MODEL_FAILED
+    assert not list((tmp_path / "sent").iterdir())
+
+
+async def test_a_given_configuration_reads_no_files_elsewhere(tmp_path: Path) -> None:
+    write_model(tmp_path, "m")
+    secret = model_config_pb2.ModelConfig.FromString(INT32)
+    secret.output[0].label_filename = "../../etc/passwd"
+    with pytest.raises(InferenceError, match="is not in the model's folder"):
+        await overridable(tmp_path, "config").load("m", ModelControl(config=secret.SerializeToString()))
+    with pytest.raises(InferenceError, match="the configuration that was given is none"):
+        await overridable(tmp_path, "config").load("m", ModelControl(config=b"\xff"))
+
+
+async def test_files_without_a_configuration(tmp_path: Path) -> None:
+    with pytest.raises(InferenceError, match="requires the override of its config"):
+        await overridable(write_model(tmp_path, "m").parent, "files").load(
+            "m", ModelControl(files={"1/x": b""})
+        )
+
+
+async def test_repositories_by_name(tmp_path: Path) -> None:
+    write_model(tmp_path / "a", "m", "Identity")
+    write_model(tmp_path / "a", "only_a")
+    write_model(tmp_path / "b", "m", "Neg")
+    catalog = ModelCatalog(
+        repositories=[Repository(tmp_path / "a", True, "a"), Repository(tmp_path / "b", True, "b")]
+    )
+    await catalog.load("m", ModelControl("a"))
+    assert await ask(catalog) == [1, 2]
+    assert [each.name for each in await catalog.index("a")] == ["m", "only_a"]
+    assert [each.name for each in await catalog.index("b")] == []
+    await catalog.unload("m", ModelControl("b"))
+    assert "m" in catalog.models
+    await catalog.load("m", ModelControl("b"))
+    await settled(catalog)
+    assert await ask(catalog) == [-1, -2]
+    assert [each.name for each in await catalog.index("a")] == ["only_a"]
+    assert [each.name for each in await catalog.index("b")] == ["m"]
+    assert [each.name for each in await catalog.index()] == ["m", "only_a"]
+    with pytest.raises(InferenceError, match="failed to load 'only_a', failed to poll"):
+        await catalog.load("only_a", ModelControl("b"))
+    for asked in (
+        catalog.index("c"),
+        catalog.load("m", ModelControl("c")),
+        catalog.unload("m", ModelControl("c")),
+    ):
+        with pytest.raises(
+            InferenceError, match="'repository_name' specification is not supported"
+        ) as caught:
+            await asked
+        assert caught.value.code is ErrorCode.UNSUPPORTED
+    await catalog.close()
