@@ -34,6 +34,10 @@ _CUT_SECS = 1.0
 _FRAMING_BYTES = 1 << 20
 """How far grpcio lets a message exceed the limit, so that up to here the refusal names the option."""
 
+_DETAILS_BYTES = 4096
+"""How long the words of a status may get on the wire. From 8 KiB of trailers on grpcio's clients may, and
+from 16 KiB they do, replace the status by one of their own, so that even its code is lost."""
+
 _KEEPALIVE = (
     # Triton's: clients are tuned to them
     ("grpc.keepalive_time_ms", 7_200_000),
@@ -216,8 +220,20 @@ def _tell(answer: GrpcAnswer, call: grpc.aio.ServicerContext) -> bytes:
         call.set_trailing_metadata(tuple(answer.trailing))
     if answer.code:
         call.set_code(_STATUS[answer.code])
-        call.set_details(answer.details)
+        call.set_details(_cut(answer.details))
     return answer.message if isinstance(answer.message, bytes) else bytes(answer.message)
+
+
+def _cut(details: str) -> str:
+    """``details``, its end left out where it is too long to be sent."""
+    room = _DETAILS_BYTES
+    for index, character in enumerate(details):
+        # what is not printable ASCII travels percent-encoded, byte by byte
+        plain = " " <= character <= "~" and character != "%"
+        room -= 1 if plain else 3 * len(character.encode(errors="replace"))
+        if room < 0:
+            return f"{details[:index]}..."
+    return details
 
 
 def _unforeseen(method: str) -> GrpcAnswer:

@@ -126,6 +126,19 @@ class TestServer:
         assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "no such model")
         assert ("x-a", "b") in tuple(error.trailing_metadata())
 
+    @pytest.mark.parametrize("details", ["no" * 100_000, "é" * 100_000, "%" * 100_000, "\n" * 100_000])
+    async def test_a_long_text_does_not_cost_the_status(self, details: str) -> None:
+        async with serving(GrpcEcho(GrpcAnswer(code=5, details=details))) as server:
+            error = await failed(server)
+        said = error.details() or ""
+        assert error.code() is grpc.StatusCode.NOT_FOUND
+        assert said.endswith("...") and details.startswith(said[:-3]) and len(said) > 500
+
+    async def test_a_text_of_some_length_is_told_whole(self) -> None:
+        details = "é" + "x" * 4090
+        async with serving(GrpcEcho(GrpcAnswer(code=5, details=details))) as server:
+            assert (await failed(server)).details() == details
+
     async def test_unknown_methods(self) -> None:
         async with serving(GrpcEcho()) as server:
             assert (await failed(server, method="/test.Echo/No")).code() is grpc.StatusCode.UNIMPLEMENTED
