@@ -22,10 +22,12 @@ from runtime.repository import Loaded, ModelSource, Progress, Repository, find_m
 from runtime.target import Target
 from runtime.upstream import Calls, Upstream, UpstreamModel
 from schemas import ServerMetadata
+from translator import logs
 from translator.config.options import Config, ListenerOptions, ModelOptions, UpstreamOptions
 from translator.operations import Service
 from translator.pipeline import Pipeline
 from translator.router import Route, Router
+from translator.settings import LogBook
 
 
 @dataclass(slots=True)
@@ -85,7 +87,9 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
         for route in config.routes
     ]
     repositories = [
-        Repository(Path(repository.path), repository.control == "explicit")
+        Repository(
+            Path(repository.path), repository.control == "explicit", repository.name, repository.overrides
+        )
         for repository in config.model_repository
     ]
     service = Service(
@@ -96,6 +100,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
         ready_when_empty=config.server.ready_when_empty,
         id=config.server.id,
         shared_memory_for=config.server.shared_memory.allow,
+        log=LogBook(logs.settings(config.server.log_level), logs.apply),
     )
     return Assembly(config, service, upstreams)
 

@@ -13,11 +13,16 @@ from typing import Any, Literal
 
 import orjson
 
+from schemas import LogSettings
+
 
 class _Text(logging.Formatter):
+    iso8601 = False
+
     def format(self, record: logging.LogRecord) -> str:
         shown = "".join(f" {key}={value}" for key, value in _facts(record).items())
-        time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
+        moment = datetime.fromtimestamp(record.created, UTC)
+        time = moment.isoformat(timespec="milliseconds") if self.iso8601 else moment.strftime("%H:%M:%S")
         line = f"{time} {record.levelname.lower():7} {record.getMessage()}{shown}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
@@ -40,7 +45,45 @@ def set_up(level: str, form: Literal["text", "json"]) -> None:
     """Send the log of the whole process to standard error. ``level`` is a name such as ``info``."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Text())
+    handler.addFilter(_Kinds())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def settings(level: str) -> LogSettings:
+    """What the settings of the log are at first, where it begins at ``level``."""
+    lowest: int = getattr(logging, level.upper())
+    return {
+        "log_info": lowest <= logging.INFO,
+        "log_warning": lowest <= logging.WARNING,
+        "log_verbose_level": int(lowest <= logging.DEBUG),
+    }
+
+
+def apply(settings: LogSettings) -> None:
+    """Let the log of the process follow ``settings``. Without :func:`set_up` there is none to follow them."""
+    for handler in logging.getLogger().handlers:
+        for kinds in handler.filters:
+            if isinstance(kinds, _Kinds):
+                kinds.follow(settings)
+                logging.getLogger().setLevel(logging.DEBUG if settings["log_verbose_level"] else logging.INFO)
+                if isinstance(handler.formatter, _Text):
+                    handler.formatter.iso8601 = settings["log_format"] == "ISO8601"
+
+
+class _Kinds(logging.Filter):
+    """Lets through the kinds of lines that the settings ask for, each by its own switch. What is worse than
+    an error goes with the errors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hidden: set[int] = set()
+
+    def follow(self, settings: LogSettings) -> None:
+        kinds = {"log_info": logging.INFO, "log_warning": logging.WARNING, "log_error": logging.ERROR}
+        self._hidden = {kind for name, kind in kinds.items() if not settings[name]}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return min(record.levelno, logging.ERROR) not in self._hidden
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:

@@ -18,8 +18,12 @@ from runtime.target import Target
 from schemas import (
     Duration,
     ErrorCode,
+    IndexQuery,
     InferenceError,
+    LogSettings,
+    ModelControl,
     ModelMetadata,
+    ModelState,
     ModelStatus,
     Operation,
     Readiness,
@@ -27,8 +31,10 @@ from schemas import (
     ServerState,
     ServerStatus,
     SharedMemoryRegion,
+    TraceSettings,
 )
 from translator.router import Router
+from translator.settings import LogBook, TraceBook
 
 
 @dataclass(slots=True)
@@ -51,6 +57,8 @@ class Service:
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
     shared_memory: SharedMemory = field(default_factory=SharedMemory)
     shared_memory_for: str = "local"
+    traces: TraceBook = field(default_factory=TraceBook)
+    log: LogBook = field(default_factory=LogBook)
     counted: dict[str, Duration] = field(default_factory=dict)
     started_ns: int = field(default_factory=time.monotonic_ns)
 
@@ -134,19 +142,80 @@ async def _status(asked: Asked) -> ServerStatus:
     )
 
 
+async def _model_config(asked: Asked) -> bytes:
+    if asked.target is None:
+        raise asked.service.catalog.missing(asked.name, asked.version)
+    # all versions have one configuration; this one must be there
+    await asked.target.signature(asked.version)
+    return (await asked.target.status()).config
+
+
+async def _statistics(asked: Asked) -> tuple[ModelStatus, ...]:
+    if not asked.model:
+        told = await asked.service.catalog.statuses()
+        served = sorted(asked.service.router.models.keys() & told.keys())
+        return tuple(_ready_versions(told[name]) for name in served)
+    if asked.target is None:
+        raise InferenceError(ErrorCode.INVALID_TENSOR, f"requested model '{asked.model}' is not available")
+    status = replace(_ready_versions(await asked.target.status()), name=asked.model)
+    if not asked.version:
+        return (status,)
+    missing = f"requested model version is not available for model '{asked.model}'"
+    try:
+        await asked.target.signature(asked.version)
+    except InferenceError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        raise InferenceError(ErrorCode.INVALID_TENSOR, missing, origin=asked.model) from error
+    # the target may know it under another spelling of its number
+    wanted = {asked.version, asked.version.strip().lstrip("0")}
+    chosen = tuple(version for version in status.versions if version.version in wanted)
+    if not chosen:
+        raise InferenceError(ErrorCode.INVALID_TENSOR, missing, origin=asked.model)
+    return (replace(status, versions=chosen),)
+
+
+def _ready_versions(status: ModelStatus) -> ModelStatus:
+    ready = tuple(version for version in status.versions if version.state is ModelState.READY)
+    return replace(status, versions=ready)
+
+
 # --- models
 
 
 async def _repository_index(asked: Asked) -> tuple[ModelStatus, ...]:
-    return await asked.service.catalog.index()
+    query: IndexQuery = asked.argument or IndexQuery()
+    models = await asked.service.catalog.index(query.repository)
+    if not query.ready:
+        return models
+    return tuple(model for model in map(_ready_versions, models) if model.versions)
 
 
 async def _model_load(asked: Asked) -> None:
-    await asked.service.catalog.load(asked.model)
+    await asked.service.catalog.load(asked.model, asked.argument or ModelControl())
 
 
 async def _model_unload(asked: Asked) -> None:
-    await asked.service.catalog.unload(asked.model)
+    await asked.service.catalog.unload(asked.model, asked.argument or ModelControl())
+
+
+# --- settings
+
+
+async def _trace_settings(asked: Asked) -> TraceSettings:
+    if asked.model and asked.target is None:
+        raise InferenceError(ErrorCode.INVALID_TENSOR, f"Request for unknown model : {asked.model}")
+    traces = asked.service.traces
+    if asked.argument:
+        traces.change(asked.model, asked.argument)
+    return traces.settings(asked.model)
+
+
+async def _log_settings(asked: Asked) -> LogSettings:
+    log = asked.service.log
+    if asked.argument:
+        log.change(asked.argument)
+    return log.settings()
 
 
 # --- shared memory
@@ -164,12 +233,33 @@ async def _shared_memory_status(asked: Asked) -> tuple[SharedMemoryRegion, ...]:
     return asked.service.shared_memory.status(asked.argument)
 
 
+async def _cuda_register(asked: Asked) -> None:
+    raise InferenceError(
+        ErrorCode.INVALID_TENSOR,
+        f"failed to register CUDA shared memory region: '{asked.argument}', GPUs not supported",
+    )
+
+
+async def _cuda_unregister(asked: Asked) -> None:
+    """None can have been registered, and to forget one that is not there is no error."""
+
+
+async def _cuda_status(asked: Asked) -> tuple[SharedMemoryRegion, ...]:
+    if asked.argument is not None:
+        raise InferenceError(
+            ErrorCode.NOT_FOUND, f"Unable to find cuda shared memory region: '{asked.argument}'"
+        )
+    return ()
+
+
 OPERATIONS: dict[Operation, Callable[[Asked], Awaitable[Any]]] = {
     Operation.LIVE: _live,
     Operation.READY: _ready,
     Operation.MODEL_READY: _model_ready,
     Operation.SERVER_METADATA: _server_metadata,
     Operation.MODEL_METADATA: _model_metadata,
+    Operation.MODEL_CONFIG: _model_config,
+    Operation.STATISTICS: _statistics,
     Operation.STATUS: _status,
     Operation.REPOSITORY_INDEX: _repository_index,
     Operation.MODEL_LOAD: _model_load,
@@ -177,9 +267,14 @@ OPERATIONS: dict[Operation, Callable[[Asked], Awaitable[Any]]] = {
     Operation.SHARED_MEMORY_REGISTER: _shared_memory_register,
     Operation.SHARED_MEMORY_UNREGISTER: _shared_memory_unregister,
     Operation.SHARED_MEMORY_STATUS: _shared_memory_status,
+    Operation.CUDA_SHARED_MEMORY_REGISTER: _cuda_register,
+    Operation.CUDA_SHARED_MEMORY_UNREGISTER: _cuda_unregister,
+    Operation.CUDA_SHARED_MEMORY_STATUS: _cuda_status,
+    Operation.TRACE_SETTINGS: _trace_settings,
+    Operation.LOG_SETTINGS: _log_settings,
 }
 
-OF_A_MODEL = frozenset({Operation.MODEL_READY, Operation.MODEL_METADATA})
+OF_A_MODEL = frozenset({Operation.MODEL_READY, Operation.MODEL_METADATA, Operation.MODEL_CONFIG})
 """Operations that concern one model, the default one where none is named; probes must not fail because it
 does not exist."""
 

@@ -44,6 +44,10 @@ class RepositoryOptions(Section):
     control: Annotated[Literal["none", "explicit"], not_yet("poll")] = "none"
     """Whether clients may load and unload its models: not at all, or when they ask for it. A model that
     is defined under `models` is never theirs to control."""
+    overrides: Literal["none", "config", "files"] = "none"
+    """What a client may give in place of a model's own when it loads it: nothing, its configuration, or its
+    files too. Files are programs where the backend runs programs: allow them to those alone whom you would
+    let write into the folder."""
     load: str | tuple[str, ...] = "*"
     """Which models to load at start: `"*"` for all, or a list of names."""
 
