@@ -105,8 +105,18 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     return Assembly(config, service, upstreams)
 
 
-EXTENSIONS = ("classification", "binary_tensor_data", "parameters")
-"""What server metadata lists; a client decides by it what it may ask for."""
+EXTENSIONS = (
+    "classification",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "model_configuration",
+    "system_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "logging",
+)
+"""What server metadata lists, in Triton's order; a client decides by it what it may ask for."""
 
 
 def _source(name: str, model: ModelOptions) -> ModelSource:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from google.protobuf import json_format
-
 from protocols.numeric_json import parse_json
 from protocols.oip.json_members import malformed, members, tensor_head, text
+from protocols.oip.message_json import read_message
 from protocols.wire import Buffer
 from schemas import InferenceError, ModelMetadata, ServerMetadata, Signature, TensorSpec
 from schemas.oip import MESSAGES
@@ -67,13 +66,7 @@ def read_model_metadata(document: Mapping[str, Any]) -> ModelMetadata:
 def read_model_config(document: dict[str, Any]) -> bytes:
     """A model's configuration from JSON, as a serialized ``inference.ModelConfig``; members that this
     message does not have are left out. Raises MALFORMED."""
-    try:
-        return json_format.ParseDict(
-            document, MESSAGES["inference.ModelConfig"](), ignore_unknown_fields=True
-        ).SerializeToString()
-    # infinity for an enumeration and half a surrogate pair for a message come out as the latter two
-    except (json_format.ParseError, ValueError, OverflowError, SystemError) as error:
-        raise malformed(f"this is no model configuration: {error}") from error
+    return read_message(document, MESSAGES["inference.ModelConfig"]).SerializeToString()
 
 
 def read_error(status: int, body: Buffer) -> str:

@@ -1,7 +1,8 @@
 """The recorded OIP exchanges of real servers, as what a transport would hand over and send.
 
-A recording belongs to an operation; those that this program does not have yet are told by
-:func:`later`, which looks at the request alone and never at an answer.
+A recording belongs to an operation; those that this program does not have yet, and those whose answer
+depends on what was controlled before, are told by :func:`later`, which looks at the request alone and
+never at an answer.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ HEADER_LENGTH = "inference-header-content-length"
 
 RPCS = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer")
 
-_LATER_PATHS = re.compile(
+_CONTROL_RPCS = re.compile("ModelConfig|ModelStatistics|Repository|SharedMemory|TraceSetting|LogSettings")
+_CONTROL_PATHS = re.compile(
     r"/v2/(repository|trace|logging|systemsharedmemory|cudasharedmemory|models/stats)(/|$)"
-    r"|/v2/models/[^/]+(/versions/[^/]+)?/(config|stats|trace|generate|generate_stream|infer_stream)(/|$)"
+    r"|/v2/models/[^/]+(/versions/[^/]+)?/(config|stats|trace)(/|$)"
 )
+_LATER_PATHS = re.compile(r"/v2/models/[^/]+(/versions/[^/]+)?/(generate|generate_stream|infer_stream)(/|$)")
 _MODEL = re.compile(r"/v2/models/([^/]+)")
 
 
@@ -67,6 +70,8 @@ class HttpRecording:
         that this program cannot load."""
         if len(self.body) < int(self.headers.get("content-length", 0)):
             return "rest of the request"
+        if _CONTROL_PATHS.match(self.path):
+            return "control"
         if _LATER_PATHS.match(self.path):
             return "operation"
         named = _MODEL.match(self.path)
@@ -96,6 +101,8 @@ class GrpcRecording:
 
     def later(self, models: Collection[str]) -> str:
         """As :meth:`HttpRecording.later`."""
+        if _CONTROL_RPCS.search(self.rpc):
+            return "control"
         if self.rpc not in RPCS:
             return "operation"
         if self.request is None:

@@ -1,0 +1,163 @@
+"""Configuration, statistics and control over gRPC: what opens a request, by method.
+
+One row for each method: what its request asks, and the fields of the answer out of the result. Health
+and metadata belong to ``grpc_probes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from protocols.dialect import Action, Opened
+from protocols.oip.grpc_messages import SERVICE, parse, unwritable
+from protocols.oip.model_control import read_load_message, read_unload_message
+from protocols.oip.reports import index_message, regions_message, statistics_message
+from protocols.oip.settings_forms import log_fields, read_log_message, read_trace_message, trace_fields
+from protocols.wire import GrpcAnswer, GrpcRequest
+from schemas import IndexQuery, ModelControl, Operation, SharedMemoryRegion
+from schemas.oip import MESSAGES
+
+Open = Callable[[GrpcRequest], Opened[GrpcAnswer]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a request names and asks."""
+
+    model: str = ""
+    version: str = ""
+    argument: Any = None
+
+
+def _empty(rpc: str) -> Callable[[Any], Any]:
+    return lambda result: MESSAGES[f"inference.{rpc}Response"]()
+
+
+def _filled(rpc: str, fields: Callable[[Any], Mapping[str, Any]]) -> Callable[[Any], Any]:
+    return lambda result: MESSAGES[f"inference.{rpc}Response"](**fields(result))
+
+
+def _model(asked: Any) -> _Asked:
+    return _Asked(asked.name, asked.version)
+
+
+def _index(asked: Any) -> _Asked:
+    return _Asked(argument=IndexQuery(asked.repository_name, asked.ready))
+
+
+def _control(read: Callable[[str, Mapping[str, Any]], ModelControl], asked: Any) -> _Asked:
+    repository, model = asked.repository_name, asked.model_name
+    if not model:
+        # KServe has the model's name in field 1, and no repositories
+        repository, model = "", repository
+    return _Asked(model, argument=read(repository, asked.parameters))
+
+
+def _region(asked: Any) -> _Asked:
+    """A region by name; no name means all of them."""
+    return _Asked(argument=asked.name or None)
+
+
+def _registered(asked: Any) -> _Asked:
+    return _Asked(argument=SharedMemoryRegion(asked.name, asked.key, asked.offset, asked.byte_size))
+
+
+def _cuda_registered(asked: Any) -> _Asked:
+    return _Asked(argument=asked.name)
+
+
+def _traces(asked: Any) -> _Asked:
+    return _Asked(asked.model_name, argument=read_trace_message(asked.settings))
+
+
+def _log(asked: Any) -> _Asked:
+    return _Asked(argument=read_log_message(asked.settings))
+
+
+def _config_fields(config: bytes) -> Mapping[str, Any]:
+    return {"config": MESSAGES["inference.ModelConfig"].FromString(config)}
+
+
+def _cuda_regions(regions: Iterable[SharedMemoryRegion]) -> Mapping[str, Any]:
+    return {"regions": {region.name: {"name": region.name} for region in regions}}
+
+
+_ROWS: tuple[tuple[str, Operation, Callable[[Any], _Asked], Callable[[Any], Any]], ...] = (
+    ("ModelConfig", Operation.MODEL_CONFIG, _model, _filled("ModelConfig", _config_fields)),
+    ("ModelStatistics", Operation.STATISTICS, _model, statistics_message),
+    ("RepositoryIndex", Operation.REPOSITORY_INDEX, _index, index_message),
+    (
+        "RepositoryModelLoad",
+        Operation.MODEL_LOAD,
+        lambda asked: _control(read_load_message, asked),
+        _empty("RepositoryModelLoad"),
+    ),
+    (
+        "RepositoryModelUnload",
+        Operation.MODEL_UNLOAD,
+        lambda asked: _control(read_unload_message, asked),
+        _empty("RepositoryModelUnload"),
+    ),
+    ("SystemSharedMemoryStatus", Operation.SHARED_MEMORY_STATUS, _region, regions_message),
+    (
+        "SystemSharedMemoryRegister",
+        Operation.SHARED_MEMORY_REGISTER,
+        _registered,
+        _empty("SystemSharedMemoryRegister"),
+    ),
+    (
+        "SystemSharedMemoryUnregister",
+        Operation.SHARED_MEMORY_UNREGISTER,
+        _region,
+        _empty("SystemSharedMemoryUnregister"),
+    ),
+    (
+        "CudaSharedMemoryStatus",
+        Operation.CUDA_SHARED_MEMORY_STATUS,
+        _region,
+        _filled("CudaSharedMemoryStatus", _cuda_regions),
+    ),
+    (
+        "CudaSharedMemoryRegister",
+        Operation.CUDA_SHARED_MEMORY_REGISTER,
+        _cuda_registered,
+        _empty("CudaSharedMemoryRegister"),
+    ),
+    (
+        "CudaSharedMemoryUnregister",
+        Operation.CUDA_SHARED_MEMORY_UNREGISTER,
+        _region,
+        _empty("CudaSharedMemoryUnregister"),
+    ),
+    ("TraceSetting", Operation.TRACE_SETTINGS, _traces, _filled("TraceSetting", trace_fields)),
+    ("LogSettings", Operation.LOG_SETTINGS, _log, _filled("LogSettings", log_fields)),
+)
+
+
+def _opener(
+    request: type[Message], operation: Operation, ask: Callable[[Any], _Asked], answer: Callable[[Any], Any]
+) -> Open:
+    def encode(opened: Opened[GrpcAnswer], result: Any) -> GrpcAnswer:
+        try:
+            return GrpcAnswer(answer(result).SerializeToString())
+        except ValueError as error:
+            raise unwritable(error) from error
+
+    action: Action[GrpcAnswer] = Action(operation, encode)
+
+    def open_message(given: GrpcRequest) -> Opened[GrpcAnswer]:
+        asked = ask(parse(request, given.message))
+        return Opened(action, asked.model, asked.version, argument=asked.argument)
+
+    return open_message
+
+
+CONTROL_OPENERS: Mapping[str, Open] = {
+    SERVICE + rpc: _opener(MESSAGES[f"inference.{rpc}Request"], operation, ask, answer)
+    for rpc, operation, ask, answer in _ROWS
+}
+"""What opens a request, by method."""

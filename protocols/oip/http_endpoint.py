@@ -1,0 +1,92 @@
+"""What every HTTP endpoint of the dialect shares: the model and version of a path, JSON, and errors.
+
+Which endpoints there are belongs to ``server`` and ``http_control``; the forms of inference to
+``codec_http``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote
+
+from protocols.dialect import Action, Opened
+from protocols.numeric_json import write_json
+from protocols.oip.codec import HTTP_STATUS
+from protocols.oip.codec_http import JSON_HEADERS
+from protocols.wire import Headers, HttpAnswer, HttpRequest
+from schemas import ErrorCode, InferenceError
+
+Open = Callable[[HttpRequest], Opened[HttpAnswer]]
+
+_LAST_VERSION = 2**63 - 1
+
+
+def http_error(error: InferenceError) -> HttpAnswer:
+    """``error`` as the dialect has it over HTTP."""
+    headers: Headers = JSON_HEADERS
+    if error.code is ErrorCode.OVERLOADED:
+        headers = (*headers, ("Retry-After", "1"))
+    if "accept_encoding" in error.details:
+        headers = (*headers, ("Accept-Encoding", error.details["accept_encoding"]))
+    # a message may quote what is no Unicode
+    message = error.message.encode(errors="backslashreplace").decode()
+    return json_answer(HTTP_STATUS[error.code], {"error": message}, headers)
+
+
+def json_answer(status: int, document: Any, headers: Headers = JSON_HEADERS) -> HttpAnswer:
+    """``document`` as the whole answer."""
+    return HttpAnswer(status, headers, [write_json(document)])
+
+
+def model_of(request: HttpRequest) -> str:
+    """The model that the path names, percent-decoded: clients quote names, and expect it undone."""
+    name = request.params["model"]
+    try:
+        name = unquote(name, errors="strict")
+        name.encode()
+    except UnicodeError:
+        raise InferenceError(
+            ErrorCode.NOT_FOUND, f"the model name {name!a} in the path is not UTF-8"
+        ) from None
+    return name
+
+
+def version_of(request: HttpRequest) -> str:
+    """The version that the path asks for, empty for none; only digits make a version."""
+    version = request.params.get("version", "")
+    if not version:
+        return ""
+    if not (version.isascii() and version.isdigit()):
+        raise InferenceError(ErrorCode.NOT_FOUND, "Not Found")
+    version = version.lstrip("0") or "0"
+    if len(version) > 19 or int(version) > _LAST_VERSION:
+        raise InferenceError(
+            ErrorCode.INVALID_TENSOR,
+            f"failed to get model version from specified version string '{version[:40]}', "
+            "version should be an integral value > 0",
+        )
+    return version
+
+
+def http_fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
+    """``error`` as an endpoint writes it."""
+    return http_error(error)
+
+
+def of_server(action: Action[HttpAnswer]) -> Open:
+    """What opens a request that concerns the server."""
+
+    def open_request(request: HttpRequest) -> Opened[HttpAnswer]:
+        return Opened(action)
+
+    return open_request
+
+
+def of_model(action: Action[HttpAnswer]) -> Open:
+    """What opens a request that concerns the model of its path, and the version where that names one."""
+
+    def open_request(request: HttpRequest) -> Opened[HttpAnswer]:
+        return Opened(action, model_of(request), version_of(request), request)
+
+    return open_request

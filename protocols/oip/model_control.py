@@ -1,0 +1,95 @@
+"""What the requests to load and to unload a model ask, over HTTP and over gRPC.
+
+Parameters of a load are ``config``, the model's configuration as JSON text, and ``file:<path>`` for each
+file of the model, in base64 over HTTP; of an unload, ``unload_dependents``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from protocols.oip.json_members import malformed, mapping
+from protocols.oip.message_json import read_message
+from protocols.oip.metadata_json import parse_object
+from protocols.wire import Buffer
+from schemas import ErrorCode, InferenceError, ModelControl
+from schemas.oip import MESSAGES
+
+_FILE = "file:"
+_DEPENDENTS = "unload_dependents"
+
+
+def read_load_body(repository: str, body: Buffer) -> ModelControl:
+    """What the body of a load asks; it may be empty. Raises MALFORMED, and INVALID_TENSOR naming the
+    parameter."""
+    parameters: dict[str, Any] = {}
+    for key, value in _body_parameters(body).items():
+        if key.startswith(_FILE) and type(value) is str:
+            try:
+                value = base64.b64decode(value, validate=True)
+            except (binascii.Error, ValueError) as error:
+                raise malformed(f"parameter '{key}' is no base64: {error}") from error
+        parameters[key] = value
+    return _load(repository, parameters)
+
+
+def read_load_message(repository: str, given: Mapping[str, Any]) -> ModelControl:
+    """What the parameters of a load message ask. Raises as :func:`read_load_body`."""
+    return _load(repository, _message_parameters(given))
+
+
+def read_unload_body(repository: str, body: Buffer) -> ModelControl:
+    """What the body of an unload asks; it may be empty. Raises as :func:`read_load_body`."""
+    return _unload(repository, _body_parameters(body))
+
+
+def read_unload_message(repository: str, given: Mapping[str, Any]) -> ModelControl:
+    """What the parameters of an unload message ask. Raises as :func:`read_load_body`."""
+    return _unload(repository, _message_parameters(given))
+
+
+def _body_parameters(body: Buffer) -> Mapping[str, Any]:
+    return mapping(parse_object(body), "parameters") if body else {}
+
+
+def _message_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        choice = value.WhichOneof("parameter_choice")
+        found[key] = None if choice is None else getattr(value, choice)
+    return found
+
+
+def _load(repository: str, parameters: Mapping[str, Any]) -> ModelControl:
+    config: bytes | None = None
+    files: dict[str, bytes] = {}
+    for key, value in parameters.items():
+        if key == "config":
+            if type(value) is not str:
+                _refuse("parameter 'config' must be a string")
+            document = parse_object(value.encode(errors="surrogatepass"))
+            config = read_message(document, MESSAGES["inference.ModelConfig"]).SerializeToString()
+        elif key.startswith(_FILE):
+            if type(value) is not bytes:
+                _refuse(f"parameter '{key}' must be the content of a file")
+            files[key.removeprefix(_FILE)] = value
+        else:
+            _refuse(f"a load has no parameter '{key[:40]}': there are 'config' and 'file:<path>'")
+    return ModelControl(repository, config, files)
+
+
+def _unload(repository: str, parameters: Mapping[str, Any]) -> ModelControl:
+    for key in parameters:
+        if key != _DEPENDENTS:
+            _refuse(f"an unload has no parameter '{key[:40]}': there is '{_DEPENDENTS}'")
+    dependents = parameters.get(_DEPENDENTS, False)
+    if type(dependents) is not bool:
+        _refuse(f"parameter '{_DEPENDENTS}' must be a boolean")
+    return ModelControl(repository, dependents=dependents)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InferenceError(ErrorCode.INVALID_TENSOR, message)
