@@ -1,24 +1,21 @@
 """A model that runs here: its loaded versions, and how a request waits for one of them.
 
-``LocalModel`` chooses the version, has the request checked, runs the instance in a thread (or at once
-where the backend is that short) and stops waiting when the caller's deadline passes or the caller
-goes away. A run that has begun is not interrupted: its thread is free again when the engine returns.
-Loading belongs to ``runtime.repository``, the engines to ``runtime.backends``.
+``LocalModel`` chooses the version, has the request checked and run, and stops waiting when the caller's
+deadline passes or the caller goes away. What a version is, and where it runs, belongs to
+``runtime.version``; loading to ``runtime.repository``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 
-from runtime.backends import Instance
-from runtime.reshape import Run
+from runtime.backends import Answer
 from runtime.statistics import Course, batch_size, count_failure, count_success
-from runtime.validation import RequestCheck
+from runtime.version import Ran, RequestVersion, Version
 from schemas import (
     Context,
     ErrorCode,
@@ -30,61 +27,12 @@ from schemas import (
     ModelStatus,
     Readiness,
     Signature,
-    Tensor,
     VersionStatistics,
     VersionStatus,
 )
 
-Ran = tuple[tuple[Tensor, ...], int, int]
-"""What a run gave, and the ``time.monotonic_ns()`` at which it started and ended."""
-
 # blanks around a number are let pass, as by Triton
 _NUMBER = re.compile(r" *-?[0-9]{1,18} *")
-
-
-def default_instances() -> int:
-    """How many runs of one model go on at once where the configuration does not say."""
-    return min(4, os.cpu_count() or 1)
-
-
-class Version:
-    """A version of a model that is ready: an instance, its agreed signature and its threads.
-
-    ``instances`` is how many runs may go on at once; 0 runs on the event loop itself. ``run`` is the
-    instance's own, or what stands around it where clients see other shapes than the instance.
-    """
-
-    def __init__(
-        self,
-        model: str,
-        number: int,
-        instance: Instance,
-        signature: Signature,
-        instances: int,
-        run: Run | None = None,
-    ) -> None:
-        self.number = str(number)
-        self.instance = instance
-        self.signature = signature
-        self.statistics = VersionStatistics()
-        self.check = RequestCheck(model, signature).check
-        self._run = run or instance.run
-        self.threads: ThreadPoolExecutor | None = None
-        if instances:
-            self.threads = ThreadPoolExecutor(instances, thread_name_prefix=f"{model}/{number}")
-
-    def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> Ran:
-        """Run once, by the clock. Raises what the instance raises."""
-        started = time.monotonic_ns()
-        tensors = self._run(inputs, outputs)
-        return tensors, started, time.monotonic_ns()
-
-    async def close(self) -> None:
-        """Wait for what runs or stands in the queue, whether or not a caller still waits, and free the
-        instance."""
-        if self.threads is not None:
-            await asyncio.to_thread(self.threads.shutdown, wait=True)
-        self.instance.close()
 
 
 class LocalModel:
@@ -98,7 +46,7 @@ class LocalModel:
     def __init__(
         self,
         name: str,
-        versions: Sequence[Version],
+        versions: Sequence[Version | RequestVersion],
         *,
         failed: Mapping[int, str] | None = None,
         platform: str = "",
@@ -119,26 +67,70 @@ class LocalModel:
     async def infer(self, request: InferRequest) -> InferResponse:
         """Run ``request`` on the version it asks for, the highest where it asks for none.
 
-        Raises NOT_FOUND or UNAVAILABLE for a version that is not there, INVALID_TENSOR and UNSUPPORTED
-        from the checks, DEADLINE_EXCEEDED, CANCELLED, and what the instance raises.
+        Raises NOT_FOUND or UNAVAILABLE for a version that is not there, INVALID_TENSOR from the checks,
+        UNSUPPORTED for a decoupled model, DEADLINE_EXCEEDED, CANCELLED, and what the instance raises.
         """
         version = self._version(request.version)
+        if version.decoupled:
+            raise InferenceError(
+                ErrorCode.UNSUPPORTED,
+                f"model '{self.name}' answers in a stream: a request for one answer "
+                "doesn't support models with decoupled transaction policy",
+            )
         size = batch_size(request, version.signature)
         began = time.monotonic_ns()
         try:
             outputs = version.check(request)
             ready = time.monotonic_ns()
-            tensors, started, ended = await self._run(version, request, outputs)
+            answer = await self._run(version, request, outputs)
         except InferenceError:
             count_failure(version.statistics, size, began)
             raise
+        started, ended = answer.started, answer.ended
         course = Course(began, ready, started, ended, time.monotonic_ns())
         count_success(version.statistics, size, course)
-        return InferResponse(self.name, tensors, version.number, request.id)
+        request.context.timings.update(queue=started - ready, exec=ended - started)
+        return InferResponse(self.name, answer.outputs, version.number, request.id, answer.parameters)
 
     async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
-        """The one response that :meth:`infer` gives."""
-        yield await self.infer(request)
+        """The responses of a decoupled model as it gives them, else the one that :meth:`infer` gives.
+
+        A response with an error is not the end, unless it is raised. Raises as :meth:`infer` does.
+        """
+        version = self._version(request.version)
+        if not isinstance(version, RequestVersion) or not version.decoupled:
+            yield await self.infer(request)
+            return
+        size = batch_size(request, version.signature)
+        began = time.monotonic_ns()
+        started = 0
+        try:
+            outputs = version.check(request)
+            ready = time.monotonic_ns()
+            async with aclosing(version.answers(request, outputs)) as answers:
+                final = False
+                while not final:
+                    answer = await self._next(answers, request.context)
+                    started, final = started or answer.started, answer.final
+                    if final:
+                        if answer.error is not None:
+                            raise answer.error
+                        course = Course(began, ready, started, answer.ended, time.monotonic_ns())
+                        count_success(version.statistics, size, course)
+                        request.context.timings.update(queue=started - ready, exec=answer.ended - started)
+                    yield InferResponse(
+                        self.name,
+                        answer.outputs,
+                        version.number,
+                        request.id,
+                        answer.parameters,
+                        final,
+                        answer.error,
+                    )
+        except InferenceError as error:
+            count_failure(version.statistics, size, began)
+            error.origin = error.origin or self.name
+            raise
 
     async def signature(self, version: str = "") -> Signature:
         """The signature of ``version``, of the highest where that is empty."""
@@ -152,7 +144,7 @@ class LocalModel:
     async def status(self) -> ModelStatus:
         """Every version that is ready, and every one that could not be loaded."""
         versions = [
-            *(VersionStatus(each.number, ModelState.READY, "", each.statistics) for each in self._loaded),
+            *(_status(each) for each in self._loaded),
             *(
                 VersionStatus(number, ModelState.UNAVAILABLE, reason)
                 for number, reason in self.failed.items()
@@ -169,10 +161,9 @@ class LocalModel:
     async def ready(self, version: str = "") -> Readiness:
         """Whether ``version``, or any where that is empty, would be run now."""
         try:
-            self._version(version)
+            return self._version(version).readiness()
         except InferenceError as error:
             return Readiness(False, error.message)
-        return Readiness(True)
 
     async def close(self) -> None:
         """Take no more requests, finish those in flight, then free every version."""
@@ -182,7 +173,7 @@ class LocalModel:
         for version in self._loaded:
             await version.close()
 
-    def _version(self, asked: str) -> Version:
+    def _version(self, asked: str) -> Version | RequestVersion:
         if self._closing:
             raise InferenceError(ErrorCode.UNAVAILABLE, f"model '{self.name}' is being unloaded")
         if not asked:
@@ -190,7 +181,7 @@ class LocalModel:
         version = self._versions.get(asked)
         return version or self._version_by_number(asked)
 
-    def _version_by_number(self, asked: str) -> Version:
+    def _version_by_number(self, asked: str) -> Version | RequestVersion:
         """The version under another spelling of its number, such as ``01``; the texts are Triton's.
 
         MALFORMED would be too much for a well-formed message that asks for no version of a model.
@@ -215,20 +206,55 @@ class LocalModel:
             raise InferenceError(ErrorCode.UNAVAILABLE, f"{unknown} is not at ready state", retryable=False)
         raise InferenceError(ErrorCode.NOT_FOUND, f"{unknown} is not found")
 
-    async def _run(self, version: Version, request: InferRequest, outputs: tuple[str, ...]) -> Ran:
+    async def _run(
+        self, version: Version | RequestVersion, request: InferRequest, outputs: tuple[str, ...]
+    ) -> Answer:
         try:
-            return await self._run_in_time(version, request, outputs)
+            if isinstance(version, RequestVersion):
+                return await self._only(version, request, outputs)
+            tensors, started, ended = await self._run_in_time(version, request, outputs)
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
+        return Answer(tensors, {}, None, True, started, ended)
 
-    async def _run_in_time(self, version: Version, request: InferRequest, outputs: tuple[str, ...]) -> Ran:
-        context = request.context
+    async def _only(self, version: RequestVersion, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
+        """The one answer of a model that is not decoupled; its end may come by itself."""
+        found: Answer | None = None
+        final = False
+        async with aclosing(version.answers(request, outputs)) as answers:
+            while not final:
+                answer = await self._next(answers, request.context)
+                final = answer.final
+                if answer.error is not None:
+                    raise answer.error
+                if found is None or answer.outputs:
+                    found = answer
+        assert found is not None, "a final answer has come"  # noqa: S101
+        return found
+
+    async def _next(self, answers: AsyncIterator[Answer], context: Context) -> Answer:
+        left = self._left(context)
+        if left is None:
+            return await anext(answers)
+        try:
+            async with asyncio.timeout(left):
+                return await anext(answers)
+        except TimeoutError:
+            raise self._too_late() from None
+
+    def _left(self, context: Context) -> float | None:
+        """How long the caller still waits, in seconds. Raises where it does not."""
         if context.cancel.cancelled:
             raise self._cancelled()
         left = None if context.deadline is None else context.deadline - time.monotonic()
         if left is not None and left <= 0:
             raise self._too_late()
+        return left
+
+    async def _run_in_time(self, version: Version, request: InferRequest, outputs: tuple[str, ...]) -> Ran:
+        context = request.context
+        left = self._left(context)
         if version.threads is None:
             return version.run(request.inputs, outputs)
         loop = asyncio.get_running_loop()
@@ -260,3 +286,9 @@ class LocalModel:
         return InferenceError(
             ErrorCode.DEADLINE_EXCEEDED, f"model '{self.name}' did not answer before the deadline"
         )
+
+
+def _status(version: Version | RequestVersion) -> VersionStatus:
+    state = version.readiness()
+    name = ModelState.READY if state.ready else ModelState.UNAVAILABLE
+    return VersionStatus(version.number, name, state.reason, version.statistics)

@@ -58,7 +58,8 @@ class ModelConfig:
     first dimension is the batch, -1. The model itself sees those in ``input_reshapes`` and
     ``output_reshapes`` otherwise. ``instances`` is how many runs may go on at once. ``providers`` are
     ONNX Runtime's execution providers with their options, first choice first; they win over ``device``
-    (``cpu``, ``cuda`` or ``cuda:1``). ``stated`` is the configuration file as a serialized
+    (``cpu``, ``cuda`` or ``cuda:1``). ``decoupled`` is whether the model may answer any number of times.
+    ``stated`` is the configuration file as a serialized
     ``inference.ModelConfig``.
     """
 
@@ -77,6 +78,7 @@ class ModelConfig:
     instances: int = 0
     device: str = ""
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
+    decoupled: bool = False
     stated: bytes = b""
 
     def with_signature(self, signature: Signature) -> ModelConfig:

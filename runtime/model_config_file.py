@@ -80,6 +80,7 @@ def _config(path: Path, message: Any) -> ModelConfig:
         parameters={key: value.string_value for key, value in message.parameters.items()},
         instances=instances,
         device=device,
+        decoupled=message.model_transaction_policy.decoupled,
         stated=message.SerializeToString(),
     )
 
@@ -104,8 +105,6 @@ def _refuse_unsupported(path: Path, message: Any) -> None:
     # dynamic batching changes when a request runs, not what it answers
     if scheduling not in (None, "dynamic_batching"):
         raise LoadError(f"{path}: {scheduling} is not supported")
-    if message.model_transaction_policy.decoupled:
-        raise LoadError(f"{path}: model_transaction_policy decoupled is not supported")
     if message.max_batch_size < 0:
         raise LoadError(f"{path}: max_batch_size is {message.max_batch_size}, must be 0 or more")
 

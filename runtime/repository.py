@@ -14,14 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import Literal
+from typing import Literal, cast
 
-from runtime.backends import BACKEND_OF_PLATFORM, BACKENDS, Backend
-from runtime.model import LocalModel, Version, default_instances
+from runtime.backends import BACKEND_OF_PLATFORM, BACKENDS, Backend, RequestInstance
+from runtime.model import LocalModel
 from runtime.model_config import LoadError, ModelConfig, agreed_signature
 from runtime.model_config_file import given_config, read_config
 from runtime.model_config_message import config_message
 from runtime.reshape import reshaped
+from runtime.version import RequestVersion, Version, default_instances
 from schemas import Signature
 
 State = Literal["loading", "ready", "failed"]
@@ -153,19 +154,8 @@ def load_model(source: ModelSource) -> LocalModel:
     backend_name, backend = _backend(where, config)
     if source.path is None and backend.filename:
         raise LoadError(f"model '{source.name}': its backend needs a path")
-    instances = 0 if backend.inline else config.instances or default_instances()
-    missing = set(config.version_policy.specific) - set(found)
-    failed = {number: f"{where}: there is no version {number}" for number in missing}
-    versions: list[Version] = []
-    for number in config.version_policy.choose(found):
-        try:
-            versions.append(_load_version(source.name, number, found[number], backend, config, instances))
-        except LoadError as error:
-            failed[number] = str(error)
-    if not versions:
-        reasons = "; ".join(failed[number] for number in sorted(failed))
-        raise LoadError(reasons or f"{where}: there is no version folder", failed)
-    served = replace(
+    instances = 0 if backend.inline else config.instances or backend.instances or default_instances()
+    config = replace(
         config,
         name=source.name,
         backend=backend_name,
@@ -173,26 +163,42 @@ def load_model(source: ModelSource) -> LocalModel:
         default_model_filename=config.default_model_filename or backend.filename,
         instances=instances,
     )
+    missing = set(config.version_policy.specific) - set(found)
+    failed = {number: f"{where}: there is no version {number}" for number in missing}
+    versions: list[Version | RequestVersion] = []
+    for number in config.version_policy.choose(found):
+        try:
+            versions.append(_load_version(number, found[number], backend, config))
+        except LoadError as error:
+            failed[number] = str(error)
+    if not versions:
+        reasons = "; ".join(failed[number] for number in sorted(failed))
+        raise LoadError(reasons or f"{where}: there is no version folder", failed)
     return LocalModel(
         source.name,
         versions,
         failed=failed,
-        platform=served.platform,
-        description=served.description,
-        config=config_message(served, versions[-1].signature),
+        platform=config.platform,
+        description=config.description,
+        config=config_message(config, versions[-1].signature),
     )
 
 
-def _load_version(
-    model: str, number: int, path: Path, backend: Backend, config: ModelConfig, instances: int
-) -> Version:
+def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig) -> Version | RequestVersion:
     file = _model_file(path, backend, config)
-    instance = backend.load(file, config)
-    signature = agreed_signature(file, config, instance.signature)
+    loaded = backend.load(file, config)
+    signature = agreed_signature(file, config, loaded.signature)
+    if hasattr(loaded, "stream"):
+        whole = cast(RequestInstance, loaded)
+        return RequestVersion(
+            config.name, number, whole, signature, config.input_reshapes, config.output_reshapes
+        )
+    if config.decoupled:
+        raise LoadError(f"{file}: backend '{config.backend}' has no decoupled models")
     run = None
     if config.input_reshapes or config.output_reshapes:
-        run = reshaped(instance.run, config.input_reshapes, config.output_reshapes)
-    return Version(model, number, instance, signature, instances, run)
+        run = reshaped(loaded.run, config.input_reshapes, config.output_reshapes)
+    return Version(config.name, number, loaded, signature, config.instances, run)
 
 
 def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:

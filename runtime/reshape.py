@@ -46,15 +46,24 @@ def reshaped(run: Run, inputs: Mapping[str, Reshape], outputs: Mapping[str, Resh
     declared."""
 
     def run_reshaped(given: tuple[Tensor, ...], asked: tuple[str, ...]) -> tuple[Tensor, ...]:
-        inner = tuple(
-            _with_shape(tensor, inputs[tensor.name].to_inner(tensor.shape))
-            if tensor.name in inputs
-            else tensor
-            for tensor in given
-        )
-        return tuple(_outward(tensor, outputs) for tensor in run(inner, asked))
+        return outward(run(inward(given, inputs), asked), outputs)
 
     return run_reshaped
+
+
+def inward(tensors: tuple[Tensor, ...], reshapes: Mapping[str, Reshape]) -> tuple[Tensor, ...]:
+    """What clients gave, as the model sees it."""
+    return tuple(
+        _with_shape(tensor, reshapes[tensor.name].to_inner(tensor.shape))
+        if tensor.name in reshapes
+        else tensor
+        for tensor in tensors
+    )
+
+
+def outward(tensors: tuple[Tensor, ...], reshapes: Mapping[str, Reshape]) -> tuple[Tensor, ...]:
+    """What the model gave, as clients see it. Raises MODEL_FAILED as :func:`reshaped`."""
+    return tuple(_outward(tensor, reshapes) for tensor in tensors)
 
 
 def _outward(tensor: Tensor, outputs: Mapping[str, Reshape]) -> Tensor:

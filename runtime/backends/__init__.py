@@ -3,18 +3,22 @@
 A backend loads one version of one model and gives back an :class:`Instance`. What several versions
 make together, who may ask and for how long one waits belong to ``runtime.model``; batching does not
 belong here either: an instance runs exactly the tensors that it is given.
+
+There are two kinds. An :class:`Instance` is a function on tensors, which is called in a thread. A
+:class:`RequestInstance` sees the whole request, waits on the event loop, and may answer more than once.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
 from runtime.model_config import LoadError, ModelConfig
-from schemas import Signature, Tensor
+from schemas import InferenceError, InferRequest, Readiness, Signature, Tensor
+from schemas.messages import Parameter
 
 
 class Instance(Protocol):
@@ -38,7 +42,49 @@ class Instance(Protocol):
         """Free the model. Nothing runs any more."""
 
 
-Load = Callable[[Path, ModelConfig], Instance]
+@dataclass(slots=True)
+class Answer:
+    """One response of a model that runs whole requests.
+
+    ``error`` is a failure that others may follow, unless it is ``final``. ``started`` and ``ended`` are the
+    ``time.monotonic_ns()`` at which the request left the queue and the response was there.
+    """
+
+    outputs: tuple[Tensor, ...]
+    parameters: Mapping[str, Parameter]
+    error: InferenceError | None
+    final: bool
+    started: int
+    ended: int
+
+
+class RequestInstance(Protocol):
+    """One loaded version of a model that is given whole requests.
+
+    ``decoupled``: it answers any number of times, zero included; else exactly once.
+    """
+
+    signature: Signature | None
+    decoupled: bool
+
+    def stream(
+        self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
+    ) -> AsyncGenerator[Answer, None]:
+        """Run ``request`` with ``inputs`` and give its answers as they come, ``outputs`` in the order asked
+        as far as the model gives them; the last one is final, and may be that alone.
+
+        Keeps to the request's cancel token, not to its deadline. To stop iterating is to cancel. Raises
+        nothing but ``InferenceError``: CANCELLED, UNAVAILABLE while the model is not ready, MODEL_FAILED.
+        """
+
+    def readiness(self) -> Readiness:
+        """Whether a request would be run now."""
+
+    async def close(self) -> None:
+        """Finish what runs and free the model."""
+
+
+Load = Callable[[Path, ModelConfig], Instance | RequestInstance]
 """Loads the file or version folder at a path. Raises ``LoadError`` naming the path."""
 
 
@@ -47,15 +93,17 @@ class Backend:
     """An engine: the module whose ``load`` loads for it, imported when first needed.
 
     ``filename`` is the file it looks for in a version folder, empty where it needs none. ``inline``:
-    a run is so short that a hop to another thread would cost more than it.
+    a run is so short that a hop to another thread would cost more than it. ``instances`` is how many there
+    are where nothing is stated, 0 for as many as the machine suggests.
     """
 
     module: str
     platform: str
     filename: str = ""
     inline: bool = False
+    instances: int = 0
 
-    def load(self, path: Path, config: ModelConfig) -> Instance:
+    def load(self, path: Path, config: ModelConfig) -> Instance | RequestInstance:
         """Load the model at ``path``. Raises ``LoadError``, also where the engine is not installed."""
         try:
             module = importlib.import_module(self.module)
@@ -69,6 +117,7 @@ class Backend:
 BACKENDS: dict[str, Backend] = {
     "onnxruntime": Backend("runtime.backends.onnxruntime", "onnxruntime_onnx", "model.onnx"),
     "identity": Backend("runtime.backends.identity", "identity", inline=True),
+    "python": Backend("runtime.backends.python", "python", "model.py", instances=1),
 }
 """Every backend by the name that a configuration gives it."""
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from runtime.backends import Instance
-from runtime.model import LocalModel, Version
+from runtime.model import LocalModel
+from runtime.version import Version
 from runtime.repository import ModelSource, load_model
 from schemas import (
     CancelToken,

@@ -120,7 +120,6 @@ def test_versions_are_numbers(policy: VersionPolicy, chosen: tuple[int, ...]) ->
         ('output { name: "A" data_type: 1 label_filename: "no.txt" }', "no.txt: .*No such file"),
         ("sequence_batching { }", "sequence_batching is not supported"),
         ("ensemble_scheduling { }", "ensemble_scheduling is not supported"),
-        ("model_transaction_policy { decoupled: true }", "decoupled is not supported"),
         (
             "instance_group [ { kind: KIND_GPU gpus: [ 0, 1 ] } ]",
             "several devices are not supported: \\['cuda:0', 'cuda:1'\\]",

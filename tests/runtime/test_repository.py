@@ -125,7 +125,7 @@ def test_a_stated_device_overrides_the_configuration(tmp_path: Path) -> None:
     ("config", "said"),
     [
         ('name: "other"', "the configuration is of model 'other', not of 'm'"),
-        ('backend: "python"', "backend 'python' is not one of onnxruntime, identity"),
+        ('backend: "tensorflow"', "backend 'tensorflow' is not one of onnxruntime, identity, python"),
         ('platform: "tensorrt_plan"', "backend 'tensorrt_plan' is not one of"),
         ('input { name: "X" data_type: TYPE_FP32 dims: -1 }', r"1/model\.onnx: input 'X' is declared"),
         ("max_batch_size: oops", r"config\.pbtxt: 1:17"),
@@ -146,7 +146,7 @@ def test_nothing_to_load(tmp_path: Path) -> None:
 async def test_a_repository_with_broken_models(tmp_path: Path) -> None:
     model_folder(tmp_path, "good")
     model_folder(tmp_path, "also_good")
-    model_folder(tmp_path, "bad", 'backend: "python"')
+    model_folder(tmp_path, "bad", 'backend: "tensorflow"')
     model_folder(tmp_path, ".hidden")
     (tmp_path / "README.md").write_text("not a model")
     told: list[tuple[str, str]] = []
@@ -155,7 +155,7 @@ async def test_a_repository_with_broken_models(tmp_path: Path) -> None:
 
     assert list(loaded.models) == ["also_good", "good"]
     assert set(loaded.failed) == {"bad"}
-    assert "backend 'python'" in str(loaded.failed["bad"])
+    assert "backend 'tensorflow'" in str(loaded.failed["bad"])
     states: dict[str, list[str]] = {}
     for name, state in told:
         states.setdefault(name, []).append(state)

@@ -9,7 +9,8 @@ import pytest
 
 from runtime import statistics
 from runtime.backends import Instance
-from runtime.model import LocalModel, Version
+from runtime.model import LocalModel
+from runtime.version import Version
 from runtime.statistics import Course, batch_size, count_failure, count_success
 from runtime.upstream import Upstream, UpstreamModel
 from schemas import (

@@ -1,0 +1,292 @@
+"""Runs models written in Python, as for Triton's Python backend, in processes of their own.
+
+Every instance is one worker process, which runs one request at a time; how they talk belongs to
+``runtime.python_worker``. A worker that ends by itself fails the requests that it had and is started
+again; until then the model is not ready, unless it has another instance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runtime.backends import Answer
+from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig
+from runtime.model_config_json import config_as_dict
+from runtime.model_config_message import config_message
+from runtime.python_worker.process import Worker, WorkerError
+from schemas import (
+    CancelToken,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    Readiness,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
+from schemas.oip import MESSAGES
+
+_FIRST_DELAY_SECS = 0.5
+_LONGEST_DELAY_SECS = 30.0
+"""Between attempts to start a worker again, doubled with each."""
+
+_CLOSE_SECS = 30.0
+"""How long requests that run may go on when the model is closed."""
+
+_log = logging.getLogger(__name__)
+
+
+class PythonInstance:
+    """A ``RequestInstance`` on the worker processes that were started with ``told``, one each."""
+
+    def __init__(self, told: Sequence[Mapping[str, Any]]) -> None:
+        self._told = told
+        self._workers: list[Worker | None] = []
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closing = threading.Event()
+        self._failure = ""
+        try:
+            for each in told:
+                self._adopt(Worker(each))
+        except WorkerError:
+            for worker in self._workers:
+                if worker is not None:
+                    worker.stop()
+            raise
+        first = self._workers[0]
+        config = first.config if first is not None else {}
+        self.decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled", False))
+        self.signature: Signature | None = _signature(config)
+        self._datatypes = {spec.name: spec.datatype for spec in self.signature.outputs}
+
+    async def stream(
+        self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
+    ) -> AsyncGenerator[Answer, None]:
+        """See ``RequestInstance``."""
+        cancel = request.context.cancel
+        worker = await self._idle_worker(cancel)
+        call = worker.call(request, outputs, inputs)
+        cancel.on_cancel(call.cancel)
+        try:
+            while True:
+                answer = await call.next()
+                self._check(answer, outputs)
+                yield answer
+                if answer.final:
+                    return
+        finally:
+            cancel.forget(call.cancel)
+            call.close()
+
+    def readiness(self) -> Readiness:
+        """Ready while one worker is."""
+        self._attach()
+        if any(worker is not None for worker in self._workers):
+            return Readiness(True)
+        return Readiness(False, self._failure or "its process is being started again")
+
+    async def close(self) -> None:
+        """Wait for what runs, some time, then let every worker finalize and end it."""
+        self._closing.set()
+        try:
+            async with asyncio.timeout(_CLOSE_SECS):
+                while self._waiting or any(worker.held for worker in self._workers if worker is not None):
+                    self._attach()
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            _log.warning(
+                "requests that did not end", extra={"facts": {"instance": self._told[0]["instance"]}}
+            )
+        for worker in self._workers:
+            if worker is not None:
+                worker.detach()
+                await asyncio.to_thread(worker.stop)
+
+    # --- how it is done
+
+    async def _idle_worker(self, cancel: CancelToken) -> Worker:
+        self._attach()
+        while True:
+            for worker in self._workers:
+                if worker is not None and worker.idle and not self._waiting:
+                    return worker
+            state = self.readiness()
+            if not state.ready:
+                raise InferenceError(ErrorCode.UNAVAILABLE, f"the model is not ready: {state.reason}")
+            await self._wait(cancel)
+            # our turn: whoever is next comes after us
+            for worker in self._workers:
+                if worker is not None and worker.idle:
+                    return worker
+
+    async def _wait(self, cancel: CancelToken) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def give_up() -> None:
+            if not waiter.done():
+                waiter.set_exception(InferenceError(ErrorCode.CANCELLED, "the request was cancelled"))
+
+        self._waiting.append(waiter)
+        cancel.on_cancel(give_up)
+        try:
+            await waiter
+        except BaseException:
+            # woken and cancelled at once: the turn goes to the next
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._wake()
+            raise
+        finally:
+            cancel.forget(give_up)
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+
+    def _wake(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _wake_all(self) -> None:
+        for _ in range(len(self._waiting)):
+            self._wake()
+
+    def _attach(self) -> None:
+        for worker in self._workers:
+            if worker is not None:
+                worker.attach()
+
+    def _adopt(self, worker: Worker) -> None:
+        worker.on_idle = self._wake
+        worker.on_lost = self._lost
+        self._workers.append(worker)
+
+    def _lost(self, worker: Worker) -> None:
+        index = self._workers.index(worker)
+        self._workers[index] = None
+        _log.error(
+            "the process of a model has ended", extra={"facts": {"instance": self._told[index]["instance"]}}
+        )
+        self._wake_all()
+        if not self._closing.is_set():
+            loop = asyncio.get_running_loop()
+            name = f"restart {self._told[index]['instance']}"
+            threading.Thread(target=self._restart, args=(index, loop), name=name, daemon=True).start()
+
+    def _restart(self, index: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Start worker ``index`` again, until it starts or nobody needs it. In a thread of its own."""
+        delay = _FIRST_DELAY_SECS
+        while not self._closing.is_set():
+            try:
+                worker = Worker(self._told[index])
+            except (WorkerError, OSError) as error:
+                self._failure = str(error)
+                facts = {"instance": self._told[index]["instance"], "reason": str(error)}
+                _log.error("the process of a model did not start again", extra={"facts": facts})
+                self._closing.wait(delay)
+                delay = min(2 * delay, _LONGEST_DELAY_SECS)
+                continue
+            try:
+                loop.call_soon_threadsafe(self._return, index, worker)
+            except RuntimeError:
+                # that loop is closed; the next one attaches to it
+                self._return(index, worker)
+            return
+
+    def _return(self, index: int, worker: Worker) -> None:
+        if self._closing.is_set():
+            threading.Thread(target=worker.stop, daemon=True).start()
+            return
+        worker.on_idle = self._wake
+        worker.on_lost = self._lost
+        self._workers[index] = worker
+        self._failure = ""
+        self._wake()
+
+    def _check(self, answer: Answer, outputs: tuple[str, ...]) -> None:
+        """Put the outputs in the order asked; make an error of one that has not the declared datatype."""
+        given = {tensor.name: tensor for tensor in answer.outputs}
+        for name, tensor in given.items():
+            declared = self._datatypes[name]
+            if tensor.datatype is not declared:
+                answer.outputs = ()
+                answer.error = InferenceError(
+                    ErrorCode.MODEL_FAILED,
+                    f"unexpected datatype {tensor.datatype.value} for inference output '{name}', "
+                    f"expecting {declared.value}",
+                )
+                return
+        answer.outputs = tuple(given[name] for name in outputs if name in given)
+
+
+def load(path: Path, config: ModelConfig) -> PythonInstance:
+    """Start the workers of the model whose file is ``path``.
+
+    Raises ``LoadError`` with the exception that the model has raised, as Triton tells it, for an
+    environment of its own, and for a configuration without inputs or outputs that the model does not
+    complete.
+    """
+    if "EXECUTION_ENV_PATH" in config.parameters:
+        raise LoadError(
+            f"{path}: EXECUTION_ENV_PATH is not supported: a model runs in the server's environment"
+        )
+    folder, version = path.parent, path.parent.name
+    numbered = version.isdecimal()
+    home = folder.parent if numbered else folder
+    declared = Signature(config.inputs, config.outputs, config.max_batch_size)
+    message: Any = MESSAGES["inference.ModelConfig"]()
+    message.ParseFromString(config_message(config, declared))
+    kind, _, device = config.device.partition(":")
+    name = config.name or home.name
+    count = max(config.instances, 1)
+    told = []
+    for index in range(count):
+        instance = f"{name}_0" if count == 1 else f"{name}_0_{index}"
+        args = {
+            "model_instance_kind": "GPU" if kind == "cuda" else "CPU",
+            "model_instance_name": instance,
+            "model_instance_device_id": device or "0",
+            "model_repository": str(home.absolute()),
+            "model_version": version if numbered else "1",
+            "model_name": name,
+        }
+        told.append(
+            {
+                "instance": instance,
+                "args": args,
+                "config": config_as_dict(message),
+                # its own modules are found in the version's folder, then in the model's
+                "folders": list(dict.fromkeys([str(folder.absolute()), str(home.absolute())])),
+                "module": f"{version}.{path.stem}" if numbered else path.stem,
+            }
+        )
+    try:
+        return PythonInstance(told)
+    except WorkerError as error:
+        raise LoadError(f"Internal: {error}") from error
+    except (OSError, KeyError) as error:
+        raise LoadError(f"{path}: {error}") from error
+
+
+def _signature(config: Mapping[str, Any]) -> Signature:
+    """The signature of a completed configuration. Raises ``KeyError`` for a datatype that is none."""
+    batch = (-1,) if config["max_batch_size"] else ()
+
+    def specs(role: str) -> tuple[TensorSpec, ...]:
+        return tuple(
+            TensorSpec(
+                entry["name"],
+                DATATYPE_OF_TYPE[entry["data_type"]],
+                (*batch, *(entry["reshape"]["shape"] if "reshape" in entry else entry["dims"])),
+                bool(entry.get("optional", False)),
+            )
+            for entry in config[role]
+        )
+
+    return Signature(specs("input"), specs("output"), config["max_batch_size"])

@@ -1,0 +1,79 @@
+"""How messages pass between the server and a worker: frames on a stream socket.
+
+A frame is a JSON value, a payload of bytes, and file descriptors beside it. Here it is only cut and put
+together; what a message says stands with ``process`` and ``worker``, who reads and writes sockets too.
+"""
+
+from __future__ import annotations
+
+import array
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+_HEADER = struct.Struct("<III")
+
+READ_SIZE = 1 << 16
+MAX_DESCRIPTORS = 16
+_ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+
+
+class Frame(NamedTuple):
+    """One message as it was received. ``payload`` is the receiver's own; ``descriptors`` are open."""
+
+    value: Any
+    payload: bytearray
+    descriptors: list[int]
+
+
+def encode(value: Any, payload: bytes = b"", descriptors: int = 0) -> bytes:
+    """A frame, to be sent with as many descriptors."""
+    text = orjson.dumps(value)
+    return b"".join((_HEADER.pack(len(text), len(payload), descriptors), text, payload))
+
+
+def send(sock: socket.socket, data: bytes | memoryview, descriptors: Sequence[int]) -> int:
+    """Send what fits of ``data``, ``descriptors`` with its first byte; how much that was."""
+    if not descriptors:
+        return sock.send(data)
+    return socket.send_fds(sock, [data], list(descriptors))
+
+
+def receive(sock: socket.socket) -> tuple[bytes, list[int]]:
+    """What has arrived; no bytes when the other side has closed."""
+    data, ancillary, _, _ = sock.recvmsg(READ_SIZE, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+    descriptors = array.array("i")
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(content)
+    return data, descriptors.tolist()
+
+
+class FrameReader:
+    """Puts frames together from what was received."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._descriptors: deque[int] = deque()
+
+    def feed(self, data: bytes, descriptors: Sequence[int]) -> Iterator[Frame]:
+        """The frames that are whole now."""
+        self._data += data
+        self._descriptors.extend(descriptors)
+        while len(self._data) >= _HEADER.size:
+            text, payload, count = _HEADER.unpack_from(self._data)
+            end = _HEADER.size + text + payload
+            if len(self._data) < end:
+                return
+            middle = _HEADER.size + text
+            frame = Frame(
+                orjson.loads(self._data[_HEADER.size : middle]),
+                self._data[middle:end],
+                [self._descriptors.popleft() for _ in range(count)],
+            )
+            del self._data[:end]
+            yield frame

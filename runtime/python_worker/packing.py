@@ -1,0 +1,68 @@
+"""Tensors in a message: small ones in its payload, big ones in shared memory.
+
+In the JSON part a tensor is ``[name, datatype, shape, start, size]``. Beside the list of them stands the
+number of the region that they lie in, -1 for the payload, and whether its descriptor comes along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from runtime.python_worker.channel import Frame
+from runtime.python_worker.regions import Part, RegionPool, RegionViews, offsets
+
+INLINE_BYTES = 1 << 14
+"""Up to here a copy through the socket costs less than a region."""
+
+_PADDING = bytes(64)
+
+
+class Packed(NamedTuple):
+    """Tensors ready to be sent: the value for the JSON part, the payload, descriptors to send and then
+    close."""
+
+    value: list[Any]
+    payload: bytes
+    descriptors: list[int]
+
+
+NamedPart = tuple[str, str, Sequence[int], Part]
+"""The name, datatype, shape and bytes of a tensor."""
+
+
+def pack(tensors: Sequence[NamedPart], pool: RegionPool) -> Packed:
+    """Put tensors into a message. Raises ``MemoryError`` as :meth:`RegionPool.place`."""
+    parts = [tensor[3] for tensor in tensors]
+    if sum(map(len, parts)) <= INLINE_BYTES:
+        region, descriptors = -1, []
+        starts, _ = offsets(parts)
+        payload = b"".join(_aligned(parts)) if len(parts) > 1 else b"".join(parts)
+    else:
+        region, starts, descriptor = pool.place(parts)
+        descriptors = [] if descriptor is None else [descriptor]
+        payload = b""
+    listed = [
+        [name, datatype, shape, start, len(part)]
+        for (name, datatype, shape, part), start in zip(tensors, starts, strict=True)
+    ]
+    return Packed([region, bool(descriptors), listed], payload, descriptors)
+
+
+def unpack(
+    value: Sequence[Any], frame: Frame, views: RegionViews
+) -> list[tuple[str, str, list[int], memoryview]]:
+    """The tensors of a message where they lie, writable: name, datatype, shape and bytes of each."""
+    region, comes, listed = value
+    if comes:
+        views.add(region, frame.descriptors[0])
+    if not listed:
+        return []
+    whole = memoryview(frame.payload) if region < 0 else views.view(region)
+    return [(name, kind, shape, whole[start : start + size]) for name, kind, shape, start, size in listed]
+
+
+def _aligned(parts: Iterable[Part]) -> Iterable[Part]:
+    for part in parts:
+        yield part
+        yield _PADDING[: -len(part) % 64]

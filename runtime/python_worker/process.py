@@ -1,0 +1,392 @@
+"""The server's side of a worker process: starts it, sends it requests, takes its answers.
+
+Messages to a worker: first what to load, then requests. Messages from it, by their first word:
+``loaded`` with the completed configuration or ``failed`` with the reason, ``response``, ``idle`` when
+a run has ended before its answer, and ``log``. A request has a *slot*, eight bytes in a page that both
+see: how many of its responses were taken, or that it is cancelled.
+
+Everything but starting and stopping happens on the event loop that asks, which may be another one later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from runtime.backends import Answer
+from runtime.python_worker import channel, packing, regions
+from runtime.python_worker.triton_python_backend_utils import TritonError
+from runtime.python_worker.worker import CANCELLED
+from schemas import ErrorCode, InferenceError, InferRequest, Tensor
+from schemas.datatypes import DATATYPES
+
+_PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+from runtime.python_worker.worker import main
+sys.path.pop(0)
+main(*{descriptors!r})
+"""
+_ROOT = str(Path(__file__).parents[2])
+
+_SLOTS = 512
+_STOP_SECS = 10.0
+"""How long a model may take to finalize."""
+
+_CODES = {
+    TritonError.NOT_FOUND: ErrorCode.NOT_FOUND,
+    TritonError.INVALID_ARG: ErrorCode.INVALID_TENSOR,
+    TritonError.UNAVAILABLE: ErrorCode.UNAVAILABLE,
+    TritonError.UNSUPPORTED: ErrorCode.UNSUPPORTED,
+    TritonError.ALREADY_EXISTS: ErrorCode.ALREADY_EXISTS,
+    TritonError.CANCELLED: ErrorCode.CANCELLED,
+}
+"""What else a model says it is: whatever is not here is MODEL_FAILED."""
+
+_LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
+
+_log = logging.getLogger(__name__)
+
+
+class WorkerError(Exception):
+    """A worker that did not start; the message is the model's own reason."""
+
+
+class Call:
+    """A request that a worker has: its answers as they come. ``close`` it in any case."""
+
+    def __init__(self, worker: Worker, slot: int) -> None:
+        self._worker = worker
+        self._slot = slot
+        self._answers: deque[Answer] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure: InferenceError | None = None
+        self._taken = 0
+        self.started = time.monotonic_ns()
+
+    async def next(self) -> Answer:
+        """The next answer. Raises MODEL_FAILED when the worker has ended, CANCELLED after ``cancel``."""
+        while not self._answers:
+            if self._failure is not None:
+                raise self._failure
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._taken += 1
+        self._worker.took(self._slot, self._taken)
+        return self._answers.popleft()
+
+    def put(self, answer: Answer) -> None:
+        """An answer has come."""
+        self._answers.append(answer)
+        self._wake()
+
+    def fail(self, failure: InferenceError) -> None:
+        """No more answers will come."""
+        self._failure = failure
+        self._wake()
+
+    def cancel(self) -> None:
+        """Whoever asked has gone away."""
+        self._answers.clear()
+        self.fail(InferenceError(ErrorCode.CANCELLED, "the request was cancelled"))
+
+    def close(self) -> None:
+        """Take no more answers; the model can tell by its slot."""
+        self._worker.abandon(self._slot, self)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Worker:
+    """A process that has loaded a model. Starting it blocks until it has.
+
+    ``on_idle`` is called when it can take another request, ``on_lost`` once when it has ended by itself.
+    Raises :class:`WorkerError` with the model's reason.
+    """
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self.on_idle: Callable[[], None] = _nothing
+        self.on_lost: Callable[[Worker], None] = _nothing_of
+        self.config: dict[str, Any] = {}
+        self.lost = False
+        self._instance = told["instance"]
+        self._running = False
+        self._calls: dict[int, Call | None] = {}
+        self._free = list(range(_SLOTS))
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._outgoing: deque[tuple[memoryview, list[int]]] = deque()
+        self._frames = channel.FrameReader()
+        pages = [regions.make_page() for _ in range(3)]
+        self._slots = memoryview(regions.map_page(pages[0])).cast("Q")
+        self._pool = regions.RegionPool(regions.map_page(pages[1]))
+        self._views = regions.RegionViews(regions.map_page(pages[2]))
+        self._sock, theirs = socket.socketpair()
+        try:
+            self._process = _start([theirs.fileno(), *pages])
+        finally:
+            theirs.close()
+            for page in pages:
+                os.close(page)
+        # also at the end of the interpreter, for those that nobody has stopped
+        self._stop = weakref.finalize(self, _end, self._process, self._sock)
+        try:
+            self._load(told)
+        except WorkerError:
+            self.stop()
+            raise
+        self._sock.setblocking(False)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can take a request now."""
+        return not (self._running or self.lost) and bool(self._free)
+
+    @property
+    def held(self) -> int:
+        """How many requests it has."""
+        return len(self._calls)
+
+    def attach(self) -> None:
+        """Listen to the worker on the running loop."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop and not self.lost:
+            self.detach()
+            self._loop = loop
+            loop.add_reader(self._sock, self._readable)
+
+    def detach(self) -> None:
+        """Listen no more."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._sock)
+            self._loop.remove_writer(self._sock)
+        self._loop = None
+
+    def call(self, request: InferRequest, outputs: tuple[str, ...], inputs: tuple[Tensor, ...]) -> Call:
+        """Have the worker, which must be idle, run ``request`` with ``inputs``. Raises MODEL_FAILED where
+        there is no memory for them."""
+        self.attach()
+        sequence = request.sequence
+        try:
+            packed = packing.pack(
+                [(each.name, each.datatype.value, each.shape, each.view) for each in inputs], self._pool
+            )
+        except (MemoryError, OSError) as error:
+            raise InferenceError(
+                ErrorCode.MODEL_FAILED, f"no shared memory for the inputs: {error}"
+            ) from error
+        slot = self._free.pop()
+        self._slots[slot] = 0
+        value = [
+            "request",
+            slot,
+            request.id,
+            sequence.id if sequence else 0,
+            sequence.start + 2 * sequence.end if sequence else 0,
+            request.timeout_us,
+            json.dumps(dict(request.parameters)) if request.parameters else "{}",
+            outputs,
+            packed.value,
+        ]
+        self._running = True
+        call = self._calls[slot] = Call(self, slot)
+        self._send(channel.encode(value, packed.payload, len(packed.descriptors)), packed.descriptors)
+        return call
+
+    def took(self, slot: int, count: int) -> None:
+        """Tell the model how far its client is."""
+        if self._slots[slot] != CANCELLED:
+            self._slots[slot] = count
+
+    def abandon(self, slot: int, call: Call) -> None:
+        """Nobody waits for ``call`` any more."""
+        # the slot may be another call's by now
+        if self._calls.get(slot) is call:
+            self._slots[slot] = CANCELLED
+            self._calls[slot] = None
+
+    def stop(self) -> None:
+        """Let the model finalize and end the process. Blocks."""
+        self._stop()
+
+    # --- how it is done
+
+    def _load(self, told: Mapping[str, Any]) -> None:
+        self._sock.sendall(channel.encode(told))
+        while True:
+            try:
+                data, descriptors = channel.receive(self._sock)
+            except ConnectionError:
+                data, descriptors = b"", []
+            if not data:
+                raise WorkerError(f"the process of '{self._instance}' ended while loading: {self._how()}")
+            for frame in self._frames.feed(data, descriptors):
+                kind, *rest = frame.value
+                if kind == "loaded":
+                    self.config = rest[0]
+                    return
+                if kind == "failed":
+                    raise WorkerError(rest[0])
+                self._write_log(*rest)
+
+    def _send(self, data: bytes, descriptors: list[int]) -> None:
+        self._outgoing.append((memoryview(data), descriptors))
+        if len(self._outgoing) == 1:
+            self._write()
+
+    def _write(self) -> None:
+        while self._outgoing:
+            data, descriptors = self._outgoing[0]
+            try:
+                sent = channel.send(self._sock, data, descriptors)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._lose()
+                return
+            if sent:
+                _close(descriptors)
+                descriptors = []
+            if sent < len(data):
+                self._outgoing[0] = (data[sent:], descriptors)
+                if self._loop is not None:
+                    self._loop.add_writer(self._sock, self._write)
+                return
+            self._outgoing.popleft()
+        if self._loop is not None:
+            self._loop.remove_writer(self._sock)
+
+    def _readable(self) -> None:
+        try:
+            data, descriptors = channel.receive(self._sock)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            self._lose()
+            return
+        for frame in self._frames.feed(data, descriptors):
+            kind = frame.value[0]
+            if kind == "response":
+                self._take(frame)
+            elif kind == "idle":
+                self._ended_run()
+            else:
+                self._write_log(*frame.value[1:])
+
+    def _take(self, frame: channel.Frame) -> None:
+        slot, packed, parameters, error, final, ends_run = frame.value[1:]
+        tensors = packing.unpack(packed, frame, self._views)
+        call = self._calls.get(slot)
+        if final:
+            self._calls.pop(slot, None)
+            self._free.append(slot)
+        if call is not None:
+            call.put(
+                Answer(
+                    tuple(
+                        Tensor(name, DATATYPES[kind], tuple(shape), view.toreadonly())
+                        for name, kind, shape, view in tensors
+                    ),
+                    orjson.loads(parameters) if parameters != "{}" else {},
+                    None if error is None else _error(*error),
+                    final,
+                    call.started,
+                    time.monotonic_ns(),
+                )
+            )
+        if ends_run:
+            self._ended_run()
+        elif final and not self._running:
+            # a free slot may be what somebody waits for
+            self.on_idle()
+
+    def _ended_run(self) -> None:
+        self._running = False
+        self.on_idle()
+
+    def _lose(self) -> None:
+        if self.lost:
+            return
+        self.detach()
+        self.lost = True
+        reason = f"the process of '{self._instance}' ended while it had the request: {self._how()}"
+        for _, descriptors in self._outgoing:
+            _close(descriptors)
+        self._outgoing.clear()
+        for call in self._calls.values():
+            if call is not None:
+                call.fail(InferenceError(ErrorCode.MODEL_FAILED, reason))
+        self._calls.clear()
+        self.on_lost(self)
+
+    def _how(self) -> str:
+        """How the process, whose side of the socket is closed, has ended."""
+        try:
+            code = self._process.wait(0.1)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return "it closed its connection"
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def _write_log(self, level: str, text: str) -> None:
+        _log.log(_LEVELS.get(level, logging.DEBUG), "%s", text, extra={"facts": {"instance": self._instance}})
+
+
+def _start(descriptors: list[int]) -> subprocess.Popen[bytes]:
+    program = _PROGRAM.format(root=_ROOT, descriptors=descriptors)
+    return subprocess.Popen(  # noqa: S603
+        [sys.executable, "-P", "-c", program],
+        stdin=subprocess.DEVNULL,
+        pass_fds=descriptors,
+    )
+
+
+def _end(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+    """Ask the process to end, make it end if it does not, and let go of it."""
+    try:
+        sock.shutdown(socket.SHUT_WR)
+    except OSError:
+        _log.debug("a worker was gone before it was told to end")
+    try:
+        process.wait(_STOP_SECS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    sock.close()
+
+
+def _error(code: int, message: str) -> InferenceError:
+    return InferenceError(_CODES.get(code, ErrorCode.MODEL_FAILED), message, retryable=False)
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _nothing() -> None:
+    """Nobody waits yet."""
+
+
+def _nothing_of(worker: Worker) -> None:
+    """Nobody looks after it yet."""

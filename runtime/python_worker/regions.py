@@ -1,0 +1,136 @@
+"""Memory that two processes share: one writes tensors into it, the other reads them where they lie.
+
+The writer owns a :class:`RegionPool`. A region is an anonymous file in memory; its descriptor goes to the
+reader once, when the region is first used. A region is in use from :meth:`RegionPool.place` until the last
+view that the reader's :class:`RegionViews` has given out is gone, which the reader tells by one byte in a
+page of flags: no message is needed to give memory back. A region that was too small is replaced, so a
+pool holds as many regions as were ever in use at once, each as big as the biggest need.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALIGNMENT = 64
+"""Where each tensor starts, so that vector instructions find it aligned."""
+
+MAX_REGIONS = mmap.PAGESIZE
+"""One byte of flags for each."""
+
+_SMALLEST = 1 << 16
+
+Part = memoryview | bytes
+
+
+def make_page() -> int:
+    """The descriptor of a new page of flags, all zero."""
+    return _memory("flags", mmap.PAGESIZE)
+
+
+def map_page(descriptor: int) -> mmap.mmap:
+    """The page as both sides see it."""
+    return mmap.mmap(descriptor, mmap.PAGESIZE)
+
+
+def offsets(parts: Sequence[Part]) -> tuple[list[int], int]:
+    """Where each of ``parts`` stands, one after the other, and how many bytes that takes."""
+    starts = []
+    end = 0
+    for part in parts:
+        starts.append(end)
+        end += -(-len(part) // ALIGNMENT) * ALIGNMENT
+    return starts, end
+
+
+class RegionPool:
+    """The writer's side. ``flags`` is the page that it shares with the reader; one thread at a time."""
+
+    def __init__(self, flags: mmap.mmap) -> None:
+        self._flags = flags
+        self._regions: list[mmap.mmap] = []
+
+    def place(self, parts: Sequence[Part]) -> tuple[int, list[int], int | None]:
+        """Copy ``parts`` into a free region: its number, where each part starts, and the region's
+        descriptor where the reader does not have it yet, to be closed when it was sent.
+
+        Raises ``MemoryError`` when there are too many regions, which means that the reader keeps what
+        it was given.
+        """
+        starts, size = offsets(parts)
+        number, descriptor = self._free(size)
+        region = self._regions[number]
+        self._flags[number] = 1
+        for start, part in zip(starts, parts, strict=True):
+            region[start : start + len(part)] = part
+        return number, starts, descriptor
+
+    def close(self) -> None:
+        """Let go of the regions; what the reader has mapped stays with it."""
+        for region in self._regions:
+            region.close()
+        self._regions.clear()
+
+    def _free(self, size: int) -> tuple[int, int | None]:
+        free = [number for number in range(len(self._regions)) if not self._flags[number]]
+        fitting = [number for number in free if len(self._regions[number]) >= size]
+        if fitting:
+            # the smallest, which leaves the big ones to big tensors
+            return min(fitting, key=lambda number: len(self._regions[number])), None
+        capacity = max(_SMALLEST, 1 << (size - 1).bit_length())
+        descriptor = _memory("tensors", capacity)
+        region = mmap.mmap(descriptor, capacity)
+        if free:
+            number = max(free, key=lambda number: len(self._regions[number]))
+            self._regions[number].close()
+            self._regions[number] = region
+            return number, descriptor
+        if len(self._regions) == MAX_REGIONS:
+            os.close(descriptor)
+            region.close()
+            raise MemoryError(f"{MAX_REGIONS} blocks of shared memory are in use at once")
+        self._regions.append(region)
+        return len(self._regions) - 1, descriptor
+
+
+class RegionViews:
+    """The reader's side: regions by number, and who still looks at them."""
+
+    def __init__(self, flags: mmap.mmap) -> None:
+        self._flags = flags
+        self._regions: dict[int, mmap.mmap] = {}
+        self._watched: dict[int, weakref.ref[NDArray[Any]]] = {}
+
+    def add(self, number: int, descriptor: int) -> None:
+        """Map region ``number``, in place of the one that had the number; closes ``descriptor``."""
+        try:
+            self._regions[number] = mmap.mmap(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+    def view(self, number: int) -> memoryview:
+        """Region ``number``, writable. It is free again when this view and all slices of it are gone."""
+        whole = np.frombuffer(self._regions[number], np.uint8)
+        # one view at a time: the writer places nothing more until this one is gone
+        self._watched[number] = weakref.ref(whole, self._freed(number))
+        return whole.data
+
+    def _freed(self, number: int) -> Callable[[weakref.ref[NDArray[Any]]], None]:
+        flags = self._flags
+
+        def free(_: weakref.ref[NDArray[Any]]) -> None:
+            flags[number] = 0
+
+        return free
+
+
+def _memory(name: str, size: int) -> int:
+    descriptor = os.memfd_create(f"interlingua-{name}", os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, size)
+    return descriptor

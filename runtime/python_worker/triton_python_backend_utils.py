@@ -1,0 +1,493 @@
+"""What a model written for Triton's Python backend imports: tensors, requests, responses, errors.
+
+Names, arguments and texts are Triton's, because models depend on them. How a response reaches the server
+is not known here: a sender is given a function for that. Calls of other models from within a model
+(``InferenceRequest.exec``) are not offered, and say so.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.python_worker import dlpack
+
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
+TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+TRITONSERVER_REQUEST_RELEASE_ALL = 1
+TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+
+TRITON_STRING_TO_NUMPY: dict[str, Any] = {
+    "TYPE_BOOL": bool,
+    "TYPE_UINT8": np.uint8,
+    "TYPE_UINT16": np.uint16,
+    "TYPE_UINT32": np.uint32,
+    "TYPE_UINT64": np.uint64,
+    "TYPE_INT8": np.int8,
+    "TYPE_INT16": np.int16,
+    "TYPE_INT32": np.int32,
+    "TYPE_INT64": np.int64,
+    "TYPE_FP16": np.float16,
+    "TYPE_FP32": np.float32,
+    "TYPE_FP64": np.float64,
+    "TYPE_STRING": np.object_,
+    "TYPE_BF16": ml_dtypes.bfloat16,
+}
+
+
+class TritonModelException(Exception):  # noqa: N818
+    """What a call in this module raises when it cannot be done."""
+
+
+class TritonError:
+    """A failure as a response carries it."""
+
+    UNKNOWN = 0
+    INTERNAL = 1
+    NOT_FOUND = 2
+    INVALID_ARG = 3
+    UNAVAILABLE = 4
+    UNSUPPORTED = 5
+    ALREADY_EXISTS = 6
+    CANCELLED = 7
+
+    def __init__(self, message: str, code: int = INTERNAL) -> None:
+        self._message = str(message)
+        self._code = code
+
+    def code(self) -> int:
+        """One of the numbers of this class."""
+        return self._code
+
+    def message(self) -> str:
+        """The words for the caller."""
+        return self._message
+
+    def __str__(self) -> str:
+        return self._message
+
+
+class Tensor:
+    """A named tensor in memory of the CPU."""
+
+    def __init__(self, name: str, data: NDArray[Any]) -> None:
+        if not isinstance(data, np.ndarray):
+            raise TritonModelException(
+                f"tensor '{name}' needs a NumPy array, and was given a {type(data).__name__}"
+            )
+        self._name = name
+        self._array = data
+
+    @classmethod
+    def from_dlpack(cls, name: str, tensor: Any) -> Tensor:
+        """A tensor over memory that another library has: a DLPack capsule or an object that gives one."""
+        try:
+            return cls(name, dlpack.from_capsule(tensor))
+        except (TypeError, ValueError) as error:
+            raise TritonModelException(f"tensor '{name}': {error}") from error
+
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    def shape(self) -> list[int]:
+        """Its full shape."""
+        return list(self._array.shape)
+
+    def as_numpy(self) -> NDArray[Any]:
+        """The tensor as an array, without a copy; strings as objects of ``bytes``, BF16 as
+        ``ml_dtypes.bfloat16``."""
+        return self._array
+
+    def triton_dtype(self) -> str:
+        """The datatype, such as ``TYPE_FP32``."""
+        return numpy_to_triton_type(self._array.dtype)
+
+    def is_cpu(self) -> bool:
+        """True: a model is given its tensors in memory of the CPU."""
+        return True
+
+    def to_dlpack(self) -> Any:
+        """A DLPack capsule over the same memory; strings have none."""
+        try:
+            return dlpack.to_capsule(np.ascontiguousarray(self._array))
+        except TypeError as error:
+            raise TritonModelException(f"tensor '{self._name}': {error}") from error
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.to_dlpack()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+class InferenceResponse:
+    """A model's answer: tensors, or an error. ``parameters`` reach the client beside them."""
+
+    def __init__(
+        self,
+        output_tensors: Sequence[Tensor] = (),
+        error: TritonError | None = None,
+        parameters: Mapping[str, Any] | str | None = None,
+    ) -> None:
+        self._outputs = list(output_tensors)
+        for output in self._outputs:
+            if not isinstance(output, Tensor):
+                raise TritonModelException(
+                    f"output_tensors must be Tensor objects, and one is a {type(output).__name__}"
+                )
+        self._error = error
+        self._parameters = parameters if isinstance(parameters, str) else _checked(parameters)
+
+    def output_tensors(self) -> list[Tensor]:
+        """The tensors."""
+        return self._outputs
+
+    def has_error(self) -> bool:
+        """Whether it is a failure."""
+        return self._error is not None
+
+    def error(self) -> TritonError | None:
+        """The failure."""
+        return self._error
+
+    def parameters(self) -> str:
+        """The parameters as JSON."""
+        return self._parameters
+
+
+Deliver = Callable[[InferenceResponse | None, bool], None]
+"""Hands a response, or none, to the server; True for the end of the answer."""
+
+
+class InferenceResponseSender:
+    """Sends the responses to one request, from whatever thread, until the final flag was sent."""
+
+    def __init__(self, deliver: Deliver, cancelled: Callable[[], bool]) -> None:
+        self._deliver = deliver
+        self._cancelled = cancelled
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        """Send ``response``; with TRITONSERVER_RESPONSE_COMPLETE_FINAL it is the last, and may be none.
+
+        Waits while the client is far behind. Raises ``TritonModelException`` after the last.
+        """
+        if flags not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
+            raise TritonModelException("Unable to send response. Unsupported flag provided.")
+        if response is None and not flags:
+            raise TritonModelException(
+                "Inference Response object must be provided when the response flags is set to zero."
+            )
+        with self._lock:
+            if self.closed:
+                raise TritonModelException("Unable to send response. Response sender has been closed.")
+            self._deliver(response, bool(flags))
+            self.closed = bool(flags)
+
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self._cancelled()
+
+    def __del__(self) -> None:
+        # a model that drops the sender has no more to say, and its client must not wait forever
+        if not self.closed and not sys.is_finalizing():
+            self.send(flags=TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+class InferenceRequest:
+    """A request to a model."""
+
+    def __init__(
+        self,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        inputs: Sequence[Tensor] = (),
+        requested_output_names: Sequence[str] = (),
+        model_name: str = "",
+        model_version: int = -1,
+        flags: int = 0,
+        timeout: int = 0,
+        preferred_memory: Any = None,
+        trace: Any = None,
+        parameters: Mapping[str, Any] | str | None = None,
+    ) -> None:
+        self._id = request_id
+        self._correlation_id = correlation_id
+        self._inputs = list(inputs)
+        self._requested = list(requested_output_names)
+        self._model_name = model_name
+        self._model_version = model_version
+        self._flags = flags
+        self._timeout = timeout
+        self._preferred_memory = preferred_memory
+        self._trace = trace
+        self._parameters = parameters if isinstance(parameters, str) else _checked(parameters)
+        self._sender: InferenceResponseSender | None = None
+
+    def inputs(self) -> list[Tensor]:
+        """The tensors that were given."""
+        return self._inputs
+
+    def request_id(self) -> str:
+        """The client's id of the request."""
+        return self._id
+
+    def correlation_id(self) -> int | str:
+        """The id of the sequence; 0 for none."""
+        return self._correlation_id
+
+    def requested_output_names(self) -> list[str]:
+        """The outputs that are asked for."""
+        return self._requested
+
+    def set_requested_output_names(self, names: Sequence[str]) -> None:
+        """Ask for other outputs."""
+        self._requested = list(names)
+
+    def model_name(self) -> str:
+        """The model that is asked."""
+        return self._model_name
+
+    def model_version(self) -> int:
+        """The version that is asked."""
+        return self._model_version
+
+    def flags(self) -> int:
+        """The TRITONSERVER_REQUEST_FLAG bits."""
+        return self._flags
+
+    def set_flags(self, flags: int) -> None:
+        """Set the flags."""
+        self._flags = flags
+
+    def timeout(self) -> int:
+        """How long the request may wait, in microseconds; 0 for no limit."""
+        return self._timeout
+
+    def preferred_memory(self) -> Any:
+        """Where the caller would have the outputs; all of them are in memory of the CPU."""
+        return self._preferred_memory
+
+    def trace(self) -> Any:
+        """None: requests are not traced into models."""
+        return self._trace
+
+    def parameters(self) -> str:
+        """The request's own parameters as JSON."""
+        return self._parameters
+
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self._sender is not None and self._sender.is_cancelled()
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        """What sends the responses of a decoupled model."""
+        if self._sender is None:
+            raise TritonModelException("a request that a model has made has no response sender")
+        return self._sender
+
+    def exec(self, decoupled: bool = False) -> Any:
+        """Not offered here: a model cannot call another."""
+        raise TritonModelException(
+            f"model '{self._model_name}' cannot be called from within a model: this server does not offer it"
+        )
+
+    async def async_exec(self, decoupled: bool = False) -> Any:
+        """Not offered here: a model cannot call another."""
+        return self.exec(decoupled)
+
+
+def _checked(parameters: Mapping[str, Any] | None) -> str:
+    for key, value in (parameters or {}).items():
+        if not isinstance(key, str) or not isinstance(value, bool | int | float | str):
+            raise TritonModelException(
+                "Expect parameters keys to have type str and values to have type bool/int/float/str, found "
+                f"key {key!r} with a {type(value).__name__}"
+            )
+    return json.dumps(dict(parameters or {}))
+
+
+# --- functions
+
+
+def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
+    """The input of that name; None where the request has none."""
+    return _named(inference_request.inputs(), name)
+
+
+def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
+    """The output of that name; None where the response has none."""
+    return _named(inference_response.output_tensors(), name)
+
+
+def _named(tensors: Sequence[Tensor], name: str) -> Tensor | None:
+    return next((tensor for tensor in tensors if tensor.name() == name), None)
+
+
+def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> Any:
+    """The entry of an input in a model configuration; None where there is none."""
+    return next((entry for entry in model_config.get("input", ()) if entry["name"] == name), None)
+
+
+def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> Any:
+    """The entry of an output in a model configuration; None where there is none."""
+    return next((entry for entry in model_config.get("output", ()) if entry["name"] == name), None)
+
+
+def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) -> bool:
+    """Whether the model may answer any number of times."""
+    return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
+
+
+def triton_string_to_numpy(triton_type_string: str) -> Any:
+    """NumPy's type for a datatype such as ``TYPE_FP32``; None for one that is not known."""
+    return TRITON_STRING_TO_NUMPY.get(triton_type_string)
+
+
+def triton_to_numpy_type(data_type: int) -> Any:
+    """NumPy's type for the number of a datatype in a model configuration."""
+    return _NUMPY_OF_NUMBER.get(data_type)
+
+
+def numpy_to_triton_type(data_type: Any) -> str:
+    """The datatype such as ``TYPE_FP32`` for NumPy's; strings and objects are ``TYPE_STRING``."""
+    dtype = np.dtype(data_type)
+    if dtype.kind in "OSU":
+        return "TYPE_STRING"
+    found = _TYPE_OF_DTYPE.get(dtype.newbyteorder("=") if dtype.byteorder == ">" else dtype)
+    if found is None:
+        raise TritonModelException(f"no datatype stores NumPy's {dtype}")
+    return found
+
+
+_TYPE_OF_DTYPE = {np.dtype(kind): name for name, kind in TRITON_STRING_TO_NUMPY.items()}
+
+# the order of the enumeration in a model configuration, from 1
+_INTEGERS = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
+_NUMBERED = (*_INTEGERS, "FP16", "FP32", "FP64", "STRING", "BF16")
+_NUMPY_OF_NUMBER = {
+    number: TRITON_STRING_TO_NUMPY[f"TYPE_{name}"] for number, name in enumerate(_NUMBERED, 1)
+}
+
+
+def serialize_byte_tensor(input_tensor: NDArray[Any]) -> NDArray[Any] | None:
+    """Strings as they are sent, each behind its length in four bytes: an array of one ``bytes``; None for
+    an array that has none. Objects that are neither ``bytes`` nor ``str`` are written out as text."""
+    if input_tensor.size == 0:
+        return None
+    return np.asarray(pack_strings(input_tensor), dtype=np.object_)
+
+
+def deserialize_bytes_tensor(encoded_tensor: bytes) -> NDArray[Any]:
+    """The strings in bytes as they are sent, as an array of ``bytes`` objects."""
+    return unpack_strings(memoryview(encoded_tensor))
+
+
+def pack_strings(array: NDArray[Any]) -> bytes:
+    """The elements of ``array`` in C order, each behind its length."""
+    parts: list[bytes] = []
+    for element in array.ravel().tolist():
+        text = element if isinstance(element, bytes) else str(element).encode()
+        parts += (len(text).to_bytes(4, "little"), text)
+    return b"".join(parts)
+
+
+def unpack_strings(view: memoryview) -> NDArray[Any]:
+    """The elements in bytes as they are sent, in one dimension."""
+    found: list[bytes] = []
+    position = 0
+    while position < len(view):
+        start = position + 4
+        position = start + int.from_bytes(view[position:start], "little")
+        found.append(bytes(view[start:position]))
+    array = np.empty(len(found), np.object_)
+    array[:] = found
+    return array
+
+
+class Logger:
+    """Writes to the server's log. ``write`` is set by the worker: a level and a text."""
+
+    write: Callable[[str, str], None]
+
+    @classmethod
+    def log(cls, message: Any, level: str = "info") -> None:
+        """Write at a level by name: info, warning, error or verbose."""
+        cls.write(level, str(message))
+
+    @classmethod
+    def log_info(cls, message: Any) -> None:
+        """Write as information."""
+        cls.write("info", str(message))
+
+    @classmethod
+    def log_warn(cls, message: Any) -> None:
+        """Write as a warning."""
+        cls.write("warning", str(message))
+
+    @classmethod
+    def log_error(cls, message: Any) -> None:
+        """Write as an error."""
+        cls.write("error", str(message))
+
+    @classmethod
+    def log_verbose(cls, message: Any) -> None:
+        """Write for whoever debugs."""
+        cls.write("verbose", str(message))
+
+
+class ModelConfig:
+    """The configuration that ``auto_complete_config`` may complete; ``config`` is the whole of it."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._config = config
+
+    def as_dict(self) -> dict[str, Any]:
+        """The configuration as it is so far."""
+        return self._config
+
+    def add_input(self, tensor: Mapping[str, Any]) -> None:
+        """Declare an input: ``name``, ``data_type``, ``dims`` and perhaps ``optional``."""
+        self._add("input", tensor)
+
+    def add_output(self, tensor: Mapping[str, Any]) -> None:
+        """Declare an output: ``name``, ``data_type`` and ``dims``."""
+        self._add("output", tensor)
+
+    def set_max_batch_size(self, max_batch_size: int) -> None:
+        """State the limit of the batch where none is stated."""
+        stated = self._config.get("max_batch_size", 0)
+        if stated and stated != max_batch_size:
+            raise ValueError(f"configuration specified max_batch_size {stated}, not {max_batch_size}")
+        self._config["max_batch_size"] = max_batch_size
+
+    def set_dynamic_batching(self) -> None:
+        """Let requests be batched."""
+        self._config.setdefault("dynamic_batching", {})
+
+    def set_model_transaction_policy(self, transaction_policy: Mapping[str, bool]) -> None:
+        """State whether the model is decoupled."""
+        self._config["model_transaction_policy"] = dict(transaction_policy)
+
+    def _add(self, role: str, tensor: Mapping[str, Any]) -> None:
+        missing = [key for key in ("name", "data_type", "dims") if key not in tensor]
+        if missing:
+            raise ValueError(f"{role} {dict(tensor)!r} has no {missing[0]}")
+        entries = self._config.setdefault(role, [])
+        found = next((entry for entry in entries if entry["name"] == tensor["name"]), None)
+        if found is None:
+            entries.append(dict(tensor))
+        elif found["data_type"] not in ("TYPE_INVALID", tensor["data_type"]):
+            raise ValueError(
+                f"{role} '{tensor['name']}' is a {found['data_type']}, not a {tensor['data_type']}"
+            )

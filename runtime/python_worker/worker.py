@@ -1,0 +1,352 @@
+"""The program of a worker process: loads one model written in Python and runs it, request by request.
+
+The server's side is ``process``, which describes the messages. The process ends when the server closes
+the socket, with the model's ``finalize``, or a while after the server is gone, whatever the model is
+doing. Signals that a whole group of processes gets are left to the server, which finishes what runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from runtime.python_worker import channel, packing, regions
+from runtime.python_worker import triton_python_backend_utils as utils
+
+CANCELLED = (1 << 64) - 1
+"""In a slot: nobody waits for the answer any more. Else the slot counts the responses that were taken."""
+
+WINDOW = 256
+"""How many responses to one request may be on their way before the model has to wait."""
+
+_WAIT_SECS = 0.001
+_GRACE_SECS = 30.0
+"""How long a model may go on after the server is gone."""
+
+_ROOMS = ("schemas", "protocols", "runtime", "translator")
+_HERE = str(Path(__file__).parent)
+
+
+class _Server:
+    """The connection to the server. Any thread may send, and none waits for another to have sent."""
+
+    def __init__(self, sock: socket.socket, slots: int, inputs: int, outputs: int) -> None:
+        self._sock = sock
+        self._views = regions.RegionViews(regions.map_page(inputs))
+        self._pool = regions.RegionPool(regions.map_page(outputs))
+        self._pool_lock = threading.Lock()
+        self._slots = memoryview(regions.map_page(slots)).cast("Q")
+        self._writing = threading.Lock()
+        self._waiting: deque[tuple[bytes, list[int]]] = deque()
+
+    def frames(self) -> Iterator[channel.Frame]:
+        """What the server sends, until it closes."""
+        reader = channel.FrameReader()
+        while True:
+            try:
+                data, descriptors = channel.receive(self._sock)
+            except ConnectionError:
+                return
+            if not data:
+                return
+            yield from reader.feed(data, descriptors)
+
+    def send(self, value: Any, payload: bytes = b"", descriptors: list[int] | None = None) -> None:
+        """Send a message; ``descriptors`` are closed."""
+        descriptors = descriptors or []
+        self._waiting.append((channel.encode(value, payload, len(descriptors)), descriptors))
+        # whoever writes takes along what comes meanwhile, be it from a destructor in the same thread
+        while self._waiting and self._writing.acquire(blocking=False):
+            try:
+                while self._waiting:
+                    self._write(*self._waiting.popleft())
+            finally:
+                self._writing.release()
+
+    def _write(self, data: bytes, descriptors: list[int]) -> None:
+        try:
+            view = memoryview(data)[channel.send(self._sock, data, descriptors) :]
+            self._sock.sendall(view)
+        except ConnectionError:
+            # the server is gone, and frames() ends too
+            return
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def tensors(self, value: Any, frame: channel.Frame) -> list[utils.Tensor]:
+        """The tensors of a message."""
+        return [
+            utils.Tensor(name, _array(datatype, shape, view))
+            for name, datatype, shape, view in packing.unpack(value, frame, self._views)
+        ]
+
+    def pack(self, tensors: list[packing.NamedPart]) -> packing.Packed:
+        """Put tensors into a message. Raises ``TritonModelException`` where there is no more memory."""
+        try:
+            with self._pool_lock:
+                return packing.pack(tensors, self._pool)
+        except (MemoryError, OSError) as error:
+            raise utils.TritonModelException(f"no shared memory for the outputs: {error}") from error
+
+    def cancelled(self, slot: int) -> bool:
+        """Whether nobody waits for the answers of ``slot``."""
+        return self._slots[slot] == CANCELLED
+
+    def wait_for_reader(self, slot: int, sent: int) -> None:
+        """Wait while too many of the ``sent`` responses were not taken."""
+        while sent - self._slots[slot] >= WINDOW:
+            time.sleep(_WAIT_SECS)
+
+
+class _Answer:
+    """The answer to one request on its way: what ``InferenceResponseSender`` delivers to.
+
+    ``ends_run``: the end of the answer is the end of the run too, as without a decoupled policy.
+    """
+
+    def __init__(self, server: _Server, slot: int, asked: list[str], ends_run: bool) -> None:
+        self._server = server
+        self._slot = slot
+        self._asked = frozenset(asked)
+        self.ends_run = ends_run
+        self.sent = 0
+
+    def cancelled(self) -> bool:
+        return self._server.cancelled(self._slot)
+
+    def deliver(self, response: utils.InferenceResponse | None, final: bool) -> None:
+        """Send a response, or the end alone."""
+        tensors: list[packing.NamedPart] = []
+        parameters, error = "{}", None
+        if response is not None and not self.cancelled():
+            parameters = response.parameters()
+            failure = response.error()
+            if failure is not None:
+                error = _code_and_message(failure)
+            else:
+                tensors = [_part(each) for each in response.output_tensors() if each.name() in self._asked]
+            if not final:
+                self._server.wait_for_reader(self._slot, self.sent)
+        elif not final:
+            return
+        packed = self._server.pack(tensors)
+        self.sent += 1
+        ends_run = final and self.ends_run
+        value = ["response", self._slot, packed.value, parameters, error, final, ends_run]
+        self._server.send(value, packed.payload, packed.descriptors)
+
+    def fail(self, text: str) -> None:
+        """End the answer with a failure."""
+        self.deliver(utils.InferenceResponse(error=utils.TritonError(text)), True)
+
+
+class _Model:
+    """The user's model and what surrounds a run of it."""
+
+    def __init__(self, server: _Server, told: dict[str, Any]) -> None:
+        self._server = server
+        self._instance = told["instance"]
+        self._name, self._version = told["args"]["model_name"], int(told["args"]["model_version"])
+        self._loop: asyncio.AbstractEventLoop | None = None
+        made = _model_class(told["folders"], told["module"])
+        self.config: dict[str, Any] = told["config"]
+        if hasattr(made, "auto_complete_config"):
+            completed = made.auto_complete_config(utils.ModelConfig(self.config))
+            self.config = self.config if completed is None else completed.as_dict()
+        self._decoupled = utils.using_decoupled_model_transaction_policy(self.config)
+        self._model = made()
+        if hasattr(self._model, "initialize"):
+            text = orjson.dumps(self.config).decode()
+            self._model.initialize({**told["args"], "model_config": text})
+
+    def run(self, frame: channel.Frame) -> None:
+        """Run one request, and tell when the model is free for the next."""
+        slot, id, correlation_id, flags, timeout, parameters, asked, packed = frame.value[1:]
+        answer = _Answer(self._server, slot, asked, not self._decoupled)
+        request = utils.InferenceRequest(
+            id,
+            correlation_id,
+            self._server.tensors(packed, frame),
+            asked,
+            self._name,
+            self._version,
+            flags,
+            timeout,
+            parameters=parameters,
+        )
+        sender = utils.InferenceResponseSender(answer.deliver, answer.cancelled)
+        request._sender = sender
+        try:
+            result = self._model.execute([request])
+            if inspect.iscoroutine(result):
+                result = self._until_complete(result)
+            self._finish(sender, result, answer)
+        except Exception as error:
+            if not sender.closed:
+                sender.closed = True
+                answer.fail(
+                    f"Failed to process the request(s) for model '{self._instance}', message: {_told(error)}"
+                )
+        if self._decoupled or not sender.closed:
+            # the run is over, and the answer may come from another thread
+            answer.ends_run = False
+            self._server.send(["idle"])
+
+    def finalize(self) -> None:
+        """Let the model end in its own way."""
+        if hasattr(self._model, "finalize"):
+            self._model.finalize()
+
+    def _finish(self, sender: utils.InferenceResponseSender, result: Any, answer: _Answer) -> None:
+        """Deliver what ``execute`` has returned. Raises for what it must not return."""
+        if self._decoupled:
+            if result is not None:
+                raise utils.TritonModelException(
+                    f"Python model '{self._instance}' is using the decoupled mode and the execute function "
+                    "must return None."
+                )
+            return
+        responses = result if isinstance(result, list | tuple) else None
+        if responses is None:
+            if result is None and (sender.closed or answer.sent):
+                return
+            raise utils.TritonModelException(
+                f"Expected a list in the execute return, found type '{type(result).__name__}'."
+            )
+        if len(responses) != 1:
+            raise utils.TritonModelException(
+                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+                f"InferenceRequest(s) size is:1, and InferenceResponse(s) size is:{len(responses)}"
+            )
+        response = responses[0]
+        if response is None and (sender.closed or answer.sent):
+            return
+        if not isinstance(response, utils.InferenceResponse):
+            raise utils.TritonModelException(
+                "Expected an 'InferenceResponse' object in the execute function return list, found type "
+                f"'{type(response).__name__}'."
+            )
+        sender.send(response, utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def _until_complete(self, work: Any) -> Any:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(work)
+
+
+def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
+    """Serve one model on a socket, with the three pages that are shared with the server."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # a handler, because to ignore a signal would be inherited by what the model starts
+        signal.signal(number, _leave_to_server)
+    connection = socket.socket(fileno=sock)
+    threading.Thread(target=_watch, args=(sock,), name="watch", daemon=True).start()
+    server = _Server(connection, slots, inputs, outputs)
+    utils.Logger.write = lambda level, text: server.send(["log", level, text])
+    hidden = _hide_ourselves()
+    frames = server.frames()
+    told = next(frames, None)
+    if told is None:
+        return
+    try:
+        model = _Model(server, told.value)
+    except Exception as error:
+        server.send(["failed", _told(error)])
+        return
+    server.send(["loaded", model.config])
+    for frame in frames:
+        model.run(frame)
+    try:
+        model.finalize()
+    except Exception:
+        traceback.print_exc()
+    del hidden
+
+
+def _hide_ourselves() -> list[Any]:
+    """Free the names of our packages for the model's own modules; what was hidden, to be kept alive."""
+    ours = [name for name in sys.modules if name.partition(".")[0] in _ROOMS]
+    hidden = [sys.modules.pop(name) for name in ours]
+    sys.modules["triton_python_backend_utils"] = utils
+    sys.dont_write_bytecode = True
+    return hidden
+
+
+def _model_class(folders: list[str], module: str) -> Any:
+    sys.path[:0] = folders
+    # not importlib.import_module, whose own frames would stand in a traceback that clients see
+    found = __import__(module, fromlist=["*"])
+    if not hasattr(found, "TritonPythonModel"):
+        raise utils.TritonModelException("module has no class TritonPythonModel")
+    made: Any = found.TritonPythonModel
+    if not hasattr(made, "execute"):
+        raise utils.TritonModelException("class TritonPythonModel has no method execute")
+    return made
+
+
+def _array(datatype: str, shape: list[int], view: memoryview) -> NDArray[Any]:
+    if datatype == "BYTES":
+        return utils.unpack_strings(view).reshape(shape)
+    dtype = utils.TRITON_STRING_TO_NUMPY[f"TYPE_{datatype}"]
+    return np.frombuffer(view, dtype).reshape(shape)
+
+
+def _part(tensor: utils.Tensor) -> packing.NamedPart:
+    array = tensor.as_numpy()
+    datatype = tensor.triton_dtype()[len("TYPE_") :]
+    if datatype == "STRING":
+        return tensor.name(), "BYTES", array.shape, utils.pack_strings(array)
+    little = array.dtype.newbyteorder("<") if array.dtype.byteorder == ">" else array.dtype
+    plain = np.ascontiguousarray(array, little).reshape(-1).view(np.uint8)
+    return tensor.name(), datatype, array.shape, plain.data if plain.size else b""
+
+
+def _code_and_message(failure: Any) -> tuple[int, str]:
+    if isinstance(failure, utils.TritonError):
+        return failure.code(), failure.message()
+    return utils.TritonError.INTERNAL, str(failure)
+
+
+def _told(error: Exception) -> str:
+    """An exception as Triton tells it: type, text, and the frames from the innermost on."""
+    # a traceback leaves out the frames of imports, which Triton shows
+    numbers = dict(traceback.walk_tb(error.__traceback__))
+    frame: FrameType | None = list(numbers)[-1] if numbers else None
+    lines = ""
+    while frame is not None and not frame.f_code.co_filename.startswith(_HERE):
+        code = frame.f_code
+        lines += f"  {code.co_filename}({numbers.get(frame, frame.f_lineno)}): {code.co_name}\n"
+        frame = frame.f_back
+    text = f"{type(error).__name__}: {error}"
+    return f"{text}\n\nAt:\n{lines}" if lines else text
+
+
+def _leave_to_server(number: int, frame: FrameType | None) -> None:
+    """A signal that the server has got as well."""
+
+
+def _watch(sock: int) -> None:
+    """End the process a while after the server has closed or is gone."""
+    poll = select.poll()
+    poll.register(sock, select.POLLRDHUP)
+    poll.poll()
+    time.sleep(_GRACE_SECS)
+    os._exit(1)
