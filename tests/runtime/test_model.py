@@ -10,8 +10,8 @@ import pytest
 
 from runtime.backends import Instance
 from runtime.model import LocalModel
-from runtime.version import Version
 from runtime.repository import ModelSource, load_model
+from runtime.version import Version
 from schemas import (
     CancelToken,
     Context,

@@ -10,9 +10,9 @@ import pytest
 from runtime import statistics
 from runtime.backends import Instance
 from runtime.model import LocalModel
-from runtime.version import Version
 from runtime.statistics import Course, batch_size, count_failure, count_success
 from runtime.upstream import Upstream, UpstreamModel
+from runtime.version import Version
 from schemas import (
     Context,
     Datatype,
