@@ -34,7 +34,7 @@ class Action(Generic[Answer]):
     ========================  =============================  =================================
     operation                 argument                       result
     ========================  =============================  =================================
-    INFER                                                    ``InferResponse``
+    INFER, INFER_STREAM                                      ``InferResponse``
     LIVE, READY, MODEL_READY                                 ``Readiness``
     SERVER_METADATA                                          ``ServerMetadata``
     MODEL_METADATA                                           ``ModelMetadata``
@@ -46,11 +46,21 @@ class Action(Generic[Answer]):
     SHARED_MEMORY_UNREGISTER  name, None for all             None
     SHARED_MEMORY_STATUS      name, None for all             ``tuple[SharedMemoryRegion, ...]``
     ========================  =============================  =================================
+
+    INFER_STREAM encodes every response of ``Target.stream`` by itself, in their order, those with an
+    ``error`` and the one that is but the final flag included; where ``encode`` returns None nothing is
+    sent. An error before the first answer goes to ``fail`` as everywhere, a later one to ``encode``, as a
+    final response with that ``error``. Over HTTP the answers make one streamed body, whose status and
+    headers are the first answer's.
+
+    With ``watched``, on a streaming method, the operation is carried out again and again, and its answer
+    is sent whenever it has changed, until the caller goes or the server does.
     """
 
     operation: Operation
-    encode: Callable[[ReplyForm, Any], Answer]
+    encode: Callable[[ReplyForm, Any], Answer | None]
     decode: Callable[[Opened[Answer], Signature], tuple[InferRequest, ReplyForm]] | None = None
+    watched: bool = False
 
 
 @dataclass(slots=True)
@@ -72,13 +82,15 @@ class HttpEndpoint:
     non-empty segment. A path of ``*`` matches everything, on listeners that speak this dialect alone.
 
     ``fail(request, opened, error)`` writes an error in the dialect's form; ``opened`` is None where
-    the message could not be opened.
+    the message could not be opened. Answers of a ``timed`` endpoint say how long each stage took, in the
+    header ``Server-Timing``.
     """
 
     method: str
     path: str
     open: Callable[[HttpRequest], Opened[HttpAnswer]]
     fail: Callable[[HttpRequest, Opened[HttpAnswer] | None, InferenceError], HttpAnswer]
+    timed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +98,9 @@ class GrpcEndpoint:
     """A full gRPC method path, such as ``/inference.GRPCInferenceService/ModelInfer``.
 
     With ``streaming`` the call is a stream of such messages both ways: every message is opened and
-    answered as if it had come alone, answers go out in the order of the messages. An answer of ``fail``
-    with code 0 is one more message; with another code it ends the stream.
+    answered as if it had come alone. Messages with one answer are answered in their order; the answers to
+    one that has several go out as they come. An answer of ``fail`` with code 0 is one more message; with
+    another code it ends the stream.
     """
 
     method: str

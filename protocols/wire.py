@@ -7,7 +7,7 @@ buffers in ``parts``, which a transport writes one after the other without joini
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -107,8 +107,8 @@ class GrpcHandler(Protocol):
         """Answer one unary call."""
 
     def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
-        """Answer a stream: ``call`` is its head (no message), ``messages`` come as they arrive. An
-        answer whose code is not 0 is the last one."""
+        """Answer a stream: ``call`` is its head (no message), ``messages`` come as they arrive, and raise
+        where the transport refuses one. An answer whose code is not 0 is the last one."""
 
 
 class HttpClient(Protocol):
@@ -135,6 +135,11 @@ class GrpcClient(Protocol):
         A status of the server's own comes back as an answer; raises ``InferenceError`` UNAVAILABLE
         where the server could not be reached, DEADLINE_EXCEEDED, CANCELLED, TOO_LARGE.
         """
+
+    def stream(self, request: GrpcRequest) -> AsyncGenerator[GrpcAnswer, None]:
+        """Make one call of a streaming method with the one message of ``request``: the answers as they
+        come. A status of the server's own that is not OK is the last one; raises as :meth:`send` does.
+        To close the generator is to cancel the call."""
 
     async def close(self) -> None:
         """Close the channel."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -89,6 +90,32 @@ class Upstream:
         """
         if self._flavors and operation is Operation.INFER:
             await self._find_flavor(context)
+        call = self._call(operation)
+        try:
+            request, form = call.encode(argument, signature)
+            request.context = self._bounded(context)
+            client = self._client(argument)
+            return call.decode(form, await self._send(client, request))
+        except InferenceError as error:
+            error.origin = error.origin or self.name
+            raise
+
+    async def stream(
+        self, request: InferRequest, signature: Signature | None, context: Context
+    ) -> AsyncGenerator[InferResponse, None]:
+        """The answers to an INFER_STREAM there, as they come. Raises as :meth:`call` does."""
+        call = self._call(Operation.INFER_STREAM)
+        try:
+            message, form = call.encode(request, signature)
+            message.context = self._bounded(context)
+            async with aclosing(self._client(request).stream(message)) as answers:
+                async for answer in answers:
+                    yield call.decode(form, answer)
+        except InferenceError as error:
+            error.origin = error.origin or self.name
+            raise
+
+    def _call(self, operation: Operation) -> UpstreamCall[Any, Any]:
         call = self._calls.get(operation)
         if call is None:
             raise InferenceError(
@@ -96,18 +123,15 @@ class Upstream:
                 f"upstream '{self.name}' has no {operation.value} in its dialect",
                 origin=self.name,
             )
+        return call
+
+    def _bounded(self, context: Context | None) -> Context:
+        """The caller's context with a deadline no later than the upstream's own limit."""
         deadline = time.monotonic() + self._timeout
         caller = context or Context()
         if caller.deadline is not None:
             deadline = min(deadline, caller.deadline)
-        try:
-            request, form = call.encode(argument, signature)
-            request.context = replace(caller, deadline=deadline)
-            client = self._client(argument)
-            return call.decode(form, await self._send(client, request))
-        except InferenceError as error:
-            error.origin = error.origin or self.name
-            raise
+        return replace(caller, deadline=deadline)
 
     def offers(self, operation: Operation) -> bool:
         """Whether the upstream's dialect has a call for ``operation``."""
@@ -177,40 +201,65 @@ class UpstreamModel:
         self._signatures: dict[str, tuple[Signature, Signature]] = {}
         self._statistics: dict[str, VersionStatistics] = {}
         self._answered = _UNNAMED_VERSION
+        self._streams = upstream.offers(Operation.INFER_STREAM)
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Ask the upstream; names are translated both ways, the answer is put in signature order."""
         ours, theirs = await self._both_signatures(request.version, request.context)
         began = time.monotonic_ns()
-        asked = replace(
-            request,
-            model=self._remote,
-            inputs=_renamed(request.inputs, self._to_inputs),
-            outputs=None if request.outputs is None else self._asked_outputs(request.outputs),
-        )
+        asked = self._translated(request)
         sent = time.monotonic_ns()
         try:
             answer: InferResponse = await self._upstream.call(Operation.INFER, asked, theirs, request.context)
             received = time.monotonic_ns()
             answer.outputs = self._select(_renamed(answer.outputs, self._from_outputs), request.outputs, ours)
         except InferenceError as error:
-            if error.code in _STALE:
-                self._signatures.clear()
-            # a version that never answered may be any text that a client has sent
-            version = request.version if request.version in self._statistics else self._answered
-            count_failure(self._counted(version), batch_size(request, ours), began)
+            self._count_failed(error, request, ours, began)
             raise
-        answer.model = self.name
-        answer.id = request.id
-        self._answered = answer.version or self._answered
+        self._own(answer, request)
         # no queue is ours to see: what the upstream's takes is part of its time
         course = Course(began, sent, sent, received, time.monotonic_ns())
         count_success(self._counted(self._answered), batch_size(request, ours), course)
+        request.context.timings["upstream"] = received - sent
         return answer
 
-    async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
-        """The one response that :meth:`infer` gives."""
-        yield await self.infer(request)
+    async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        """The upstream's responses as they come; the one that :meth:`infer` gives where it has no streams
+        in its dialect, or does not know that method."""
+        if not self._streams:
+            yield await self.infer(request)
+            return
+        ours, theirs = await self._both_signatures(request.version, request.context)
+        began = time.monotonic_ns()
+        final = answered = False
+        try:
+            async with aclosing(
+                self._upstream.stream(self._translated(request), theirs, request.context)
+            ) as answers:
+                async for answer in answers:
+                    answered, final = True, final or answer.final
+                    outputs = _renamed(answer.outputs, self._from_outputs)
+                    # not every response need have every output
+                    names = {tensor.name for tensor in outputs}
+                    asked = tuple(output for output in request.outputs or () if output.name in names)
+                    answer.outputs = self._select(outputs, None if request.outputs is None else asked, ours)
+                    if answer.error is not None:
+                        answer.error.origin = self._upstream.name
+                    self._own(answer, request)
+                    yield answer
+        except InferenceError as error:
+            if answered or error.code is not ErrorCode.UNSUPPORTED:
+                self._count_failed(error, request, ours, began)
+                raise
+            self._streams = False
+        if not self._streams:
+            yield await self.infer(request)
+            return
+        course = Course(began, began, began, time.monotonic_ns(), time.monotonic_ns())
+        count_success(self._counted(self._answered), batch_size(request, ours), course)
+        if not final:
+            # that it ended is all that some say
+            yield InferResponse(self.name, (), request.version, request.id)
 
     async def signature(self, version: str = "") -> Signature:
         """The signature in our clients' names: declared, or asked of the upstream once."""
@@ -255,6 +304,29 @@ class UpstreamModel:
 
     async def close(self) -> None:
         """Nothing of its own to close: the connections belong to the upstream."""
+
+    def _translated(self, request: InferRequest) -> InferRequest:
+        """The request in the upstream's names."""
+        return replace(
+            request,
+            model=self._remote,
+            inputs=_renamed(request.inputs, self._to_inputs),
+            outputs=None if request.outputs is None else self._asked_outputs(request.outputs),
+        )
+
+    def _own(self, answer: InferResponse, request: InferRequest) -> None:
+        """Put our names on an answer, and note which version gives them."""
+        answer.model, answer.id = self.name, request.id
+        self._answered = answer.version or self._answered
+
+    def _count_failed(
+        self, error: InferenceError, request: InferRequest, ours: Signature, began: int
+    ) -> None:
+        if error.code in _STALE:
+            self._signatures.clear()
+        # a version that never answered may be any text that a client has sent
+        version = request.version if request.version in self._statistics else self._answered
+        count_failure(self._counted(version), batch_size(request, ours), began)
 
     def _counted(self, version: str) -> VersionStatistics:
         return self._statistics.setdefault(version, VersionStatistics())

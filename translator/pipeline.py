@@ -9,22 +9,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from protocols.dialect import Dialect, GrpcEndpoint, HttpEndpoint, Opened
 from protocols.path_table import PathTable
-from protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
-from runtime.shared_memory import is_used
-from schemas import Context, Duration, ErrorCode, InferenceError, Operation
+from protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest, parts_of
+from runtime.shared_memory import Placement, is_used
+from runtime.target import Target
+from schemas import (
+    Context,
+    Duration,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+)
+from translator.interleave import Told, interleave
 from translator.operations import OF_A_MODEL, OF_SHARED_MEMORY, OPERATIONS, Asked, Service
 from translator.peers import is_local
 
 T = TypeVar("T")
 
+Prepared = tuple[Target, InferRequest, Any, Placement | None]
+"""Whom to ask what, the form of the answer, and where in shared memory outputs go."""
+
 _STREAM_WINDOW = 64
 """How many messages of one stream are at work, or answered and not yet taken, at a time."""
+
+_WATCH_SECS = 0.5
+"""How often what is watched is looked at."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +76,66 @@ class Pipeline:
             return await self._infer(opened, dialect, context)
         return await _within(context.deadline, self._operate(opened, dialect, context))
 
+    async def stream(
+        self, opened: Opened[Any], dialect: str, context: Context
+    ) -> AsyncGenerator[Told[Any], None]:
+        """Every answer to an INFER_STREAM, and whether it is the last. Raises ``InferenceError`` in place
+        of the first answer; what fails later is told in an answer of its own."""
+        target, request, form, placement = await self._prepare(opened, dialect, context)
+        encode, model = opened.action.encode, request.model
+        answered = False
+        responses = target.stream(request)
+        try:
+            async for response in responses:
+                if placement is not None and response.outputs:
+                    placement.fill(response)
+                response.model = model
+                answer = encode(form, response)
+                answered = answered or answer is not None
+                yield answer, response.final
+            return
+        except InferenceError as error:
+            if not answered:
+                raise
+            failure = error
+        except Exception:
+            if not answered:
+                raise
+            failure = _unforeseen(f"a stream of model '{model}'")
+        finally:
+            # to close it is to cancel it; an iterator that is no generator has nothing to close
+            if (close := getattr(responses, "aclose", None)) is not None:
+                await close()
+        yield encode(form, InferResponse(model, (), request.version, request.id, error=failure)), True
+
+    async def watch(
+        self, opened: Opened[Any], dialect: str, context: Context
+    ) -> AsyncGenerator[Told[Any], None]:
+        """The answer to an operation that is watched, now and each time that it has changed. Raises
+        ``InferenceError``."""
+        told = None
+        while not self._service.draining or told is None:
+            answer = await self._operate(opened, dialect, context)
+            if answer != told:
+                yield answer, False
+                told = answer
+            await asyncio.sleep(_WATCH_SECS)
+
     async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
+        target, request, form, placement = await self._prepare(opened, dialect, context)
+        model = request.model
+        response = await target.infer(request)
+        answered = time.monotonic_ns()
+        if placement is not None:
+            placement.fill(response)
+        # a route may have sent the request elsewhere; the caller gets the name it knows
+        response.model = model
+        answer = opened.action.encode(form, response)
+        context.timings["encode"] = time.monotonic_ns() - answered
+        return answer
+
+    async def _prepare(self, opened: Opened[Any], dialect: str, context: Context) -> Prepared:
+        """Find the model and read the request with its signature. Raises ``InferenceError``."""
         model = opened.model or self._default_model
         if not model:
             raise InferenceError(
@@ -66,20 +143,18 @@ class Pipeline:
                 f"the request names no model and listener '{self._listener}' has no default_model",
             )
         target = self._service.router.resolve(model, dialect, self._listener, opened.version)
-        decode, encode = opened.action.decode, opened.action.encode
+        decode = opened.action.decode
         assert decode is not None, "an action for inference has a decoder"  # noqa: S101
-        request, form = decode(opened, await target.signature(opened.version))
+        signature = await target.signature(opened.version)
+        began = time.monotonic_ns()
+        request, form = decode(opened, signature)
+        context.timings["decode"] = time.monotonic_ns() - began
         request.model, request.context = model, context
         placement = None
         if is_used(request):
             self._admit_to_shared_memory(context)
             placement = self._service.shared_memory.resolve(request)
-        response = await target.infer(request)
-        if placement is not None:
-            placement.fill(response)
-        # a route may have sent the request elsewhere; the caller gets the name it knows
-        response.model = model
-        return encode(form, response)
+        return target, request, form, placement
 
     async def _operate(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         operation = opened.action.operation
@@ -146,14 +221,21 @@ class HttpPipeline:
         endpoint: HttpEndpoint = request.endpoint
         self._pipeline.admit(request.context)
         opened: Opened[HttpAnswer] | None = None
+        answer: HttpAnswer
         try:
             opened = endpoint.open(request)
-            answer: HttpAnswer = await self._pipeline.perform(opened, self._owners[endpoint], request.context)
-            return answer
+            if opened.action.operation is Operation.INFER_STREAM:
+                answers = self._pipeline.stream(opened, self._owners[endpoint], request.context)
+                answer = await _streamed(answers)
+            else:
+                answer = await self._pipeline.perform(opened, self._owners[endpoint], request.context)
         except InferenceError as error:
-            return endpoint.fail(request, opened, error)
+            answer = endpoint.fail(request, opened, error)
         except Exception:
-            return endpoint.fail(request, opened, _unforeseen(f"{request.method} {request.path}"))
+            answer = endpoint.fail(request, opened, _unforeseen(f"{request.method} {request.path}"))
+        if endpoint.timed and request.context.timings:
+            answer.headers = (*answer.headers, ("Server-Timing", _timing(request.context.timings)))
+        return answer
 
     def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:
         """The transport's own refusal (body too large, say) in the dialect's form."""
@@ -205,31 +287,63 @@ class GrpcPipeline:
             return endpoint.fail(request, opened, _unforeseen(request.method))
 
     async def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
-        """Answer every message of a stream, in their order, while later ones are already at work."""
-        working: asyncio.Queue[asyncio.Task[GrpcAnswer] | None] = asyncio.Queue(_STREAM_WINDOW)
-
-        async def read() -> None:
-            try:
-                async for message in messages:
-                    request = GrpcRequest(call.method, message, call.metadata, replace(call.context))
-                    await working.put(asyncio.create_task(self.serve(request)))
-            finally:
-                await working.put(None)
-
-        reading = asyncio.create_task(read())
-        try:
-            while (work := await working.get()) is not None:
-                answer = await work
+        """Answer every message of a stream, while later ones are already at work."""
+        async with aclosing(interleave(messages, partial(self._answers, call), _STREAM_WINDOW)) as answers:
+            async for answer in answers:
                 yield answer
                 if answer.code:
                     return
-            await reading
-        finally:
-            reading.cancel()
-            while not working.empty():
-                unfinished = working.get_nowait()
-                if unfinished is not None:
-                    unfinished.cancel()
+
+    async def _answers(self, call: GrpcRequest, message: Buffer) -> AsyncGenerator[Told[GrpcAnswer], None]:
+        """Everything that is answered to one message of a stream."""
+        endpoint, dialect = self._methods[call.method]
+        request = GrpcRequest(call.method, message, call.metadata, replace(call.context))
+        self._pipeline.admit(request.context)
+        opened: Opened[GrpcAnswer] | None = None
+        try:
+            opened = endpoint.open(request)
+            several = (
+                self._pipeline.stream
+                if opened.action.operation is Operation.INFER_STREAM
+                else self._pipeline.watch
+                if opened.action.watched
+                else None
+            )
+            if several is None:
+                yield await self._pipeline.perform(opened, dialect, request.context), True
+                return
+            async with aclosing(several(opened, dialect, request.context)) as answers:
+                async for told in answers:
+                    yield told
+        except InferenceError as error:
+            yield endpoint.fail(request, opened, error), True
+        except Exception:
+            yield endpoint.fail(request, opened, _unforeseen(request.method)), True
+
+
+async def _streamed(answers: AsyncGenerator[Told[HttpAnswer], None]) -> HttpAnswer:
+    """One answer with a streamed body out of ``answers``, whose first one says how it begins. Raises as
+    they do before the first."""
+    async for first, _ in answers:
+        if first is not None:
+            break
+    else:
+        raise RuntimeError("a stream of answers has at least one")
+
+    async def body() -> AsyncIterator[Buffer]:
+        async with aclosing(answers):
+            for part in parts_of(first):
+                yield part
+            async for answer, _ in answers:
+                for part in () if answer is None else parts_of(answer):
+                    yield part
+
+    return HttpAnswer(first.status, first.headers, body())
+
+
+def _timing(timings: Mapping[str, int]) -> str:
+    """``timings`` as the header has them: milliseconds."""
+    return ", ".join([f"{stage};dur={spent / 1e6:.3f}" for stage, spent in timings.items()])
 
 
 async def _within(deadline: float | None, work: Awaitable[T]) -> T:

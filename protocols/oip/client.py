@@ -23,6 +23,7 @@ from protocols.oip.metadata_json import (
     read_model_metadata,
     read_server_metadata,
 )
+from protocols.oip.stream_grpc import STREAM_CALL
 from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
 from schemas import (
     ErrorCode,
@@ -131,4 +132,5 @@ HTTP_JSON_CALLS: Mapping[Operation, HttpCall] = {
 GRPC_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
     **CALLS,
     Operation.INFER: INFER_CALL,
+    Operation.INFER_STREAM: STREAM_CALL,
 }

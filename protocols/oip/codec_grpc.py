@@ -86,7 +86,7 @@ def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
 
 def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, ReplyForm]:
     """The request, and the form of its answer. Raises INVALID_TENSOR naming input or parameter."""
-    message, raws = opened.message
+    message, raws, *_ = opened.message
     fields = split_parameters(_request_parameters(message.parameters))
     parameters = fields.parameters
     if EMPTY_FINAL_RESPONSE in parameters:  # it is about streams, and no parameter of the model's own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import grpc
@@ -44,35 +45,59 @@ class GrpcChannelClient:
 
     async def send(self, request: GrpcRequest) -> GrpcAnswer:
         """Make one unary call; errors are those of ``GrpcClient``."""
-        deadline = request.context.deadline
-        timeout = None if deadline is None else deadline - time.monotonic()
-        if timeout is not None and timeout <= 0:
-            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
-        call = self._method(request.method)(
-            bytes(request.message), timeout=timeout, metadata=tuple(request.metadata.items())
+        call = self._method(request.method, stream=False)(
+            bytes(request.message), timeout=self._timeout(request), metadata=tuple(request.metadata.items())
         )
         try:
             message = await call
         except grpc.aio.AioRpcError as status:
             return self._status(status)
-        except grpc.aio.InternalError as fault:  # the metadata has a key or a value that HTTP/2 lacks
-            raise InferenceError(
-                ErrorCode.MALFORMED,
-                f"the metadata of this request cannot be sent: {sorted(request.metadata)}",
-            ) from fault
+        except grpc.aio.InternalError as fault:
+            raise _unsendable(request) from fault
         return GrpcAnswer(message)
+
+    async def stream(self, request: GrpcRequest) -> AsyncGenerator[GrpcAnswer, None]:
+        """Make one call of a streaming method; answers and errors are those of ``GrpcClient``."""
+
+        async def one_message() -> AsyncIterator[bytes]:
+            yield bytes(request.message)
+
+        call = self._method(request.method, stream=True)(
+            one_message(), timeout=self._timeout(request), metadata=tuple(request.metadata.items())
+        )
+        try:
+            async for message in call:
+                yield GrpcAnswer(message)
+        except grpc.aio.AioRpcError as status:
+            answer = self._status(status)
+        except grpc.aio.InternalError as fault:
+            raise _unsendable(request) from fault
+        else:
+            return
+        finally:
+            call.cancel()
+        yield answer
 
     async def close(self) -> None:
         """Close the channel."""
         if self._channel is not None:
             await self._channel.close()
 
-    def _method(self, name: str) -> Any:
+    def _timeout(self, request: GrpcRequest) -> float | None:
+        """The seconds that are left, None for no limit. Raises DEADLINE_EXCEEDED where none are."""
+        deadline = request.context.deadline
+        timeout = None if deadline is None else deadline - time.monotonic()
+        if timeout is not None and timeout <= 0:
+            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
+        return timeout
+
+    def _method(self, name: str, *, stream: bool) -> Any:
         method = self._methods.get(name)
         if method is None:
             if self._channel is None:
                 self._channel = grpc.aio.insecure_channel(str(self._url.address), options=self._options)
-            method = self._methods[name] = self._channel.unary_unary(name)
+            make = self._channel.stream_stream if stream else self._channel.unary_unary
+            method = self._methods[name] = make(name)
         return method
 
     def _status(self, status: grpc.aio.AioRpcError) -> GrpcAnswer:
@@ -93,3 +118,10 @@ class GrpcChannelClient:
 
     def _error(self, code: ErrorCode, what: str) -> InferenceError:
         return InferenceError(code, f"the upstream at {self._url} {what}")
+
+
+def _unsendable(request: GrpcRequest) -> InferenceError:
+    """The metadata has a key or a value that HTTP/2 lacks."""
+    return InferenceError(
+        ErrorCode.MALFORMED, f"the metadata of this request cannot be sent: {sorted(request.metadata)}"
+    )

@@ -111,6 +111,14 @@ class GrpcServer:
         return cut
 
 
+class _OversizedError(Exception):
+    """A message of a stream is above the limit; ``answer`` is how the stream ends."""
+
+    def __init__(self, answer: GrpcAnswer) -> None:
+        super().__init__(answer.details)
+        self.answer = answer
+
+
 class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no types
     """Hands each call to the handler, as bytes."""
 
@@ -163,14 +171,26 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no ty
         head = _request(method, b"", call)
         with self._running(head):
             try:
-                async for answer in self._handler.stream(head, messages):
-                    answer = self._fitting(answer)
-                    message = _tell(answer, call)
-                    if answer.code:
-                        return
-                    yield message
+                async with _closing(self._handler.stream(head, self._limited(messages))) as answers:
+                    async for answer in answers:
+                        answer = self._fitting(answer)
+                        message = _tell(answer, call)
+                        if answer.code:
+                            return
+                        yield message
+            except _OversizedError as refused:
+                _tell(refused.answer, call)
             except Exception:
                 _tell(_unforeseen(method), call)
+
+    async def _limited(self, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """``messages`` up to the first one above the limit. Raises ``_OversizedError`` there."""
+        async for message in messages:
+            if self._max_request is not None and len(message) > self._max_request:
+                raise _OversizedError(
+                    _too_large("request", len(message), "max_request_bytes", self._max_request)
+                )
+            yield message
 
     @contextlib.contextmanager
     def _running(self, request: GrpcRequest) -> Iterator[None]:
@@ -198,6 +218,16 @@ _KINDS: dict[str, tuple[Any, Any]] = {
     "unary": (grpc.unary_unary_rpc_method_handler, _Calls.unary),
     "stream": (grpc.stream_stream_rpc_method_handler, _Calls.stream),
 }
+
+
+@contextlib.asynccontextmanager
+async def _closing(answers: AsyncIterator[GrpcAnswer]) -> AsyncIterator[AsyncIterator[GrpcAnswer]]:
+    """``answers``, closed at the end where they can be: what they still do must not outlive the call."""
+    try:
+        yield answers
+    finally:
+        if (close := getattr(answers, "aclose", None)) is not None:
+            await close()
 
 
 def _request(method: str, message: bytes, call: grpc.aio.ServicerContext) -> GrpcRequest:

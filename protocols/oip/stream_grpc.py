@@ -1,0 +1,176 @@
+"""Inference over a gRPC stream: ModelStreamInfer messages to and from the IR, as server and as client.
+
+The requests are those of ``codec_grpc``; here are the answers around them. Each has a flag that says
+whether it is the last one to its request; an error is a message of its own, since the stream goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
+from protocols.oip.codec import EMPTY_FINAL_RESPONSE
+from protocols.oip.codec_grpc import (
+    ReplyForm,
+    decode_infer,
+    decode_reply,
+    encode_call,
+    encode_infer,
+    open_infer,
+)
+from protocols.oip.grpc_messages import SERVICE, fail, unwritable
+from protocols.protobuf_wire import join, read_fields
+from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+    SharedMemoryRef,
+    Signature,
+)
+from schemas.oip import MESSAGES
+
+METHOD = f"{SERVICE}ModelStreamInfer"
+FINAL_RESPONSE = "triton_final_response"
+"""The response parameter (bool) that tells the last answer to a request."""
+
+_STATUS_METADATA = "triton_grpc_error"
+"""With the value ``true`` an error of a model ends the stream with its status."""
+
+_ANSWER: Any = MESSAGES["inference.ModelStreamInferResponse"]
+_RESPONSE: Any = MESSAGES["inference.ModelInferResponse"]
+_ERROR_MESSAGE: int = _ANSWER.ERROR_MESSAGE_FIELD_NUMBER
+_INFER_RESPONSE: int = _ANSWER.INFER_RESPONSE_FIELD_NUMBER
+
+_WHILE_RUNNING = frozenset(
+    {ErrorCode.MODEL_FAILED, ErrorCode.INTERNAL, ErrorCode.BAD_UPSTREAM, ErrorCode.DEADLINE_EXCEEDED}
+)
+"""Errors of a model at work; all others were found before it began."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a caller wants its answers: each as over a unary call; under which version errors and the bare
+    final flag are told; whether it wants that flag, and errors as the status of the call."""
+
+    each: ReplyForm
+    version: str
+    empty_final: bool
+    errors_as_status: bool
+
+
+# --- as a server
+
+
+def open_stream_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
+    """Read the head of one message. Raises MALFORMED."""
+    opened = open_infer(request)
+    errors_as_status = request.metadata.get(_STATUS_METADATA) == "true"
+    return Opened(_INFER, opened.model, opened.version, (*opened.message, errors_as_status))
+
+
+def _decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, _Form]:
+    message, _, errors_as_status = opened.message
+    request, each = decode_infer(opened, signature)
+    # to look it up would add it to the message
+    wanted = EMPTY_FINAL_RESPONSE in message.parameters
+    empty_final = wanted and message.parameters[EMPTY_FINAL_RESPONSE].bool_param
+    return request, _Form(each, opened.version, empty_final, errors_as_status)
+
+
+def _encode(form: _Form, response: InferResponse) -> GrpcAnswer | None:
+    if response.error is not None:
+        if form.errors_as_status:
+            return fail(GrpcRequest(METHOD, b""), None, response.error)
+        told = _about(response.model, form.version, form.each.id, response.final)
+        return _error(response.error, told)
+    if response.final and not response.outputs:
+        if not form.empty_final:
+            return None
+        told = _about(response.model, form.version, form.each.id, final=True)
+        return GrpcAnswer(_ANSWER(infer_response=told).SerializeToString())
+    flagged = replace(response, parameters={**response.parameters, FINAL_RESPONSE: response.final})
+    return GrpcAnswer(join(b"", _INFER_RESPONSE, [encode_infer(form.each, flagged).message]))
+
+
+def _fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
+    """The message that tells ``error``, or the status of the stream where the caller asked for that, or
+    where there is no telling to which request it belongs."""
+    if opened is None:
+        return fail(request, opened, error)
+    message, _, errors_as_status = opened.message
+    if error.code not in _WHILE_RUNNING:
+        return _error(error, _RESPONSE(id=message.id))
+    if errors_as_status:
+        return fail(request, opened, error)
+    return _error(error, _about(opened.model, opened.version, message.id, final=True))
+
+
+def _about(model: str, version: str, identity: str, final: bool) -> Any:
+    """An answer without outputs."""
+    try:
+        told = _RESPONSE(model_name=model, model_version=version, id=identity)
+    except ValueError as fault:
+        raise unwritable(fault) from fault
+    told.parameters[FINAL_RESPONSE].bool_param = final
+    return told
+
+
+def _error(error: InferenceError, told: Any) -> GrpcAnswer:
+    # clients take an empty text for success
+    text = fail(GrpcRequest(METHOD, b""), None, error).details or error.code.name
+    return GrpcAnswer(_ANSWER(error_message=text, infer_response=told).SerializeToString())
+
+
+_INFER: Action[GrpcAnswer] = Action(Operation.INFER_STREAM, _encode, _decode)
+
+STREAM_ENDPOINT = GrpcEndpoint(METHOD, open_stream_infer, _fail, streaming=True)
+
+
+# --- as a client
+
+
+def _encode_call(
+    request: InferRequest, signature: Signature | None
+) -> tuple[GrpcRequest, Mapping[str, SharedMemoryRef]]:
+    """The one message of a stream of its own: that the stream ends tells what flags do not."""
+    call, placements = encode_call(request, signature)
+    call.method = METHOD
+    return call, placements
+
+
+def _decode_reply(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer) -> InferResponse:
+    """One answer: wrapped, as Triton and OpenVINO Model Server send it, or bare, as MLServer does. Bare
+    ones have a name where a wrapped one has the error, so it is the further fields that tell."""
+    if answer.code:
+        return decode_reply(placements, answer)
+    fields = _fields(answer.message)
+    if not fields.keys() <= {_ERROR_MESSAGE, _INFER_RESPONSE}:
+        return replace(decode_reply(placements, answer), final=False)
+    response = decode_reply(placements, GrpcAnswer(fields.get(_INFER_RESPONSE, b"")))
+    parameters = dict(response.parameters)
+    final = parameters.pop(FINAL_RESPONSE, False) is True
+    error = None
+    if text := bytes(fields.get(_ERROR_MESSAGE, b"")).decode(errors="backslashreplace"):
+        # no code is sent with it: what has no model was refused before one was asked
+        code = ErrorCode.MODEL_FAILED if response.model else ErrorCode.INVALID_TENSOR
+        error = InferenceError(code, text)
+    return replace(response, parameters=parameters, final=final, error=error)
+
+
+def _fields(message: Buffer) -> Mapping[int, Buffer]:
+    try:
+        fields = read_fields(message)
+    except DecodeError as fault:
+        raise InferenceError(ErrorCode.BAD_UPSTREAM, f"unusable answer: {fault}") from fault
+    # a number where there should be none is skipped, as protobuf does it
+    return {number: value for number, value in fields.items() if not isinstance(value, int)}
+
+
+STREAM_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(_encode_call, _decode_reply)
