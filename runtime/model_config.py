@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runtime.reshape import Reshape
+from runtime.sequences import SequenceBatching
 from schemas import Signature, TensorSpec
 from schemas.datatypes import DATATYPES, Datatype
 
@@ -59,8 +60,8 @@ class ModelConfig:
     ``output_reshapes`` otherwise. ``instances`` is how many runs may go on at once. ``providers`` are
     ONNX Runtime's execution providers with their options, first choice first; they win over ``device``
     (``cpu``, ``cuda`` or ``cuda:1``). ``decoupled`` is whether the model may answer any number of times.
-    ``stated`` is the configuration file as a serialized
-    ``inference.ModelConfig``.
+    ``sequence_batching`` is there for one whose requests belong together. ``stated`` is the
+    configuration file as a serialized ``inference.ModelConfig``.
     """
 
     name: str = ""
@@ -79,6 +80,7 @@ class ModelConfig:
     device: str = ""
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
     decoupled: bool = False
+    sequence_batching: SequenceBatching | None = None
     stated: bytes = b""
 
     def with_signature(self, signature: Signature) -> ModelConfig:

@@ -19,7 +19,8 @@ from google.protobuf.message import DecodeError
 from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig, VersionPolicy
 from runtime.overrides import is_inside
 from runtime.reshape import Reshape
-from schemas import TensorSpec
+from runtime.sequences import CONTROL_KINDS, CORRELATION_ID, DEFAULT_IDLE_US, Control, SequenceBatching
+from schemas import Datatype, TensorSpec
 from schemas.oip import MESSAGES
 
 CONFIG_FILENAME = "config.pbtxt"
@@ -80,6 +81,7 @@ def _config(path: Path, message: Any) -> ModelConfig:
         parameters={key: value.string_value for key, value in message.parameters.items()},
         instances=instances,
         device=device,
+        sequence_batching=_sequence_batching(path, message),
         decoupled=message.model_transaction_policy.decoupled,
         stated=message.SerializeToString(),
     )
@@ -103,7 +105,7 @@ def _parsed(path: Path, text: str) -> Any:
 def _refuse_unsupported(path: Path, message: Any) -> None:
     scheduling = message.WhichOneof("scheduling_choice")
     # dynamic batching changes when a request runs, not what it answers
-    if scheduling not in (None, "dynamic_batching"):
+    if scheduling not in (None, "dynamic_batching", "sequence_batching"):
         raise LoadError(f"{path}: {scheduling} is not supported")
     if message.max_batch_size < 0:
         raise LoadError(f"{path}: max_batch_size is {message.max_batch_size}, must be 0 or more")
@@ -150,6 +152,34 @@ def _tensors(
             labels=_labels(path, message.label_filename) if role == "output" else (),
         )
     return tuple(specs.values()), reshapes
+
+
+def _sequence_batching(path: Path, message: Any) -> SequenceBatching | None:
+    if not message.HasField("sequence_batching"):
+        return None
+    batching = message.sequence_batching
+    controls = [
+        _control(path, given.name, each) for given in batching.control_input for each in given.control
+    ]
+    return SequenceBatching(batching.max_sequence_idle_microseconds or DEFAULT_IDLE_US, tuple(controls))
+
+
+def _control(path: Path, name: str, message: Any) -> Control:
+    """One thing that input ``name`` tells a model of a sequence."""
+    kind = message.Kind.Name(message.kind) if message.kind in message.Kind.values() else str(message.kind)
+    if kind == CORRELATION_ID:
+        named = message.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
+        value = named.get(message.data_type)
+        datatype = DATATYPE_OF_TYPE.get(value.name) if value else None
+        if datatype is None:
+            raise LoadError(f"{path}: control input '{name}' has no data_type")
+        return Control(name, kind, datatype)
+    values = tuple(message.int32_false_true) or tuple(message.fp32_false_true)
+    if kind not in CONTROL_KINDS or len(values) != 2:
+        raise LoadError(
+            f"{path}: control input '{name}' needs int32_false_true or fp32_false_true of two values"
+        )
+    return Control(name, kind, Datatype.INT32 if message.int32_false_true else Datatype.FP32, values)
 
 
 def _labels(path: Path, filename: str) -> tuple[str, ...]:

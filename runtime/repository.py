@@ -16,12 +16,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal, cast
 
-from runtime.backends import BACKEND_OF_PLATFORM, BACKENDS, Backend, RequestInstance
+from runtime.backends import BACKEND_OF_PLATFORM, BACKENDS, Backend, Instance, RequestInstance
 from runtime.model import LocalModel
 from runtime.model_config import LoadError, ModelConfig, agreed_signature
 from runtime.model_config_file import given_config, read_config
 from runtime.model_config_message import config_message
 from runtime.reshape import reshaped
+from runtime.sequences import Sequences
 from runtime.version import RequestVersion, Version, default_instances
 from schemas import Signature
 
@@ -155,6 +156,9 @@ def load_model(source: ModelSource) -> LocalModel:
     if source.path is None and backend.filename:
         raise LoadError(f"model '{source.name}': its backend needs a path")
     instances = 0 if backend.inline else config.instances or backend.instances or default_instances()
+    if config.sequence_batching is not None:
+        # every sequence has to stay where it began
+        instances = 1
     config = replace(
         config,
         name=source.name,
@@ -186,19 +190,24 @@ def load_model(source: ModelSource) -> LocalModel:
 
 def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig) -> Version | RequestVersion:
     file = _model_file(path, backend, config)
+    for option in ("decoupled", "sequence_batching"):
+        if getattr(config, option) and not backend.whole_requests:
+            raise LoadError(f"{file}: {option} is not supported by backend '{config.backend}'")
     loaded = backend.load(file, config)
     signature = agreed_signature(file, config, loaded.signature)
-    if hasattr(loaded, "stream"):
+    if backend.whole_requests:
         whole = cast(RequestInstance, loaded)
+        sequences = None
+        if config.sequence_batching is not None:
+            sequences = Sequences(config.name, config.sequence_batching, signature.max_batch_size > 0)
         return RequestVersion(
-            config.name, number, whole, signature, config.input_reshapes, config.output_reshapes
+            config.name, number, whole, signature, config.input_reshapes, config.output_reshapes, sequences
         )
-    if config.decoupled:
-        raise LoadError(f"{file}: backend '{config.backend}' has no decoupled models")
+    instance = cast(Instance, loaded)
     run = None
     if config.input_reshapes or config.output_reshapes:
-        run = reshaped(loaded.run, config.input_reshapes, config.output_reshapes)
-    return Version(config.name, number, loaded, signature, config.instances, run)
+        run = reshaped(instance.run, config.input_reshapes, config.output_reshapes)
+    return Version(config.name, number, instance, signature, config.instances, run)
 
 
 def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:

@@ -15,6 +15,7 @@ from contextlib import aclosing
 
 from runtime.backends import Answer, Instance, RequestInstance
 from runtime.reshape import Reshape, Run, inward, outward
+from runtime.sequences import Sequences
 from runtime.validation import RequestCheck
 from schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
 
@@ -77,7 +78,8 @@ class Version:
 class RequestVersion:
     """A version whose instance is given whole requests; ``decoupled`` is the instance's own.
 
-    ``input_reshapes`` and ``output_reshapes`` tell where clients see other shapes than the instance.
+    ``input_reshapes`` and ``output_reshapes`` tell where clients see other shapes than the instance,
+    ``sequences`` belong to a model whose requests belong together.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class RequestVersion:
         signature: Signature,
         input_reshapes: Mapping[str, Reshape] | None = None,
         output_reshapes: Mapping[str, Reshape] | None = None,
+        sequences: Sequences | None = None,
     ) -> None:
         self.number = str(number)
         self.instance = instance
@@ -97,10 +100,14 @@ class RequestVersion:
         self.check = RequestCheck(model, signature).check
         self._input_reshapes = input_reshapes or {}
         self._output_reshapes = output_reshapes or {}
+        self._sequences = sequences
 
     async def answers(self, request: InferRequest, outputs: tuple[str, ...]) -> AsyncGenerator[Answer, None]:
-        """The answers to ``request`` in the shapes that clients see. Raises what the instance raises."""
+        """The answers to ``request`` in the shapes that clients see. Raises what the instance raises, and
+        INVALID_TENSOR for a request that is in no sequence where it must be."""
         inputs = inward(request.inputs, self._input_reshapes)
+        if self._sequences is not None:
+            inputs += self._sequences.admit(request)
         async with aclosing(self.instance.stream(request, inputs, outputs)) as answers:
             async for answer in answers:
                 answer.outputs = outward(answer.outputs, self._output_reshapes)

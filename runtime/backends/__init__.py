@@ -94,7 +94,8 @@ class Backend:
 
     ``filename`` is the file it looks for in a version folder, empty where it needs none. ``inline``:
     a run is so short that a hop to another thread would cost more than it. ``instances`` is how many there
-    are where nothing is stated, 0 for as many as the machine suggests.
+    are where nothing is stated, 0 for as many as the machine suggests. ``whole_requests``: it loads
+    a :class:`RequestInstance`, which decoupled models and sequences need.
     """
 
     module: str
@@ -102,6 +103,7 @@ class Backend:
     filename: str = ""
     inline: bool = False
     instances: int = 0
+    whole_requests: bool = False
 
     def load(self, path: Path, config: ModelConfig) -> Instance | RequestInstance:
         """Load the model at ``path``. Raises ``LoadError``, also where the engine is not installed."""
@@ -117,7 +119,7 @@ class Backend:
 BACKENDS: dict[str, Backend] = {
     "onnxruntime": Backend("runtime.backends.onnxruntime", "onnxruntime_onnx", "model.onnx"),
     "identity": Backend("runtime.backends.identity", "identity", inline=True),
-    "python": Backend("runtime.backends.python", "python", "model.py", instances=1),
+    "python": Backend("runtime.backends.python", "python", "model.py", instances=1, whole_requests=True),
 }
 """Every backend by the name that a configuration gives it."""
 

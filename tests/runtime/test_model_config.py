@@ -118,7 +118,14 @@ def test_versions_are_numbers(policy: VersionPolicy, chosen: tuple[int, ...]) ->
         ),
         ('input [ { name: "A" data_type: 1 }, { name: "A" data_type: 1 } ]', "input 'A' is declared twice"),
         ('output { name: "A" data_type: 1 label_filename: "no.txt" }', "no.txt: .*No such file"),
-        ("sequence_batching { }", "sequence_batching is not supported"),
+        (
+            'sequence_batching { control_input { name: "START" control { kind: CONTROL_SEQUENCE_START } } }',
+            "control input 'START' needs int32_false_true or fp32_false_true of two values",
+        ),
+        (
+            'sequence_batching { control_input { name: "ID" control { kind: CONTROL_SEQUENCE_CORRID } } }',
+            "control input 'ID' has no data_type",
+        ),
         ("ensemble_scheduling { }", "ensemble_scheduling is not supported"),
         (
             "instance_group [ { kind: KIND_GPU gpus: [ 0, 1 ] } ]",
