@@ -97,7 +97,6 @@ class ServerStatus:
     """The whole server. ``requests`` counts what was asked of it by operation name."""
 
     id: str
-    version: str
     state: ServerState
     uptime_ns: int
     models: Mapping[str, ModelStatus]

@@ -134,7 +134,6 @@ async def _status(asked: Asked) -> ServerStatus:
         models = await service.catalog.statuses()
     return ServerStatus(
         service.id,
-        service.metadata.version,
         ServerState.READY,
         time.monotonic_ns() - service.started_ns,
         models,

@@ -120,6 +120,9 @@ def decode_request(
     INVALID_TENSOR naming the input or output at fault, UNREPRESENTABLE for an output in BF16.
     """
     check = _Check(model, signature)
+    # in the original's order: who sends one input too many, and that twice, is told of the latter
+    _once(header.input, "input '{}' already exists in request")
+    _once(header.output, "output '{}' already requested")
     check.batch(header.batch_size)
     check.inputs(header.input)
     outputs = tuple(check.outputs(header.output))
@@ -165,31 +168,24 @@ class _Check:
             _refuse(f"inference request batch-size must be <= {limit} for '{self._model}'")
 
     def inputs(self, entries: Sequence[Any]) -> None:
-        """That every input is there, once, and no other."""
-        specs, given = self._signature.input_names, set[str]()
+        """That every input is there and no other; none is there twice."""
+        specs = self._signature.input_names
         required = sum(not spec.optional for spec in specs.values())
         if not required <= len(entries) <= len(specs):
             expected = required if len(entries) < required else len(specs)
             _refuse(f"expected {expected} inputs but got {len(entries)} inputs for model '{self._model}'")
         for entry in entries:
-            name = entry.name
-            if name not in specs:
-                _refuse(f"unexpected inference input '{name}' for model '{self._model}'")
-            if name in given:
-                _refuse(f"input '{name}' already exists in request")
-            given.add(name)
+            if entry.name not in specs:
+                _refuse(f"unexpected inference input '{entry.name}' for model '{self._model}'")
 
     def outputs(self, entries: Sequence[Any]) -> Iterator[RequestedOutput]:
         """The outputs asked for, in their order."""
-        specs, given = self._signature.output_names, set[str]()
+        specs = self._signature.output_names
         for entry in entries:
             name, count = entry.name, entry.cls.count
             spec = specs.get(name)
             if spec is None:
                 _refuse(f"unexpected inference output '{name}' for model '{self._model}'")
-            if name in given:
-                _refuse(f"output '{name}' already requested")
-            given.add(name)
             placement = _place(entry)
             if not count:
                 check_carried("output", name, spec.datatype)
@@ -248,6 +244,15 @@ class _Check:
                 f"Expected {_listed(declared or _SCALAR)}, got {_listed(dims)}"
             )
         return dims
+
+
+def _once(entries: Sequence[Any], refusal: str) -> None:
+    """Refuse the first of ``entries`` whose name was there before; ``refusal`` has a place for it."""
+    given = set[str]()
+    for entry in entries:
+        if entry.name in given:
+            _refuse(refusal.format(entry.name))
+        given.add(entry.name)
 
 
 def _place(entry: Any) -> SharedMemoryRef | None:

@@ -61,6 +61,9 @@ SERVER_STATUS: Any = MESSAGES["nvidia.inferenceserver.ServerStatus"]
 SHARED_MEMORY_STATUS: Any = MESSAGES["nvidia.inferenceserver.SharedMemoryStatus"]
 REPOSITORY_INDEX: Any = MESSAGES["nvidia.inferenceserver.ModelRepositoryIndex"]
 
+_RELEASE = "1.15.0"
+"""The release whose protocol this is, the last of version 1: what its servers told of themselves."""
+
 _MODEL_STATES = {
     ModelState.UNKNOWN: "MODEL_UNKNOWN",
     ModelState.READY: "MODEL_READY",
@@ -128,7 +131,7 @@ def server_status(told: ServerStatus) -> Any:
     """A ``ServerStatus``. Raises INTERNAL for a model whose configuration is no message."""
     message = SERVER_STATUS(
         id=told.id,
-        version=told.version,
+        version=_RELEASE,
         uptime_ns=told.uptime_ns,
         ready_state=_SERVER_STATES[told.state],
     )

@@ -85,7 +85,7 @@ def error_through(wire: tuple[str, str], error: InferenceError, request: InferRe
 def _status_of(model: str, result: ModelMetadata | Readiness | ServerMetadata) -> ServerStatus:
     """The status of a server of which ``result`` is true: some dialects have one answer for all."""
     models: dict[str, ModelStatus] = {}
-    name, version = "inference:0", "1"
+    name = "inference:0"
     if isinstance(result, ModelMetadata):
         config = config_message(ModelConfig(name=model, platform=result.platform), result.signature)
         versions = tuple(VersionStatus(each, ModelState.READY) for each in result.versions)
@@ -94,8 +94,8 @@ def _status_of(model: str, result: ModelMetadata | Readiness | ServerMetadata) -
         state = ModelState.READY if result.ready else ModelState.UNAVAILABLE
         models[model] = ModelStatus(model, b"", (VersionStatus("1", state, result.reason),))
     else:
-        name, version = result.name, result.version
-    return ServerStatus(name, version, ServerState.READY, 1, models)
+        name = result.name
+    return ServerStatus(name, ServerState.READY, 1, models)
 
 
 def received(answer: HttpAnswer | GrpcAnswer) -> Any:

@@ -255,11 +255,14 @@ def test_status(model: str) -> None:
     assert (found.action.operation, found.model) == (Operation.STATUS, model)
     config = message("ModelConfig", name="m", max_batch_size=8).SerializeToString()
     versions = (VersionStatus("1", ModelState.READY), VersionStatus("2", ModelState.UNAVAILABLE, "unloaded"))
-    server = ServerStatus(
-        "inference:0", "0.1", ServerState.READY, 5, {"m": ModelStatus("m", config, versions)}
-    )
+    server = ServerStatus("inference:0", ServerState.READY, 5, {"m": ModelStatus("m", config, versions)})
     status = told("Status", asked, server).server_status
-    assert (status.id, status.version, status.uptime_ns, status.ready_state) == ("inference:0", "0.1", 5, 2)
+    assert (status.id, status.version, status.uptime_ns, status.ready_state) == (
+        "inference:0",
+        "1.15.0",
+        5,
+        2,
+    )
     model_status = status.model_status["m"]
     assert model_status.config.max_batch_size == 8
     assert {number: one.ready_state for number, one in model_status.version_status.items()} == {1: 1, 2: 2}

@@ -191,6 +191,7 @@ def test_inputs_that_may_be_left_out() -> None:
         (SIMPLE, 0, {"input": pair() + x()}, "expected 2 inputs but got 3 inputs for model 'm'"),
         (SIMPLE, 0, {"input": pair()[:1] + x()}, "unexpected inference input 'x' for model 'm'"),
         (SIMPLE, 0, {"input": pair()[:1] * 2}, "input 'INPUT0' already exists in request"),
+        (SIMPLE, 0, {"input": pair() + pair()[:1]}, "input 'INPUT0' already exists in request"),
         (ALONE, 24, {"input": x(), "output": [{"name": "z"}]}, "unexpected inference output 'z' for model 'm'"),
         (ALONE, 24, {"input": x(), "output": [{"name": "y"}] * 2}, "output 'y' already requested"),
         (SIMPLE, 124, {"input": pair(dims=[15])}, "unexpected shape for input 'INPUT0' for model 'm'. Expected [16], got [15]"),

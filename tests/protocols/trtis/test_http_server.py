@@ -64,7 +64,6 @@ STATISTICS = VersionStatistics(
 )  # fmt: skip
 TOLD = ServerStatus(
     "inference:0",
-    "1.15.0",
     ServerState.READY,
     55,
     {
@@ -286,15 +285,13 @@ def test_status_as_json_has_the_names_of_the_contract() -> None:
 
 
 def test_a_status_that_is_exiting() -> None:
-    leaving = ServerStatus("", "", ServerState.EXITING, 0, {})
+    leaving = ServerStatus("", ServerState.EXITING, 0, {})
     assert SERVER_STATUS.FromString(body(result("/api/status?format=binary", leaving))).ready_state == 3
 
 
 @pytest.mark.parametrize("state", list(ModelState))
 def test_states_of_a_version(state: ModelState) -> None:
-    told = ServerStatus(
-        "", "", ServerState.READY, 0, {"m": ModelStatus("m", b"", (VersionStatus("7", state),))}
-    )
+    told = ServerStatus("", ServerState.READY, 0, {"m": ModelStatus("m", b"", (VersionStatus("7", state),))})
     message = SERVER_STATUS.FromString(body(result("/api/status?format=binary", told)))
     version = message.model_status["m"].version_status[7]
     names = type(version).DESCRIPTOR.fields_by_name["ready_state"].enum_type.values_by_number
@@ -302,7 +299,7 @@ def test_states_of_a_version(state: ModelState) -> None:
 
 
 def test_a_configuration_that_is_no_message_is_our_fault() -> None:
-    told = ServerStatus("", "", ServerState.READY, 0, {"m": ModelStatus("m", b"\xff")})
+    told = ServerStatus("", ServerState.READY, 0, {"m": ModelStatus("m", b"\xff")})
     with pytest.raises(InferenceError, match="'m'") as caught:
         result("/api/status", told)
     assert caught.value.code is ErrorCode.INTERNAL
