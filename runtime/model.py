@@ -32,7 +32,8 @@ from schemas import (
 )
 
 # blanks around a number are let pass, as by Triton
-_NUMBER = re.compile(r" *-?[0-9]{1,18} *")
+_NUMBER = re.compile(r" *-?[0-9]{1,19} *")
+_LAST_NUMBER = 2**63 - 1
 
 
 class LocalModel:
@@ -186,7 +187,7 @@ class LocalModel:
 
         MALFORMED would be too much for a well-formed message that asks for no version of a model.
         """
-        if _NUMBER.fullmatch(asked) is None:
+        if _NUMBER.fullmatch(asked) is None or abs(int(asked)) > _LAST_NUMBER:
             raise InferenceError(
                 ErrorCode.INVALID_TENSOR,
                 f"failed to get model version from specified version string '{asked}' (details: stol), "

@@ -110,6 +110,7 @@ async def test_the_highest_number_answers_unless_another_is_asked(asked: str, ra
     [
         ("2", ErrorCode.NOT_FOUND, "Request for unknown model: 'm' version 2 is not found"),
         ("0", ErrorCode.NOT_FOUND, "Request for unknown model: 'm' version 0 is not found"),
+        (str(2**63 - 1), ErrorCode.NOT_FOUND, f"Request for unknown model: 'm' version {2**63 - 1} is not found"),
         ("4", ErrorCode.UNAVAILABLE, "Request for unknown model: 'm' version 4 is not at ready state"),
         (
             "-1",
@@ -123,7 +124,7 @@ async def test_the_highest_number_answers_unless_another_is_asked(asked: str, ra
                 f"failed to get model version from specified version string '{text}' (details: stol), "
                 "version should be an integral value > 0",
             )
-            for text in ("abc", "1.0", "1\t", "٣", "99999999999999999999")
+            for text in ("abc", "1.0", "1\t", "٣", str(2**63), "99999999999999999999")
         ),
     ],
 )
