@@ -40,11 +40,16 @@ class Action(Generic[Answer]):
     MODEL_METADATA                                           ``ModelMetadata``
     STATUS                                                   ``ServerStatus``, of one model where
                                                              ``Opened.model`` names one
-    REPOSITORY_INDEX                                         ``tuple[ModelStatus, ...]``
-    MODEL_LOAD, MODEL_UNLOAD                                 None
+    REPOSITORY_INDEX          ``IndexQuery`` or None         ``tuple[ModelStatus, ...]``
+    MODEL_CONFIG                                             serialized ``inference.ModelConfig``
+    STATISTICS                                               ``tuple[ModelStatus, ...]``, of all models
+                                                             where ``Opened.model`` names none
+    MODEL_LOAD, MODEL_UNLOAD  ``ModelControl`` or None       None
     SHARED_MEMORY_REGISTER    ``SharedMemoryRegion``         None
     SHARED_MEMORY_UNREGISTER  name, None for all             None
     SHARED_MEMORY_STATUS      name, None for all             ``tuple[SharedMemoryRegion, ...]``
+    TRACE_SETTINGS            changes, ``TraceSettings``     ``TraceSettings``
+    LOG_SETTINGS              changes, ``LogSettings``       ``LogSettings``
     ========================  =============================  =================================
 
     INFER_STREAM encodes every response of ``Target.stream`` by itself, in their order, those with an
@@ -153,6 +158,7 @@ class Dialect:
     allowed)`` answers a path or method that none of its endpoints has (``allowed``: the methods that
     the path does have, empty for an unknown path). ``http_flavors`` are the call tables for servers
     that need another form than ``http_calls``, by flavor; such a server's metadata has that name.
+    ``flavors`` are the dialect as other servers of it speak it, for listeners that follow those.
     """
 
     name: str
@@ -166,6 +172,7 @@ class Dialect:
     http_flavors: Mapping[str, Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]]] = field(
         default_factory=dict
     )
+    flavors: Mapping[str, Dialect] = field(default_factory=dict)
 
     @property
     def transports(self) -> frozenset[str]:

@@ -43,7 +43,7 @@ class Assembly:
         return Pipeline(
             self.service,
             listener.listen,
-            [DIALECTS[name] for name in listener.dialects],
+            [_flavored(name, listener) for name in listener.dialects],
             listener.default_model or self.config.default_model or "",
             listener.max_request_bytes,
         )
@@ -53,6 +53,11 @@ class Assembly:
         await self.service.catalog.close()
         for upstream in self.upstreams.values():
             await upstream.close()
+
+
+def _flavored(name: str, listener: ListenerOptions) -> Dialect:
+    dialect = DIALECTS[name]
+    return dialect.flavors.get(listener.flavors.get(name, ""), dialect)
 
 
 def load_local(config: Config, progress: Progress | None = None) -> Loaded:

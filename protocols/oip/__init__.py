@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from protocols.dialect import Dialect
 from protocols.oip.capability import CAPABILITY
 from protocols.oip.client import GRPC_CALLS, HTTP_CALLS, HTTP_JSON_CALLS
 from protocols.oip.codec import DIALECT_NAME
+from protocols.oip.flavors import HABITS, grpc_endpoints, http_endpoints
 from protocols.oip.server import GRPC_ENDPOINTS, HTTP_ENDPOINTS, http_unmatched
 
-DIALECT = Dialect(
+_TRITON = Dialect(
     name=DIALECT_NAME,
     capability=CAPABILITY,
     prefixes=("/v2",),
@@ -18,4 +21,16 @@ DIALECT = Dialect(
     http_calls=HTTP_CALLS,
     grpc_calls=GRPC_CALLS,
     http_flavors={"mlserver": HTTP_JSON_CALLS},
+)
+
+DIALECT = replace(
+    _TRITON,
+    flavors={
+        name: replace(
+            _TRITON,
+            http_endpoints=http_endpoints(HTTP_ENDPOINTS, habits),
+            grpc_endpoints=grpc_endpoints(GRPC_ENDPOINTS),
+        )
+        for name, habits in HABITS.items()
+    },
 )

@@ -56,16 +56,23 @@ Body = tuple[Headers, list[Buffer]]
 """The headers that describe a body, and its parts."""
 
 _LAZY = frozenset({"data"})
+_NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyForm:
-    """How a caller wants its answer: under its own id, which outputs as binary data, which as classes."""
+    """How a caller wants its answer: under its own id, which outputs as binary data, which as classes.
+
+    ``order`` names the outputs in the order to write them in, the model's where that is empty; ``always``
+    are members of the answer that it has even where there is nothing to say.
+    """
 
     id: str = ""
     binary: frozenset[str] = frozenset()
     all_binary: bool = False
     classes: Asked = field(default_factory=lambda: NOTHING_ASKED)
+    order: tuple[str, ...] = ()
+    always: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
 
 def decode_request(
@@ -135,6 +142,7 @@ def encode_response(form: ReplyForm, response: InferResponse) -> Body:
     output or parameter that JSON cannot carry.
     """
     document: dict[str, Any] = {"id": form.id} if form.id else {}
+    document.update(form.always)
     document["model_name"] = response.model
     if response.version:
         document["model_version"] = response.version
@@ -142,7 +150,10 @@ def encode_response(form: ReplyForm, response: InferResponse) -> Body:
         document["parameters"] = _finite(response.parameters)
     buffers: list[Buffer] = []
     outputs: list[dict[str, Any]] = []
-    for tensor in as_asked(response, form.classes):
+    tensors = as_asked(response, form.classes)
+    if form.order:
+        tensors = tuple(sorted(tensors, key=lambda tensor: form.order.index(tensor.name)))
+    for tensor in tensors:
         binary = form.all_binary or tensor.name in form.binary
         if isinstance(tensor.data, SharedMemoryRef):
             outputs.append(describe_tensor(tensor))  # the caller knows where it is

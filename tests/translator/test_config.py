@@ -159,11 +159,12 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     "flavors": (
         """\
         listeners:
-          - {listen: ":0", transport: http, flavors: {oip: kserve}}
+          - {listen: ":0", transport: http, flavors: {oip: kserv}}
           - {listen: ":0", transport: http, flavors: {graphpipe: go}}
         """,
         [
-            "c.yaml:2: listeners[0].flavors: unknown flavor 'kserve' (allowed: triton)",
+            "c.yaml:2: listeners[0].flavors: unknown flavor 'kserv'; did you mean 'kserve'? "
+            "(allowed: triton, kserve, mlserver)",
             "c.yaml:3: listeners[1].flavors: unknown dialect with flavors 'graphpipe' (allowed: oip)",
         ],
     ),

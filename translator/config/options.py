@@ -45,7 +45,7 @@ LARGEST_MESSAGE = 2**31 - 1
 MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE}
 """How much a listener takes by default: what Triton takes over the same transport."""
 
-LISTENER_FLAVORS = {"oip": ("triton",)}
+LISTENER_FLAVORS = {"oip": ("triton", "kserve", "mlserver")}
 """Whose habits a listener can follow, by dialect, the default first."""
 
 UPSTREAM_FLAVORS = {"oip": ("triton", "kserve", "mlserver")}
