@@ -242,6 +242,8 @@ class HttpPipeline:
         endpoint: HttpEndpoint | None = request.endpoint
         if endpoint is None:
             return _plain(400, error.message)
+        if not request.context.request_number:  # it was not served
+            self._pipeline.admit(request.context)
         return endpoint.fail(request, None, error)
 
     def _unmatched(self, request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
