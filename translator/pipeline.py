@@ -172,7 +172,9 @@ class Pipeline:
         result = await perform(Asked(self._service, model, opened.version, name, target, opened.argument))
         answer = opened.action.encode(opened, result)
         counted = self._service.counted.setdefault(operation.value, Duration())
-        counted.add(time.monotonic_ns() - began)
+        spent = time.monotonic_ns() - began
+        counted.add(spent)
+        context.timings["exec"] = spent
         return answer
 
     def _admit_to_shared_memory(self, context: Context) -> None:

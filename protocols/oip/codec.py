@@ -104,6 +104,11 @@ CODE_OF_GRPC_STATUS: dict[int, ErrorCode] = {
 }
 """What an upstream's gRPC status means; any other is BAD_UPSTREAM."""
 
+WHILE_RUNNING = frozenset(
+    {ErrorCode.MODEL_FAILED, ErrorCode.INTERNAL, ErrorCode.BAD_UPSTREAM, ErrorCode.DEADLINE_EXCEEDED}
+)
+"""Errors of a model at work; all others were found before it began."""
+
 EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
 """The one ``triton_`` parameter that a request may carry (bool)."""
 

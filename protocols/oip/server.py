@@ -9,6 +9,7 @@ from __future__ import annotations
 from protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
 from protocols.oip.codec_grpc import METHOD, open_infer
 from protocols.oip.codec_http import JSON_HEADERS, ReplyForm, decode_request, encode_response
+from protocols.oip.generate import GENERATE_ENDPOINTS
 from protocols.oip.grpc_control import CONTROL_OPENERS
 from protocols.oip.grpc_messages import fail
 from protocols.oip.grpc_probes import OPENERS
@@ -76,20 +77,23 @@ _MODEL_READY = of_model(Action(Operation.MODEL_READY, _encode_model_ready))
 _MODEL_METADATA = of_model(Action(Operation.MODEL_METADATA, _encode_model_metadata))
 _INFER = of_model(Action(Operation.INFER, _encode_infer, _decode_infer))
 
-HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = tuple(
-    HttpEndpoint(method, path, open_request, http_fail)
-    for method, path, open_request in (
-        ("GET", "/v2", _METADATA),
-        ("GET", "/v2/health/live", _LIVE),
-        ("GET", "/v2/health/ready", _READY),
-        ("GET", "/v2/models/{model}", _MODEL_METADATA),
-        ("GET", "/v2/models/{model}/versions/{version}", _MODEL_METADATA),
-        ("GET", "/v2/models/{model}/ready", _MODEL_READY),
-        ("GET", "/v2/models/{model}/versions/{version}/ready", _MODEL_READY),
-        ("POST", "/v2/models/{model}/infer", _INFER),
-        ("POST", "/v2/models/{model}/versions/{version}/infer", _INFER),
-        *CONTROL_ENDPOINTS,
-    )
+HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
+    *(
+        HttpEndpoint(method, path, open_request, http_fail, timed=True)
+        for method, path, open_request in (
+            ("GET", "/v2", _METADATA),
+            ("GET", "/v2/health/live", _LIVE),
+            ("GET", "/v2/health/ready", _READY),
+            ("GET", "/v2/models/{model}", _MODEL_METADATA),
+            ("GET", "/v2/models/{model}/versions/{version}", _MODEL_METADATA),
+            ("GET", "/v2/models/{model}/ready", _MODEL_READY),
+            ("GET", "/v2/models/{model}/versions/{version}/ready", _MODEL_READY),
+            ("POST", "/v2/models/{model}/infer", _INFER),
+            ("POST", "/v2/models/{model}/versions/{version}/infer", _INFER),
+            *CONTROL_ENDPOINTS,
+        )
+    ),
+    *GENERATE_ENDPOINTS,
 )
 
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (

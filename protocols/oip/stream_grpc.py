@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
-from protocols.oip.codec import EMPTY_FINAL_RESPONSE
+from protocols.oip.codec import EMPTY_FINAL_RESPONSE, WHILE_RUNNING
 from protocols.oip.codec_grpc import (
     ReplyForm,
     decode_infer,
@@ -22,7 +22,7 @@ from protocols.oip.codec_grpc import (
     encode_infer,
     open_infer,
 )
-from protocols.oip.grpc_messages import SERVICE, fail, unwritable
+from protocols.oip.grpc_messages import SERVICE, fail, unparsable, unwritable
 from protocols.protobuf_wire import join, read_fields
 from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from schemas import (
@@ -47,11 +47,6 @@ _ANSWER: Any = MESSAGES["inference.ModelStreamInferResponse"]
 _RESPONSE: Any = MESSAGES["inference.ModelInferResponse"]
 _ERROR_MESSAGE: int = _ANSWER.ERROR_MESSAGE_FIELD_NUMBER
 _INFER_RESPONSE: int = _ANSWER.INFER_RESPONSE_FIELD_NUMBER
-
-_WHILE_RUNNING = frozenset(
-    {ErrorCode.MODEL_FAILED, ErrorCode.INTERNAL, ErrorCode.BAD_UPSTREAM, ErrorCode.DEADLINE_EXCEEDED}
-)
-"""Errors of a model at work; all others were found before it began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +100,7 @@ def _fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: Infere
     if opened is None:
         return fail(request, opened, error)
     message, _, errors_as_status = opened.message
-    if error.code not in _WHILE_RUNNING:
+    if error.code not in WHILE_RUNNING:
         return _error(error, _RESPONSE(id=message.id))
     if errors_as_status:
         return fail(request, opened, error)
@@ -168,7 +163,9 @@ def _fields(message: Buffer) -> Mapping[int, Buffer]:
     try:
         fields = read_fields(message)
     except DecodeError as fault:
-        raise InferenceError(ErrorCode.BAD_UPSTREAM, f"unusable answer: {fault}") from fault
+        raise InferenceError(
+            ErrorCode.BAD_UPSTREAM, f"unusable answer: {unparsable(_ANSWER, fault).message}"
+        ) from fault
     # a number where there should be none is skipped, as protobuf does it
     return {number: value for number, value in fields.items() if not isinstance(value, int)}
 

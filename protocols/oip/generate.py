@@ -1,0 +1,168 @@
+"""Inference in a flat JSON object, for models of language: generate and generate_stream.
+
+Contract: a member that is named as an input is that tensor, any other a parameter of the request; an
+answer has one member for each output. ``generate`` answers once, ``generate_stream`` with server-sent
+events, one for each response. Neither takes binary data or compressed bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NoReturn
+
+from protocols.dialect import Action, HttpEndpoint, Opened
+from protocols.numeric_json import json_values, pack_values, parse_json, write_json
+from protocols.oip.codec import EMPTY_FINAL_RESPONSE, HTTP_STATUS, WHILE_RUNNING, split_parameters
+from protocols.oip.codec_http import JSON_HEADERS
+from protocols.oip.http_endpoint import http_error, http_fail, json_answer, of_model
+from protocols.oip.http_tensors import BINARY_ONLY, not_as_json
+from protocols.oip.json_members import malformed, mapping, text
+from protocols.wire import Headers, HttpAnswer, HttpRequest, parts_of
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+    Parameter,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
+
+_EVENT_HEADERS: Headers = (("Content-Type", "text/event-stream; charset=utf-8"),)
+
+_NOT_ONE = (
+    "generate expects model to produce exactly 1 response, "
+    "use generate stream for model that generates various number of responses"
+)
+_OWN_MEMBERS = frozenset({"id", "parameters"})
+
+
+@dataclass(slots=True)
+class _Form:
+    """The id to answer under, and what ``generate`` has heard so far."""
+
+    id: str
+    first: InferResponse | None = None
+    responses: int = 0
+
+
+def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, _Form]:
+    message: HttpRequest = opened.message
+    if message.headers.get("content-encoding", "identity") != "identity":
+        raise malformed("Unable to parse the request: generate takes no Content-Encoding")
+    document = parse_json(message.body)
+    if not isinstance(document, dict):
+        raise malformed("the JSON body is not an object")
+    identity = text(document, "id")
+    inputs = tuple(
+        _tensor(spec, document[name]) for name, spec in signature.input_names.items() if name in document
+    )
+    given: dict[str, Any] = {
+        key: value
+        for key, value in document.items()
+        if key not in _OWN_MEMBERS and key not in signature.input_names
+    }
+    given.update(mapping(document, "parameters"))
+    given.pop(EMPTY_FINAL_RESPONSE, None)
+    fields = split_parameters(given)
+    request = InferRequest(
+        model=opened.model,
+        inputs=inputs,
+        version=opened.version,
+        id=identity,
+        parameters=fields.parameters,
+        sequence=fields.sequence,
+        priority=fields.priority,
+        timeout_us=fields.timeout_us,
+    )
+    return request, _Form(identity)
+
+
+def _tensor(spec: TensorSpec, value: Any) -> Tensor:
+    """The input ``spec`` out of one value or a flat array of them. The shape is the model's, where the
+    innermost free dimension takes what the others leave."""
+    if spec.datatype in BINARY_ONLY:
+        _refuse(not_as_json("receiving", "input", spec.name, spec.datatype))
+    values = value if isinstance(value, list) else [value]
+    fixed = prod(side for side in spec.shape if side != -1)
+    left = len(values) // fixed if fixed else 0
+    shape = [1 if side == -1 else side for side in spec.shape]
+    if -1 in spec.shape:
+        shape[len(shape) - 1 - spec.shape[::-1].index(-1)] = left
+    if prod(shape) != len(values):
+        _refuse(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
+    data = pack_values(spec.name, spec.datatype, len(values), values)
+    return Tensor(spec.name, spec.datatype, tuple(shape), data)
+
+
+def _encode_event(form: _Form, response: InferResponse) -> HttpAnswer:
+    """One event; none for the bare final flag."""
+    if response.error is not None:
+        return _error_event(response.error)
+    if not response.outputs:
+        return HttpAnswer(200, _EVENT_HEADERS)
+    return HttpAnswer(200, _EVENT_HEADERS, [b"data: ", write_json(_document(form, response)), b"\n\n"])
+
+
+def _encode_whole(form: _Form, response: InferResponse) -> HttpAnswer | None:
+    """The answer, when all responses are known."""
+    if response.outputs or response.error is not None:
+        form.first = form.first or response
+        form.responses += 1
+    if not response.final:
+        return None
+    first = form.first
+    if first is not None and first.error is not None:
+        return http_error(first.error)
+    if first is None or form.responses > 1:
+        return json_answer(200, {"error": _NOT_ONE})
+    return HttpAnswer(200, JSON_HEADERS, [write_json(_document(form, first))])
+
+
+def _document(form: _Form, response: InferResponse) -> Mapping[str, Any]:
+    members: dict[str, Parameter | Any] = {"model_name": response.model, "model_version": response.version}
+    if form.id:
+        members["id"] = form.id
+    for tensor in response.outputs:
+        if tensor.datatype in BINARY_ONLY:
+            raise InferenceError(
+                ErrorCode.UNREPRESENTABLE, not_as_json("sending", "output", tensor.name, tensor.datatype)
+            )
+        values = json_values(tensor)
+        members[tensor.name] = values[0] if len(values) == 1 else values
+    return dict(sorted(members.items()))
+
+
+def _error_event(error: InferenceError) -> HttpAnswer:
+    told = b"".join(parts_of(http_error(error)))
+    return HttpAnswer(HTTP_STATUS[error.code], _EVENT_HEADERS, [b"data: ", told, b"\n\n"])
+
+
+def _fail_stream(
+    request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError
+) -> HttpAnswer:
+    """An event where the model was at work already, else an answer as everywhere."""
+    if opened is not None and error.code in WHILE_RUNNING:
+        return _error_event(error)
+    return http_fail(request, opened, error)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InferenceError(ErrorCode.INVALID_TENSOR, message)
+
+
+_GENERATE = of_model(Action(Operation.INFER_STREAM, _encode_whole, _decode))
+_GENERATE_STREAM = of_model(Action(Operation.INFER_STREAM, _encode_event, _decode))
+
+GENERATE_ENDPOINTS: tuple[HttpEndpoint, ...] = tuple(
+    HttpEndpoint("POST", f"/v2/models/{{model}}{version}/{method}", open_request, fail, timed=True)
+    for version in ("", "/versions/{version}")
+    for method, open_request, fail in (
+        ("generate", _GENERATE, http_fail),
+        ("generate_stream", _GENERATE_STREAM, _fail_stream),
+    )
+)
