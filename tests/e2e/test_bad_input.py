@@ -11,7 +11,6 @@ import grpc
 import numpy as np
 import pytest
 import requests
-import tritonclient.grpc as triton_grpc
 from graphpipe import convert
 from tritonclient.grpc import service_pb2
 
@@ -209,11 +208,3 @@ def test_a_client_that_goes_away_in_the_middle_harms_nobody(examples: Daemon) ->
             connection.sendall(
                 b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n{"
             )
-
-
-def test_a_deadline_that_has_passed(examples: Daemon) -> None:
-    with triton_grpc.InferenceServerClient(examples.addresses[1]) as client:
-        given = triton_grpc.InferInput("INPUT0", [2], "FP32")
-        given.set_data_from_numpy(np.ones(2, np.float32))
-        with pytest.raises(triton_grpc.InferenceServerException, match="DEADLINE_EXCEEDED"):
-            client.infer("identity_fp32", [given], client_timeout=1e-6)

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 import requests
+import tritonclient.grpc as triton_grpc
 from onnx import TensorProto, helper
 
 from tests.e2e.daemon import Daemon
@@ -104,6 +105,27 @@ def test_sigterm_finishes_requests_and_exits_with_zero(tmp_path: Path) -> None:
     finally:
         daemon.kill()
     assert any(line["event"] == "stopped" for line in daemon.log)
+
+
+def test_a_deadline_ends_the_waiting(tmp_path: Path) -> None:
+    daemon = Daemon.start(
+        tmp_path,
+        config(
+            listeners=[{"listen": "127.0.0.1:0", "transport": "grpc"}],
+            models={"slow": {"backend": "onnxruntime", "path": str(slow_model(tmp_path)), "instances": 2}},
+        ),
+    )
+    try:
+        with triton_grpc.InferenceServerClient(daemon.addresses[0]) as client:
+            given = triton_grpc.InferInput("TURNS", [], "INT64")
+            given.set_data_from_numpy(np.array(2_000_000))
+            with pytest.raises(triton_grpc.InferenceServerException, match="DEADLINE_EXCEEDED"):
+                client.infer("slow", [given], client_timeout=0.1)
+            given.set_data_from_numpy(np.array(3))
+            assert client.infer("slow", [given], client_timeout=30).as_numpy("TOTAL") == 3
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
 
 
 def test_interrupting_does_not_wait_for_balancers(tmp_path: Path) -> None:
@@ -199,7 +221,6 @@ def test_the_default_model_and_a_route(tmp_path: Path) -> None:
 
 
 def test_large_messages_pass(tmp_path: Path) -> None:
-    import tritonclient.grpc as triton_grpc
     import tritonclient.http as triton_http
 
     listeners = [
