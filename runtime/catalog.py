@@ -209,7 +209,7 @@ class ModelCatalog:
                 why = error if isinstance(error, LoadError) else LoadError(f"{type(error).__name__}: {error}")
                 _log.error("model not loaded", extra={"facts": {"model": name, "reason": str(why)}})
                 if old is None:
-                    self._absent[name] = _failed(name, why)
+                    self._absent[name] = _failed(name, why, before.config)
                 reason = f"no version is available: {why}"
                 raise _not_loaded(ErrorCode.MODEL_FAILED, name, reason) from error
             model.continue_statistics({each.version: each.statistics for each in before.versions})
@@ -351,12 +351,13 @@ def _all(status: ModelStatus, state: ModelState, reason: str = "") -> ModelStatu
     return replace(status, versions=versions)
 
 
-def _failed(name: str, error: LoadError) -> _Absent:
+def _failed(name: str, error: LoadError, known_config: bytes = b"") -> _Absent:
     versions = tuple(
         VersionStatus(str(number), ModelState.UNAVAILABLE, reason)
         for number, reason in sorted(error.versions.items())
     )
-    return _Absent(ModelStatus(name, versions=versions), f"model '{name}' could not be loaded: {error}")
+    status = ModelStatus(name, error.config or known_config, versions)
+    return _Absent(status, f"model '{name}' could not be loaded: {error}")
 
 
 def _not_loaded(code: ErrorCode, name: str, why: str) -> InferenceError:

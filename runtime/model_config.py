@@ -29,11 +29,13 @@ UNLIMITED_BATCH_SIZE = 65536
 
 class LoadError(Exception):
     """A model that cannot be loaded. The message names the file and what is wrong with it; ``versions``
-    are the reasons of those that were tried."""
+    are the reasons of those that were tried, ``config`` the serialized ``inference.ModelConfig`` that is
+    stated, where it could be read."""
 
-    def __init__(self, message: str, versions: Mapping[int, str] | None = None) -> None:
+    def __init__(self, message: str, versions: Mapping[int, str] | None = None, config: bytes = b"") -> None:
         super().__init__(message)
         self.versions: Mapping[int, str] = versions or {}
+        self.config = config
 
 
 @dataclass(frozen=True, slots=True)

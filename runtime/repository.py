@@ -177,7 +177,8 @@ def load_model(source: ModelSource) -> LocalModel:
             failed[number] = str(error)
     if not versions:
         reasons = "; ".join(failed[number] for number in sorted(failed))
-        raise LoadError(reasons or f"{where}: there is no version folder", failed)
+        stated = config_message(config, agreed_signature(where, config, None))
+        raise LoadError(reasons or f"{where}: there is no version folder", failed, stated)
     return LocalModel(
         source.name,
         versions,

@@ -350,6 +350,27 @@ async def test_models_that_failed_at_start(tmp_path: Path) -> None:
     await catalog.close()
 
 
+async def test_a_model_that_failed_keeps_its_configuration(tmp_path: Path) -> None:
+    write_broken(tmp_path, "m")
+    (tmp_path / "m" / "config.pbtxt").write_text(
+        'max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: 2 }'
+    )
+    catalog = catalog_of(tmp_path)
+    told = model_config_pb2.ModelConfig.FromString((await catalog.status("m")).config)
+    assert (told.name, told.max_batch_size, list(told.input[0].dims)) == ("m", 4, [2])
+
+    shutil.rmtree(tmp_path / "m")
+    write_model(tmp_path, "m")
+    await catalog.load("m")
+    known = (await catalog.status("m")).config
+    await catalog.unload("m")
+    (tmp_path / "m" / "config.pbtxt").write_text("no configuration")
+    with pytest.raises(InferenceError, match="failed to load 'm'"):
+        await catalog.load("m")
+    assert (await catalog.status("m")).config == known
+    await catalog.close()
+
+
 async def test_empty_is_a_catalog_that_nobody_has_emptied(tmp_path: Path) -> None:
     assert ModelCatalog().is_empty
     assert ModelCatalog(failed={"m": LoadError("broken")}).is_empty
