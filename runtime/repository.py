@@ -159,11 +159,13 @@ def load_model(source: ModelSource) -> LocalModel:
     if config.sequence_batching is not None:
         # every sequence has to stay where it began
         instances = 1
+    platform = config.platform or backend.metadata_platform or backend.platform
     config = replace(
         config,
         name=source.name,
         backend=backend_name,
-        platform=config.platform or backend.platform,
+        # of a platform that is called like the backend there is nothing to say
+        platform=config.platform or ("" if backend.platform == backend_name else backend.platform),
         default_model_filename=config.default_model_filename or backend.filename,
         instances=instances,
     )
@@ -183,7 +185,7 @@ def load_model(source: ModelSource) -> LocalModel:
         source.name,
         versions,
         failed=failed,
-        platform=config.platform,
+        platform=platform,
         description=config.description,
         config=config_message(config, versions[-1].signature),
     )

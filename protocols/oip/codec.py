@@ -16,6 +16,7 @@ from schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,
+    Operation,
     Parameter,
     RequestedOutput,
     SharedMemoryRef,
@@ -108,6 +109,15 @@ WHILE_RUNNING = frozenset(
     {ErrorCode.MODEL_FAILED, ErrorCode.INTERNAL, ErrorCode.BAD_UPSTREAM, ErrorCode.DEADLINE_EXCEEDED}
 )
 """Errors of a model at work; all others were found before it began."""
+
+
+def told_code(operation: Operation | None, code: ErrorCode) -> ErrorCode:
+    """The code under which a caller of ``operation`` is told of an error: a model that fails to load is a
+    fault of what was asked, as Triton has it."""
+    if operation is Operation.MODEL_LOAD and code is ErrorCode.MODEL_FAILED:
+        return ErrorCode.INVALID_TENSOR
+    return code
+
 
 EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
 """The one ``triton_`` parameter that a request may carry (bool)."""

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from protocols.dialect import Action, Opened
 from protocols.oip.grpc_messages import SERVICE, parse, unwritable
 from protocols.oip.model_control import read_load_message, read_unload_message
-from protocols.oip.reports import index_message, regions_message, statistics_message
+from protocols.oip.reports import config_message, index_message, regions_message, statistics_message
 from protocols.oip.settings_forms import log_fields, read_log_message, read_trace_message, trace_fields
 from protocols.wire import GrpcAnswer, GrpcRequest
 from schemas import IndexQuery, ModelControl, Operation, SharedMemoryRegion
@@ -79,7 +79,7 @@ def _log(asked: Any) -> _Asked:
 
 
 def _config_fields(config: bytes) -> Mapping[str, Any]:
-    return {"config": MESSAGES["inference.ModelConfig"].FromString(config)}
+    return {"config": config_message(config)}
 
 
 def _cuda_regions(regions: Iterable[SharedMemoryRegion]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from protocols.dialect import Opened, ReplyForm
-from protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, GRPC_STATUS
+from protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, GRPC_STATUS, told_code
 from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from schemas import ErrorCode, InferenceError, Parameter
 
@@ -71,7 +71,8 @@ def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: Inferen
     """The status that tells ``error`` to the caller."""
     # a message may quote what is no Unicode
     details = error.message.encode(errors="backslashreplace").decode()
-    return GrpcAnswer(code=_STATUS[error.code], details=details)
+    code = told_code(opened.action.operation if opened else None, error.code)
+    return GrpcAnswer(code=_STATUS[code], details=details)
 
 
 def reader(read: Callable[[ReplyForm, Buffer], Result]) -> Callable[[ReplyForm, GrpcAnswer], Result]:

@@ -17,10 +17,9 @@ from protocols.dialect import Action, Opened
 from protocols.oip.codec_http import JSON_HEADERS
 from protocols.oip.http_endpoint import Open, json_answer, model_of, of_model
 from protocols.oip.json_members import malformed, mapping, text
-from protocols.oip.message_json import message_json
 from protocols.oip.metadata_json import parse_object
 from protocols.oip.model_control import read_load_body, read_unload_body
-from protocols.oip.reports import index_message, regions_message, statistics_message
+from protocols.oip.reports import config_message, index_message, regions_message, statistics_message
 from protocols.oip.settings_forms import read_log_document, read_trace_document, write_trace_document
 from protocols.wire import HttpAnswer, HttpRequest
 from schemas import (
@@ -33,7 +32,7 @@ from schemas import (
     SharedMemoryRegion,
     TraceSettings,
 )
-from schemas.oip import MESSAGES
+from schemas.message_json import message_json
 
 _CUDA_HANDLE_BYTES = 64
 """The size of a ``cudaIpcMemHandle_t``."""
@@ -51,7 +50,7 @@ def _done(opened: Opening, result: None) -> HttpAnswer:
 
 
 def _encode_config(opened: Opening, config: bytes) -> HttpAnswer:
-    return json_answer(200, message_json(MESSAGES["inference.ModelConfig"].FromString(config)))
+    return json_answer(200, message_json(config_message(config)))
 
 
 def _encode_statistics(opened: Opening, models: Iterable[ModelStatus]) -> HttpAnswer:

@@ -12,18 +12,18 @@ from urllib.parse import unquote
 
 from protocols.dialect import Action, Opened
 from protocols.numeric_json import write_json
-from protocols.oip.codec import HTTP_STATUS
+from protocols.oip.codec import HTTP_STATUS, told_code
 from protocols.oip.codec_http import JSON_HEADERS
 from protocols.wire import Headers, HttpAnswer, HttpRequest
-from schemas import ErrorCode, InferenceError
+from schemas import ErrorCode, InferenceError, Operation
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
 
 _LAST_VERSION = 2**63 - 1
 
 
-def http_error(error: InferenceError) -> HttpAnswer:
-    """``error`` as the dialect has it over HTTP."""
+def http_error(error: InferenceError, operation: Operation | None = None) -> HttpAnswer:
+    """``error``, of ``operation`` where that is known, as the dialect has it over HTTP."""
     headers: Headers = JSON_HEADERS
     if error.code is ErrorCode.OVERLOADED:
         headers = (*headers, ("Retry-After", "1"))
@@ -31,7 +31,7 @@ def http_error(error: InferenceError) -> HttpAnswer:
         headers = (*headers, ("Accept-Encoding", error.details["accept_encoding"]))
     # a message may quote what is no Unicode
     message = error.message.encode(errors="backslashreplace").decode()
-    return json_answer(HTTP_STATUS[error.code], {"error": message}, headers)
+    return json_answer(HTTP_STATUS[told_code(operation, error.code)], {"error": message}, headers)
 
 
 def json_answer(status: int, document: Any, headers: Headers = JSON_HEADERS) -> HttpAnswer:
@@ -71,7 +71,7 @@ def version_of(request: HttpRequest) -> str:
 
 def http_fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
     """``error`` as an endpoint writes it."""
-    return http_error(error)
+    return http_error(error, opened.action.operation if opened else None)
 
 
 def of_server(action: Action[HttpAnswer]) -> Open:

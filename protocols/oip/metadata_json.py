@@ -11,7 +11,7 @@ from typing import Any
 
 from protocols.numeric_json import parse_json
 from protocols.oip.json_members import malformed, members, tensor_head, text
-from protocols.oip.message_json import read_message
+from protocols.oip.message_from_json import read_message
 from protocols.wire import Buffer
 from schemas import InferenceError, ModelMetadata, ServerMetadata, Signature, TensorSpec
 from schemas.oip import MESSAGES

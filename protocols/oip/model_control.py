@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from protocols.oip.json_members import malformed, mapping
-from protocols.oip.message_json import read_message
+from protocols.oip.message_from_json import read_message
 from protocols.oip.metadata_json import parse_object
 from protocols.wire import Buffer
 from schemas import ErrorCode, InferenceError, ModelControl

@@ -1,6 +1,7 @@
 """What a server tells of its models and of shared memory, as messages of the contract.
 
-Statistics, the index of repositories, and regions. Over HTTP the same messages are printed as JSON.
+Configuration, statistics, the index of repositories, and regions. Over HTTP the same messages are printed
+as JSON.
 """
 
 from __future__ import annotations
@@ -15,8 +16,19 @@ STATISTICS = MESSAGES["inference.ModelStatisticsResponse"]
 INDEX = MESSAGES["inference.RepositoryIndexResponse"]
 REGIONS = MESSAGES["inference.SystemSharedMemoryStatusResponse"]
 
+_PINNED = ("input_pinned_memory", "output_pinned_memory")
 _PARTS = ("queue", "compute_input", "compute_infer", "compute_output")
 _COMPUTED = _PARTS[1:]
+
+
+def config_message(config: bytes) -> Any:
+    """A serialized ``inference.ModelConfig`` with what Triton fills in besides: pinned memory is on where
+    nothing is stated."""
+    told: Any = MESSAGES["inference.ModelConfig"].FromString(config)
+    for memory in _PINNED:
+        if not told.optimization.HasField(memory):
+            getattr(told.optimization, memory).enable = True
+    return told
 
 
 def statistics_message(models: Iterable[ModelStatus]) -> Any:

@@ -95,7 +95,9 @@ class Backend:
     ``filename`` is the file it looks for in a version folder, empty where it needs none. ``inline``:
     a run is so short that a hop to another thread would cost more than it. ``instances`` is how many there
     are where nothing is stated, 0 for as many as the machine suggests. ``whole_requests``: it loads
-    a :class:`RequestInstance`, which decoupled models and sequences need.
+    a :class:`RequestInstance`, which decoupled models and sequences need. ``platform`` is what older
+    configurations call it, ``metadata_platform`` what the protocol calls its models where no configuration
+    names a platform, empty for the same.
     """
 
     module: str
@@ -104,6 +106,7 @@ class Backend:
     inline: bool = False
     instances: int = 0
     whole_requests: bool = False
+    metadata_platform: str = ""
 
     def load(self, path: Path, config: ModelConfig) -> Instance | RequestInstance:
         """Load the model at ``path``. Raises ``LoadError``, also where the engine is not installed."""
@@ -117,7 +120,9 @@ class Backend:
 
 
 BACKENDS: dict[str, Backend] = {
-    "onnxruntime": Backend("runtime.backends.onnxruntime", "onnxruntime_onnx", "model.onnx"),
+    "onnxruntime": Backend(
+        "runtime.backends.onnxruntime", "onnxruntime_onnx", "model.onnx", metadata_platform="onnx_onnxv1"
+    ),
     "identity": Backend("runtime.backends.identity", "identity", inline=True),
     "python": Backend("runtime.backends.python", "python", "model.py", instances=1, whole_requests=True),
 }

@@ -17,7 +17,6 @@ from typing import Any
 
 from runtime.backends import Answer
 from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig
-from runtime.model_config_json import config_as_dict
 from runtime.model_config_message import config_message
 from runtime.python_worker.process import Worker, WorkerError
 from schemas import (
@@ -30,6 +29,7 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
+from schemas.message_json import message_json
 from schemas.oip import MESSAGES
 
 _FIRST_DELAY_SECS = 0.5
@@ -260,7 +260,7 @@ def load(path: Path, config: ModelConfig) -> PythonInstance:
             {
                 "instance": instance,
                 "args": args,
-                "config": config_as_dict(message),
+                "config": message_json(message),
                 # its own modules are found in the version's folder, then in the model's
                 "folders": list(dict.fromkeys([str(folder.absolute()), str(home.absolute())])),
                 "module": f"{version}.{path.stem}" if numbered else path.stem,

@@ -26,7 +26,7 @@ def model_folder(repository: Path, name: str, config: str = "", versions: tuple[
 async def test_a_single_file_is_version_1(tmp_path: Path) -> None:
     model = load_model(ModelSource("m", write_identity(tmp_path / "any_name.onnx")))
     metadata = await model.metadata()
-    assert (metadata.name, metadata.versions, metadata.platform) == ("m", ("1",), "onnxruntime_onnx")
+    assert (metadata.name, metadata.versions, metadata.platform) == ("m", ("1",), "onnx_onnxv1")
     assert metadata.signature == Signature(
         (TensorSpec("x", Datatype.FP32, (-1,)),), (TensorSpec("y", Datatype.FP32, (-1,)),)
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tritonclient.grpc import model_config_pb2, service_pb2
 
-from protocols.wire import HttpRequest, parts_of
+from protocols.wire import GrpcRequest, HttpRequest, parts_of
 from schemas import (
     Duration,
     ErrorCode,
@@ -300,7 +300,10 @@ def test_index() -> None:
 
 def test_configuration() -> None:
     serialized = CONFIG.SerializeToString()
-    assert told_grpc("ModelConfig", serialized, name="m").config == CONFIG
+    completed = model_config_pb2.ModelConfig.FromString(serialized)
+    completed.optimization.input_pinned_memory.enable = True
+    completed.optimization.output_pinned_memory.enable = True
+    assert told_grpc("ModelConfig", serialized, name="m").config == completed
     told = told_http("GET", "/v2/models/m/config", serialized)
     assert told["input"] == [
         {
@@ -316,12 +319,14 @@ def test_configuration() -> None:
     ]
     assert (told["name"], told["max_batch_size"], told["metric_tags"], told["output"]) == ("m", 0, {}, [])
     # what is not set has no place
-    assert not {"version_policy", "dynamic_batching", "optimization"} & told.keys()
+    assert not {"version_policy", "dynamic_batching"} & told.keys()
+    # what Triton has on where nothing is stated
+    assert told["optimization"]["input_pinned_memory"] == {"enable": True}
 
 
 def test_a_configuration_with_everything_in_it() -> None:
     config = model_config_pb2.ModelConfig(
-        optimization={"eager_batching": True, "input_pinned_memory": {"enable": True}},
+        optimization={"eager_batching": True, "input_pinned_memory": {"enable": False}},
         dynamic_batching={
             "preferred_batch_size": [4],
             "priority_queue_policy": {3: {"timeout_action": "DELAY", "max_queue_size": 7}},
@@ -340,6 +345,7 @@ def test_a_configuration_with_everything_in_it() -> None:
         }
     }
     assert told["optimization"]["eager_batching"] is True
+    assert told["optimization"]["input_pinned_memory"] == {"enable": False}
     # a number that the enumeration has no name for
     assert told["instance_group"][0]["kind"] == 9
 
@@ -516,3 +522,20 @@ def test_refused_over_http(path: str, document: Any, code: ErrorCode, said: str)
 def test_refused_over_grpc(rpc: str, fields: dict[str, Any], said: str) -> None:
     with pytest.raises(InferenceError, match=said):
         over_grpc(rpc, **fields)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "number"),
+    [(ErrorCode.MODEL_FAILED, 400, 3), (ErrorCode.INTERNAL, 500, 13), (ErrorCode.FORBIDDEN, 403, 7)],
+)
+def test_a_load_that_failed(code: ErrorCode, status: int, number: int) -> None:
+    error = InferenceError(code, "failed to load 'm'")
+    request = HttpRequest("POST", "/v2/repository/models/m/load")
+    opened = http_exchange.opened(request)
+    endpoint = http_exchange.PATHS.find(request.path)[0]["POST"]
+    assert endpoint.fail(request, opened, error).status == status
+    message = service_pb2.RepositoryModelLoadRequest(model_name="m").SerializeToString()
+    loading = grpc_exchange.opened("RepositoryModelLoad", message)
+    method = grpc_exchange.ENDPOINTS[grpc_exchange.SERVICE + "RepositoryModelLoad"]
+    answer = method.fail(GrpcRequest(method.method, message), loading, error)
+    assert (answer.code, answer.details) == (number, "failed to load 'm'")
