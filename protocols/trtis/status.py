@@ -169,6 +169,8 @@ def _write_model(target: Any, model: ModelStatus) -> None:
         ) from error
     # what version 2 has added; a client would print it as numbers
     config.DiscardUnknownFields()
+    # a route may lead to another model, and one that could not be read says nothing
+    config.name = model.name
     for tensor in (*config.input, *config.output):
         if not tensor.dims and not tensor.HasField("reshape"):
             # version 1 has no scalars: they are declared, and sent, as one element that is reshaped

@@ -329,6 +329,18 @@ def test_a_missing_header_is_told_in_the_body(v1: Daemon) -> None:
     assert b"NV-InferRequest" in reply.body
 
 
+def test_a_body_that_is_refused_unread_has_a_number_too(clients: dict[str, Any]) -> None:
+    client = clients["http"]
+    number = client.infer("simple", SUMS, []).request_id + 1
+    host, port = client.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        head = f"POST /api/infer/simple HTTP/1.1\r\nHost: a\r\nContent-Length: {2**40}\r\n"
+        connection.sendall(head.encode() + b"NV-InferRequest:batch_size: 1\r\n\r\n")
+        answer = connection.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 400 ") and b"max_request_bytes" in answer
+    assert f'server_id: "replica:7" request_id: {number}\r\n'.encode() in answer
+
+
 def test_bytes_that_are_no_http_end_the_connection(v1: Daemon) -> None:
     host, port = v1.addresses[0].split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:

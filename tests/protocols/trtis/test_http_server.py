@@ -293,6 +293,7 @@ def test_a_status_that_is_exiting() -> None:
 def test_states_of_a_version(state: ModelState) -> None:
     told = ServerStatus("", ServerState.READY, 0, {"m": ModelStatus("m", b"", (VersionStatus("7", state),))})
     message = SERVER_STATUS.FromString(body(result("/api/status?format=binary", told)))
+    assert message.model_status["m"].config.name == "m"
     version = message.model_status["m"].version_status[7]
     names = type(version).DESCRIPTOR.fields_by_name["ready_state"].enum_type.values_by_number
     assert names[version.ready_state].name == f"MODEL_{state.value}"
