@@ -32,7 +32,16 @@ async def ask(model: LocalModel, **inputs: np.ndarray) -> dict[str, np.ndarray]:
 
 def test_every_datatype_has_an_identity() -> None:
     folders = {folder.name for folder in (EXAMPLES / "models").iterdir()}
-    assert {*IDENTITIES, "digits", "simple", "simple_string", "classy", "add_sub", "multi_ver"} == folders
+    assert {
+        *IDENTITIES,
+        "digits",
+        "simple",
+        "simple_string",
+        "classy",
+        "add_sub",
+        "multi_ver",
+        "words",
+    } == folders
 
 
 async def test_digits_reads_what_it_never_saw(models: dict[str, LocalModel]) -> None:
@@ -101,3 +110,12 @@ async def test_three_versions(models: dict[str, LocalModel]) -> None:
         (await model.infer(InferRequest("multi_ver", (tensor,), version=v))).version for v in ("", "1", "3")
     ]
     assert ran == ["7", "1", "3"]
+
+
+async def test_words_come_one_by_one(models: dict[str, LocalModel]) -> None:
+    text = Tensor.checked("TEXT", Datatype.BYTES, [1], pack_bytes([b"one after another"]))
+    responses = [response async for response in models["words"].stream(InferRequest("words", (text,)))]
+    words = [response.outputs[0].elements() for response in responses if response.outputs]
+    assert words == [[b"one"], [b"after"], [b"another"]]
+    assert [dict(response.parameters) for response in responses] == [*({"place": n} for n in range(3)), {}]
+    assert [response.final for response in responses] == [False, False, False, True]

@@ -151,7 +151,7 @@ class ModelOptions(Section):
     is what suits the device."""
     instances: Annotated[int, Field(ge=1)] | None = None
     """With `backend`: how many requests run at once. The default is what the model's config.pbtxt says,
-    else one per CPU, at most 4."""
+    else one per CPU, at most 4; for Python models one."""
     remote_model: Text | None = None
     """With `upstream`: what the model is called there. The default is its name here."""
     inputs: dict[str, str] = Field(default={})
