@@ -158,6 +158,7 @@ class Dialect:
     allowed)`` answers a path or method that none of its endpoints has (``allowed``: the methods that
     the path does have, empty for an unknown path). ``http_flavors`` are the call tables for servers
     that need another form than ``http_calls``, by flavor; such a server's metadata has that name.
+    ``grpc_flavors`` likewise.
     ``flavors`` are the dialect as other servers of it speak it, for listeners that follow those.
     """
 
@@ -170,6 +171,9 @@ class Dialect:
     http_calls: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = field(default_factory=dict)
     grpc_calls: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = field(default_factory=dict)
     http_flavors: Mapping[str, Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]]] = field(
+        default_factory=dict
+    )
+    grpc_flavors: Mapping[str, Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]]] = field(
         default_factory=dict
     )
     flavors: Mapping[str, Dialect] = field(default_factory=dict)

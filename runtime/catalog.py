@@ -19,6 +19,7 @@ from runtime.model_config import LoadError
 from runtime.overrides import SentFiles, write_files
 from runtime.repository import Repository, is_model_name, load_model
 from runtime.target import Target
+from runtime.upstream import UpstreamModel
 from schemas import (
     ErrorCode,
     InferenceError,
@@ -160,6 +161,10 @@ class ModelCatalog:
         for a model that is not there, MODEL_FAILED for one of which a version could not be loaded.
         """
         chosen = self._named(control.repository)
+        remote = self._remote(name, control)
+        if remote is not None:
+            await remote.load()
+            return
         repository = await asyncio.to_thread(_home, name, chosen)
         self._check_control(name, repository)
         if repository is None and control.files and is_model_name(name):
@@ -176,6 +181,10 @@ class ModelCatalog:
         waited for. A model that is not known is unloaded already; no model depends on another. Raises
         UNAVAILABLE where unloading is not allowed, UNSUPPORTED for a repository that there is not."""
         chosen = self._named(control.repository)
+        remote = self._remote(name, control)
+        if remote is not None:
+            await remote.unload()
+            return
         # its folder may have gone since it was loaded
         home = self._homes.get(name) or await asyncio.to_thread(_home, name, chosen)
         self._check_control(name, home)
@@ -257,6 +266,21 @@ class ModelCatalog:
 
     def _knows(self, name: str) -> bool:
         return name in self._models or name in self._absent
+
+    def _remote(self, name: str, control: ModelControl) -> UpstreamModel | None:
+        """The model behind an upstream that clients may control there, where ``name`` is one. Raises
+        UNSUPPORTED for what does not travel to it."""
+        target = self._models.get(name)
+        if not isinstance(target, UpstreamModel) or not target.controlled:
+            return None
+        if control.repository or control.config is not None or control.files:
+            raise InferenceError(
+                ErrorCode.UNSUPPORTED,
+                f"model '{name}' is behind another server: no repository, configuration or files can be "
+                f"given with its load",
+                origin=name,
+            )
+        return target
 
     def _named(self, repository: str) -> tuple[Repository, ...]:
         """The repositories of that name, all for none. Raises UNSUPPORTED."""

@@ -44,6 +44,9 @@ Renames = Mapping[str, str]
 _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
 """Errors after which the upstream's model may have changed under us: ask for its signature again."""
 
+_FLAVORED = frozenset({Operation.INFER, Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
+"""Operations that have another form on some servers."""
+
 _UNNAMED_VERSION = "1"
 """What an upstream's version is called in statistics while the upstream has not said."""
 
@@ -88,7 +91,7 @@ class Upstream:
         Raises the upstream's own error with its own words, or UNAVAILABLE, DEADLINE_EXCEEDED,
         BAD_UPSTREAM, UNREPRESENTABLE; ``origin`` names the upstream.
         """
-        if self._flavors and operation is Operation.INFER:
+        if self._flavors and operation in _FLAVORED:
             await self._find_flavor(context)
         call = self._call(operation)
         try:
@@ -175,7 +178,8 @@ class UpstreamModel:
     """A ``Target`` that asks a model of an upstream.
 
     ``inputs`` and ``outputs`` map the names that our clients use to the upstream's. ``declared`` is
-    the signature in our clients' names, for upstreams whose metadata is missing or wrong.
+    the signature in our clients' names, for upstreams whose metadata is missing or wrong. ``controlled``:
+    whether clients may have it loaded and unloaded there.
     """
 
     def __init__(
@@ -188,8 +192,10 @@ class UpstreamModel:
         outputs: Renames | None = None,
         declared: Signature | None = None,
         description: str = "",
+        controlled: bool = False,
     ) -> None:
         self.name = name
+        self.controlled = controlled
         self._upstream = upstream
         self._remote = remote_model
         self._to_inputs: Renames = inputs or {}
@@ -282,13 +288,13 @@ class UpstreamModel:
         )
 
     async def status(self) -> ModelStatus:
-        """The configuration as the upstream's metadata tell it, and what we have asked of its versions."""
+        """The configuration as the upstream has it, or as its metadata tell it, and what we have asked of its
+        versions."""
         told = await self.metadata()
-        config = ModelConfig(name=self.name, platform=told.platform)
         versions = told.versions or (self._answered,)
         return ModelStatus(
             self.name,
-            config_message(config, await self.signature()),
+            await self._stated_config() or await self._made_config(told),
             tuple(VersionStatus(each, ModelState.READY, "", self._counted(each)) for each in versions),
         )
 
@@ -327,6 +333,39 @@ class UpstreamModel:
         # a version that never answered may be any text that a client has sent
         version = request.version if request.version in self._statistics else self._answered
         count_failure(self._counted(version), batch_size(request, ours), began)
+
+    async def load(self) -> None:
+        """Have the upstream load the model. Raises what it says, UNSUPPORTED where its dialect cannot."""
+        await self._upstream.call(Operation.MODEL_LOAD, ModelRef(self._remote))
+        self._signatures.clear()
+
+    async def unload(self) -> None:
+        """Have the upstream unload the model. Raises as :meth:`load`."""
+        await self._upstream.call(Operation.MODEL_UNLOAD, ModelRef(self._remote))
+        self._signatures.clear()
+
+    async def _stated_config(self) -> bytes:
+        """The upstream's own configuration, in our clients' names; empty where it has none, or where its
+        signature is not the one that is served."""
+        if self._declared is not None or not self._upstream.offers(Operation.MODEL_CONFIG):
+            return b""
+        try:
+            stated: bytes = await self._upstream.call(Operation.MODEL_CONFIG, ModelRef(self._remote))
+        except InferenceError as error:
+            if error.retryable:
+                raise
+            return b""
+        message: Any = MESSAGES["inference.ModelConfig"].FromString(stated)
+        message.name = self.name
+        for tensors, names in ((message.input, self._from_inputs), (message.output, self._from_outputs)):
+            for tensor in tensors:
+                tensor.name = names.get(tensor.name, tensor.name)
+        written: bytes = message.SerializeToString(deterministic=True)
+        return written
+
+    async def _made_config(self, told: ModelMetadata) -> bytes:
+        config = ModelConfig(name=self.name, platform=told.platform)
+        return config_message(config, await self.signature())
 
     def _counted(self, version: str) -> VersionStatistics:
         return self._statistics.setdefault(version, VersionStatistics())

@@ -147,11 +147,13 @@ def _upstream(name: str, options: UpstreamOptions) -> Upstream:
 
 def _calls(dialect: Dialect, options: UpstreamOptions) -> tuple[Calls, Mapping[str, Calls]]:
     """The call table of an upstream, and the tables that it may turn out to need."""
+    calls: Calls = dialect.http_calls
+    flavors: Mapping[str, Calls] = dialect.http_flavors
     if options.transport == "grpc":
-        return dialect.grpc_calls, {}
+        calls, flavors = dialect.grpc_calls, dialect.grpc_flavors
     if options.flavor == "auto":
-        return dialect.http_calls, dialect.http_flavors
-    return dialect.http_flavors.get(options.flavor, dialect.http_calls), {}
+        return calls, flavors
+    return flavors.get(options.flavor, calls), {}
 
 
 def _client(url: str, options: UpstreamOptions) -> Any:
@@ -176,4 +178,5 @@ def _upstream_model(
         outputs=model.outputs,
         declared=model.signature.build() if model.signature is not None else None,
         description=model.description,
+        controlled=options.control == "explicit",
     )

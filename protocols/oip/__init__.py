@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from protocols.dialect import Dialect
 from protocols.oip.capability import CAPABILITY
-from protocols.oip.client import GRPC_CALLS, HTTP_CALLS, HTTP_JSON_CALLS
+from protocols.oip.client import GRPC_CALLS, GRPC_KSERVE_CALLS, HTTP_CALLS, HTTP_JSON_CALLS
 from protocols.oip.codec import DIALECT_NAME
 from protocols.oip.flavors import HABITS, grpc_endpoints, http_endpoints
 from protocols.oip.server import GRPC_ENDPOINTS, HTTP_ENDPOINTS, http_unmatched
@@ -21,6 +21,7 @@ _TRITON = Dialect(
     http_calls=HTTP_CALLS,
     grpc_calls=GRPC_CALLS,
     http_flavors={"mlserver": HTTP_JSON_CALLS},
+    grpc_flavors={"kserve": GRPC_KSERVE_CALLS},
 )
 
 DIALECT = replace(

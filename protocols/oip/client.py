@@ -15,6 +15,7 @@ from protocols.dialect import UpstreamCall
 from protocols.oip.codec import CODE_OF_HTTP_STATUS
 from protocols.oip.codec_grpc import INFER_CALL
 from protocols.oip.codec_http import decode_response, encode_request
+from protocols.oip.grpc_control import CONTROL_CALLS, KSERVE_CALLS
 from protocols.oip.grpc_probes import CALLS
 from protocols.oip.metadata_json import (
     parse_object,
@@ -109,6 +110,16 @@ def _answer(reply: HttpReply, read: Callable[[], T]) -> T:
         ) from fault
 
 
+def _control(model: ModelRef, signature: Signature | None, verb: str) -> tuple[HttpRequest, None]:
+    path = f"/v2/repository{_model_path(model.name, '').removeprefix('/v2')}/{verb}"
+    return HttpRequest("POST", path, parts=[b"{}"]), None
+
+
+def _decode_done(form: None, reply: HttpReply) -> None:
+    """The body is empty on some servers, and says on others what was done."""
+    _answer(reply, lambda: None)
+
+
 _PROBES: Mapping[Operation, HttpCall] = {
     Operation.LIVE: UpstreamCall(_get("/v2/health/live"), _decode_readiness),
     Operation.READY: UpstreamCall(_get("/v2/health/ready"), _decode_readiness),
@@ -116,6 +127,8 @@ _PROBES: Mapping[Operation, HttpCall] = {
     Operation.SERVER_METADATA: UpstreamCall(_get("/v2"), _decode_server_metadata),
     Operation.MODEL_METADATA: UpstreamCall(_get_of_model, _decode_model_metadata),
     Operation.MODEL_CONFIG: UpstreamCall(partial(_get_of_model, suffix="/config"), _decode_model_config),
+    Operation.MODEL_LOAD: UpstreamCall(partial(_control, verb="load"), _decode_done),
+    Operation.MODEL_UNLOAD: UpstreamCall(partial(_control, verb="unload"), _decode_done),
 }
 
 HTTP_CALLS: Mapping[Operation, HttpCall] = {
@@ -131,6 +144,13 @@ HTTP_JSON_CALLS: Mapping[Operation, HttpCall] = {
 
 GRPC_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
     **CALLS,
+    **CONTROL_CALLS,
     Operation.INFER: INFER_CALL,
     Operation.INFER_STREAM: STREAM_CALL,
 }
+
+GRPC_KSERVE_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
+    **GRPC_CALLS,
+    **KSERVE_CALLS,
+}
+"""For KServe, whose requests to load and unload name the model elsewhere."""

@@ -27,6 +27,7 @@ from protocols.oip.codec import (
     shared_memory_ref,
     split_parameters,
 )
+from protocols.oip.content_type import as_meant
 from protocols.oip.grpc_messages import (
     MAX_INT64,
     SERVICE,
@@ -225,7 +226,9 @@ def _outputs(given: Sequence[Any], raws: Raws, placements: Mapping[str, SharedMe
             yield Tensor(name, datatype, shape, placements[name])
         else:
             data = raws[index] if raws else read_contents(owner, datatype, tensor.contents)
-            yield Tensor.checked(name, datatype, shape, data)
+            answered = Tensor.checked(name, datatype, shape, data)
+            told = tensor.parameters
+            yield as_meant(answered, read_parameters(told)) if told else answered
 
 
 def _datatype(owner: str, name: str) -> Datatype:

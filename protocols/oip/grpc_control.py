@@ -1,4 +1,4 @@
-"""Configuration, statistics and control over gRPC: what opens a request, by method.
+"""Configuration, statistics and control over gRPC: what opens a request, by method; loads as a client.
 
 One row for each method: what its request asks, and the fields of the answer out of the result. Health
 and metadata belong to ``grpc_probes``.
@@ -12,13 +12,13 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from protocols.dialect import Action, Opened
-from protocols.oip.grpc_messages import SERVICE, parse, unwritable
+from protocols.dialect import Action, Opened, UpstreamCall
+from protocols.oip.grpc_messages import SERVICE, parse, reader, unwritable
 from protocols.oip.model_control import read_load_message, read_unload_message
 from protocols.oip.reports import config_message, index_message, regions_message, statistics_message
 from protocols.oip.settings_forms import log_fields, read_log_message, read_trace_message, trace_fields
-from protocols.wire import GrpcAnswer, GrpcRequest
-from schemas import IndexQuery, ModelControl, Operation, SharedMemoryRegion
+from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from schemas import IndexQuery, ModelControl, ModelRef, Operation, SharedMemoryRegion, Signature
 from schemas.oip import MESSAGES
 
 Open = Callable[[GrpcRequest], Opened[GrpcAnswer]]
@@ -161,3 +161,38 @@ CONTROL_OPENERS: Mapping[str, Open] = {
     for rpc, operation, ask, answer in _ROWS
 }
 """What opens a request, by method."""
+
+
+# --- as a client
+
+
+def _control_call(rpc: str, field: str) -> UpstreamCall[GrpcRequest, GrpcAnswer]:
+    """A load or an unload that names the model in ``field``."""
+    request, response = MESSAGES[f"inference.{rpc}Request"], MESSAGES[f"inference.{rpc}Response"]
+
+    def encode(model: ModelRef, signature: Signature | None) -> tuple[GrpcRequest, None]:
+        try:
+            return GrpcRequest(SERVICE + rpc, request(**{field: model.name}).SerializeToString()), None
+        except ValueError as error:
+            raise unwritable(error) from error
+
+    @reader
+    def decode(form: None, message: Buffer) -> None:
+        # Triton's answer is empty, KServe's has fields of its own
+        parse(response, message)
+
+    return UpstreamCall(encode, decode)
+
+
+CONTROL_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
+    Operation.MODEL_LOAD: _control_call("RepositoryModelLoad", "model_name"),
+    Operation.MODEL_UNLOAD: _control_call("RepositoryModelUnload", "model_name"),
+}
+"""What is asked of an upstream, by operation."""
+
+KSERVE_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
+    # its name is in field 1
+    Operation.MODEL_LOAD: _control_call("RepositoryModelLoad", "repository_name"),
+    Operation.MODEL_UNLOAD: _control_call("RepositoryModelUnload", "repository_name"),
+}
+"""The same as KServe has it."""

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from protocols.numeric_json import LazyArray, json_values, pack_values
 from protocols.oip.codec import input_tensor, shared_memory_parameters, shared_memory_ref
+from protocols.oip.content_type import as_meant
 from protocols.oip.json_members import mapping, members, tensor_head
 from protocols.wire import Buffer
 from schemas import (
@@ -105,7 +106,8 @@ def read_answers(
     entries = members(document, "outputs")
     for index, entry in enumerate(entries):
         name, datatype, shape = tensor_head(entry, "outputs", index)
-        data, size = entry.get("data"), mapping(entry, "parameters").get("binary_data_size")
+        parameters = mapping(entry, "parameters")
+        data, size = entry.get("data"), parameters.get("binary_data_size")
         if data is None and size is not None:
             view = tail.take(_size(name, size))
             if view is None:
@@ -116,7 +118,7 @@ def read_answers(
         else:
             # MLServer passes on a single element without an array around it
             bare = isinstance(data, (bool, int, float, str))
-            yield _from_json(name, datatype, shape, [data] if bare else data)
+            yield as_meant(_from_json(name, datatype, shape, [data] if bare else data), parameters)
     if tail.missing:
         _refuse(f"{-tail.missing} bytes belong to no output: {tail.account(entries)}")
 

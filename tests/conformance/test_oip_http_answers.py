@@ -164,7 +164,9 @@ def assert_as_written(response: InferResponse, reply: HttpReply) -> None:
             assert tensor.data == SharedMemoryRef("out", 0, 16)
         elif tensor.datatype is Datatype.BYTES:
             texts = entry["data"] if isinstance(entry["data"], list) else [entry["data"]]
-            assert tensor.elements() == [text.encode() for text in texts]
+            encoded = (entry.get("parameters") or {}).get("content_type") == "base64"
+            written = base64.b64encode if encoded else bytes
+            assert [written(element) for element in tensor.elements()] == [text.encode() for text in texts]
         elif tensor.count:
             expected = np.array(entry["data"], tensor.datatype.dtype).ravel()
             np.testing.assert_array_equal(tensor.numpy().ravel(), expected)

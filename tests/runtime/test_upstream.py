@@ -10,8 +10,19 @@ import pytest
 
 from protocols.registry import DIALECTS
 from protocols.wire import HttpReply, HttpRequest
+from runtime.catalog import ModelCatalog
 from runtime.upstream import Upstream, UpstreamModel
-from schemas import Datatype, ErrorCode, InferenceError, InferRequest, RequestedOutput, Sequence, Tensor
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    ModelControl,
+    RequestedOutput,
+    Sequence,
+    Tensor,
+)
+from schemas.oip import MESSAGES
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "oip" / "triton_http.json"
 EXCHANGES = {exchange["name"]: exchange for exchange in orjson.loads(GOLDEN.read_bytes())}
@@ -151,3 +162,64 @@ async def test_other_requests_take_turns() -> None:
     for _ in range(6):
         await target.infer(InferRequest("ours", INPUTS))
     assert [len(client.seen) for client in clients] == [2, 2, 2]
+
+
+# --- configuration and control
+
+
+async def test_the_configuration_is_the_upstreams_own() -> None:
+    client = Recorded(simple=METADATA, config=(200, CONFIG))
+    upstream = Upstream("there", DIALECTS["oip"].http_calls, [client], 5.0)
+    renamed = UpstreamModel("ours", upstream, "simple", inputs={"a": "INPUT0"}, outputs={"sum": "OUTPUT0"})
+    status = await renamed.status()
+    config = MESSAGES["inference.ModelConfig"].FromString(status.config)
+    assert (config.name, config.backend, config.max_batch_size) == ("ours", "python", 8)
+    assert [tensor.name for tensor in config.input] == ["a", "INPUT1"]
+    assert [tensor.name for tensor in config.output] == ["sum", "OUTPUT1"]
+
+
+async def test_a_server_without_configurations_has_one_made_of_its_metadata() -> None:
+    client = Recorded(simple=METADATA, config=(404, b'{"detail":"Not Found"}'))
+    config = MESSAGES["inference.ModelConfig"].FromString((await model(client).status()).config)
+    assert (config.name, config.max_batch_size) == ("ours", 0)
+    assert [list(tensor.dims) for tensor in config.input] == [[-1, 16], [-1, 16]]
+
+
+def controlled(client: Recorded, control: bool = True) -> ModelCatalog:
+    upstream = Upstream("there", DIALECTS["oip"].http_calls, [client], 5.0)
+    target = UpstreamModel("ours", upstream, "simple", controlled=control)
+    return ModelCatalog({"ours": target}, fixed=["ours"])
+
+
+async def test_loads_go_to_the_upstream() -> None:
+    client = Recorded(load=(200, b""), unload=(200, b""))
+    catalog = controlled(client)
+    await catalog.load("ours")
+    await catalog.unload("ours", ModelControl(dependents=True))
+    assert client.asked == ["/v2/repository/models/simple/load", "/v2/repository/models/simple/unload"]
+    assert "ours" in catalog.models
+
+
+async def test_a_load_that_the_upstream_refuses() -> None:
+    client = Recorded(load=(400, b'{"error":"no such model"}'))
+    with pytest.raises(InferenceError, match="no such model") as caught:
+        await controlled(client).load("ours")
+    assert (caught.value.code, caught.value.origin) == (ErrorCode.INVALID_TENSOR, "there")
+
+
+@pytest.mark.parametrize("control", [ModelControl(config=b""), ModelControl(files={"1/x": b""})])
+async def test_what_does_not_travel_with_a_load(control: ModelControl) -> None:
+    client = Recorded()
+    with pytest.raises(InferenceError, match="is behind another server") as caught:
+        await controlled(client).load("ours", control)
+    assert caught.value.code is ErrorCode.UNSUPPORTED
+    assert not client.asked
+
+
+async def test_an_upstream_whose_models_are_not_for_clients_to_control() -> None:
+    client = Recorded()
+    for ask in (controlled(client, False).load, controlled(client, False).unload):
+        with pytest.raises(InferenceError, match="is not allowed") as caught:
+            await ask("ours")
+        assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert not client.asked

@@ -164,6 +164,8 @@ class UpstreamOptions(Section):
     """Where it is: `host:port`, `http://host:port/prefix`, or `unix:path`; several are taken in turn."""
     flavor: str = "auto"
     """Whose habits it has, where servers of one dialect differ. `auto` suits them all."""
+    control: Literal["none", "explicit"] = "none"
+    """Whether clients may have its models loaded and unloaded there: not at all, or when they ask for it."""
     connect_timeout_secs: Seconds = 5.0
     """How long a connection may take to come about."""
     request_timeout_secs: Seconds = 60.0

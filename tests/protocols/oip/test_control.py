@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from tritonclient.grpc import model_config_pb2, service_pb2
 
-from protocols.wire import GrpcRequest, HttpRequest, parts_of
+from protocols.oip import DIALECT
+from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest, parts_of
 from schemas import (
     Duration,
     ErrorCode,
     IndexQuery,
     InferenceError,
     ModelControl,
+    ModelRef,
     ModelState,
     ModelStatus,
     Operation,
@@ -539,3 +541,45 @@ def test_a_load_that_failed(code: ErrorCode, status: int, number: int) -> None:
     method = grpc_exchange.ENDPOINTS[grpc_exchange.SERVICE + "RepositoryModelLoad"]
     answer = method.fail(GrpcRequest(method.method, message), loading, error)
     assert (answer.code, answer.details) == (number, "failed to load 'm'")
+
+
+# --- as a client
+
+
+@pytest.mark.parametrize(
+    ("operation", "verb"), [(Operation.MODEL_LOAD, "load"), (Operation.MODEL_UNLOAD, "unload")]
+)
+def test_calls_over_http(operation: Operation, verb: str) -> None:
+    for calls in (DIALECT.http_calls, DIALECT.http_flavors["mlserver"]):
+        request, form = calls[operation].encode(ModelRef("a/b"), None)
+        assert (request.method, request.path) == ("POST", f"/v2/repository/models/a%2Fb/{verb}")
+        opened = http_exchange.opened(http_exchange.arriving(request))
+        assert (opened.action.operation, opened.model, opened.argument) == (operation, "a/b", PLAIN)
+        # KServe's answer has a body
+        for body in (b"", b'{"name":"a/b","load":true}'):
+            assert calls[operation].decode(form, HttpReply(200, {}, body)) is None
+        with pytest.raises(InferenceError, match="gone") as caught:
+            calls[operation].decode(form, HttpReply(404, {}, b'{"error":"gone"}'))
+        assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("flavor", ["", "kserve"])
+@pytest.mark.parametrize(
+    ("operation", "rpc"),
+    [(Operation.MODEL_LOAD, "RepositoryModelLoad"), (Operation.MODEL_UNLOAD, "RepositoryModelUnload")],
+)
+def test_calls_over_grpc(flavor: str, operation: Operation, rpc: str) -> None:
+    calls = DIALECT.grpc_flavors[flavor] if flavor else DIALECT.grpc_calls
+    request, form = calls[operation].encode(ModelRef("m"), None)
+    sent = getattr(service_pb2, f"{rpc}Request").FromString(bytes(request.message))
+    assert (sent.repository_name, sent.model_name) == (("m", "") if flavor else ("", "m"))
+    opened = grpc_exchange.arriving(request)
+    assert (opened.action.operation, opened.model, opened.argument) == (operation, "m", PLAIN)
+    # KServe's answer has the name and a flag
+    for message in (b"", b"\x0a\x01m\x10\x01"):
+        assert calls[operation].decode(form, GrpcAnswer(message)) is None
+    with pytest.raises(InferenceError, match="gone"):
+        calls[operation].decode(form, GrpcAnswer(code=5, details="gone"))
+    with pytest.raises(InferenceError) as caught:
+        calls[operation].encode(ModelRef("\ud800"), None)
+    assert caught.value.code is ErrorCode.UNREPRESENTABLE
