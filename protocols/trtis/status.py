@@ -85,6 +85,11 @@ _COUNTED = {
 """The counters of the server, and the operations that each one adds up."""
 
 
+_MAX_TEXT_BYTES = 8192
+"""How much of an error's text is told: it travels in a header line, escaped to four times its size, and
+clients take lines of 64 KiB."""
+
+
 # --- what became of a request
 
 
@@ -97,8 +102,11 @@ def status_code(error: InferenceError, operation: Operation | None) -> int:
 
 
 def error_text(error: InferenceError) -> str:
-    """The words of ``error``, as text that UTF-8 can carry: a message may quote what is no Unicode."""
-    return error.message.encode(errors="backslashreplace").decode()
+    """The words of ``error``, as text that UTF-8 can carry: a message may quote what is no Unicode, and
+    names of any length."""
+    text = error.message.encode(errors="backslashreplace")
+    # no harm is done but to a character that is cut in two
+    return text[:_MAX_TEXT_BYTES].decode(errors="ignore")
 
 
 def success(context: Context) -> Any:

@@ -368,3 +368,10 @@ def test_what_is_not_found_before_it_is_known_what_was_asked() -> None:
 def test_a_message_that_is_no_unicode() -> None:
     answer = refused(asking("GET", "/api/status/m"), InferenceError(ErrorCode.NOT_FOUND, "é \udc80 \n"))
     assert r'msg: "\303\251 \\udc80 \n"' in dict(answer.headers)["NV-Status"]
+
+
+def test_a_message_that_no_client_could_take_is_cut() -> None:
+    error = InferenceError(ErrorCode.NOT_FOUND, "é" * 100_000 + "end")
+    answer = refused(asking("GET", "/api/status/m"), error)
+    text = dict(answer.headers)["NV-Status"]
+    assert len(text) < 2**16 and status(answer).msg == "é" * 4096
