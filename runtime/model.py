@@ -262,13 +262,15 @@ class LocalModel:
         answer = loop.run_in_executor(version.threads, version.run, request.inputs, outputs)
         # cancelling what waits in the queue takes it out; what runs goes on without us
         context.cancel.on_cancel(answer.cancel)
-        if left is None:
-            return await self._unless_cancelled(answer, context)
         try:
+            if left is None:
+                return await self._unless_cancelled(answer, context)
             async with asyncio.timeout(left):
                 return await self._unless_cancelled(answer, context)
         except TimeoutError:
             raise self._too_late() from None
+        finally:
+            context.cancel.forget(answer.cancel)
 
     async def _unless_cancelled(self, answer: asyncio.Future[Ran], context: Context) -> Ran:
         try:

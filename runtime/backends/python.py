@@ -48,7 +48,7 @@ class PythonInstance:
     def __init__(self, told: Sequence[Mapping[str, Any]]) -> None:
         self._told = told
         self._workers: list[Worker | None] = []
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[Worker]] = deque()
         self._closing = threading.Event()
         self._failure = ""
         try:
@@ -111,22 +111,15 @@ class PythonInstance:
     # --- how it is done
 
     async def _idle_worker(self, cancel: CancelToken) -> Worker:
+        """A worker that is free, in the order in which requests came."""
         self._attach()
-        while True:
-            for worker in self._workers:
-                if worker is not None and worker.idle and not self._waiting:
-                    return worker
-            state = self.readiness()
-            if not state.ready:
-                raise InferenceError(ErrorCode.UNAVAILABLE, f"the model is not ready: {state.reason}")
-            await self._wait(cancel)
-            # our turn: whoever is next comes after us
-            for worker in self._workers:
-                if worker is not None and worker.idle:
-                    return worker
-
-    async def _wait(self, cancel: CancelToken) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        worker = None if self._waiting else self._free()
+        if worker is not None:
+            return worker
+        state = self.readiness()
+        if not state.ready:
+            raise _unavailable(state.reason)
+        waiter: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
 
         def give_up() -> None:
             if not waiter.done():
@@ -135,27 +128,34 @@ class PythonInstance:
         self._waiting.append(waiter)
         cancel.on_cancel(give_up)
         try:
-            await waiter
-        except BaseException:
-            # woken and cancelled at once: the turn goes to the next
+            worker = await waiter
+        except asyncio.CancelledError:
+            # promised and cancelled at once: the turn goes to the next
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                waiter.result().promised = False
                 self._wake()
             raise
         finally:
             cancel.forget(give_up)
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
+        worker.promised = False
+        return worker
+
+    def _free(self) -> Worker | None:
+        return next((worker for worker in self._workers if worker is not None and worker.idle), None)
 
     def _wake(self) -> None:
+        """Promise workers that are free to those who wait."""
         while self._waiting:
+            worker = self._free()
+            if worker is None:
+                return
             waiter = self._waiting.popleft()
             if not waiter.done():
-                waiter.set_result(None)
-                return
-
-    def _wake_all(self) -> None:
-        for _ in range(len(self._waiting)):
-            self._wake()
+                # nobody who comes now may overtake
+                worker.promised = True
+                waiter.set_result(worker)
 
     def _attach(self) -> None:
         for worker in self._workers:
@@ -173,7 +173,11 @@ class PythonInstance:
         _log.error(
             "the process of a model has ended", extra={"facts": {"instance": self._told[index]["instance"]}}
         )
-        self._wake_all()
+        if all(each is None for each in self._workers):
+            while self._waiting:
+                waiter = self._waiting.popleft()
+                if not waiter.done():
+                    waiter.set_exception(_unavailable("its process has ended"))
         if not self._closing.is_set():
             loop = asyncio.get_running_loop()
             name = f"restart {self._told[index]['instance']}"
@@ -272,6 +276,10 @@ def load(path: Path, config: ModelConfig) -> PythonInstance:
         raise LoadError(f"Internal: {error}") from error
     except (OSError, KeyError) as error:
         raise LoadError(f"{path}: {error}") from error
+
+
+def _unavailable(reason: str) -> InferenceError:
+    return InferenceError(ErrorCode.UNAVAILABLE, f"the model is not ready: {reason}")
 
 
 def _signature(config: Mapping[str, Any]) -> Signature:

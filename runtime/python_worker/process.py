@@ -120,6 +120,7 @@ class Worker:
     """A process that has loaded a model. Starting it blocks until it has.
 
     ``on_idle`` is called when it can take another request, ``on_lost`` once when it has ended by itself.
+    ``promised`` keeps it for somebody who has waited.
     Raises :class:`WorkerError` with the model's reason.
     """
 
@@ -128,6 +129,7 @@ class Worker:
         self.on_lost: Callable[[Worker], None] = _nothing_of
         self.config: dict[str, Any] = {}
         self.lost = False
+        self.promised = False
         self._instance = told["instance"]
         self._running = False
         self._calls: dict[int, Call | None] = {}
@@ -157,8 +159,8 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether it can take a request now."""
-        return not (self._running or self.lost) and bool(self._free)
+        """Whether it can take a request that comes now."""
+        return not (self._running or self.lost or self.promised) and bool(self._free)
 
     @property
     def held(self) -> int:
@@ -181,8 +183,10 @@ class Worker:
         self._loop = None
 
     def call(self, request: InferRequest, outputs: tuple[str, ...], inputs: tuple[Tensor, ...]) -> Call:
-        """Have the worker, which must be idle, run ``request`` with ``inputs``. Raises MODEL_FAILED where
-        there is no memory for them."""
+        """Have the worker, which must be idle, run ``request`` with ``inputs``. Raises UNAVAILABLE where it
+        has ended, MODEL_FAILED where there is no memory for them."""
+        if self.lost:
+            raise InferenceError(ErrorCode.UNAVAILABLE, f"the process of '{self._instance}' has ended")
         self.attach()
         sequence = request.sequence
         try:

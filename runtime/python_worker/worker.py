@@ -7,7 +7,6 @@ doing. Signals that a whole group of processes gets are left to the server, whic
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 import select
@@ -165,7 +164,7 @@ class _Model:
         self._server = server
         self._instance = told["instance"]
         self._name, self._version = told["args"]["model_name"], int(told["args"]["model_version"])
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: Any = None
         made = _model_class(told["folders"], told["module"])
         self.config: dict[str, Any] = told["config"]
         if hasattr(made, "auto_complete_config"):
@@ -248,6 +247,9 @@ class _Model:
 
     def _until_complete(self, work: Any) -> Any:
         if self._loop is None:
+            # not needed by most models, and a sixth of the time that a worker takes to start
+            import asyncio
+
             self._loop = asyncio.new_event_loop()
         return self._loop.run_until_complete(work)
 

@@ -208,3 +208,36 @@ def test_a_model_serves_one_event_loop_after_another(tmp_path: Path) -> None:
     for number in range(3):
         assert numbers(asyncio.run(model.infer(request(number)))) == [number]
     asyncio.run(model.close())
+
+
+async def test_nobody_overtakes(tmp_path: Path) -> None:
+    body = """
+    def initialize(self, args):
+        self.order = []
+
+    def execute(self, requests):
+        self.order.append(int(given(requests[0])[0]))
+        return [answer(self.order)]
+    """
+    model = loaded(tmp_path, body)
+    asked = [asyncio.create_task(model.infer(request(number))) for number in range(20)]
+    while not asked[-1].done():
+        # one more whenever the loop turns, while others wait
+        asked.append(asyncio.create_task(model.infer(request(len(asked)))))
+        await asyncio.sleep(0)
+        if len(asked) > 200:
+            break
+    answers = await asyncio.gather(*asked)
+    assert numbers(answers[-1]) == list(range(len(asked)))
+    await model.close()
+
+
+async def test_those_who_wait_are_told_that_the_process_has_ended(tmp_path: Path) -> None:
+    model = loaded(tmp_path, SLEEPS)
+    running = asyncio.create_task(failure(model, request(5000)))
+    waiting = [asyncio.create_task(failure(model, request(1))) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    os.kill(worker(model)._process.pid, signal.SIGKILL)
+    assert (await running).code is ErrorCode.MODEL_FAILED
+    assert [(await each).code for each in waiting] == [ErrorCode.UNAVAILABLE] * 3
+    await model.close()
