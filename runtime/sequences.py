@@ -57,6 +57,7 @@ class Sequences:
         self._model = model
         self._controls = batching.controls
         self._idle_secs = batching.idle_us / 1e6
+        self._batched = batched
         self._shape = (1, 1) if batched else (1,)
         # by the time of the last request, the oldest first
         self._last: OrderedDict[int | str, float] = OrderedDict()
@@ -64,9 +65,15 @@ class Sequences:
     def admit(self, request: InferRequest) -> tuple[Tensor, ...]:
         """Enter ``request`` into its sequence; the inputs that tell the model of it.
 
-        Raises INVALID_TENSOR for a request without a sequence, and for the first of one without the
-        start flag.
+        Raises INVALID_TENSOR for a batch of more than one, for a request without a sequence, and for the
+        first of one without the start flag.
         """
+        if self._batched and any(tensor.shape[:1] != (1,) for tensor in request.inputs):
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"inference request to model '{self._model}' must specify batch-size 1 due to requirements "
+                "of sequence batcher",
+            )
         place = request.sequence
         if place is None:
             raise InferenceError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,16 @@ def test_a_request_outside_any_sequence() -> None:
     known = Sequences("m", PLAIN, batched=False)
     said = "inference request to model 'm' must specify a non-zero or non-empty correlation ID"
     assert refused(known) == said
+
+
+def test_a_batch_in_a_sequence_is_one() -> None:
+    known = Sequences("m", PLAIN, batched=True)
+    known.admit(InferRequest("m", (Tensor("x", Datatype.INT8, (1, 2), bytes(2)),), sequence=Sequence(1, True)))
+    pair = InferRequest("m", (Tensor("x", Datatype.INT8, (2, 1), bytes(2)),), sequence=Sequence(1))
+    with pytest.raises(InferenceError, match="'m' must specify batch-size 1 due to requirements") as caught:
+        known.admit(pair)
+    assert caught.value.code is ErrorCode.INVALID_TENSOR
+    assert Sequences("m", PLAIN, batched=False).admit(replace(pair, sequence=Sequence(2, True))) == ()
 
 
 def test_a_sequence_that_stands_idle_is_over(clock: list[float]) -> None:
