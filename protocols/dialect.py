@@ -48,6 +48,7 @@ class Action(Generic[Answer]):
     SHARED_MEMORY_REGISTER    ``SharedMemoryRegion``         None
     SHARED_MEMORY_UNREGISTER  name, None for all             None
     SHARED_MEMORY_STATUS      name, None for all             ``tuple[SharedMemoryRegion, ...]``
+    CUDA_SHARED_MEMORY_…      name, as above             as above; there are no regions
     TRACE_SETTINGS            changes, ``TraceSettings``     ``TraceSettings``
     LOG_SETTINGS              changes, ``LogSettings``       ``LogSettings``
     ========================  =============================  =================================

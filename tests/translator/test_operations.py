@@ -22,6 +22,7 @@ from schemas import (
     Datatype,
     Duration,
     ErrorCode,
+    IndexQuery,
     InferenceError,
     InferRequest,
     ModelState,
@@ -35,10 +36,12 @@ from schemas import (
     SharedMemoryRegion,
     Tensor,
 )
+from schemas.oip import MESSAGES
 from tests.runtime.onnx_models import write_identity
 from translator.operations import Service
 from translator.pipeline import Pipeline
 from translator.router import Route, Router
+from translator.settings import LogBook
 
 HERE, AWAY = Context(peer="127.0.0.1"), Context(peer="10.0.0.7")
 
@@ -249,3 +252,86 @@ async def test_tensors_in_shared_memory(service: Service, key: str) -> None:
     await ask(service, Operation.SHARED_MEMORY_UNREGISTER, argument="r")
     with refused(ErrorCode.NOT_FOUND, "Unable to find shared memory region: 'r'"):
         await infer(service)
+
+
+# --- configuration, statistics, settings
+
+
+async def config_of(service: Service, **opened: Any) -> Any:
+    return MESSAGES["inference.ModelConfig"].FromString(await ask(service, Operation.MODEL_CONFIG, **opened))
+
+
+async def test_configuration(service: Service) -> None:
+    assert (await config_of(service, model="m", version="1")).name == "m"
+    # the listener's default model
+    assert (await config_of(service)).backend == "onnxruntime"
+    with refused(ErrorCode.NOT_FOUND, "Request for unknown model: 'nope' is not found"):
+        await config_of(service, model="nope")
+    with refused(ErrorCode.NOT_FOUND, "'m' version 2 is not found"):
+        await config_of(service, model="m", version="2")
+
+
+async def statistics(service: Service, **opened: Any) -> list[tuple[str, list[str]]]:
+    told = await ask(service, Operation.STATISTICS, **opened)
+    return [(model.name, [version.version for version in model.versions]) for model in told]
+
+
+async def test_statistics(service: Service) -> None:
+    assert await statistics(service) == [("m", ["1"])]
+    assert await statistics(service, model="m") == [("m", ["1"])]
+    assert await statistics(service, model="alias1") == [("alias1", ["1"])]
+    for version in ("1", "01", " 1 "):
+        assert await statistics(service, model="m", version=version) == [("m", ["1"])]
+    with refused(ErrorCode.INVALID_TENSOR, "requested model 'spare' is not available"):
+        await statistics(service, model="spare")
+    with refused(ErrorCode.INVALID_TENSOR, "requested model version is not available for model 'm'"):
+        await statistics(service, model="m", version="2")
+    with refused(ErrorCode.INVALID_TENSOR, "failed to get model version from specified version string 'x'"):
+        await statistics(service, model="m", version="x")
+    await ask(service, Operation.MODEL_LOAD, model="spare")
+    assert await statistics(service) == [("m", ["1"]), ("spare", ["1"])]
+    await ask(service, Operation.MODEL_UNLOAD, model="spare")
+    assert await statistics(service) == [("m", ["1"])]
+
+
+async def test_the_index_of_what_is_ready(service: Service) -> None:
+    async def names(query: IndexQuery) -> list[str]:
+        return [model.name for model in await ask(service, Operation.REPOSITORY_INDEX, argument=query)]
+
+    assert await names(IndexQuery()) == ["m", "spare"]
+    assert await names(IndexQuery(ready=True)) == ["m"]
+    with refused(ErrorCode.UNSUPPORTED, "'repository_name' specification is not supported for 'other'"):
+        await names(IndexQuery("other"))
+
+
+async def test_settings_of_traces(service: Service) -> None:
+    async def rate(model: str = "", **changes: tuple[str, ...]) -> tuple[str, ...]:
+        told = await ask(service, Operation.TRACE_SETTINGS, model=model, argument=changes)
+        return told["trace_rate"]
+
+    assert await rate(trace_rate=("5",)) == ("5",)
+    assert await rate("m") == ("5",)
+    assert await rate("m", trace_rate=("7",)) == ("7",)
+    assert await rate() == ("5",)
+    with refused(ErrorCode.INVALID_TENSOR, "Request for unknown model : nope"):
+        await rate("nope", trace_rate=("7",))
+
+
+async def test_settings_of_the_log(service: Service) -> None:
+    seen = []
+    service.log = LogBook(apply=seen.append)
+    before = await ask(service, Operation.LOG_SETTINGS, argument={})
+    told = await ask(service, Operation.LOG_SETTINGS, argument={"log_verbose_level": 3})
+    assert told == {**before, "log_verbose_level": 3}
+    assert seen == [told]
+
+
+async def test_memory_of_a_gpu(service: Service) -> None:
+    with refused(
+        ErrorCode.INVALID_TENSOR, "failed to register CUDA shared memory region: 'r', GPUs not supported"
+    ):
+        await ask(service, Operation.CUDA_SHARED_MEMORY_REGISTER, argument="r")
+    assert await ask(service, Operation.CUDA_SHARED_MEMORY_STATUS) == ()
+    with refused(ErrorCode.NOT_FOUND, "Unable to find cuda shared memory region: 'r'"):
+        await ask(service, Operation.CUDA_SHARED_MEMORY_STATUS, argument="r")
+    await ask(service, Operation.CUDA_SHARED_MEMORY_UNREGISTER, argument="r")
