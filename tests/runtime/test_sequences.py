@@ -58,7 +58,9 @@ def test_a_request_outside_any_sequence() -> None:
 
 def test_a_batch_in_a_sequence_is_one() -> None:
     known = Sequences("m", PLAIN, batched=True)
-    known.admit(InferRequest("m", (Tensor("x", Datatype.INT8, (1, 2), bytes(2)),), sequence=Sequence(1, True)))
+    known.admit(
+        InferRequest("m", (Tensor("x", Datatype.INT8, (1, 2), bytes(2)),), sequence=Sequence(1, True))
+    )
     pair = InferRequest("m", (Tensor("x", Datatype.INT8, (2, 1), bytes(2)),), sequence=Sequence(1))
     with pytest.raises(InferenceError, match="'m' must specify batch-size 1 due to requirements") as caught:
         known.admit(pair)
