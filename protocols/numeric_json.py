@@ -1,47 +1,29 @@
-"""JSON with numbers in it: documents to Python values, arrays of numbers to tensor data and back.
+"""Tensor data in JSON: arrays of numbers to tensor data and back.
 
-Contract: reading is strict (an INT32 is a JSON integer that fits, a BOOL is true or false) and
-writing never loses anything: what JSON cannot say (NaN, infinity, bytes that are not UTF-8) is
-refused by name. Large documents go through simdjson, whose number arrays become buffers without a
-Python object per element; small ones, and whatever simdjson will not take, through orjson. Where the
-numbers stand in a message belongs to the dialects.
+Contract: reading is strict (an INT32 is a JSON number that is integral and fits, a BOOL is true or false,
+rows are as long as each other) and writing never loses anything: what JSON cannot say (NaN and infinity
+unless asked for, bytes that are not UTF-8) is refused by name. How documents are parsed belongs to
+``json_document``, where the numbers stand in a message to the dialects.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import struct
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
 import orjson
-import simdjson
 from numpy.typing import NDArray
 
-from protocols.wire import Buffer
+from protocols.json_document import LazyArray
 from schemas import Datatype, ErrorCode, InferenceError, Tensor, pack_bytes
 
-_LAZY_FROM_BYTES = 2048
-"""From this size on simdjson is faster than orjson, measured with one array of floats."""
+_NAN, _INFINITY, _MINUS_INFINITY = map(orjson.Fragment, (b"NaN", b"Infinity", b"-Infinity"))
 
-_LAZY_UP_TO_BYTES = 2 * 0xFFFFFF
-"""simdjson counts the elements of an array in 24 bits and its lists end there; a document of this size
-cannot have more."""
-
-_FEW_KEYS = 32
-
-_LAZY_DEPTH = 8
-"""How deep in a document lazy arrays are looked for; deeper parts are read whole."""
-
-_BOM = b"\xef\xbb\xbf"
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_MAX_DEPTH = 1024  # orjson's
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_INTEGERS = range(-(2**63), 2**64)
+_EXACT_IN_FLOATS = 2**53
+"""Up to here a float is the integer that was written, and no neighbour of it."""
 
 # struct formats: their packing checks the range of every element, floats included
 _FORMATS: dict[Datatype, str] = {
@@ -80,78 +62,26 @@ _WIDE: dict[str, tuple[str, np.dtype[Any]]] = {
 _GOT = {bool: "a boolean", int: "an integer", float: "a float", str: "a string", dict: "an object"}
 
 
-class LazyArray:
-    """A JSON array of a large document, not yet turned into Python objects."""
-
-    __slots__ = ("_array",)
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-
-    def tolist(self) -> list[Any]:
-        """The array as Python values, nesting kept."""
-        values: list[Any] = self._array.as_list()
-        return values
-
-    def numbers(self, datatype: Datatype) -> NDArray[Any] | None:
-        """The elements as numbers of a fixed-size datatype, any nesting flattened; None where they
-        are not all numbers, or one does not fit."""
-        code, wide = _WIDE[datatype.dtype.kind]
-        try:
-            return _narrow(np.frombuffer(self._array.as_buffer(of_type=code), wide), datatype.dtype)
-        except (TypeError, ValueError):
-            return None
-
-
-def parse_json(text: Buffer, lazy: Collection[str] = ()) -> Any:
-    """The value of a JSON document in UTF-8, a byte order mark allowed.
-
-    Arrays that stand under a key in ``lazy`` may come back as :class:`LazyArray`. The literals NaN,
-    Infinity and -Infinity are numbers; a key that comes twice has its last value. Raises MALFORMED
-    with the place of the fault.
-    """
-    if text[:3] == _BOM:
-        text = text[3:]
-    if lazy and _LAZY_FROM_BYTES <= len(text) <= _LAZY_UP_TO_BYTES:
-        # orjson has the last word: it takes more, and says where a fault is
-        with suppress(ValueError, RuntimeError):
-            # one parser per document: a parser cannot be used again while one of its arrays lives
-            return _settle(simdjson.Parser().parse(text), lazy, _LAZY_DEPTH)
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as fault:
-        return _parse_literals(bytes(text), str(fault))
-
-
-def write_json(document: Any) -> bytes:
-    """``document`` as JSON; NumPy arrays are written as arrays of numbers.
-
-    Arrays must come from :func:`json_values`, plain floats must be finite. Raises UNREPRESENTABLE for
-    text that is not Unicode.
-    """
-    try:
-        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError as fault:
-        raise InferenceError(ErrorCode.UNREPRESENTABLE, f"JSON cannot carry this: {fault}") from None
-
-
 def pack_values(name: str, datatype: Datatype, count: int, values: list[Any] | LazyArray) -> memoryview:
     """The ``count`` elements of a JSON array as tensor data, nested arrays flattened row by row.
 
-    Strings are the UTF-8 text of BYTES elements. Raises INVALID_TENSOR naming tensor and element for
-    one of the wrong JSON type or out of range, and for another number of elements; UNREPRESENTABLE
-    for BF16, which has no JSON form.
+    Strings are the UTF-8 text of BYTES elements; 1.0 is an integer. Raises INVALID_TENSOR naming tensor
+    and element for one of the wrong JSON type or out of range, for rows that differ in length or depth,
+    and for another number of elements; UNREPRESENTABLE for BF16, which has no JSON form.
     """
     if datatype is Datatype.BF16:
         raise _no_json_form(name, datatype)
     if isinstance(values, LazyArray):
-        numbers = values.numbers(datatype) if datatype.dtype.kind in _WIDE else None
+        numbers = _numbers(values, datatype)
         if numbers is not None:
             _check_count(name, count, numbers.size)
             return numbers.view(np.uint8).data.toreadonly()
         values = values.tolist()
-    flat, found = _flatten(values)
+    flat, found = _flatten(name, values)
     types, expected = _EXPECTED[datatype]
+    if types is _WHOLE[0] and float in found:
+        flat = [int(value) if _is_whole(value) else value for value in flat]
+        found = set(map(type, flat))
     if not found <= types:
         index, value = next((i, v) for i, v in enumerate(flat) if type(v) not in types)
         _refuse(name, f"element {index} must be {expected}, got {_GOT.get(type(value), 'null')}")
@@ -166,12 +96,25 @@ def pack_values(name: str, datatype: Datatype, count: int, values: list[Any] | L
         _refuse(name, f"element {index} ({flat[index]}) is out of range for {datatype.value}")
 
 
-def json_values(tensor: Tensor) -> NDArray[Any] | list[str]:
-    """The elements of ``tensor`` as a flat array that :func:`write_json` takes.
+def json_values(
+    tensor: Tensor,
+    *,
+    tokens: bool = False,
+    refusal: ErrorCode = ErrorCode.UNREPRESENTABLE,
+    unwrap: bool = False,
+) -> Any:
+    """The elements of ``tensor`` as a flat array that ``write_json`` takes, with ``unwrap`` a single one
+    without an array.
 
-    Raises UNREPRESENTABLE naming tensor and element for NaN, infinity and bytes that are not UTF-8,
-    and for BF16.
+    With ``tokens`` NaN and infinity are written as JavaScript spells them, which strict readers refuse.
+    Raises UNREPRESENTABLE naming tensor and element for bytes that are not UTF-8, and for BF16; the code
+    in ``refusal`` for NaN and infinity otherwise.
     """
+    values = _values(tensor, tokens, refusal)
+    return values[0] if unwrap and len(values) == 1 else values
+
+
+def _values(tensor: Tensor, tokens: bool, refusal: ErrorCode) -> Any:
     if tensor.datatype is Datatype.BYTES:
         return list(_texts(tensor))
     if tensor.datatype is Datatype.BF16:
@@ -183,13 +126,36 @@ def json_values(tensor: Tensor) -> NDArray[Any] | list[str]:
     if flat.dtype.kind == "f":
         finite = np.isfinite(flat)
         if not finite.all():
+            if tokens:
+                return _with_tokens(flat, finite)
             index = int(finite.argmin())
             raise InferenceError(
-                ErrorCode.UNREPRESENTABLE,
+                refusal,
                 f"tensor '{tensor.name}': element {index} is {flat[index]}, which JSON cannot carry; "
                 "use binary data",
             )
     return flat
+
+
+def _with_tokens(flat: NDArray[Any], finite: NDArray[Any]) -> list[Any]:
+    """``flat`` with a word of JSON in place of each element that is not finite."""
+    values = list(flat)
+    for index in np.flatnonzero(~finite):
+        value = flat[index]
+        values[index] = _NAN if value != value else _INFINITY if value > 0 else _MINUS_INFINITY
+    return values
+
+
+def _numbers(values: LazyArray, datatype: Datatype) -> NDArray[Any] | None:
+    """The elements in the datatype; None where they are not all numbers of its kind, one does not fit, or
+    rows may differ."""
+    known = _WIDE.get(datatype.dtype.kind) if datatype is not Datatype.BYTES else None
+    numbers = values.numbers(*known) if known else None
+    return None if numbers is None else _narrow(numbers, datatype.dtype)
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is float and value.is_integer() and abs(value) <= _EXACT_IN_FLOATS
 
 
 def _narrow(numbers: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any] | None:
@@ -206,96 +172,13 @@ def _narrow(numbers: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any] | None
     return numbers.astype(target)
 
 
-def _settle(value: Any, lazy: Collection[str], depth: int) -> Any:
-    """simdjson's proxies as Python values, the lazy arrays left as they are.
-
-    Raises ``ValueError`` for a key that comes twice, of which simdjson would take the first, and for
-    one with a NUL in it, where a look-up would end.
-    """
-    if isinstance(value, simdjson.Object):
-        keys = list(value.keys())
-        # every look-up by key is a search from the first one on
-        if not depth or len(keys) > _FEW_KEYS:
-            return value.as_dict()
-        if len(set(keys)) < len(keys):
-            raise ValueError("a key comes twice")
-        if any("\0" in key for key in keys):
-            raise ValueError("a key has a NUL in it")
-        return {key: _settle_member(key, value[key], lazy, depth) for key in keys}
-    if isinstance(value, simdjson.Array):
-        return [_settle(item, lazy, depth - 1) for item in value] if depth else value.as_list()
-    return value
-
-
-def _settle_member(key: str, value: Any, lazy: Collection[str], depth: int) -> Any:
-    if key in lazy and isinstance(value, simdjson.Array):
-        return LazyArray(value)
-    return _settle(value, lazy, depth - 1)
-
-
-def _parse_literals(text: bytes, fault: str) -> Any:
-    """Another try for documents with NaN or Infinity in them, by the standard library: slower, and the
-    only one that knows these literals. ``fault`` is what orjson said."""
-    malformed = InferenceError(ErrorCode.MALFORMED, f"the body is not JSON: {fault}")
-    if b"NaN" not in text and b"Infinity" not in text:
-        raise malformed
-    # how deep json goes depends on the version of Python
-    if _depth(text) > _MAX_DEPTH:
-        raise malformed
-    try:
-        decoded = text.decode()
-        document = json.loads(  # noqa: TID251 - NaN is what it is here for
-            decoded, parse_int=_integer, parse_float=_real
-        )
-        if _SURROGATE.search(decoded):
-            orjson.dumps(document)  # refuses half of a surrogate pair, which json lets pass
-    except (ValueError, TypeError, RecursionError):
-        raise malformed from None
-    return document
-
-
-def _depth(text: bytes) -> int:
-    """How deep arrays and objects nest; anything for what is no JSON."""
-    marks = np.frombuffer(_STRING.sub(b"", text), np.uint8)
-    opened = ((marks == ord("[")) | (marks == ord("{"))).astype(np.int64)
-    closed = (marks == ord("]")) | (marks == ord("}"))
-    return int(np.cumsum(opened - closed).max(initial=0))
-
-
-def _integer(digits: str) -> int | float:
-    # as orjson: beyond 64 bits it is a float
-    value = int(digits)
-    return value if value in _INTEGERS else _real(digits)
-
-
-def _real(digits: str) -> float:
-    value = float(digits)
-    if value - value != 0:
-        raise ValueError("number is infinity when parsed as double")
-    return value
-
-
-def _flatten(values: list[Any]) -> tuple[list[Any], set[type]]:
+def _flatten(name: str, values: list[Any]) -> tuple[list[Any], set[type]]:
     """The leaves of ``values`` in order, and their types."""
     while list in (found := set(map(type, values))):
-        if len(found) > 1:
-            values = list(_leaves(values))
-            return values, set(map(type, values))
+        if len(found) > 1 or len(set(map(len, values))) > 1:
+            _refuse(name, "'data' is ragged: its rows differ in length or depth")
         values = list(chain.from_iterable(values))
     return values, found
-
-
-def _leaves(values: list[Any]) -> Iterator[Any]:
-    """The leaves of an array of uneven depth, in order and in linear time."""
-    stack: list[Iterator[Any]] = [iter(values)]
-    while stack:
-        for item in stack[-1]:
-            if type(item) is list:
-                stack.append(iter(item))
-                break
-            yield item
-        else:
-            stack.pop()
 
 
 def _misfits(flat: Iterable[Any], element: str) -> Iterator[int]:

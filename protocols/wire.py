@@ -25,8 +25,9 @@ class HttpRequest:
     without the question mark. ``params`` are the named segments of the matched endpoint's path.
 
     On the server the head is complete before ``body`` is read; ``endpoint`` is what the handler chose
-    from the head. On the client ``parts`` is the body to send, and ``repeatable`` says that sending it
-    twice does no harm (a GET never does).
+    from the head, and ``nonfinite_json`` says that NaN and infinity may be written into an answer in JSON.
+    On the client ``parts`` is the body to send, and ``repeatable`` says that sending it twice does no harm
+    (a GET never does).
     """
 
     method: str
@@ -39,6 +40,7 @@ class HttpRequest:
     context: Context = field(default_factory=Context)
     endpoint: Any = None
     max_body_bytes: int | None = None
+    nonfinite_json: bool = False
     repeatable: bool = False
 
 

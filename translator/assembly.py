@@ -46,6 +46,7 @@ class Assembly:
             [_flavored(name, listener) for name in listener.dialects],
             listener.default_model or self.config.default_model or "",
             listener.max_request_bytes,
+            listener.nonfinite_json == "token",
         )
 
     async def close(self) -> None:

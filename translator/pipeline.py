@@ -57,11 +57,12 @@ class Pipeline:
         dialects: Sequence[Dialect],
         default_model: str = "",
         max_request_bytes: int | None = None,
+        nonfinite_json: bool = False,
     ) -> None:
         self._service = service
         self._listener = listener
         self._default_model = default_model
-        self.http = HttpPipeline(self, dialects, max_request_bytes)
+        self.http = HttpPipeline(self, dialects, max_request_bytes, nonfinite_json)
         self.grpc = GrpcPipeline(self, dialects)
 
     def admit(self, context: Context) -> None:
@@ -193,11 +194,16 @@ class HttpPipeline:
     """The HTTP side of a pipeline: an ``HttpHandler``."""
 
     def __init__(
-        self, pipeline: Pipeline, dialects: Sequence[Dialect], max_request_bytes: int | None
+        self,
+        pipeline: Pipeline,
+        dialects: Sequence[Dialect],
+        max_request_bytes: int | None,
+        nonfinite_json: bool,
     ) -> None:
         self._pipeline = pipeline
         self._dialects = dialects
         self._limit = max_request_bytes
+        self._nonfinite_json = nonfinite_json
         alone = len(dialects) == 1
         self._owners: dict[HttpEndpoint, str] = {
             endpoint: dialect.name
@@ -216,6 +222,7 @@ class HttpPipeline:
         request.endpoint = endpoint
         request.params = params
         request.max_body_bytes = self._limit
+        request.nonfinite_json = self._nonfinite_json
         return None
 
     async def serve(self, request: HttpRequest) -> HttpAnswer:

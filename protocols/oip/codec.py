@@ -122,6 +122,8 @@ def told_code(operation: Operation | None, code: ErrorCode) -> ErrorCode:
 EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
 """The one ``triton_`` parameter that a request may carry (bool)."""
 
+_MAX_ID_BYTES = 1 << 16
+
 _TRITON_PREFIX = "triton_"
 _FIELDS = frozenset(
     {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
@@ -146,6 +148,13 @@ class RequestFields:
 
 
 _NO_FIELDS = RequestFields()
+
+
+def check_id(identity: str) -> str:
+    """The id of a request. Raises INVALID_TENSOR for one above 64 KiB: it is told in every answer."""
+    if len(identity) > _MAX_ID_BYTES // 4 and len(identity.encode(errors="replace")) > _MAX_ID_BYTES:
+        _refuse(f"the id of the request has more than {_MAX_ID_BYTES} bytes")
+    return identity
 
 
 def split_parameters(given: Mapping[str, Any]) -> RequestFields:

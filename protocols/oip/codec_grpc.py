@@ -18,6 +18,7 @@ from protocols.dialect import Action, Opened, UpstreamCall
 from protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
 from protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
+    check_id,
     distinct_outputs,
     input_tensor,
     join_parameters,
@@ -97,7 +98,7 @@ def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[Infe
         inputs=tuple(_inputs(message.model_name, message.inputs, raws)),
         outputs=distinct_outputs([_requested(output) for output in message.outputs]),
         version=message.model_version,
-        id=message.id,
+        id=check_id(message.id),
         parameters=parameters,
         sequence=fields.sequence,
         priority=fields.priority,

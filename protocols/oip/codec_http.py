@@ -10,15 +10,16 @@ and statuses belong to ``server`` and ``client``, everything but inference to ``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, NoReturn
 
-from protocols.inflate import WINDOW_BITS, inflate
-from protocols.numeric_json import parse_json, write_json
+from protocols.content_coding import WINDOW_BITS, accepted_coding, deflate, inflate
+from protocols.json_document import parse_json, write_json
 from protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
 from protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
+    check_id,
     distinct_outputs,
     join_parameters,
     output_parameters,
@@ -33,6 +34,7 @@ from protocols.oip.http_tensors import (
     raw_tensor,
     read_answers,
     read_inputs,
+    write_answer,
     write_tensor,
 )
 from protocols.oip.json_members import mapping, members, name_of, text
@@ -64,7 +66,8 @@ class ReplyForm:
     """How a caller wants its answer: under its own id, which outputs as binary data, which as classes.
 
     ``order`` names the outputs in the order to write them in, the model's where that is empty; ``always``
-    are members of the answer that it has even where there is nothing to say.
+    are members of the answer that it has even where there is nothing to say. ``coding`` is the one to
+    compress with, if any; ``nonfinite`` lets JSON have NaN and infinity in it.
     """
 
     id: str = ""
@@ -73,6 +76,8 @@ class ReplyForm:
     classes: Asked = field(default_factory=lambda: NOTHING_ASKED)
     order: tuple[str, ...] = ()
     always: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    coding: str = ""
+    nonfinite: bool = False
 
 
 def decode_request(
@@ -88,14 +93,16 @@ def decode_request(
     if length == 0:
         tensor = raw_tensor(model, body, signature)
         request = InferRequest(model, (tensor,), version=version, context=message.context)
-        return request, ReplyForm(all_binary=True)
+        return request, ReplyForm(all_binary=True, coding=_wanted_coding(message))
     document = _document(body, length)
     given = mapping(document, "parameters")
     if EMPTY_FINAL_RESPONSE in given:
         _refuse(f"parameter '{EMPTY_FINAL_RESPONSE}' is for streams, which this transport does not have")
     fields = split_parameters(given)
-    identity = text(document, "id")
+    identity = check_id(text(document, "id"))
     outputs, form = _read_outputs(document, given, identity, signature)
+    if message.nonfinite_json or "accept-encoding" in message.headers:
+        form = replace(form, coding=_wanted_coding(message), nonfinite=message.nonfinite_json)
     inputs = read_inputs(document, model, Tail(body, length))
     _check_json_outputs(outputs, form, signature)
     request = InferRequest(
@@ -139,7 +146,7 @@ def encode_response(form: ReplyForm, response: InferResponse) -> Body:
     """An answer in the form that its request asked for, outputs in the order given.
 
     Without a single binary byte it is plain JSON, as Triton has it. Raises UNREPRESENTABLE naming an
-    output or parameter that JSON cannot carry.
+    output or parameter that JSON cannot carry, INVALID_TENSOR for NaN and infinity in an output.
     """
     document: dict[str, Any] = {"id": form.id} if form.id else {}
     document.update(form.always)
@@ -162,9 +169,12 @@ def encode_response(form: ReplyForm, response: InferResponse) -> Body:
                 ErrorCode.UNREPRESENTABLE, not_as_json("sending", "output", tensor.name, tensor.datatype)
             )
         else:
-            outputs.append(write_tensor(tensor, buffers if binary else None))
+            outputs.append(write_answer(tensor, buffers if binary else None, form.nonfinite))
     document["outputs"] = outputs
-    return _join(document, buffers, extended=any(len(buffer) for buffer in buffers))
+    headers, parts = _join(document, buffers, extended=any(len(buffer) for buffer in buffers))
+    if form.coding:
+        return (*headers, ("Content-Encoding", form.coding)), deflate(form.coding, parts)
+    return headers, parts
 
 
 def decode_response(
@@ -235,6 +245,10 @@ def _join(document: dict[str, Any], buffers: list[Buffer], *, extended: bool) ->
         return JSON_HEADERS, [header]
     headers = (("Content-Type", "application/octet-stream"), (HEADER_LENGTH, str(len(header))))
     return headers, [header, *buffers]
+
+
+def _wanted_coding(message: HttpRequest) -> str:
+    return accepted_coding(message.headers.get("accept-encoding", ""))
 
 
 def _plain_body(message: HttpRequest) -> Buffer:

@@ -13,8 +13,9 @@ from math import prod
 from typing import Any, NoReturn
 
 from protocols.dialect import Action, HttpEndpoint, Opened
-from protocols.numeric_json import json_values, pack_values, parse_json, write_json
-from protocols.oip.codec import EMPTY_FINAL_RESPONSE, HTTP_STATUS, WHILE_RUNNING, split_parameters
+from protocols.json_document import parse_json, write_json
+from protocols.numeric_json import json_values, pack_values
+from protocols.oip.codec import EMPTY_FINAL_RESPONSE, HTTP_STATUS, WHILE_RUNNING, check_id, split_parameters
 from protocols.oip.codec_http import JSON_HEADERS
 from protocols.oip.http_endpoint import http_error, http_fail, json_answer, of_model
 from protocols.oip.http_tensors import BINARY_ONLY, not_as_json
@@ -43,9 +44,10 @@ _OWN_MEMBERS = frozenset({"id", "parameters"})
 
 @dataclass(slots=True)
 class _Form:
-    """The id to answer under, and what ``generate`` has heard so far."""
+    """The id to answer under, whether with NaN and infinity, and what ``generate`` has heard so far."""
 
     id: str
+    nonfinite: bool = False
     first: InferResponse | None = None
     responses: int = 0
 
@@ -57,7 +59,7 @@ def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequ
     document = parse_json(message.body)
     if not isinstance(document, dict):
         raise malformed("the JSON body is not an object")
-    identity = text(document, "id")
+    identity = check_id(text(document, "id"))
     inputs = tuple(
         _tensor(spec, document[name]) for name, spec in signature.input_names.items() if name in document
     )
@@ -79,7 +81,7 @@ def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequ
         priority=fields.priority,
         timeout_us=fields.timeout_us,
     )
-    return request, _Form(identity)
+    return request, _Form(identity, message.nonfinite_json)
 
 
 def _tensor(spec: TensorSpec, value: Any) -> Tensor:
@@ -132,8 +134,9 @@ def _document(form: _Form, response: InferResponse) -> Mapping[str, Any]:
             raise InferenceError(
                 ErrorCode.UNREPRESENTABLE, not_as_json("sending", "output", tensor.name, tensor.datatype)
             )
-        values = json_values(tensor)
-        members[tensor.name] = values[0] if len(values) == 1 else values
+        members[tensor.name] = json_values(
+            tensor, tokens=form.nonfinite, refusal=ErrorCode.INVALID_TENSOR, unwrap=True
+        )
     return dict(sorted(members.items()))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from protocols.dialect import Action, Opened
-from protocols.numeric_json import write_json
+from protocols.json_document import write_json
 from protocols.oip.codec import HTTP_STATUS, told_code
 from protocols.oip.codec_http import JSON_HEADERS
 from protocols.wire import Headers, HttpAnswer, HttpRequest

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NoReturn
 
-from protocols.numeric_json import LazyArray, json_values, pack_values
+from protocols.json_document import LazyArray
+from protocols.numeric_json import json_values, pack_values
 from protocols.oip.codec import input_tensor, shared_memory_parameters, shared_memory_ref
 from protocols.oip.content_type import as_meant
 from protocols.oip.json_members import mapping, members, tensor_head
@@ -151,7 +152,7 @@ def raw_tensor(model: str, body: Buffer, signature: Signature) -> Tensor:
 
 
 def write_tensor(tensor: Tensor, buffers: list[Buffer] | None) -> dict[str, Any]:
-    """A tensor in JSON; where there are ``buffers`` its data goes there instead.
+    """An input in JSON; where there are ``buffers`` its data goes there instead.
 
     Raises UNREPRESENTABLE naming the tensor for data that JSON cannot carry.
     """
@@ -161,9 +162,26 @@ def write_tensor(tensor: Tensor, buffers: list[Buffer] | None) -> dict[str, Any]
     elif buffers is None:
         entry["data"] = json_values(tensor)
     else:
-        entry["parameters"] = {"binary_data_size": len(tensor.data)}
-        buffers.append(tensor.data)
+        _append(entry, tensor.data, buffers)
     return entry
+
+
+def write_answer(tensor: Tensor, buffers: list[Buffer] | None, nonfinite: bool) -> dict[str, Any]:
+    """An output, likewise; ``nonfinite`` as for ``json_values``.
+
+    Raises INVALID_TENSOR for NaN and infinity: the caller asked for a form that such data has not.
+    """
+    entry = describe_tensor(tensor)
+    if buffers is None:
+        entry["data"] = json_values(tensor, tokens=nonfinite, refusal=ErrorCode.INVALID_TENSOR)
+    else:
+        _append(entry, tensor.view, buffers)
+    return entry
+
+
+def _append(entry: dict[str, Any], data: memoryview, buffers: list[Buffer]) -> None:
+    entry["parameters"] = {"binary_data_size": len(data)}
+    buffers.append(data)
 
 
 def describe_tensor(tensor: Tensor) -> dict[str, Any]:

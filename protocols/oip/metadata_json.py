@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from protocols.numeric_json import parse_json
+from protocols.json_document import parse_json
 from protocols.oip.json_members import malformed, members, tensor_head, text
 from protocols.oip.message_from_json import read_message
 from protocols.wire import Buffer

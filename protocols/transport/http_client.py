@@ -18,7 +18,7 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
-from protocols.inflate import WINDOW_BITS, inflate
+from protocols.content_coding import WINDOW_BITS, inflate
 from protocols.transport.address import Url
 from protocols.transport.http_answer import JOINED_BYTES, size_of
 from protocols.transport.http_body import READ_BYTES, read_body

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from protocols.content_coding import inflate
 from protocols.oip import DIALECT
 from protocols.oip.grpc_messages import SERVICE
 from protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest, parts_of
@@ -53,7 +54,10 @@ def pipeline(models: Mapping[str, Target], failed: Mapping[str, str] | None = No
 def send_http(server: Pipeline, request: HttpRequest) -> Reply:
     """The answer of ``server`` as a client has it."""
     answer: HttpAnswer = server.http.head(request) or asyncio.run(server.http.serve(request))
-    return Reply(answer.status, received(answer.headers), b"".join(parts_of(answer)))
+    headers, body = received(answer.headers), b"".join(parts_of(answer))
+    if coding := headers.get("content-encoding"):
+        body = inflate(coding, body, None)
+    return Reply(answer.status, headers, body)
 
 
 def send_grpc(server: Pipeline, method: str, message: bytes) -> GrpcAnswer:

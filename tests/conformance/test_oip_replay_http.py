@@ -46,8 +46,8 @@ def test_what_is_held_against_the_recording() -> None:
     print(counts)
     assert counts.pop("") == len(names) == 160
     assert counts == {
-        "equal": 116,
-        "deviating": 44,
+        "equal": 122,
+        "deviating": 38,
         "control": 44,
         "operation": 15,
         "shared memory": 7,

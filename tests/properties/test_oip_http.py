@@ -163,7 +163,8 @@ def test_answers_come_through_as_json_or_are_refused(response: InferResponse) ->
     else:
         with pytest.raises(InferenceError) as caught:
             answer_to(request, HTTP_JSON_CALLS, response)
-        assert caught.value.code is ErrorCode.UNREPRESENTABLE
+        # the caller could have asked for binary data, where it is a NaN that JSON has not
+        assert caught.value.code in (ErrorCode.UNREPRESENTABLE, ErrorCode.INVALID_TENSOR)
 
 
 @given(st.lists(texts), st.data())

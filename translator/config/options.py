@@ -110,6 +110,9 @@ class ListenerOptions(Section):
     """The largest request to take. The default is 67108864 (64 MiB) over http, 2147483647 over grpc."""
     max_response_bytes: Bytes = LARGEST_MESSAGE
     """The largest answer to give."""
+    nonfinite_json: Literal["error", "token"] = "error"
+    """What to do with NaN and infinity in an answer that is to be JSON: refuse it, or write `NaN`,
+    `Infinity` and `-Infinity`, which Triton does and strict readers of JSON do not take."""
 
     @field_validator("dialects", mode="before")
     @classmethod

@@ -185,7 +185,6 @@ def test_what_is_no_input_is_a_parameter() -> None:
         ((2,), 1, None),
         ((), [1, 2], None),
         ((0,), [1], None),
-        ((-1,), [[1], 2], (2,)),
     ],
 )
 def test_values_take_the_shape_of_the_model(dims: Any, value: Any, shape: Any) -> None:

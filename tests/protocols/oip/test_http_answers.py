@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from protocols.content_coding import inflate
 from protocols.dialect import Action, Opened
 from protocols.oip import DIALECT
 from protocols.oip.codec_http import ReplyForm, encode_response
@@ -94,7 +95,6 @@ def test_outputs_placed_in_shared_memory_are_only_described() -> None:
 @pytest.mark.parametrize(
     ("response", "text"),
     [
-        (InferResponse("m", (Tensor.from_numpy("x", np.array([1, np.nan])),)), "'x': element 1 is nan"),
         (InferResponse("m", (Tensor.from_numpy("x", np.array([b"\xff"], object)),)), "'x': element 0 is not"),
         (InferResponse("m", (Tensor.from_numpy("x", np.ones(1, np.float16)),)), "sending FP16 data via JSON"),
         (InferResponse("m", (Tensor.from_numpy("x", np.ones(1, ml_dtypes.bfloat16)),)), "sending BF16 data"),
@@ -198,3 +198,25 @@ def test_inference_answers_through_the_table() -> None:
     answer = action.encode(ReplyForm("q"), InferResponse("m", (FP32,), "1"))
     assert answer.status == 200
     assert body(answer)["id"] == "q"
+
+
+def test_what_is_not_finite_is_the_form_that_was_asked_for() -> None:
+    tensor = Tensor.from_numpy("x", np.array([1, np.nan, np.inf, -np.inf], np.float32))
+    response = InferResponse("m", (tensor,))
+    with pytest.raises(InferenceError, match="tensor 'x': element 1 is nan") as caught:
+        encode_response(ReplyForm(), response)
+    assert caught.value.code is ErrorCode.INVALID_TENSOR
+    _, parts = encode_response(ReplyForm(nonfinite=True), response)
+    assert b'"data":[1.0,NaN,Infinity,-Infinity]' in bytes(parts[0])
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_answers_are_compressed(coding: str) -> None:
+    tensor = Tensor.from_numpy("x", np.zeros(4096, np.float32))
+    plain_headers, plain = encode_response(ReplyForm(all_binary=True), InferResponse("m", (tensor,)))
+    headers, parts = encode_response(ReplyForm(all_binary=True, coding=coding), InferResponse("m", (tensor,)))
+    # the length of the JSON counts what was there before
+    assert received(headers) == {**received(plain_headers), "content-encoding": coding}
+    compressed = b"".join(parts)
+    assert len(compressed) < 1000
+    assert inflate(coding, compressed, None) == b"".join(plain)

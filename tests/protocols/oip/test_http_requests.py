@@ -187,7 +187,7 @@ SOURCES = "Input must set only one of the following fields: 'data', 'binary_data
         (request(tensor([1, 2, 3])), "the shape needs 2 elements, 'data' has 3"),
         (request(tensor(["a"], (2,), "BYTES")), "the shape needs 2 elements, 'data' has 1"),
         (request(tensor([1, 256], datatype="UINT8")), r"element 1 \(256\) is out of range for UINT8"),
-        (request(tensor([1.0, 2], datatype="INT32")), "element 0 must be an integer"),
+        (request(tensor([1.5, 2], datatype="INT32")), "element 0 must be an integer"),
         (request(tensor([1, 0], datatype="BOOL")), "element 0 must be true or false"),
         (request(tensor([None, 0])), "element 0 must be a number, got null"),
         (request(tensor([1.0, 2], datatype="FP16")), "receiving FP16 data via JSON is not supported.*input x"),

@@ -1,0 +1,71 @@
+"""Bodies that are compressed: gzip and deflate (RFC 9110: the zlib format), in both directions.
+
+Contract: memory is bounded by the limit, not by what compressed data claims. Which codings a dialect
+accepts, and where, belongs to the dialect.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+
+from protocols.wire import Buffer
+from schemas import ErrorCode, InferenceError
+
+WINDOW_BITS = {"gzip": 31, "deflate": 15}
+"""The codings, and how zlib is told which of its formats to expect."""
+
+_LEVEL = 1
+"""An answer is compressed once and read once: the fastest level, which is nearly as small."""
+
+
+def inflate(coding: str, body: Buffer, limit: int | None) -> bytes:
+    """``body`` decompressed; ``coding`` is a key of :data:`WINDOW_BITS`, ``limit`` is in bytes.
+
+    Raises MALFORMED for data that is cut short, followed by other bytes, or not in that coding;
+    TOO_LARGE for more than ``limit`` bytes.
+    """
+    inflater = zlib.decompressobj(WINDOW_BITS[coding])
+    try:
+        plain = inflater.decompress(body, 0 if limit is None else limit + 1)
+    except zlib.error as fault:
+        raise InferenceError(ErrorCode.MALFORMED, f"the body is not {coding} data: {fault}") from None
+    if limit is not None and len(plain) > limit:
+        raise InferenceError(
+            ErrorCode.TOO_LARGE, f"the {coding} body has more than {limit} bytes when decompressed"
+        )
+    if not inflater.eof:
+        raise InferenceError(ErrorCode.MALFORMED, f"the {coding} body is cut short")
+    if inflater.unused_data:
+        raise InferenceError(
+            ErrorCode.MALFORMED,
+            f"the {coding} body is followed by {len(inflater.unused_data)} bytes of something else",
+        )
+    return plain
+
+
+def deflate(coding: str, parts: Iterable[Buffer]) -> list[Buffer]:
+    """``parts`` as one body compressed in ``coding``, a key of :data:`WINDOW_BITS`, in new parts."""
+    deflater = zlib.compressobj(_LEVEL, wbits=WINDOW_BITS[coding])
+    written: list[Buffer] = [deflater.compress(part) for part in parts]
+    written.append(deflater.flush())
+    return written
+
+
+def accepted_coding(header: str) -> str:
+    """The coding that an ``Accept-Encoding`` wants most, the first of equals; empty for none. Like Triton
+    this passes over ``*`` and codings that are not offered."""
+    best, most = "", 0.0
+    for entry in header.split(","):
+        name, _, weight = entry.partition(";")
+        name = name.strip()
+        if name not in WINDOW_BITS and name != "identity":
+            continue
+        key, _, value = weight.partition("=")
+        try:
+            quality = float(value) if key.strip() == "q" else 1.0
+        except ValueError:
+            continue
+        if quality > most:
+            best, most = name, quality
+    return "" if best == "identity" else best

@@ -1,0 +1,242 @@
+"""JSON documents to Python values and back, the same way on every path.
+
+Contract: large documents go through simdjson, whose number arrays become buffers without a Python object
+per element; small ones, and whatever simdjson will not take, through orjson; what has NaN in it, or a
+key that comes twice, through the standard library. What is read does not depend on which it was. What
+the numbers mean belongs to ``numeric_json``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import orjson
+import simdjson
+from numpy.typing import NDArray
+
+from protocols.wire import Buffer
+from schemas import ErrorCode, InferenceError
+
+MAX_DEPTH = 100
+"""How deep arrays and objects may nest."""
+
+_LAZY_FROM_BYTES = 2048
+"""From this size on simdjson is faster than orjson, measured with one array of floats."""
+
+_LAZY_UP_TO_BYTES = 2 * 0xFFFFFF
+"""simdjson counts the elements of an array in 24 bits and its lists end there; a document of this size
+cannot have more."""
+
+_FEW_KEYS = 32
+
+_LAZY_DEPTH = 8
+"""How deep in a document lazy arrays are looked for."""
+
+_BOM = b"\xef\xbb\xbf"
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_INTEGERS = range(-(2**63), 2**64)
+
+
+class LazyArray:
+    """A JSON array of a large document, not yet turned into Python objects."""
+
+    __slots__ = ("_array", "inner")
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        # how many arrays stand within it; None where that is not known
+        self.inner: int | None = None
+
+    def tolist(self) -> list[Any]:
+        """The array as Python values, nesting kept."""
+        values: list[Any] = self._array.as_list()
+        return values
+
+    def numbers(self, code: str, wide: np.dtype[Any]) -> NDArray[Any] | None:
+        """The elements as numbers in row-major order, ``code`` being what simdjson calls ``wide``; None
+        where they are not all numbers of that kind, or not known to be as many in each row."""
+        if self.inner is None or (self.inner and not _is_regular(self._array, self.inner)):
+            return None
+        try:
+            return np.frombuffer(self._array.as_buffer(of_type=code), wide)
+        except (TypeError, ValueError):
+            return None
+
+
+def parse_json(text: Buffer, lazy: Collection[str] = ()) -> Any:
+    """The value of a JSON document in UTF-8, a byte order mark allowed.
+
+    Arrays that stand under a key in ``lazy`` may come back as :class:`LazyArray`. The literals NaN,
+    Infinity and -Infinity are numbers; a key that comes twice has its first value. Raises MALFORMED
+    with the place of the fault, and for arrays and objects nested deeper than :data:`MAX_DEPTH`.
+    """
+    if text[:3] == _BOM:
+        text = text[3:]
+    plain = text if isinstance(text, bytes) else bytes(text)
+    if plain.count(b"[") + plain.count(b"{") > MAX_DEPTH and _depth(plain) > MAX_DEPTH:
+        raise InferenceError(ErrorCode.MALFORMED, f"the JSON body nests deeper than {MAX_DEPTH} levels")
+    if lazy and _LAZY_FROM_BYTES <= len(plain) <= _LAZY_UP_TO_BYTES:
+        # orjson has the last word: it takes more, and says where a fault is
+        with suppress(ValueError, RuntimeError):
+            return _parse_lazily(plain, lazy)
+    try:
+        document = orjson.loads(plain)
+    except orjson.JSONDecodeError as fault:
+        if b"NaN" not in plain and b"Infinity" not in plain:
+            raise _malformed(str(fault)) from None
+        return _parse_slowly(plain, str(fault))
+    # each member has one colon, but for those of strings: more of them means that a key came twice
+    members = _count_members(document)
+    if plain.count(b":") > members and _STRING.sub(b"", plain).count(b":") > members:
+        return _parse_slowly(plain, "a key comes twice")
+    return document
+
+
+def write_json(document: Any) -> bytes:
+    """``document`` as JSON; NumPy arrays are written as arrays of numbers.
+
+    Arrays must come from ``json_values``, plain floats must be finite. Raises UNREPRESENTABLE for text
+    that is not Unicode.
+    """
+    try:
+        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as fault:
+        raise InferenceError(ErrorCode.UNREPRESENTABLE, f"JSON cannot carry this: {fault}") from None
+
+
+def _parse_lazily(text: bytes, lazy: Collection[str]) -> Any:
+    """By simdjson, the lazy arrays left as they are. Raises ``ValueError`` for what another parser must
+    look at."""
+    found: list[LazyArray] = []
+    # one parser per document: a parser cannot be used again while one of its arrays lives
+    document = _settle(simdjson.Parser().parse(text), lazy, _LAZY_DEPTH, found)
+    others = text.count(b"[") - _count_arrays(document) - len(found)
+    if len(found) == 1 or not others:
+        for array in found:
+            array.inner = others
+    return document
+
+
+def _settle(value: Any, lazy: Collection[str], depth: int, found: list[LazyArray]) -> Any:
+    """simdjson's proxies as Python values.
+
+    Raises ``ValueError`` for a key that comes twice, which a look-up would not tell; for one with a NUL
+    in it, where a look-up would end; and where there are too many keys or levels to look at them here.
+    """
+    if isinstance(value, simdjson.Object):
+        keys = list(value.keys())
+        # every look-up by key is a search from the first one on
+        if not depth or len(keys) > _FEW_KEYS or len(set(keys)) < len(keys):
+            raise ValueError("too deep, too many keys, or one that comes twice")
+        if any("\0" in key for key in keys):
+            raise ValueError("a key has a NUL in it")
+        return {key: _settle_member(key, value[key], lazy, depth, found) for key in keys}
+    if isinstance(value, simdjson.Array):
+        if not depth:
+            raise ValueError("too deep")
+        return [_settle(item, lazy, depth - 1, found) for item in value]
+    return value
+
+
+def _settle_member(key: str, value: Any, lazy: Collection[str], depth: int, found: list[LazyArray]) -> Any:
+    if key in lazy and isinstance(value, simdjson.Array):
+        array = LazyArray(value)
+        found.append(array)
+        return array
+    return _settle(value, lazy, depth - 1, found)
+
+
+def _is_regular(array: Any, inner: int) -> bool:
+    """Whether all rows of ``array`` are alike at every level, given that there are ``inner`` arrays within
+    it. Those of the last level are not looked into: an array more among them would make ``inner``
+    larger."""
+    rows = [array]
+    seen = 0
+    while rows and len(rows[0]) and isinstance(rows[0][0], simdjson.Array):
+        if len({len(row) for row in rows}) > 1:
+            return False
+        rows = [item for row in rows for item in row]
+        if not all(type(row) is simdjson.Array for row in rows):
+            return False
+        seen += len(rows)
+    return seen == inner and len({len(row) for row in rows}) <= 1
+
+
+def _count_members(document: Any) -> int:
+    """How many members the objects of ``document`` have."""
+    total = 0
+    stack = [document]
+    while stack:
+        value = stack.pop()
+        if type(value) is dict:
+            total += len(value)
+            stack.extend(value.values())
+        elif type(value) is list and not _FLAT.issuperset(map(type, value)):
+            stack.extend(value)
+    return total
+
+
+_FLAT = frozenset({int, float, str, bool})
+
+
+def _count_arrays(document: Any) -> int:
+    """How many arrays ``document`` has, lazy ones and what is in them left out."""
+    if type(document) is dict:
+        return sum(map(_count_arrays, document.values()))
+    if type(document) is list:
+        return 1 + sum(map(_count_arrays, document))
+    return 0
+
+
+def _parse_slowly(text: bytes, fault: str) -> Any:
+    """By the standard library, the only one that knows NaN and hands out members as they come. ``fault``
+    is what is wrong with the document if this parser does not take it either."""
+    try:
+        decoded = text.decode()
+        document = json.loads(  # noqa: TID251 - NaN and equal keys are what it is here for
+            decoded, parse_int=_integer, parse_float=_real, object_pairs_hook=_first_of_equal_keys
+        )
+        if _SURROGATE.search(decoded):
+            orjson.dumps(document)  # refuses half of a surrogate pair, which json lets pass
+    except (ValueError, TypeError, RecursionError):
+        raise _malformed(fault) from None
+    return document
+
+
+def _first_of_equal_keys(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in members:
+        found.setdefault(key, value)
+    return found
+
+
+def _depth(text: bytes) -> int:
+    """How deep arrays and objects nest; anything for what is no JSON."""
+    # brackets and braces differ in one bit
+    marks = np.frombuffer(_STRING.sub(b"", text), np.uint8) | 0x20
+    opened = marks == ord("{")
+    marks = marks[opened | (marks == ord("}"))]
+    return int(np.cumsum(np.where(marks == ord("{"), 1, -1)).max(initial=0))
+
+
+def _integer(digits: str) -> int | float:
+    # as orjson: beyond 64 bits it is a float
+    value = int(digits)
+    return value if value in _INTEGERS else _real(digits)
+
+
+def _real(digits: str) -> float:
+    value = float(digits)
+    if value - value != 0:
+        raise ValueError("number is infinity when parsed as double")
+    return value
+
+
+def _malformed(fault: str) -> InferenceError:
+    return InferenceError(ErrorCode.MALFORMED, f"the body is not JSON: {fault}")

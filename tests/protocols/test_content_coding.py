@@ -1,0 +1,96 @@
+"""Compressed bodies, in within a limit, and out as the client wants them."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.content_coding import WINDOW_BITS, accepted_coding, deflate, inflate
+from schemas import ErrorCode, InferenceError
+
+COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress}
+codings = pytest.mark.parametrize("coding", sorted(COMPRESS))
+
+
+@codings
+@given(body=st.binary())
+def test_round_trip(coding: str, body: bytes) -> None:
+    squeezed = COMPRESS[coding](body)
+    assert inflate(coding, squeezed, None) == inflate(coding, memoryview(squeezed), len(body)) == body
+
+
+@codings
+def test_a_bomb_stops_at_the_limit(coding: str) -> None:
+    bomb = COMPRESS[coding](bytes(50_000_000))
+    with pytest.raises(InferenceError, match="more than 1000 bytes") as caught:
+        inflate(coding, bomb, 1000)
+    assert caught.value.code is ErrorCode.TOO_LARGE
+
+
+@codings
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda body: body[:-3], "cut short"),
+        (lambda body: b"", "cut short"),
+        (lambda body: body + b"more", "followed by 4 bytes"),
+        (lambda body: b"\0" + body, "is not .* data"),
+        (lambda body: zlib.compress(b"x", wbits=-15), "is not .* data"),
+    ],
+    ids=["truncated", "empty", "trailing", "garbage", "raw deflate"],
+)
+@pytest.mark.parametrize("limit", [None, 100])
+def test_bad_data(coding: str, spoil: object, message: str, limit: int | None) -> None:
+    with pytest.raises(InferenceError, match=message) as caught:
+        inflate(coding, spoil(COMPRESS[coding](b"fine")), limit)  # type: ignore[operator]
+    assert caught.value.code is ErrorCode.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("header", "coding"),
+    [
+        ("", ""),
+        ("gzip", "gzip"),
+        ("deflate, gzip", "deflate"),
+        ("gzip;q=0.5, deflate;q=0.8", "deflate"),
+        ("gzip ; q=0.5,identity;q=0.6", ""),
+        ("identity;q=0, gzip;q=0.1", "gzip"),
+        ("identity, gzip", ""),
+        ("*", ""),
+        ("br, zstd", ""),
+        ("br, gzip;q=0.1", "gzip"),
+        ("gzip;q=0", ""),
+        ("gzip;q=x", ""),
+        ("gzip;q=nan", ""),
+        (",;,=;q", ""),
+    ],
+)
+def test_the_coding_that_a_client_wants_most(header: str, coding: str) -> None:
+    assert accepted_coding(header) == coding
+
+
+@pytest.mark.parametrize("coding", WINDOW_BITS)
+def test_what_was_deflated_inflates(coding: str) -> None:
+    parts = [b"a" * 1000, memoryview(b"b" * 70_000), b"", bytearray(b"c")]
+    assert inflate(coding, b"".join(deflate(coding, parts)), None) == b"".join(parts)
+
+
+def test_a_bomb_takes_no_more_memory_than_the_limit() -> None:
+    # one block of zeros, over and over: a GiB in a MiB
+    deflater = zlib.compressobj(9, wbits=31)
+    head = deflater.compress(bytes(1 << 20)) + deflater.flush(zlib.Z_FULL_FLUSH)
+    block = deflater.compress(bytes(1 << 20)) + deflater.flush(zlib.Z_FULL_FLUSH)
+    bomb = head + block * 1023
+    tracemalloc.start()
+    try:
+        with pytest.raises(InferenceError) as caught:
+            inflate("gzip", bomb, 1 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    assert caught.value.code is ErrorCode.TOO_LARGE
