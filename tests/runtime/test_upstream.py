@@ -178,6 +178,17 @@ async def test_the_configuration_is_the_upstreams_own() -> None:
     assert [tensor.name for tensor in config.output] == ["sum", "OUTPUT1"]
 
 
+async def test_a_configuration_without_tensors_has_those_of_the_metadata() -> None:
+    stated = (200, b'{"name": "simple", "backend": "other", "max_batch_size": 8}')
+    status = await model(Recorded(simple=METADATA, config=stated)).status()
+    config = MESSAGES["inference.ModelConfig"].FromString(status.config)
+    assert config.max_batch_size == 8
+    assert [(tensor.name, list(tensor.dims)) for tensor in config.input] == [
+        ("INPUT0", [16]),
+        ("INPUT1", [16]),
+    ]
+
+
 async def test_a_server_without_configurations_has_one_made_of_its_metadata() -> None:
     client = Recorded(simple=METADATA, config=(404, b'{"detail":"Not Found"}'))
     config = MESSAGES["inference.ModelConfig"].FromString((await model(client).status()).config)
