@@ -15,6 +15,7 @@ from runtime.reshape import Reshape
 from schemas import Signature, TensorSpec
 from schemas.oip import MESSAGES
 
+_NO_RESHAPES: Mapping[str, Reshape] = {}
 _TYPE_OF_DATATYPE = {datatype: name for name, datatype in DATATYPE_OF_TYPE.items()}
 
 
@@ -30,16 +31,27 @@ def config_message(config: ModelConfig, signature: Signature) -> bytes:
     message.backend = config.backend
     message.platform = config.platform
     message.default_model_filename = config.default_model_filename
-    message.max_batch_size = signature.max_batch_size
     _write_version_policy(message.version_policy, config)
-    batched = signature.max_batch_size > 0
-    _write_tensors(message.input, signature.inputs, config.input_reshapes, batched)
-    _write_tensors(message.output, signature.outputs, config.output_reshapes, batched)
+    write_signature(message, signature, config.input_reshapes, config.output_reshapes)
     for spec, tensor in zip(signature.inputs, message.input, strict=True):
         tensor.optional = spec.optional
     _write_instance_group(message, config)
     written: bytes = message.SerializeToString(deterministic=True)
     return written
+
+
+def write_signature(
+    message: Any,
+    signature: Signature,
+    input_reshapes: Mapping[str, Reshape] = _NO_RESHAPES,
+    output_reshapes: Mapping[str, Reshape] = _NO_RESHAPES,
+) -> None:
+    """Put ``signature`` in place of the tensors and the limit of the batch in ``message``, an
+    ``inference.ModelConfig``; what else it states of a tensor of the same name stays."""
+    message.max_batch_size = signature.max_batch_size
+    batched = signature.max_batch_size > 0
+    _write_tensors(message.input, signature.inputs, input_reshapes, batched)
+    _write_tensors(message.output, signature.outputs, output_reshapes, batched)
 
 
 def _write_version_policy(message: Any, config: ModelConfig) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from protocols.dialect import UpstreamCall
 from runtime.model_config import ModelConfig
-from runtime.model_config_message import config_message
+from runtime.model_config_message import config_message, write_signature
 from runtime.statistics import Course, batch_size, count_failure, count_success
 from schemas import (
     Context,
@@ -345,8 +345,8 @@ class UpstreamModel:
         self._signatures.clear()
 
     async def _stated_config(self) -> bytes:
-        """The upstream's own configuration, in our clients' names; empty where it has none, where its
-        signature is not the one that is served, or where it leaves tensors to the model's metadata."""
+        """The upstream's own configuration, in our clients' names; empty where it has none, or where its
+        signature is not the one that is served."""
         if self._declared is not None or not self._upstream.offers(Operation.MODEL_CONFIG):
             return b""
         try:
@@ -357,15 +357,10 @@ class UpstreamModel:
             return b""
         message: Any = MESSAGES["inference.ModelConfig"].FromString(stated)
         message.name = self.name
-        signature = await self.signature()
-        for tensors, names, served in (
-            (message.input, self._from_inputs, signature.input_names),
-            (message.output, self._from_outputs, signature.output_names),
-        ):
+        for tensors, names in ((message.input, self._from_inputs), (message.output, self._from_outputs)):
             for tensor in tensors:
                 tensor.name = names.get(tensor.name, tensor.name)
-            if {tensor.name for tensor in tensors} != served.keys():
-                return b""
+        write_signature(message, await self.signature())
         written: bytes = message.SerializeToString(deterministic=True)
         return written
 

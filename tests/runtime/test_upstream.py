@@ -179,13 +179,12 @@ async def test_the_configuration_is_the_upstreams_own() -> None:
 
 
 async def test_a_configuration_without_tensors_has_those_of_the_metadata() -> None:
-    stated = (200, b'{"name": "simple", "backend": "other", "max_batch_size": 8}')
-    status = await model(Recorded(simple=METADATA, config=stated)).status()
-    config = MESSAGES["inference.ModelConfig"].FromString(status.config)
+    client = Recorded(simple=METADATA, config=(200, b'{"name":"simple","max_batch_size":8}'))
+    config = MESSAGES["inference.ModelConfig"].FromString((await model(client).status()).config)
     assert config.max_batch_size == 8
-    assert [(tensor.name, list(tensor.dims)) for tensor in config.input] == [
-        ("INPUT0", [16]),
-        ("INPUT1", [16]),
+    assert [(tensor.name, list(tensor.dims)) for tensor in config.output] == [
+        ("OUTPUT0", [16]),
+        ("OUTPUT1", [16]),
     ]
 
 
