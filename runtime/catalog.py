@@ -197,8 +197,10 @@ class ModelCatalog:
         """Finish loads and requests, then free every model."""
         while self._working:
             await asyncio.wait(self._working)
-        for name, target in self._models.items():
-            await _close(target, self._files.get(name))
+        # at once, because a model in a process of its own takes some time to end
+        await asyncio.gather(
+            *(_close(target, self._files.get(name)) for name, target in self._models.items())
+        )
 
     # --- how it is done
 
