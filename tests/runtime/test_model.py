@@ -110,7 +110,11 @@ async def test_the_highest_number_answers_unless_another_is_asked(asked: str, ra
     [
         ("2", ErrorCode.NOT_FOUND, "Request for unknown model: 'm' version 2 is not found"),
         ("0", ErrorCode.NOT_FOUND, "Request for unknown model: 'm' version 0 is not found"),
-        (str(2**63 - 1), ErrorCode.NOT_FOUND, f"Request for unknown model: 'm' version {2**63 - 1} is not found"),
+        (
+            str(2**63 - 1),
+            ErrorCode.NOT_FOUND,
+            f"Request for unknown model: 'm' version {2**63 - 1} is not found",
+        ),
         ("4", ErrorCode.UNAVAILABLE, "Request for unknown model: 'm' version 4 is not at ready state"),
         (
             "-1",
