@@ -160,6 +160,7 @@ class Dialect:
     the path does have, empty for an unknown path). ``http_flavors`` are the call tables for servers
     that need another form than ``http_calls``, by flavor; such a server's metadata has that name.
     ``grpc_flavors`` likewise.
+    ``contracts`` are the descriptor sets of its gRPC services, as a package and a file in it.
     ``flavors`` are the dialect as other servers of it speak it, for listeners that follow those.
     """
 
@@ -168,6 +169,7 @@ class Dialect:
     prefixes: tuple[str, ...] = ()
     http_endpoints: tuple[HttpEndpoint, ...] = ()
     grpc_endpoints: tuple[GrpcEndpoint, ...] = ()
+    contracts: tuple[tuple[str, str], ...] = ()
     unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer] | None = None
     http_calls: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = field(default_factory=dict)
     grpc_calls: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = field(default_factory=dict)

@@ -16,6 +16,13 @@ from google.protobuf.message import Message
 
 
 @cache
+def load_files(package: str, descriptor_set: str) -> tuple[descriptor_pb2.FileDescriptorProto, ...]:
+    """The files of ``descriptor_set``, a file in import package ``package``, each after what it imports."""
+    data = files(package).joinpath(descriptor_set).read_bytes()
+    return tuple(descriptor_pb2.FileDescriptorSet.FromString(data).file)
+
+
+@cache
 def load_messages(package: str, descriptor_set: str) -> Mapping[str, type[Message]]:
     """Message classes by full name from ``descriptor_set``, a file in import package ``package``.
 
@@ -23,7 +30,7 @@ def load_messages(package: str, descriptor_set: str) -> Mapping[str, type[Messag
     through the fields and classes that hold them.
     """
     pool = descriptor_pool.DescriptorPool()
-    found = descriptor_pb2.FileDescriptorSet.FromString(files(package).joinpath(descriptor_set).read_bytes())
-    for file in found.file:
+    found = load_files(package, descriptor_set)
+    for file in found:
         pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClassesForFiles([file.name for file in found.file], pool)
+    return message_factory.GetMessageClassesForFiles([file.name for file in found], pool)

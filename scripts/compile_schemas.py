@@ -17,7 +17,12 @@ from pathlib import Path
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
-PROTOS = ("schemas/oip/grpc_service.proto", "schemas/oip/health.proto", "schemas/trtis/grpc_service.proto")
+PROTOS = (
+    "schemas/grpc/reflection.proto",
+    "schemas/oip/grpc_service.proto",
+    "schemas/oip/health.proto",
+    "schemas/trtis/grpc_service.proto",
+)
 """Contracts by their top file; what a file imports stands in the same folder and in the same set."""
 FLATBUFFERS = {"schemas/graphpipe/graphpipe.fbs": "tests/oracle/graphpipe_fbs/graphpipe"}
 """FlatBuffers schemas, and the folder that their namespace has to itself."""

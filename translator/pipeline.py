@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from protocols.dialect import Dialect, GrpcEndpoint, HttpEndpoint, Opened
 from protocols.path_table import PathTable
+from protocols.reflection import REFLECTION_METHODS, Reflection
 from protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest, parts_of
 from runtime.shared_memory import Placement, is_used
 from runtime.target import Target
@@ -114,13 +115,15 @@ class Pipeline:
     ) -> AsyncGenerator[Told[Any], None]:
         """The answer to an operation that is watched, now and each time that it has changed. Raises
         ``InferenceError``."""
-        told = None
-        while not self._service.draining or told is None:
+        told, leaving = None, False
+        while not leaving:
+            # looked at before, so that the last answer tells of it
+            leaving = self._service.draining
             answer = await self._operate(opened, dialect, context)
             if answer != told:
                 yield answer, False
                 told = answer
-            await asyncio.sleep(_WATCH_SECS)
+            await asyncio.sleep(0 if leaving else _WATCH_SECS)
 
     async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         target, request, form, placement = await self._prepare(opened, dialect, context)
@@ -275,12 +278,13 @@ class GrpcPipeline:
             for dialect in dialects
             for endpoint in dialect.grpc_endpoints
         }
+        self._reflection = Reflection(contract for dialect in dialects for contract in dialect.contracts)
 
     def offers(self, method: str) -> Literal["unary", "stream"] | None:
         """Whether, and how, a dialect of this listener has ``method``."""
         found = self._methods.get(method)
         if found is None:
-            return None
+            return "stream" if method in REFLECTION_METHODS else None
         return "stream" if found[0].streaming else "unary"
 
     async def serve(self, request: GrpcRequest) -> GrpcAnswer:
@@ -299,6 +303,10 @@ class GrpcPipeline:
 
     async def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
         """Answer every message of a stream, while later ones are already at work."""
+        if call.method in REFLECTION_METHODS:
+            async for message in messages:
+                yield self._reflection.answer(message)
+            return
         async with aclosing(interleave(messages, partial(self._answers, call), _STREAM_WINDOW)) as answers:
             async for answer in answers:
                 yield answer

@@ -17,6 +17,7 @@ _TRITON = Dialect(
     prefixes=("/v2",),
     http_endpoints=HTTP_ENDPOINTS,
     grpc_endpoints=GRPC_ENDPOINTS,
+    contracts=(("schemas.oip", "grpc_service.desc"), ("schemas.oip", "health.desc")),
     unmatched=http_unmatched,
     http_calls=HTTP_CALLS,
     grpc_calls=GRPC_CALLS,

@@ -12,8 +12,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from protocols.dialect import Action, Opened, UpstreamCall
-from protocols.oip.grpc_messages import SERVICE, parse, reader, unwritable
+from protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
+from protocols.oip.grpc_messages import SERVICE, fail, parse, reader, unwritable
 from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from schemas import (
     ErrorCode,
@@ -30,6 +30,7 @@ from schemas.datatypes import DATATYPES
 from schemas.oip import HEALTH_MESSAGES, MESSAGES
 
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
 
 _NOT_FOUND = 5
 
@@ -128,6 +129,8 @@ def _opener(
     request: type[Message],
     response: type[Message],
     fields: Callable[[Any], Mapping[str, Any]],
+    *,
+    watched: bool = False,
 ) -> Open:
     def encode(opened: Opened[GrpcAnswer], result: Any) -> GrpcAnswer:
         try:
@@ -135,7 +138,7 @@ def _opener(
         except ValueError as error:
             raise unwritable(error) from error
 
-    action: Action[GrpcAnswer] = Action(operation, encode)
+    action: Action[GrpcAnswer] = Action(operation, encode, watched=watched)
     of_a_model = "version" in request.DESCRIPTOR.fields_by_name
 
     def open_message(asked: GrpcRequest) -> Opened[GrpcAnswer]:
@@ -143,6 +146,10 @@ def _opener(
         return Opened(action, message.name, message.version) if of_a_model else Opened(action)
 
     return open_message
+
+
+_HEALTH_REQUEST = HEALTH_MESSAGES["grpc.health.v1.HealthCheckRequest"]
+_HEALTH_RESPONSE = HEALTH_MESSAGES["grpc.health.v1.HealthCheckResponse"]
 
 
 def _health_fields(state: Readiness) -> Mapping[str, Any]:
@@ -156,14 +163,16 @@ OPENERS: Mapping[str, Open] = {
         if probe.fields is not None
     },
     # like Triton: the server's readiness, whatever service is named
-    HEALTH_CHECK: _opener(
-        Operation.READY,
-        HEALTH_MESSAGES["grpc.health.v1.HealthCheckRequest"],
-        HEALTH_MESSAGES["grpc.health.v1.HealthCheckResponse"],
-        _health_fields,
-    ),
+    HEALTH_CHECK: _opener(Operation.READY, _HEALTH_REQUEST, _HEALTH_RESPONSE, _health_fields),
 }
 """What opens a request, by method."""
+
+HEALTH_WATCH_ENDPOINT = GrpcEndpoint(
+    HEALTH_WATCH,
+    _opener(Operation.READY, _HEALTH_REQUEST, _HEALTH_RESPONSE, _health_fields, watched=True),
+    fail,
+    streaming=True,
+)
 
 
 def _call(probe: _Probe) -> Call:

@@ -12,7 +12,7 @@ from protocols.oip.codec_http import JSON_HEADERS, ReplyForm, decode_request, en
 from protocols.oip.generate import GENERATE_ENDPOINTS
 from protocols.oip.grpc_control import CONTROL_OPENERS
 from protocols.oip.grpc_messages import fail
-from protocols.oip.grpc_probes import OPENERS
+from protocols.oip.grpc_probes import HEALTH_WATCH_ENDPOINT, OPENERS
 from protocols.oip.http_control import CONTROL_ENDPOINTS
 from protocols.oip.http_endpoint import http_fail, json_answer, of_model, of_server
 from protocols.oip.metadata_json import write_model_metadata, write_server_metadata
@@ -102,4 +102,5 @@ GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
         for method, open_message in {METHOD: open_infer, **OPENERS, **CONTROL_OPENERS}.items()
     ),
     STREAM_ENDPOINT,
+    HEALTH_WATCH_ENDPOINT,
 )

@@ -15,6 +15,7 @@ DIALECT = Dialect(
     prefixes=("/api",),
     http_endpoints=HTTP_ENDPOINTS,
     grpc_endpoints=GRPC_ENDPOINTS,
+    contracts=(("schemas.trtis", "grpc_service.desc"),),
     unmatched=unmatched,
     http_calls=HTTP_CALLS,
     grpc_calls=GRPC_CALLS,

@@ -1,0 +1,117 @@
+"""gRPC server reflection: a listener tells its contracts to tools that have no copy of them.
+
+Contract: messages in, messages out, the same for v1 and v1alpha. Which contracts there are is said by the
+dialects. Files of one name are told apart by the folder of their package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.message import DecodeError
+
+from protocols.wire import Buffer, GrpcAnswer
+from schemas.grpc import MESSAGES
+from schemas.protobuf import load_files
+
+SERVICES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
+REFLECTION_METHODS = frozenset(f"/{service}/ServerReflectionInfo" for service in SERVICES)
+
+_REQUEST: Any = MESSAGES["grpc.reflection.v1.ServerReflectionRequest"]
+_RESPONSE: Any = MESSAGES["grpc.reflection.v1.ServerReflectionResponse"]
+
+_INTERNAL = 13
+_NOT_FOUND = 5
+_UNIMPLEMENTED = 12
+
+
+class Reflection:
+    """Tells of ``contracts``, descriptor sets by package and file."""
+
+    def __init__(self, contracts: Iterable[tuple[str, str]]) -> None:
+        found = [*contracts, ("schemas.grpc", "reflection.desc")]
+        self._files = {file.name: file for contract in found for file in _in_folders(load_files(*contract))}
+        self._symbols = {name: file for file in self._files.values() for name in _symbols(file)}
+        # the older name stands in no file: tools know it by heart
+        self._services = sorted(
+            {f"{file.package}.{service.name}" for file in self._files.values() for service in file.service}
+            | set(SERVICES)
+        )
+
+    def answer(self, message: Buffer) -> GrpcAnswer:
+        """The answer to one message of a reflection stream."""
+        try:
+            asked = _REQUEST.FromString(message)
+        except DecodeError as fault:
+            return GrpcAnswer(code=_INTERNAL, details=f"unable to parse ServerReflectionRequest: {fault}")
+        told = _RESPONSE(valid_host=asked.host, original_request=asked)
+        match asked.WhichOneof("message_request"):
+            case "list_services":
+                for name in self._services:
+                    told.list_services_response.service.add(name=name)
+            case "file_by_filename":
+                self._tell(told, self._files.get(asked.file_by_filename), asked.file_by_filename)
+            case "file_containing_symbol":
+                symbol = asked.file_containing_symbol
+                self._tell(told, self._symbols.get(symbol.lstrip(".")), symbol)
+            case "all_extension_numbers_of_type" if asked.all_extension_numbers_of_type in self._symbols:
+                # none of the contracts has extensions
+                told.all_extension_numbers_response.base_type_name = asked.all_extension_numbers_of_type
+            case "all_extension_numbers_of_type" | "file_containing_extension":
+                _refuse(told, _NOT_FOUND, "no such extension or type")
+            case _:
+                _refuse(told, _UNIMPLEMENTED, "the request asks for nothing that is known here")
+        return GrpcAnswer(told.SerializeToString())
+
+    def _tell(self, told: Any, file: FileDescriptorProto | None, asked: str) -> None:
+        if file is None:
+            _refuse(told, _NOT_FOUND, f"'{asked}' is not found")
+            return
+        written = told.file_descriptor_response.file_descriptor_proto
+        # with all that it imports, so that nobody need ask again
+        waiting, seen = [file.name], {file.name}
+        while waiting:
+            current = self._files[waiting.pop(0)]
+            written.append(current.SerializeToString())
+            new = [name for name in current.dependency if name not in seen]
+            waiting += new
+            seen.update(new)
+
+
+def _in_folders(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
+    """``files``, which import each other alone, under names that begin with their package."""
+    names: dict[str, str] = {}
+    for file in files:
+        named = FileDescriptorProto()
+        named.CopyFrom(file)
+        names[file.name] = named.name = f"{file.package.replace('.', '/')}/{file.name}"
+        named.dependency[:] = [names[dependency] for dependency in file.dependency]
+        yield named
+
+
+def _symbols(file: FileDescriptorProto) -> Iterator[str]:
+    """The full names of what ``file`` declares."""
+    for message in file.message_type:
+        yield from _symbols_of(message, file.package)
+    for enum in file.enum_type:
+        yield f"{file.package}.{enum.name}"
+    for service in file.service:
+        yield f"{file.package}.{service.name}"
+        for method in service.method:
+            yield f"{file.package}.{service.name}.{method.name}"
+
+
+def _symbols_of(message: DescriptorProto, scope: str) -> Iterator[str]:
+    name = f"{scope}.{message.name}"
+    yield name
+    for nested in message.nested_type:
+        yield from _symbols_of(nested, name)
+    for enum in message.enum_type:
+        yield f"{name}.{enum.name}"
+
+
+def _refuse(told: Any, code: int, message: str) -> None:
+    told.error_response.error_code = code
+    told.error_response.error_message = message

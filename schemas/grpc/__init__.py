@@ -1,0 +1,9 @@
+"""The wire contract of gRPC's own reflection service.
+
+``MESSAGES`` holds the message classes by full name, such as
+``grpc.reflection.v1.ServerReflectionRequest``. What is told by it belongs to ``protocols.reflection``.
+"""
+
+from schemas.protobuf import load_messages
+
+MESSAGES = load_messages(__name__, "reflection.desc")

@@ -1,0 +1,100 @@
+"""Reflection: what a listener tells of its contracts is enough to call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from protocols.reflection import SERVICES, Reflection
+from protocols.registry import DIALECTS
+from schemas.grpc import MESSAGES
+
+REQUEST: Any = MESSAGES["grpc.reflection.v1.ServerReflectionRequest"]
+RESPONSE: Any = MESSAGES["grpc.reflection.v1.ServerReflectionResponse"]
+
+BOTH = Reflection([*DIALECTS["oip"].contracts, *DIALECTS["trtis"].contracts])
+
+
+def asked(**question: Any) -> Any:
+    answer = BOTH.answer(REQUEST(host="h", **question).SerializeToString())
+    assert answer.code == 0
+    told = RESPONSE.FromString(answer.message)
+    assert told.valid_host == "h"
+    assert told.original_request == REQUEST(host="h", **question)
+    return told
+
+
+def files(told: Any) -> list[FileDescriptorProto]:
+    return [
+        FileDescriptorProto.FromString(written)
+        for written in told.file_descriptor_response.file_descriptor_proto
+    ]
+
+
+def test_the_services_of_every_dialect() -> None:
+    told = asked(list_services="*")
+    assert [service.name for service in told.list_services_response.service] == [
+        "grpc.health.v1.Health",
+        *SERVICES,
+        "inference.GRPCInferenceService",
+        "nvidia.inferenceserver.GRPCService",
+    ]
+
+
+def test_contracts_with_files_of_the_same_name_load_side_by_side() -> None:
+    pool = descriptor_pool.DescriptorPool()
+    added: set[str] = set()
+    for symbol in ("inference.GRPCInferenceService", "nvidia.inferenceserver.GRPCService.Infer"):
+        for file in reversed(files(asked(file_containing_symbol=symbol))):
+            if file.name not in added:
+                pool.Add(file)  # type: ignore[no-untyped-call]
+                added.add(file.name)
+    service = pool.FindServiceByName("inference.GRPCInferenceService")
+    request = message_factory.GetMessageClass(service.methods_by_name["ModelInfer"].input_type)
+    assert request(model_name="m").SerializeToString() == b"\n\x01m"
+    assert pool.FindServiceByName("nvidia.inferenceserver.GRPCService").methods_by_name["Infer"]
+
+
+def test_every_service_is_found_by_its_name_and_its_file_by_that() -> None:
+    for service in asked(list_services="").list_services_response.service:
+        if "v1alpha" in service.name:
+            continue
+        first = files(asked(file_containing_symbol=service.name))[0]
+        assert service.name.rpartition(".")[2] in [each.name for each in first.service]
+        assert files(asked(file_by_filename=first.name))[0] == first
+
+
+@pytest.mark.parametrize(
+    "symbol",
+    ["inference.ModelInferRequest.InferInputTensor", ".inference.DataType", "grpc.health.v1.Health.Watch"],
+)
+def test_nested_types_enumerations_and_methods(symbol: str) -> None:
+    assert files(asked(file_containing_symbol=symbol))
+
+
+@pytest.mark.parametrize(
+    ("question", "code"),
+    [
+        ({"file_by_filename": "grpc_service.proto"}, 5),
+        ({"file_containing_symbol": "nope"}, 5),
+        ({"all_extension_numbers_of_type": "nope"}, 5),
+        ({"file_containing_extension": {"containing_type": "inference.ModelInferRequest"}}, 5),
+        ({}, 12),
+    ],
+)
+def test_what_is_not_there(question: Any, code: int) -> None:
+    error = asked(**question).error_response
+    assert error.error_code == code
+    assert error.error_message
+
+
+def test_no_extensions() -> None:
+    told = asked(all_extension_numbers_of_type="inference.ModelInferRequest")
+    assert told.all_extension_numbers_response.base_type_name == "inference.ModelInferRequest"
+
+
+def test_what_is_no_message() -> None:
+    assert BOTH.answer(b"\xff").code == 13
