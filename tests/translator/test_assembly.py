@@ -1,0 +1,78 @@
+"""What the configuration describes, put together: the parts that no other test reaches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from protocols.oip.metadata_json import parse_object, read_model_config
+from protocols.registry import DIALECTS
+from protocols.wire import HttpRequest
+from runtime.repository import Loaded
+from runtime.upstream import UpstreamModel
+from schemas import InferenceError, ModelControl, Operation
+from translator.assembly import Assembly, assemble
+from translator.config import parse
+from translator.config.surroundings import Installation
+
+BOTH = frozenset({"http", "grpc"})
+INSTALLATION = Installation(serves={"oip": BOTH}, calls={"oip": BOTH}, backends={"identity": False})
+
+
+def assembled(**document: object) -> Assembly:
+    config = {"listeners": [{"listen": "127.0.0.1:0", "transport": "http"}], **document}
+    return assemble(parse(yaml.safe_dump(config), "c.yaml", INSTALLATION), Loaded())
+
+
+@pytest.mark.parametrize(("flavor", "status"), [("triton", 404), ("kserve", None), ("mlserver", 404)])
+def test_a_listener_follows_its_flavor(flavor: str, status: int | None) -> None:
+    listener = {"listen": "127.0.0.1:0", "transport": "http", "flavors": {"oip": flavor}}
+    assembly = assembled(listeners=[listener])
+    # KServe alone lists its models there
+    answer = assembly.pipeline(assembly.config.listeners[0]).http.head(HttpRequest("GET", "/v2/models"))
+    assert (answer and answer.status) == status
+
+
+@pytest.mark.parametrize("flavor", ["auto", "triton", "kserve", "mlserver"])
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_the_calls_of_an_upstream(transport: str, flavor: str) -> None:
+    told = {"dialect": "oip", "transport": transport, "urls": ["127.0.0.1:1"], "flavor": flavor}
+    assembly = assembled(upstreams={"there": told}, models={"m": {"upstream": "there"}})
+    upstream, oip = assembly.upstreams["there"], DIALECTS["oip"]
+    usual, flavors = {
+        "http": (oip.http_calls, oip.http_flavors),
+        "grpc": (oip.grpc_calls, oip.grpc_flavors),
+    }[transport]
+    assert upstream._calls is flavors.get(flavor, usual)
+    assert upstream._flavors == (flavors if flavor == "auto" else {})
+    assert upstream.offers(Operation.MODEL_LOAD)
+
+
+@pytest.mark.parametrize(("control", "controlled"), [("none", False), ("explicit", True)])
+def test_who_controls_the_models_of_an_upstream(control: str, controlled: bool) -> None:
+    told = {"dialect": "oip", "transport": "http", "urls": ["127.0.0.1:1"], "control": control}
+    assembly = assembled(upstreams={"there": told}, models={"m": {"upstream": "there"}})
+    target = assembly.service.router.models["m"]
+    assert isinstance(target, UpstreamModel)
+    assert target.controlled is controlled
+
+
+async def test_what_a_repository_lets_clients_do(tmp_path: Path) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    config = (
+        b'{"backend":"identity","input":[{"name":"x","data_type":"TYPE_INT8","dims":[1]}],'
+        b'"output":[{"name":"y","data_type":"TYPE_INT8","dims":[1]}]}'
+    )
+    repository = {"path": str(tmp_path), "name": "mine", "control": "explicit", "load": []}
+    given = ModelControl("mine", read_model_config(parse_object(config)))
+    for overrides in ("none", "config"):
+        assembly = assembled(model_repository=[{**repository, "overrides": overrides}])
+        if overrides == "none":
+            with pytest.raises(InferenceError, match="does not allow clients to give a model's config"):
+                await assembly.service.catalog.load("m", given)
+        else:
+            await assembly.service.catalog.load("m", given)
+            assert "m" in assembly.service.router.models
+        await assembly.close()
