@@ -294,7 +294,7 @@ class UpstreamModel:
         versions = told.versions or (self._answered,)
         return ModelStatus(
             self.name,
-            await self._stated_config() or await self._made_config(told),
+            await self._stated_config(told.config) or await self._made_config(told),
             tuple(VersionStatus(each, ModelState.READY, "", self._counted(each)) for each in versions),
         )
 
@@ -344,16 +344,13 @@ class UpstreamModel:
         await self._upstream.call(Operation.MODEL_UNLOAD, ModelRef(self._remote))
         self._signatures.clear()
 
-    async def _stated_config(self) -> bytes:
-        """The upstream's own configuration, in our clients' names; empty where it has none, or where its
-        signature is not the one that is served."""
-        if self._declared is not None or not self._upstream.offers(Operation.MODEL_CONFIG):
+    async def _stated_config(self, known: bytes) -> bytes:
+        """The upstream's own configuration, ``known`` or asked for, in our clients' names; empty where it
+        has none, or where its signature is not the one that is served."""
+        if self._declared is not None:
             return b""
-        try:
-            stated: bytes = await self._upstream.call(Operation.MODEL_CONFIG, ModelRef(self._remote))
-        except InferenceError as error:
-            if error.retryable:
-                raise
+        stated = known or await self._asked_config()
+        if not stated:
             return b""
         message: Any = MESSAGES["inference.ModelConfig"].FromString(stated)
         message.name = self.name
@@ -363,6 +360,17 @@ class UpstreamModel:
         write_signature(message, await self.signature())
         written: bytes = message.SerializeToString(deterministic=True)
         return written
+
+    async def _asked_config(self) -> bytes:
+        if not self._upstream.offers(Operation.MODEL_CONFIG):
+            return b""
+        try:
+            asked: bytes = await self._upstream.call(Operation.MODEL_CONFIG, ModelRef(self._remote))
+        except InferenceError as error:
+            if error.retryable:
+                raise
+            return b""
+        return asked
 
     async def _made_config(self, told: ModelMetadata) -> bytes:
         config = ModelConfig(name=self.name, platform=told.platform)

@@ -174,13 +174,15 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """A model as it describes itself. ``versions`` are those that are ready."""
+    """A model as it describes itself. ``versions`` are those that are ready; ``config`` is its
+    serialized ``inference.ModelConfig``, where the same answer holds it, and tells nothing new."""
 
     name: str
     signature: Signature
     versions: tuple[str, ...] = ()
     platform: str = ""
     description: str = ""
+    config: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

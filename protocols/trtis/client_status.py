@@ -89,7 +89,8 @@ def server_metadata(status: Any, model: None) -> ServerMetadata:
 
 
 def model_metadata(status: Any, model: ModelRef) -> ModelMetadata:
-    """The model as its configuration has it, with the versions that are ready.
+    """The model as its configuration has it, with the versions that are ready. That configuration can be
+    read as version 2's: it has kept the fields of version 1.
 
     Raises NOT_FOUND for a version that is not known, BAD_UPSTREAM where the configuration makes no sense,
     UNREPRESENTABLE for a shape tensor of a model with batches. Of a model with ``reshape`` clients use
@@ -109,7 +110,7 @@ def model_metadata(status: Any, model: ModelRef) -> ModelMetadata:
         max(config.max_batch_size, 0),
     )
     versions = tuple(str(version) for version in sorted(_ready(told)))
-    return ModelMetadata(model.name, signature, versions, config.platform)
+    return ModelMetadata(model.name, signature, versions, config.platform, config=config.SerializeToString())
 
 
 def model_readiness(status: Any, model: ModelRef) -> Readiness:

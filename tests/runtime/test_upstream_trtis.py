@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from protocols.registry import DIALECTS
+from runtime.repository import find_models, load_models
 from runtime.target import Target
 from runtime.upstream import Upstream, UpstreamModel
 from schemas import (
@@ -21,6 +24,7 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
+from schemas.oip import MESSAGES
 from tests.loopback import GrpcLoopback, HttpLoopback, behind, echoing, serving
 from tests.strategies import signature_of
 
@@ -97,6 +101,31 @@ async def test_a_scalar(transport: str) -> None:
     target = behind(SERVER, "trtis", transport, "scalar")
     assert (await target.signature()).inputs[0].shape == ()
     assert (await target.infer(InferRequest("ours", (scalar,)))).outputs == (scalar.renamed("x"),)
+
+
+CONFIG = """
+backend: "identity"
+max_batch_size: 8
+input { name: "image" data_type: TYPE_UINT8 format: FORMAT_NCHW dims: [ 3, -1, -1 ] }
+output { name: "OUTPUT0" data_type: TYPE_UINT8 dims: [ 3, -1, -1 ] }
+dynamic_batching { preferred_batch_size: 4 }
+"""
+
+
+@transports
+async def test_the_configuration_is_the_upstreams_own(transport: str, tmp_path: Path) -> None:
+    """Clients for images look for the format of their input."""
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "config.pbtxt").write_text(CONFIG)
+    there = serving(dict(load_models(find_models(tmp_path)).models), "trtis")
+    target = behind(there, "trtis", transport, "m", inputs={"picture": "image"})
+    config = MESSAGES["inference.ModelConfig"].FromString((await target.status()).config)
+    assert (config.name, config.max_batch_size) == (target.name, 8)
+    assert list(config.dynamic_batching.preferred_batch_size) == [4]
+    (given,) = config.input
+    assert (given.name, given.Format.Name(given.format)) == ("picture", "FORMAT_NCHW")
+    assert list(given.dims) == [3, -1, -1]
+    assert len(set(asked(target))) == 1
 
 
 @transports
