@@ -345,11 +345,10 @@ class UpstreamModel:
         self._signatures.clear()
 
     async def _stated_config(self, known: bytes) -> bytes:
-        """The upstream's own configuration, ``known`` or asked for, in our clients' names; empty where it
-        has none, or where its signature is not the one that is served."""
-        if self._declared is not None:
-            return b""
-        stated = known or await self._asked_config()
+        """The upstream's own configuration, ``known`` or asked for, in our clients' names and with the
+        signature that is served; empty where it has none. Where a signature is declared nobody asks: such
+        an upstream tells little."""
+        stated = known or (b"" if self._declared is not None else await self._asked_config())
         if not stated:
             return b""
         message: Any = MESSAGES["inference.ModelConfig"].FromString(stated)

@@ -127,6 +127,16 @@ async def test_the_configuration_is_the_upstreams_own(transport: str, tmp_path: 
     assert list(given.dims) == [3, -1, -1]
     assert len(set(asked(target))) == 1
 
+    shape = (-1, 3, 224, 224)
+    stated = Signature(
+        (TensorSpec("picture", Datatype.UINT8, shape),), (TensorSpec("OUTPUT0", Datatype.UINT8, shape),), 4
+    )
+    declared = behind(there, "trtis", transport, "m", inputs={"picture": "image"}, declared=stated)
+    config = MESSAGES["inference.ModelConfig"].FromString((await declared.status()).config)
+    (given,) = config.input
+    assert (config.max_batch_size, list(given.dims)) == (4, [3, 224, 224])
+    assert given.Format.Name(given.format) == "FORMAT_NCHW"
+
 
 @transports
 async def test_metadata_and_readiness(transport: str) -> None:
