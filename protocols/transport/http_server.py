@@ -28,6 +28,10 @@ IDLE_SECS = 300.0
 STALL_SECS = 60.0
 """How long a body, or a client that takes its answer, may stand still."""
 
+HALF_CLOSED_SECS = 5.0
+"""How long a request goes on whose client has closed its side: it may only have said that it sends no more,
+and read on; but most have gone, and TCP does not tell one from the other."""
+
 LINGER_SECS = 2.0
 """How long what still comes is thrown away after an early answer. Closing at once would reset the
 connection, and most clients would lose the answer that says why."""
@@ -52,11 +56,13 @@ class HttpServer:
         max_response_bytes: int | None = None,
         idle_secs: float = IDLE_SECS,
         stall_secs: float = STALL_SECS,
+        half_closed_secs: float = HALF_CLOSED_SECS,
     ) -> None:
         self.address = address
         self._handler = handler
         self._max_response_bytes = max_response_bytes
         self._stall_secs = stall_secs
+        self._half_closed_secs = half_closed_secs
         self._options: dict[str, Any] = {
             "keepalive_timeout": idle_secs,
             "lingering_time": LINGER_SECS,
@@ -113,7 +119,9 @@ class HttpServer:
         return cut
 
     def _connection(self) -> web.RequestHandler:
-        return _Connection(self._server, loop=asyncio.get_running_loop(), **self._options)
+        connection = _Connection(self._server, loop=asyncio.get_running_loop(), **self._options)
+        connection.half_closed_secs = self._half_closed_secs
+        return connection
 
     async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request, up to the answer that aiohttp then asks to be written."""
@@ -190,7 +198,25 @@ class HttpServer:
 class _Connection(web.RequestHandler):
     """aiohttp's connection, with our words for what is not HTTP."""
 
+    half_closed_secs = HALF_CLOSED_SECS
     _awaited: StreamReader | None = None
+    _latest: StreamReader | None = None
+    _giving_up: asyncio.TimerHandle | None = None
+
+    def eof_received(self) -> bool:  # type: ignore[override] # None is the same as False there
+        """The client sends no more. Whether the connection stays open for an answer, and no longer."""
+        idle = self._waiter is not None and not self._waiter.done()
+        if idle or self._latest is None or not self._latest.is_eof():
+            return False
+        self.close()
+        self._giving_up = asyncio.get_running_loop().call_later(self.half_closed_secs, self.force_close)
+        return True
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Nobody is left to answer."""
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        super().connection_lost(exc)
 
     def await_body(self, body: StreamReader) -> None:
         """Fail ``body`` as soon as its framing breaks. aiohttp only queues that error behind the
@@ -201,6 +227,8 @@ class _Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Parse what arrived."""
         super().data_received(data)
+        if self._messages:
+            self._latest = self._messages[-1][1]
         if self._awaited is not None:
             self._look_for_an_error()
 

@@ -273,13 +273,38 @@ class TestConnections:
 
     async def test_a_disconnect_cancels(self) -> None:
         handler = HttpEcho()
-        async with serving(handler) as server:
+        async with serving(handler, half_closed_secs=0.05) as server:
             async with RawHttp.to(server.address) as peer:
                 await peer.send(post("/wait"))
                 await soon(handler.entered)
             await soon(handler.cancelled)
             assert handler.served[0].context.cancel.cancelled
             assert not server._running
+
+    async def test_a_client_that_only_sends_no_more_is_answered(self) -> None:
+        handler = HttpEcho()
+        async with serving(handler) as server, RawHttp.to(server.address) as peer:
+            await peer.send(post("/wait"))
+            peer.writer.write_eof()
+            await soon(handler.entered)
+            await asyncio.sleep(0.05)
+            assert not handler.cancelled.is_set()
+            handler.release.set()
+            assert (await peer.reply()).status == 200
+            assert await peer.ended()
+
+    async def test_a_request_and_its_end_at_once(self) -> None:
+        async with serving(HttpEcho()) as server, RawHttp.to(server.address) as peer:
+            peer.writer.write(post("/", b"body"))
+            peer.writer.write_eof()
+            assert (await peer.reply()).body == b"body"
+            assert await peer.ended()
+
+    async def test_a_connection_without_a_request_ends_with_its_client(self) -> None:
+        async with serving(HttpEcho()) as server, RawHttp.to(server.address) as peer:
+            assert (await peer.post("/", b"x")).body == b"x"
+            peer.writer.write_eof()
+            assert await peer.ended()
 
     async def test_a_disconnect_within_the_body_cancels(self, caplog: pytest.LogCaptureFixture) -> None:
         handler = HttpEcho()
