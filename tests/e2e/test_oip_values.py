@@ -1,0 +1,144 @@
+"""The values that JSON can and cannot bring: each row in a small document, in a large one and compressed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from typing import Any
+
+import pytest
+
+from protocols.content_coding import inflate
+from protocols.oip import DIALECT
+from protocols.wire import HttpRequest, parts_of
+from runtime.catalog import ModelCatalog
+from schemas import Datatype, ServerMetadata, Signature, TensorSpec
+from tests.loopback import echoing
+from translator.operations import Service
+from translator.pipeline import Pipeline
+from translator.router import Router
+
+LIMIT = 1 << 20
+MODELS = echoing(
+    {
+        datatype.value: Signature((TensorSpec("x", datatype, (-1,)),), (TensorSpec("x", datatype, (-1,)),))
+        for datatype in Datatype
+    }
+)
+PADDING = pytest.mark.parametrize("padding", [0, 5000], ids=["small", "large"])
+
+
+def ask(body: bytes, model: str, *, token: bool = False, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    service = Service(Router(ModelCatalog(MODELS)), ServerMetadata("interlingua", "0"))
+    server = Pipeline(service, "test", [DIALECT], max_request_bytes=LIMIT, nonfinite_json=token).http
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = HttpRequest("POST", f"/v2/models/{model}/infer", headers=sent, body=body)
+    answer = server.head(request) or asyncio.run(server.serve(request))
+    return answer.status, dict(answer.headers), b"".join(parts_of(answer))
+
+
+def document(data: str, datatype: str, count: int, padding: int = 0, extra: str = "") -> bytes:
+    text = (
+        f'{{{extra}"inputs":[{{"name":"x","datatype":"{datatype}","shape":[{count}],"data":{data}}}]'
+        f"{' ' * padding}}}"
+    )
+    return text.encode()
+
+
+@PADDING
+@pytest.mark.parametrize(
+    ("data", "datatype", "count", "answer"),
+    [
+        ("[9007199254740993, -9223372036854775808]", "INT64", 2, "[9007199254740993,-9223372036854775808]"),
+        ("[18446744073709551615]", "UINT64", 1, "[18446744073709551615]"),
+        ("[1.0, 2]", "INT32", 2, "[1,2]"),
+        ("[[1, 2], [3, 4]]", "INT8", 4, "[1,2,3,4]"),
+        ("[true, false]", "BOOL", 2, "[true,false]"),
+        ("[1, 2.5]", "FP32", 2, "[1.0,2.5]"),
+    ],
+)
+def test_right_answers(data: str, datatype: str, count: int, answer: str, padding: int) -> None:
+    for bom in (b"", b"\xef\xbb\xbf"):
+        status, headers, body = ask(bom + document(data, datatype, count, padding), datatype)
+        assert (status, f'"data":{answer}' in body.decode()) == (200, True), body
+        assert "exec;dur=" in headers["Server-Timing"]
+
+
+@PADDING
+@pytest.mark.parametrize(
+    ("data", "datatype", "count", "words"),
+    [
+        ("[1, 1.5]", "INT32", 2, "tensor 'x': element 1"),
+        ("[256]", "UINT8", 1, "tensor 'x': element 0"),
+        ("[true]", "FP32", 1, "tensor 'x': element 0"),
+        ("[true]", "INT64", 1, "tensor 'x': element 0"),
+        ("[1]", "BOOL", 1, "tensor 'x': element 0"),
+        ("[null]", "FP32", 1, "tensor 'x': element 0"),
+        ("null", "FP32", 1, "for input 'x'"),
+        ("[NaN]", "INT32", 1, "tensor 'x': element 0"),
+        ("[[1, 2], [3]]", "FP32", 3, "tensor 'x': 'data' is ragged"),
+        ("[1, 2, 3]", "FP32", 2, "tensor 'x': the shape needs 2 elements"),
+        ("[" * 101 + "1" + "]" * 101, "FP32", 1, "nests deeper than 100 levels"),
+    ],
+)
+def test_mistakes(data: str, datatype: str, count: int, words: str, padding: int) -> None:
+    status, _, body = ask(document(data, datatype, count, padding), datatype)
+    assert (status, words in json.loads(body)["error"]) == (400, True), body
+
+
+@PADDING
+def test_what_is_not_finite(padding: int) -> None:
+    sent = document("[1, NaN, Infinity, -Infinity]", "FP32", 4, padding)
+    status, _, body = ask(sent, "FP32")
+    assert (status, "tensor 'x': element 1 is nan" in json.loads(body)["error"]) == (400, True)
+    status, _, body = ask(sent, "FP32", token=True)
+    assert (status, b'"data":[1.0,NaN,Infinity,-Infinity]' in body) == (200, True)
+
+
+@PADDING
+def test_the_first_of_two_equal_keys(padding: int) -> None:
+    sent = document("[1]", "FP32", 1, padding, extra='"id":"first","id":"second",')
+    assert json.loads(ask(sent, "FP32")[2])["id"] == "first"
+
+
+@PADDING
+@pytest.mark.parametrize(("length", "status"), [(65536, 200), (65537, 400)])
+def test_the_length_of_an_id(length: int, status: int, padding: int) -> None:
+    for letter in ("i", "é"):
+        identity = letter * (length // len(letter.encode())) + "i" * (length % len(letter.encode()))
+        found, _, body = ask(document("[1]", "FP32", 1, padding, extra=f'"id":"{identity}",'), "FP32")
+        assert found == status, body
+
+
+def test_a_compressed_bomb() -> None:
+    # one block of zeros, over and over: 64 MiB in 64 KiB
+    deflater = zlib.compressobj(9, wbits=31)
+    bomb = deflater.compress(bytes(LIMIT)) + deflater.flush(zlib.Z_FULL_FLUSH)
+    bomb += (deflater.compress(bytes(LIMIT)) + deflater.flush(zlib.Z_FULL_FLUSH)) * 63
+    status, _, body = ask(bomb, "FP32", content_encoding="gzip")
+    assert (status, "more than 1048576 bytes when decompressed" in json.loads(body)["error"]) == (413, True)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "coding"), [("gzip", "gzip"), ("gzip;q=0.5, deflate", "deflate"), ("br", "")]
+)
+def test_both_ways_compressed(wanted: str, coding: str) -> None:
+    sent = zlib.compress(document("[1, 2]", "FP32", 2))
+    status, headers, body = ask(sent, "FP32", content_encoding="deflate", accept_encoding=wanted)
+    assert (status, headers.get("Content-Encoding", "")) == (200, coding)
+    assert b'"data":[1.0,2.0]' in (inflate(coding, body, LIMIT) if coding else body)
+
+
+def test_errors_are_not_compressed() -> None:
+    status, headers, body = ask(b"{", "FP32", accept_encoding="gzip")
+    assert (status, "Content-Encoding" in headers) == (400, False)
+    assert json.loads(body)["error"]
+
+
+def test_answers_of_no_model_are_timed_too() -> None:
+    service = Service(Router(ModelCatalog(MODELS)), ServerMetadata("interlingua", "0"))
+    server: Any = Pipeline(service, "test", [DIALECT]).http
+    request = HttpRequest("GET", "/v2")
+    assert server.head(request) is None
+    assert dict(asyncio.run(server.serve(request)).headers)["Server-Timing"].startswith("exec;dur=")
