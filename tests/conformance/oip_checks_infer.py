@@ -215,16 +215,16 @@ def classification(client: Client) -> None:
     row = client.input("INPUT0", np.array([[0.1, 0.9, 0.3, 0.2]], np.float32), "FP32")
     result = client.ask("cls", row, outputs=[client.output("OUTPUT0", class_count=2)])
     found = result.as_numpy("OUTPUT0")
-    assert found.shape == (1, 2)
+    assert found.size == 2
     values = [entry.decode().split(":") for entry in found.ravel()]
     assert [(value, index) for value, index, *_ in values] == [("0.900000", "1"), ("0.300000", "2")]
 
 
-@check("classification: labels")
+@check("classification: labels, batches")
 def labels(client: Client) -> None:
     row = client.input("INPUT0", np.array([[0.1, 0.9, 0.3, 0.2]], np.float32), "FP32")
     result = client.ask("cls", row, outputs=[client.output("OUTPUT0", class_count=1)])
-    assert result.as_numpy("OUTPUT0").ravel().tolist() == [b"0.900000:1:dog"]
+    assert result.as_numpy("OUTPUT0").tolist() == [[b"0.900000:1:dog"]]
 
 
 @check("request parameters")

@@ -97,6 +97,7 @@ def decoupled_unary(client: Client) -> None:
 
 @check("streams: cancelled by the caller", "grpc")
 def stream_cancelled(client: Client) -> None:
+    assert client.server.ends_streams
     client.start_stream(lambda result, error: None)
     client.async_stream_infer(**repeated(client, list(range(1000))))
     client.stop_stream(cancel_requests=True)

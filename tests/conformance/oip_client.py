@@ -13,7 +13,6 @@ import atexit
 import functools
 import inspect
 import queue
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,6 +66,9 @@ class Server:
     grpc: str
     binary: bool = True
     """Whether it takes binary data over HTTP; in the other case inputs go as JSON."""
+    ends_streams: bool = True
+    """Whether it ends a stream whose requests have ended. Where it does not, as MLServer, tritonclient waits
+    for ever, so nobody asks it for one."""
 
 
 class Client:
@@ -120,6 +122,7 @@ class Client:
 
         Each request is the arguments of ``async_stream_infer``.
         """
+        assert self.server.ends_streams, "streams of this server do not end"
         if self._loop is not None:
             return list(self._finished(self._streamed(requests, answers)))
         arrived: queue.Queue[Any] = queue.Queue()
@@ -129,16 +132,7 @@ class Client:
                 self.async_stream_infer(**request)
             return [_alive(arrived.get(timeout=STREAM_SECS)) for _ in range(answers)]
         finally:
-            self._stop_stream()
-
-    def _stop_stream(self) -> None:
-        """End the requests and wait for the server to end the stream, but not for ever."""
-        stopper = threading.Thread(target=self.stop_stream, daemon=True)
-        stopper.start()
-        stopper.join(STREAM_SECS)
-        if stopper.is_alive():
-            self.stop_stream(cancel_requests=True)
-            raise AssertionError("the server does not end the stream")
+            self.stop_stream()
 
     async def _streamed(self, requests: Sequence[dict[str, Any]], answers: int) -> list[Any]:
         async def sent() -> Any:
