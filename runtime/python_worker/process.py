@@ -184,11 +184,15 @@ class Worker:
 
     def call(self, request: InferRequest, outputs: tuple[str, ...], inputs: tuple[Tensor, ...]) -> Call:
         """Have the worker, which must be idle, run ``request`` with ``inputs``. Raises UNAVAILABLE where it
-        has ended, MODEL_FAILED where there is no memory for them."""
+        has ended, MODEL_FAILED where there is no memory for them, INVALID_TENSOR for an id that is not text.
+        """
         if self.lost:
             raise InferenceError(ErrorCode.UNAVAILABLE, f"the process of '{self._instance}' has ended")
         self.attach()
         sequence = request.sequence
+        _check_text("request id", request.id)
+        if sequence is not None:
+            _check_text("sequence id", sequence.id)
         try:
             packed = packing.pack(
                 [(each.name, each.datatype.value, each.shape, each.view) for each in inputs], self._pool
@@ -234,7 +238,11 @@ class Worker:
     # --- how it is done
 
     def _load(self, told: Mapping[str, Any]) -> None:
-        self._sock.sendall(channel.encode(told))
+        try:
+            self._sock.sendall(channel.encode(told))
+        except ConnectionError:
+            # it has ended already, as reading will show
+            _log.debug("a worker ended before it was told what to load")
         while True:
             try:
                 data, descriptors = channel.receive(self._sock)
@@ -305,19 +313,15 @@ class Worker:
             self._calls.pop(slot, None)
             self._free.append(slot)
         if call is not None:
-            call.put(
-                Answer(
-                    tuple(
-                        Tensor(name, DATATYPES[kind], tuple(shape), view.toreadonly())
-                        for name, kind, shape, view in tensors
-                    ),
-                    orjson.loads(parameters) if parameters != "{}" else {},
-                    None if error is None else _error(*error),
-                    final,
-                    call.started,
-                    time.monotonic_ns(),
-                )
+            outputs = tuple(
+                Tensor(name, DATATYPES[kind], tuple(shape), view.toreadonly())
+                for name, kind, shape, view in tensors
             )
+            failure = None if error is None else _error(*error)
+            answer = Answer(outputs, {}, failure, final, call.started, time.monotonic_ns())
+            if parameters != "{}":
+                _add_parameters(answer, parameters)
+            call.put(answer)
         if ends_run:
             self._ended_run()
         elif final and not self._running:
@@ -381,6 +385,31 @@ def _end(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
 
 def _error(code: int, message: str) -> InferenceError:
     return InferenceError(_CODES.get(code, ErrorCode.MODEL_FAILED), message, retryable=False)
+
+
+def _add_parameters(answer: Answer, text: str) -> None:
+    """Give ``answer`` the parameters in ``text``; it is a failure where they cannot be sent."""
+    try:
+        parameters = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        answer.outputs, answer.error = (), _error(0, f"the parameters of a response are not JSON: {error}")
+        return
+    values = parameters.values() if isinstance(parameters, dict) else [None]
+    if not all(isinstance(value, bool | int | float | str) for value in values):
+        answer.outputs, answer.error = (
+            (),
+            _error(0, "a response has parameters that are not plain values by name"),
+        )
+        return
+    answer.parameters = parameters
+
+
+def _check_text(what: str, value: int | str) -> None:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InferenceError(ErrorCode.INVALID_TENSOR, f"the {what} is not text: {error}") from error
 
 
 def _close(descriptors: Iterable[int]) -> None:

@@ -322,9 +322,8 @@ def _part(tensor: utils.Tensor) -> packing.NamedPart:
 
 
 def _code_and_message(failure: Any) -> tuple[int, str]:
-    if isinstance(failure, utils.TritonError):
-        return failure.code(), failure.message()
-    return utils.TritonError.INTERNAL, str(failure)
+    code = failure.code() if isinstance(failure, utils.TritonError) else utils.TritonError.INTERNAL
+    return code, _sendable(str(failure))
 
 
 def _told(error: Exception) -> str:
@@ -337,8 +336,13 @@ def _told(error: Exception) -> str:
         code = frame.f_code
         lines += f"  {code.co_filename}({numbers.get(frame, frame.f_lineno)}): {code.co_name}\n"
         frame = frame.f_back
-    text = f"{type(error).__name__}: {error}"
+    text = _sendable(f"{type(error).__name__}: {error}")
     return f"{text}\n\nAt:\n{lines}" if lines else text
+
+
+def _sendable(text: str) -> str:
+    """``text`` without halves of surrogate pairs, which UTF-8 does not have."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _leave_to_server(number: int, frame: FrameType | None) -> None:

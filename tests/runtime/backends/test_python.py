@@ -267,6 +267,21 @@ async def test_its_log_is_the_server_s(tmp_path: Path, caplog: pytest.LogCapture
             "Expect parameters keys to have type str",
         ),
         (
+            "def execute(self, requests):\n    return [answer([1], parameters={'a': float('nan')})]",
+            ErrorCode.MODEL_FAILED,
+            "the parameters of a response are not JSON",
+        ),
+        (
+            "def execute(self, requests):\n    return [answer([1], parameters='[1]')]",
+            ErrorCode.MODEL_FAILED,
+            "parameters that are not plain values by name",
+        ),
+        (
+            "def execute(self, requests):\n    raise ValueError('\\ud800')",
+            ErrorCode.MODEL_FAILED,
+            r"ValueError: \\ud800\n",
+        ),
+        (
             "def execute(self, requests):\n"
             "    return [pb.InferenceRequest(model_name='other', inputs=[]).exec()]",
             ErrorCode.MODEL_FAILED,
@@ -326,3 +341,12 @@ def test_a_file_without_a_model(tmp_path: Path) -> None:
     (tmp_path / "m" / "1" / "model.py").write_text("class Model: pass")
     with pytest.raises(LoadError, match="no class TritonPythonModel"):
         load_model(source)
+
+
+async def test_an_id_that_is_no_text(tmp_path: Path) -> None:
+    model = loaded(tmp_path, ECHO)
+    error = await failure(model, request(1, id="\ud800"))
+    assert (error.code, error.origin) == (ErrorCode.INVALID_TENSOR, "m")
+    assert "the request id is not text" in error.message
+    assert numbers(await model.infer(request(2))) == [2]
+    await model.close()
