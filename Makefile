@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 TRITON ?= .venv-triton
+MLSERVER ?= .venv-mlserver
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
@@ -35,11 +36,11 @@ schemas-check: $(VENV)/.installed-dev ## fail where a generated artefact is stal
 bench: $(VENV)/.installed-dev ## CPU per request, each row beside a bare echo server (BENCH_ARGS=--quick)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-peers: $(VENV)/.installed-dev $(TRITON)/.installed ## bridge to a real Triton in an environment of its own
-	TRITON_ENVIRONMENT=$(TRITON) $(BIN)/python -m pytest -m peers tests/peers
+peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed ## real Triton, MLServer and KServe, also as upstreams
+	TRITON_ENVIRONMENT=$(TRITON) MLSERVER_ENVIRONMENT=$(MLSERVER) $(BIN)/python -m pytest -m peers tests/peers
 
 clean: ## remove the environments and everything that tools left behind
-	rm -rf $(VENV) $(TRITON) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(MLSERVER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -58,4 +59,9 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 $(TRITON)/.installed:
 	$(PYTHON) -m venv $(TRITON)
 	$(TRITON)/bin/python -m pip install --quiet --disable-pip-version-check nvidia-pytriton==0.7.0 'numpy<2'
+	@touch $@
+
+$(MLSERVER)/.installed:
+	$(PYTHON) -m venv $(MLSERVER)
+	$(MLSERVER)/bin/python -m pip install --quiet --disable-pip-version-check mlserver==1.7.1
 	@touch $@

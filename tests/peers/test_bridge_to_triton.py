@@ -12,8 +12,9 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from graphpipe import remote
 
+from tests.conformance.oip_client import Server
 from tests.e2e.daemon import Daemon
-from tests.peers.conftest import Triton, wanted_models
+from tests.peers.servers import IDENTITIES
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(180)]
 
@@ -27,7 +28,7 @@ NOT_IN_GRAPHPIPE = {"bf16"}
 
 
 @pytest.fixture(scope="module")
-def daemon(triton: Triton, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+def daemon(triton: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     running = Daemon.start(
         tmp_path_factory.mktemp("daemon"),
         {
@@ -37,7 +38,7 @@ def daemon(triton: Triton, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             ],
             "models": {
                 f"{model}_{transport}": {"upstream": transport, "remote_model": model}
-                for model in wanted_models()
+                for model in ("simple", "simple_string", "cls", *IDENTITIES)
                 for transport in TRANSPORTS
             },
             "upstreams": {

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conformance.oip_client import Server
 from tests.e2e.daemon import Daemon
 from tests.e2e.trtis_clients import clients_of, refused
 from tests.e2e.trtis_models import DATATYPES, LOADED, write_repository
-from tests.peers.conftest import Triton
 from tests.standins.trtis_client import Top
 from tests.standins.trtis_contract import NUMPY
 
@@ -24,7 +24,7 @@ B = np.full((3, 16), 7, np.int32)
 
 
 @pytest.fixture(scope="module")
-def clients(triton: Triton, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def clients(triton: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Clients of a daemon that has every model itself, and each once more by Triton over each wire."""
     folder = tmp_path_factory.mktemp("v1_to_triton")
     urls = {"http": triton.http, "grpc": triton.grpc}
