@@ -58,7 +58,7 @@ def test_no_method_is_left_out(module: str) -> None:
 def test_the_page_has_every_check() -> None:
     """docs/dialects/oip-compatibility.md is of these checks, and says that the daemon passes all."""
     said = read(PAGE.read_text(encoding="utf-8"))
-    assert list(said) == rows()
+    assert set(said) == set(rows())
     assert all(row["Interlingua"] for row in said.values())
 
 

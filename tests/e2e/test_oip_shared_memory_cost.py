@@ -1,0 +1,55 @@
+"""Tensors in shared memory are cheap: what 16 MiB in and out cost the server, against the same over gRPC."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+import tritonclient.utils.shared_memory as shm
+
+from benchmarks import processes
+from benchmarks.cases import CONFIG, MODEL
+
+COUNT = 12
+ARRAY = np.arange(4 << 20, dtype=np.float32)[None]
+
+
+def cost(server: processes.Server, ask: Any) -> float:
+    """CPU seconds of the server for ``COUNT`` requests, after two to warm up."""
+    for _ in range(2):
+        ask()
+    before = server.cpu_secs()
+    for _ in range(COUNT):
+        ask()
+    return server.cpu_secs() - before
+
+
+@pytest.mark.timeout(60)
+def test_a_fifth_of_grpc_at_most(tmp_path: Path) -> None:
+    with (
+        processes.daemon(tmp_path, CONFIG) as server,
+        triton.InferenceServerClient(server.addresses["grpc"]) as client,
+    ):
+        given = triton.InferInput("INPUT0", ARRAY.shape, "FP32")
+        given.set_data_from_numpy(ARRAY)
+        by_message = cost(server, lambda: client.infer(MODEL, [given]))
+        handle = shm.create_shared_memory_region("cost", f"/{tmp_path.name}_cost", 2 * ARRAY.nbytes)
+        try:
+            shm.set_shared_memory_region(handle, [ARRAY])
+            client.register_system_shared_memory("cost", f"/{tmp_path.name}_cost", 2 * ARRAY.nbytes)
+            given = triton.InferInput("INPUT0", ARRAY.shape, "FP32")
+            given.set_shared_memory("cost", ARRAY.nbytes)
+            asked = triton.InferRequestedOutput("OUTPUT0")
+            asked.set_shared_memory("cost", ARRAY.nbytes, ARRAY.nbytes)
+            by_region = cost(server, lambda: client.infer(MODEL, [given], outputs=[asked]))
+            placed = shm.get_contents_as_numpy(handle, np.float32, ARRAY.shape, ARRAY.nbytes)
+            assert (placed == ARRAY).all()
+            del placed
+            client.unregister_system_shared_memory("cost")
+        finally:
+            shm.destroy_shared_memory_region(handle)
+    print(f"CPU per request: gRPC {by_message / COUNT * 1e3:.2f} ms, shared {by_region / COUNT * 1e3:.2f} ms")
+    assert by_region <= by_message / 5
