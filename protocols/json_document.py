@@ -91,7 +91,7 @@ def parse_json(text: Buffer, lazy: Collection[str] = ()) -> Any:
         if b"NaN" not in plain and b"Infinity" not in plain:
             raise _malformed(str(fault)) from None
         return _parse_slowly(plain, str(fault))
-    # each member has one colon, but for those of strings: more of them means that a key came twice
+    # each member has one colon, but for those of strings: more of them may mean that a key came twice
     members = _count_members(document)
     if plain.count(b":") > members and _STRING.sub(b"", plain).count(b":") > members:
         return _parse_slowly(plain, "a key comes twice")
@@ -169,20 +169,19 @@ def _is_regular(array: Any, inner: int) -> bool:
 
 
 def _count_members(document: Any) -> int:
-    """How many members the objects of ``document`` have."""
+    """How many members the objects of ``document`` have, at least: what stands in arrays that begin with
+    something else than an object is not looked at, which would take longer than parsing did."""
     total = 0
-    stack = [document]
-    while stack:
-        value = stack.pop()
-        if type(value) is dict:
-            total += len(value)
-            stack.extend(value.values())
-        elif type(value) is list and not _FLAT.issuperset(map(type, value)):
-            stack.extend(value)
+    objects = [document]
+    for found in objects:
+        if type(found) is dict:
+            total += len(found)
+            for value in found.values():
+                if type(value) is dict:
+                    objects.append(value)
+                elif type(value) is list and value and type(value[0]) is dict:
+                    objects += value
     return total
-
-
-_FLAT = frozenset({int, float, str, bool})
 
 
 def _count_arrays(document: Any) -> int:

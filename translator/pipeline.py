@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, TypeVar
 
 from protocols.dialect import Dialect, GrpcEndpoint, HttpEndpoint, Opened
@@ -362,7 +362,12 @@ async def _streamed(answers: AsyncGenerator[Told[HttpAnswer], None]) -> HttpAnsw
 
 def _timing(timings: Mapping[str, int]) -> str:
     """``timings`` as the header has them: milliseconds."""
-    return ", ".join([f"{stage};dur={spent / 1e6:.3f}" for stage, spent in timings.items()])
+    return _timing_form(*timings) % tuple([spent / 1e6 for spent in timings.values()])
+
+
+@cache
+def _timing_form(*stages: str) -> str:
+    return ", ".join(f"{stage};dur=%.3f" for stage in stages)
 
 
 async def _within(deadline: float | None, work: Awaitable[T]) -> T:
