@@ -165,7 +165,8 @@ class ModelCatalog:
         if remote is not None:
             await remote.load()
             return
-        repository = await asyncio.to_thread(_home, name, chosen)
+        # not in a thread: acts on one model take turns in the order in which they came
+        repository = _home(name, chosen)
         self._check_control(name, repository)
         if repository is None and control.files and is_model_name(name):
             # with all its files a model needs no folder
@@ -186,7 +187,7 @@ class ModelCatalog:
             await remote.unload()
             return
         # its folder may have gone since it was loaded
-        home = self._homes.get(name) or await asyncio.to_thread(_home, name, chosen)
+        home = self._homes.get(name) or _home(name, chosen)
         self._check_control(name, home)
         if control.repository and home not in chosen:
             return
