@@ -56,7 +56,9 @@ def test_what_is_held_against_the_recording() -> None:
 
 
 # a request that never becomes whole does not reach a pipeline
-NOT_OFFERED = [one for one in RECORDINGS if LATER[str(one)] not in ("", "rest of the request", "control", "operation")]
+NOT_OFFERED = [
+    one for one in RECORDINGS if LATER[str(one)] not in ("", "rest of the request", "control", "operation")
+]
 
 
 @pytest.mark.parametrize("recording", NOT_OFFERED, ids=str)
