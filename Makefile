@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 TRITON ?= .venv-triton
 MLSERVER ?= .venv-mlserver
+PERF_ANALYZER ?= .venv-perf
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
@@ -36,11 +37,12 @@ schemas-check: $(VENV)/.installed-dev ## fail where a generated artefact is stal
 bench: $(VENV)/.installed-dev ## CPU per request, each row beside a bare echo server (BENCH_ARGS=--quick)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed ## real Triton, MLServer and KServe, also as upstreams
-	TRITON_ENVIRONMENT=$(TRITON) MLSERVER_ENVIRONMENT=$(MLSERVER) $(BIN)/python -m pytest -m peers tests/peers
+peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF_ANALYZER)/.installed ## real Triton, MLServer and KServe, also as upstreams
+	TRITON_ENVIRONMENT=$(TRITON) MLSERVER_ENVIRONMENT=$(MLSERVER) \
+	PERF_ANALYZER_ENVIRONMENT=$(PERF_ANALYZER) $(BIN)/python -m pytest -m peers tests/peers
 
 clean: ## remove the environments and everything that tools left behind
-	rm -rf $(VENV) $(TRITON) $(MLSERVER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -64,4 +66,14 @@ $(TRITON)/.installed:
 $(MLSERVER)/.installed:
 	$(PYTHON) -m venv $(MLSERVER)
 	$(MLSERVER)/bin/python -m pip install --quiet --disable-pip-version-check mlserver==1.7.1
+	@touch $@
+
+# An old wheel of tritonclient carries the program; it wants the system library libb64-0d, and a CUDA runtime
+# that is in the other wheel.
+$(PERF_ANALYZER)/.installed: $(TRITON)/.installed
+	$(PYTHON) -m venv $(PERF_ANALYZER)
+	$(PERF_ANALYZER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps tritonclient==2.45.0
+	chmod +x $(PERF_ANALYZER)/bin/perf_analyzer
+	ln -sf $$(realpath $(TRITON)/lib/python3*/site-packages/nvidia_pytriton.libs/libcudart-*) \
+		$(PERF_ANALYZER)/lib/libcudart.so.12
 	@touch $@

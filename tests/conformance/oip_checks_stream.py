@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import queue
 from typing import Any
 
 import numpy as np
 import requests
 
 from tests.conformance.oip_checks_infer import A, B, addends, said, same
-from tests.conformance.oip_client import GRPC, WAIT_SECS, Client, check, refused
+from tests.conformance.oip_client import GRPC, STREAM_SECS, WAIT_SECS, Client, check, refused
 
 
 @check("streams", *GRPC)
@@ -98,9 +99,12 @@ def decoupled_unary(client: Client) -> None:
 @check("streams: cancelled by the caller", "grpc")
 def stream_cancelled(client: Client) -> None:
     assert client.server.ends_streams
-    client.start_stream(lambda result, error: None)
+    arrived: queue.Queue[Any] = queue.Queue()
+    client.start_stream(lambda result, error: arrived.put(error))
     client.async_stream_infer(**repeated(client, list(range(1000))))
+    failed = arrived.get(timeout=STREAM_SECS)
     client.stop_stream(cancel_requests=True)
+    assert failed is None
     same(client.ask("simple", *addends(client)).as_numpy("OUTPUT0"), A + B)
 
 
