@@ -12,12 +12,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpReply, HttpRequest
+from protocols.wire import (
+    BrpcAnswer,
+    BrpcRequest,
+    GrpcAnswer,
+    GrpcRequest,
+    HttpAnswer,
+    HttpReply,
+    HttpRequest,
+)
 from schemas import Datatype, InferenceError, InferRequest, Operation, Signature
 
-Request = TypeVar("Request", HttpRequest, GrpcRequest)
-Answer = TypeVar("Answer", HttpAnswer, GrpcAnswer)
-Reply = TypeVar("Reply", HttpReply, GrpcAnswer)
+Request = TypeVar("Request", HttpRequest, GrpcRequest, BrpcRequest)
+Answer = TypeVar("Answer", HttpAnswer, GrpcAnswer, BrpcAnswer)
+Reply = TypeVar("Reply", HttpReply, GrpcAnswer, BrpcAnswer)
 
 ReplyForm = Any
 """What a codec remembers of a request to write its answer; opaque to everybody else."""
@@ -116,6 +124,17 @@ class GrpcEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class BrpcEndpoint:
+    """A method of a bRPC service, such as ``grps.protos.v1.GrpsBrpcService`` / ``Predict``. Clients may
+    leave the package out of the service's name."""
+
+    service: str
+    method: str
+    open: Callable[[BrpcRequest], Opened[BrpcAnswer]]
+    fail: Callable[[BrpcRequest, Opened[BrpcAnswer] | None, InferenceError], BrpcAnswer]
+
+
+@dataclass(frozen=True, slots=True)
 class UpstreamCall(Generic[Request, Reply]):
     """One operation as a call to an upstream.
 
@@ -161,6 +180,7 @@ class Dialect:
     that need another form than ``http_calls``, by flavor; such a server's metadata has that name.
     ``grpc_flavors`` likewise.
     ``contracts`` are the descriptor sets of its gRPC services, as a package and a file in it.
+    ``brpc_http_endpoints`` are what a bRPC listener answers over HTTP on the same port.
     ``flavors`` are the dialect as other servers of it speak it, for listeners that follow those.
     """
 
@@ -169,10 +189,13 @@ class Dialect:
     prefixes: tuple[str, ...] = ()
     http_endpoints: tuple[HttpEndpoint, ...] = ()
     grpc_endpoints: tuple[GrpcEndpoint, ...] = ()
+    brpc_endpoints: tuple[BrpcEndpoint, ...] = ()
+    brpc_http_endpoints: tuple[HttpEndpoint, ...] = ()
     contracts: tuple[tuple[str, str], ...] = ()
     unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer] | None = None
     http_calls: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = field(default_factory=dict)
     grpc_calls: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = field(default_factory=dict)
+    brpc_calls: Mapping[Operation, UpstreamCall[BrpcRequest, BrpcAnswer]] = field(default_factory=dict)
     http_flavors: Mapping[str, Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]]] = field(
         default_factory=dict
     )
@@ -184,5 +207,19 @@ class Dialect:
     @property
     def transports(self) -> frozenset[str]:
         """The names of the transports that a listener may give this dialect."""
-        offered = {"http": self.http_endpoints, "grpc": self.grpc_endpoints}
+        offered: Mapping[str, tuple[Any, ...]] = {
+            "http": self.http_endpoints,
+            "grpc": self.grpc_endpoints,
+            "brpc": self.brpc_endpoints,
+        }
         return frozenset(name for name, endpoints in offered.items() if endpoints)
+
+    @property
+    def calls(self) -> Mapping[str, Mapping[Operation, UpstreamCall[Any, Any]]]:
+        """The call tables by transport, of those transports by which upstreams can be called."""
+        tables: Mapping[str, Mapping[Operation, UpstreamCall[Any, Any]]] = {
+            "http": self.http_calls,
+            "grpc": self.grpc_calls,
+            "brpc": self.brpc_calls,
+        }
+        return {name: calls for name, calls in tables.items() if calls}

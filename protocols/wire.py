@@ -113,6 +113,46 @@ class GrpcHandler(Protocol):
         where the transport refuses one. An answer whose code is not 0 is the last one."""
 
 
+@dataclass(slots=True)
+class BrpcRequest:
+    """A bRPC request, on either side: ``message`` the undecoded protobuf bytes, decompressed.
+
+    ``service`` is a name with or without its package, as the client wrote it. ``compression`` and
+    ``size`` tell how the message stood in its frame (``size`` in bytes, attachment included), which a
+    refusal repeats to the client.
+    """
+
+    service: str
+    method: str
+    message: Buffer
+    context: Context = field(default_factory=Context)
+    compression: str = "none"
+    size: int = 0
+
+
+@dataclass(slots=True)
+class BrpcAnswer:
+    """A bRPC answer, on either side. ``code`` is a bRPC error number (0 is success, see
+    ``protocols.brpc_status``); an answer with another code has no message."""
+
+    message: Buffer = b""
+    code: int = 0
+    text: str = ""
+
+
+class BrpcHandler(Protocol):
+    """Answers what a bRPC listener receives. None of its methods raises."""
+
+    def knows(self, service: str) -> bool:
+        """Whether there is such a service, by its full name or without its package."""
+
+    def offers(self, service: str, method: str) -> bool:
+        """Whether there is such a method; the transport answers 1001 or 1002 where there is not."""
+
+    async def serve(self, request: BrpcRequest) -> BrpcAnswer:
+        """Answer one call."""
+
+
 class HttpClient(Protocol):
     """A connection pool to one HTTP upstream."""
 
@@ -123,6 +163,11 @@ class HttpClient(Protocol):
         reply, DEADLINE_EXCEEDED, TOO_LARGE for a reply above the limit, BAD_UPSTREAM for bytes that
         are not HTTP.
         """
+
+    def stream(self, request: HttpRequest) -> AsyncGenerator[HttpReply, None]:
+        """Send ``request`` and give the body of the reply in pieces as they come, each with the status and
+        the headers; an empty one is the end. They are cut anyhow. A reply that is no success, or is
+        compressed, comes whole. Raises as :meth:`send` does; to close the generator is to hang up."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -145,6 +190,21 @@ class GrpcClient(Protocol):
 
     async def close(self) -> None:
         """Close the channel."""
+
+
+class BrpcClient(Protocol):
+    """A connection to one bRPC upstream."""
+
+    async def send(self, request: BrpcRequest) -> BrpcAnswer:
+        """Make one call within the deadline of ``request.context``.
+
+        Raises ``InferenceError``: the server's own error with its words, UNAVAILABLE where it could not
+        be reached or the connection broke, DEADLINE_EXCEEDED, TOO_LARGE for a reply above the limit,
+        BAD_UPSTREAM for bytes that are not bRPC.
+        """
+
+    async def close(self) -> None:
+        """Close the connection."""
 
 
 def parts_of(answer: HttpAnswer) -> Sequence[Buffer]:

@@ -15,10 +15,19 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Literal, TypeVar
 
-from protocols.dialect import Dialect, GrpcEndpoint, HttpEndpoint, Opened
+from protocols.dialect import BrpcEndpoint, Dialect, GrpcEndpoint, HttpEndpoint, Opened
 from protocols.path_table import PathTable
 from protocols.reflection import REFLECTION_METHODS, Reflection
-from protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest, parts_of
+from protocols.wire import (
+    BrpcAnswer,
+    BrpcRequest,
+    Buffer,
+    GrpcAnswer,
+    GrpcRequest,
+    HttpAnswer,
+    HttpRequest,
+    parts_of,
+)
 from runtime.shared_memory import Placement, is_used
 from runtime.target import Target
 from schemas import (
@@ -49,7 +58,8 @@ _log = logging.getLogger(__name__)
 
 
 class Pipeline:
-    """Answers the requests of one listener. Use its ``http`` or ``grpc`` side as a handler."""
+    """Answers the requests of one listener. Use a side of it as a handler: ``http``, ``grpc``, ``brpc``, or
+    ``brpc_http`` for what comes to a bRPC listener over HTTP."""
 
     def __init__(
         self,
@@ -65,6 +75,12 @@ class Pipeline:
         self._default_model = default_model
         self.http = HttpPipeline(self, dialects, max_request_bytes, nonfinite_json)
         self.grpc = GrpcPipeline(self, dialects)
+        self.brpc = BrpcPipeline(self, dialects)
+        beside = [
+            replace(dialect, http_endpoints=dialect.brpc_http_endpoints, unmatched=None)
+            for dialect in dialects
+        ]
+        self.brpc_http = HttpPipeline(self, beside, max_request_bytes, nonfinite_json)
 
     def admit(self, context: Context) -> None:
         """Number a request, as dialects that show a number in every answer want it."""
@@ -338,6 +354,43 @@ class GrpcPipeline:
             yield endpoint.fail(request, opened, error), True
         except Exception:
             yield endpoint.fail(request, opened, _unforeseen(request.method)), True
+
+
+class BrpcPipeline:
+    """The bRPC side of a pipeline: a ``BrpcHandler``."""
+
+    def __init__(self, pipeline: Pipeline, dialects: Sequence[Dialect]) -> None:
+        self._pipeline = pipeline
+        self._methods: dict[tuple[str, str], tuple[BrpcEndpoint, str]] = {
+            (service, endpoint.method): (endpoint, dialect.name)
+            for dialect in dialects
+            for endpoint in dialect.brpc_endpoints
+            for service in (endpoint.service, endpoint.service.rpartition(".")[2])
+        }
+        self._services = frozenset(service for service, _ in self._methods)
+
+    def knows(self, service: str) -> bool:
+        """Whether a dialect of this listener has ``service``, with or without its package."""
+        return service in self._services
+
+    def offers(self, service: str, method: str) -> bool:
+        """Whether a dialect of this listener has ``method`` in ``service``."""
+        return (service, method) in self._methods
+
+    async def serve(self, request: BrpcRequest) -> BrpcAnswer:
+        """Answer one call."""
+        endpoint, dialect = self._methods[request.service, request.method]
+        self._pipeline.admit(request.context)
+        opened: Opened[BrpcAnswer] | None = None
+        try:
+            opened = endpoint.open(request)
+            answer: BrpcAnswer = await self._pipeline.perform(opened, dialect, request.context)
+            return answer
+        except InferenceError as error:
+            return endpoint.fail(request, opened, error)
+        except Exception:
+            where = f"{request.service}/{request.method}"
+            return endpoint.fail(request, opened, _unforeseen(where))
 
 
 async def _streamed(answers: AsyncGenerator[Told[HttpAnswer], None]) -> HttpAnswer:
