@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -53,9 +53,8 @@ class PooledHttpClient:
         out. Where no byte of a reply came and the request is ``repeatable``, it is sent once more;
         aiohttp does the same for a GET. Nothing else is repeated.
         """
-        deadline = request.context.deadline
-        try:
-            async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
+        with self._told():
+            async with _until(request.context.deadline):
                 trace = SimpleNamespace(reused=False)
                 try:
                     return await self._exchange(request, trace)
@@ -63,27 +62,37 @@ class PooledHttpClient:
                     if not (trace.reused and request.repeatable):
                         raise
                     return await self._exchange(request, SimpleNamespace())
-        except InferenceError:
-            raise
-        except aiohttp.ServerTimeoutError as late:
-            raise self._error(
-                ErrorCode.UNAVAILABLE, f"gave no connection within {self._connect_secs:g} seconds"
-            ) from late
-        except TimeoutError as late:
-            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from late
-        except aiohttp.ClientConnectorError as fault:
-            raise self._error(ErrorCode.UNAVAILABLE, f"cannot be reached: {_reason(fault)}") from fault
-        except aiohttp.ClientPayloadError as fault:
-            raise self._error(ErrorCode.UNAVAILABLE, "broke off in the middle of its answer") from fault
-        except (aiohttp.ClientConnectionError, ConnectionError) as fault:
-            raise self._error(ErrorCode.UNAVAILABLE, "closed the connection without an answer") from fault
-        except ValueError as fault:  # a line break in a header, say
-            raise InferenceError(
-                ErrorCode.MALFORMED, f"this request cannot be written as HTTP: {fault}"
-            ) from fault
-        except aiohttp.ClientError as fault:
-            reason = (getattr(fault, "message", "") or str(fault)).strip().partition("\n")[0]
-            raise self._error(ErrorCode.BAD_UPSTREAM, f"does not speak HTTP: {reason.rstrip(':')}") from fault
+
+    async def stream(self, request: HttpRequest) -> AsyncGenerator[HttpReply, None]:
+        """Send and give the pieces of the reply as they come; errors are those of ``HttpClient``."""
+        deadline = request.context.deadline
+        with self._told():
+            # the deadline is set for each wait by itself: in between somebody else's code runs
+            async with _until(deadline):
+                response = await self._request(request, SimpleNamespace())
+            status, headers = response.status, response.headers
+            try:
+                if status != 200 or self._coding(response):
+                    async with _until(deadline):
+                        whole = await self._read(response)
+                    if whole:
+                        yield HttpReply(status, headers, whole)
+                else:
+                    size = 0
+                    while True:
+                        with _ending_with_its_connection(response):
+                            async with _until(deadline):
+                                piece = await response.content.readany()
+                        if not piece:
+                            break
+                        size += len(piece)
+                        if self._limit is not None and size > self._limit:
+                            raise self._too_large(size)
+                        yield HttpReply(status, headers, piece)
+                yield HttpReply(status, headers, b"")
+            finally:
+                # one that was read to its end has given its connection back before
+                response.close()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -91,6 +100,11 @@ class PooledHttpClient:
             await self._session.close()
 
     async def _exchange(self, request: HttpRequest, trace: SimpleNamespace) -> HttpReply:
+        async with await self._request(request, trace) as response:
+            return HttpReply(response.status, response.headers, await self._read(response))
+
+    async def _request(self, request: HttpRequest, trace: SimpleNamespace) -> aiohttp.ClientResponse:
+        """Send, and read the head of the reply."""
         if self._session is None:
             self._session = self._open()
         # a base path is an address of its own; "/" adds nothing to it
@@ -98,15 +112,14 @@ class PooledHttpClient:
         target = f"{self._prefix}{path}"
         if request.query:
             target = f"{target}?{request.query}"
-        async with self._session.request(
+        return await self._session.request(
             request.method,
             URL(target, encoded=True),
             data=_Parts(request.parts) if request.parts else None,
             headers=request.headers,
             allow_redirects=False,
             trace_request_ctx=trace,
-        ) as response:
-            return HttpReply(response.status, response.headers, await self._read(response))
+        )
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         claimed = response.content_length
@@ -114,8 +127,8 @@ class PooledHttpClient:
             raise self._too_large(claimed)
         with _ending_with_its_connection(response):
             body = await read_body(response.content, self._limit, self._too_large)
-        coding = response.headers.get("Content-Encoding", "").lower()
-        if coding not in WINDOW_BITS or not body:
+        coding = self._coding(response)
+        if not coding or not body:
             return body
         try:
             return inflate(coding, body, self._limit)
@@ -123,6 +136,12 @@ class PooledHttpClient:
             if fault.code is ErrorCode.TOO_LARGE:
                 raise self._too_large(None) from fault
             raise self._error(ErrorCode.BAD_UPSTREAM, f"answered badly: {fault.message}") from fault
+
+    @staticmethod
+    def _coding(response: aiohttp.ClientResponse) -> str:
+        """How the body is compressed; empty for a body as it is, and for what nobody asked for."""
+        coding = response.headers.get("Content-Encoding", "").lower()
+        return coding if coding in WINDOW_BITS else ""
 
     def _open(self) -> aiohttp.ClientSession:
         path = self._url.address.path
@@ -142,6 +161,31 @@ class PooledHttpClient:
             max_field_size=1 << 16,
             trace_configs=[tracing],
         )
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Whatever goes wrong in the block, as an ``InferenceError``."""
+        try:
+            yield
+        except aiohttp.ServerTimeoutError as late:
+            raise self._error(
+                ErrorCode.UNAVAILABLE, f"gave no connection within {self._connect_secs:g} seconds"
+            ) from late
+        except TimeoutError as late:
+            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from late
+        except aiohttp.ClientConnectorError as fault:
+            raise self._error(ErrorCode.UNAVAILABLE, f"cannot be reached: {_reason(fault)}") from fault
+        except aiohttp.ClientPayloadError as fault:
+            raise self._error(ErrorCode.UNAVAILABLE, "broke off in the middle of its answer") from fault
+        except (aiohttp.ClientConnectionError, ConnectionError) as fault:
+            raise self._error(ErrorCode.UNAVAILABLE, "closed the connection without an answer") from fault
+        except ValueError as fault:  # a line break in a header, say
+            raise InferenceError(
+                ErrorCode.MALFORMED, f"this request cannot be written as HTTP: {fault}"
+            ) from fault
+        except aiohttp.ClientError as fault:
+            reason = (getattr(fault, "message", "") or str(fault)).strip().partition("\n")[0]
+            raise self._error(ErrorCode.BAD_UPSTREAM, f"does not speak HTTP: {reason.rstrip(':')}") from fault
 
     def _too_large(self, size: int | None) -> InferenceError:
         what = "an answer" if size is None else f"an answer of {size} bytes"
@@ -196,6 +240,11 @@ def _ending_with_its_connection(response: aiohttp.ClientResponse) -> Iterator[No
     finally:
         if closed is not None:
             closed.remove_done_callback(fail)
+
+
+def _until(deadline: float | None) -> asyncio.Timeout:
+    """Bounds the block to ``deadline``, a time of ``time.monotonic()``."""
+    return asyncio.timeout(None if deadline is None else deadline - time.monotonic())
 
 
 def _reason(fault: aiohttp.ClientConnectorError) -> str:
