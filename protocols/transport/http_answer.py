@@ -14,6 +14,7 @@ from http import HTTPStatus
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
+from protocols.transport.stall import StallWatch
 from protocols.wire import Buffer, HttpAnswer
 
 JOINED_BYTES = 1 << 16
@@ -114,33 +115,11 @@ class Answer(web.StreamResponse):
         """Wait until the client has taken most of it."""
         transport = _transport(request)
         if transport.get_write_buffer_size():
-            watch = _Watch(transport, self._stall_secs)
+            watch = StallWatch(transport, self._stall_secs)
             try:
                 await request.writer.drain()
             finally:
                 watch.cancel()
-
-
-class _Watch:
-    """Aborts a connection whose client takes nothing for ``secs``, however much it took before."""
-
-    def __init__(self, transport: asyncio.Transport, secs: float) -> None:
-        self._transport = transport
-        self._secs = secs
-        self._start()
-
-    def _start(self) -> None:
-        self._left = self._transport.get_write_buffer_size()
-        self._timer = asyncio.get_running_loop().call_later(self._secs, self._look)
-
-    def _look(self) -> None:
-        if self._transport.get_write_buffer_size() < self._left:
-            self._start()
-        else:
-            self._transport.abort()
-
-    def cancel(self) -> None:
-        self._timer.cancel()
 
 
 def size_of(part: Buffer) -> int:

@@ -75,17 +75,30 @@ class HttpServer:
         self._running: set[web.RequestHandler] = set()
         self._stopping = False
         self._idle = asyncio.Event()
+        self._listener: asyncio.AbstractServer | None = None
+        self._file: SocketFile | None = None
 
     async def start(self) -> Address:
         """Listen. The bound address, port filled in; ``OSError`` where that cannot be."""
         sock = listen(self.address)
         self.address = bound(sock)
         self._file = SocketFile(self.address)
-        self._server = web.Server(self._exchange, handler_cancellation=True)
+        self.open()
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if self.address.path else loop.create_server
         self._listener = await create(self._connection, sock=sock)
         return self.address
+
+    def open(self) -> None:
+        """Be ready for connections that another server hands over, without an address of one's own."""
+        self._server = web.Server(self._exchange, handler_cancellation=True)
+
+    def adopt(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Take over a connection on which ``data`` has arrived already."""
+        connection = self._connection()
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        connection.data_received(data)
 
     async def stop(self, grace_secs: float) -> int:
         """Accept nothing more, let running requests end for ``grace_secs``, then cut the rest.
@@ -94,7 +107,8 @@ class HttpServer:
         closed at once.
         """
         self._stopping = True
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
         for connection in self._server.connections:
             if connection not in self._running:
                 connection.close()
@@ -115,7 +129,8 @@ class HttpServer:
             if connection.transport is not None:
                 connection.transport.abort()  # close would wait for a client that takes nothing
         await self._server.shutdown(_CUT_SECS)
-        self._file.remove()
+        if self._file is not None:
+            self._file.remove()
         return cut
 
     def _connection(self) -> web.RequestHandler:

@@ -1,0 +1,57 @@
+"""Messages of baidu_std that are compressed, as requests and replies of other servers may be.
+
+Contract: memory is bounded by the limit and by what arrived, never by what compressed data claims.
+Nothing is compressed here: the original's answers never are.
+"""
+
+from __future__ import annotations
+
+import cramjam
+
+from protocols.content_coding import inflate
+from protocols.wire import Buffer
+from schemas import ErrorCode, InferenceError
+
+NAMES = ("none", "snappy", "gzip", "zlib")
+"""The types by their number on the wire, in the words of the original."""
+
+_SNAPPY = 1
+_CODINGS = {2: "gzip", 3: "deflate"}
+
+_SNAPPY_RATIO = 22
+"""A snappy element of three bytes stands for at most 64: what claims more is not snappy."""
+
+
+def name_of(compress_type: int) -> str:
+    """What the original calls a type of compression."""
+    return NAMES[compress_type] if 0 <= compress_type < len(NAMES) else "unknown"
+
+
+def decompress(compress_type: int, data: memoryview, limit: int) -> Buffer:
+    """``data`` as it was before; itself where it is not compressed. ``limit`` is in bytes.
+
+    Raises UNSUPPORTED for an unknown type, MALFORMED for data that is not of its type, TOO_LARGE.
+    """
+    if compress_type == 0:
+        return data
+    if compress_type in _CODINGS:
+        return inflate(_CODINGS[compress_type], data, limit)
+    if compress_type == _SNAPPY:
+        return _unsnap(data, limit)
+    raise InferenceError(ErrorCode.UNSUPPORTED, f"compression type {compress_type} is unknown")
+
+
+def _unsnap(data: memoryview, limit: int) -> bytearray:
+    try:
+        size = cramjam.snappy.decompress_raw_len(data)
+        if size > limit:
+            raise InferenceError(
+                ErrorCode.TOO_LARGE, f"the snappy message has more than {limit} bytes when decompressed"
+            )
+        if size > _SNAPPY_RATIO * len(data):
+            raise InferenceError(ErrorCode.MALFORMED, f"{len(data)} bytes of snappy cannot be {size} bytes")
+        plain = bytearray(size)
+        cramjam.snappy.decompress_raw_into(data, plain)
+        return plain
+    except cramjam.DecompressionError as fault:
+        raise InferenceError(ErrorCode.MALFORMED, f"the message is not snappy data: {fault}") from None
