@@ -59,6 +59,10 @@ class Action(Generic[Answer]):
     CUDA_SHARED_MEMORY_…      name, as above             as above; there are no regions
     TRACE_SETTINGS            changes, ``TraceSettings``     ``TraceSettings``
     LOG_SETTINGS              changes, ``LogSettings``       ``LogSettings``
+    SET_ONLINE, SET_OFFLINE                                  None
+    DEPLOYMENT                                               ``Deployment``, with the one model that
+                                                             ``Opened.model`` names, or all
+    METRICS                                                  ``Metrics``
     ========================  =============================  =================================
 
     INFER_STREAM encodes every response of ``Target.stream`` by itself, in their order, those with an
@@ -81,13 +85,14 @@ class Action(Generic[Answer]):
 class Opened(Generic[Answer]):
     """A message read as far as is needed to route it. An empty ``model`` means the listener's default
     model. ``message`` belongs to the codec; ``argument`` is what the operation is told (see
-    :class:`Action`)."""
+    :class:`Action`). ``joined``, for inference: ``model`` may have the version in it, as `name-version`."""
 
     action: Action[Answer]
     model: str = ""
     version: str = ""
     message: Any = None
     argument: Any = None
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,9 @@ class UpstreamCall(Generic[Request, Reply]):
     read the answer. The argument is an ``InferRequest`` for INFER, a ``ModelRef`` for what concerns one
     model, None for the rest; results are as in :class:`Action`, and for MODEL_CONFIG a serialized
     ``inference.ModelConfig``. REPOSITORY_INDEX may know the names alone. The signature is the
-    upstream model's where it is known. ``decode`` raises the upstream's own error as an
+    upstream model's where it is known. For INFER_STREAM ``decode`` is called with every piece of the reply
+    (over HTTP they are cut anyhow, and an empty one is the end) and gives the responses that it completes,
+    as a sequence. ``decode`` raises the upstream's own error as an
     ``InferenceError`` with the upstream's words, BAD_UPSTREAM where the answer makes no sense.
     """
 

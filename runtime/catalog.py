@@ -24,6 +24,7 @@ from schemas import (
     ErrorCode,
     InferenceError,
     ModelControl,
+    ModelRef,
     ModelState,
     ModelStatus,
     Readiness,
@@ -73,6 +74,7 @@ class ModelCatalog:
         self._homes: dict[str, Repository] = {}
         for repository in repositories:
             self._homes |= {name: repository for name in _names(repository) if self._knows(name)}
+        self._joined: dict[str, tuple[Target, ModelRef]] = {}
         self._files: dict[str, SentFiles] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._working: set[asyncio.Task[None]] = set()
@@ -80,6 +82,34 @@ class ModelCatalog:
     def names(self) -> list[str]:
         """The models that are served or were, sorted."""
         return sorted(self._models.keys() | self._absent.keys())
+
+    async def joined(self, text: str) -> ModelRef:
+        """What ``text`` names: a model, or a model and a version of it joined by a dash; itself where that is
+        nothing that is served. Names and versions may have dashes of their own, so it is compared with what
+        there is and never taken apart. Raises UNAVAILABLE where that is not known because an upstream cannot
+        be asked."""
+        if text in self._models:
+            return ModelRef(text)
+        known = self._joined.get(text)
+        # a model that is loaded anew may have other versions
+        if known is not None and self._models.get(known[1].name) is known[0]:
+            return known[1]
+        failure: InferenceError | None = None
+        for name, target in tuple(self._models.items()):
+            if not text.startswith(f"{name}-"):
+                continue
+            named = ModelRef(name, text[len(name) + 1 :])
+            try:
+                versions = (await target.metadata()).versions
+            except InferenceError as error:
+                failure = error if error.retryable else failure
+                continue
+            if named.version in versions:
+                self._joined[text] = target, named
+                return named
+        if failure is not None:
+            raise failure
+        return ModelRef(text)
 
     @property
     def is_empty(self) -> bool:

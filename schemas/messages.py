@@ -231,5 +231,7 @@ class Operation(enum.Enum):
     LOG_SETTINGS = "log_settings"
     SET_ONLINE = "set_online"
     SET_OFFLINE = "set_offline"
+    DEPLOYMENT = "deployment"
+    METRICS = "metrics"
 
     __hash__ = object.__hash__

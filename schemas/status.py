@@ -111,3 +111,31 @@ class SharedMemoryRegion:
     key: str
     offset: int
     byte_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """An address that clients connect to: `host:port`, or `unix:path`."""
+
+    transport: str
+    address: str
+    dialects: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What is served, and where. ``default_model`` answers requests that name none, empty for nobody."""
+
+    models: Mapping[str, ModelStatus]
+    default_model: str = ""
+    listeners: tuple[Listening, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """How the server has fared. ``trends`` have one value each for the last 30 days, 24 hours, 60 minutes
+    and 60 seconds, by name, in that order, the latest of each kind last; ``latencies_ms`` are
+    milliseconds by quantile (0.1 to 0.9999), of the last requests."""
+
+    trends: Mapping[str, tuple[float, ...]]
+    latencies_ms: Mapping[float, float]

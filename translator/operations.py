@@ -16,10 +16,12 @@ from runtime.catalog import ModelCatalog
 from runtime.shared_memory import SharedMemory
 from runtime.target import Target
 from schemas import (
+    Deployment,
     Duration,
     ErrorCode,
     IndexQuery,
     InferenceError,
+    Listening,
     LogSettings,
     ModelControl,
     ModelMetadata,
@@ -41,10 +43,12 @@ from translator.settings import LogBook, TraceBook
 class Service:
     """What the operations are about: the models, who must be ready, and whether we are leaving.
 
+    ``online`` is what clients may switch: a server that is offline is not ready, and answers all the same.
     ``required`` names the models without which the server is not ready, beside those that clients have
     loaded. ``shared_memory`` is used by callers whom ``shared_memory_for`` allows: ``all``, ``none``, or
     those that are ``local``. ``numbers`` counts the requests of the whole process, ``counted`` the
-    operations that were carried out, by name. ``started_ns`` is a ``time.monotonic_ns()``.
+    operations that were carried out, by name. ``started_ns`` is a ``time.monotonic_ns()``. ``listeners`` are
+    those that are bound.
     """
 
     router: Router
@@ -53,6 +57,8 @@ class Service:
     strict_readiness: bool = True
     ready_when_empty: bool = False
     draining: bool = False
+    online: bool = True
+    listeners: tuple[Listening, ...] = ()
     id: str = "inference:0"
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
     shared_memory: SharedMemory = field(default_factory=SharedMemory)
@@ -71,7 +77,8 @@ class Service:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What an operation is asked about. ``name`` is the model that ``model`` leads to and ``target`` what
-    answers for it, where there is one; ``argument`` is what the operation is told."""
+    answers for it, where there is one; ``argument`` is what the operation is told. ``default_model`` is the
+    listener's."""
 
     service: Service
     model: str = ""
@@ -79,6 +86,7 @@ class Asked:
     name: str = ""
     target: Target | None = None
     argument: Any = None
+    default_model: str = ""
 
 
 # --- probes and metadata
@@ -92,12 +100,22 @@ async def _ready(asked: Asked) -> Readiness:
     service = asked.service
     if service.draining:
         return Readiness(False, "the server is shutting down", leaving=True)
+    if not service.online:
+        return Readiness(False, "the server is offline")
     if not service.strict_readiness:
         return Readiness(True)
     state = await service.catalog.readiness(service.required | service.catalog.asked_for)
     if state.ready and service.catalog.is_empty and not service.ready_when_empty:
         return Readiness(False, "the server has no model")
     return state
+
+
+async def _set_online(asked: Asked) -> None:
+    asked.service.online = True
+
+
+async def _set_offline(asked: Asked) -> None:
+    asked.service.online = False
 
 
 async def _model_ready(asked: Asked) -> Readiness:
@@ -139,6 +157,18 @@ async def _status(asked: Asked) -> ServerStatus:
         models,
         service.counted,
     )
+
+
+async def _deployment(asked: Asked) -> Deployment:
+    service = asked.service
+    if asked.model:
+        if asked.target is None:
+            raise service.catalog.missing(asked.name, asked.version)
+        models = {asked.model: replace(await asked.target.status(), name=asked.model)}
+    else:
+        told = await service.catalog.statuses()
+        models = {name: told[name] for name in sorted(service.router.models.keys() & told.keys())}
+    return Deployment(models, asked.default_model, service.listeners)
 
 
 async def _model_config(asked: Asked) -> bytes:
@@ -271,6 +301,9 @@ OPERATIONS: dict[Operation, Callable[[Asked], Awaitable[Any]]] = {
     Operation.CUDA_SHARED_MEMORY_STATUS: _cuda_status,
     Operation.TRACE_SETTINGS: _trace_settings,
     Operation.LOG_SETTINGS: _log_settings,
+    Operation.SET_ONLINE: _set_online,
+    Operation.SET_OFFLINE: _set_offline,
+    Operation.DEPLOYMENT: _deployment,
 }
 
 OF_A_MODEL = frozenset({Operation.MODEL_READY, Operation.MODEL_METADATA, Operation.MODEL_CONFIG})

@@ -156,20 +156,25 @@ class Pipeline:
 
     async def _prepare(self, opened: Opened[Any], dialect: str, context: Context) -> Prepared:
         """Find the model and read the request with its signature. Raises ``InferenceError``."""
-        model = opened.model or self._default_model
+        model, version = opened.model or self._default_model, opened.version
         if not model:
             raise InferenceError(
                 ErrorCode.NOT_FOUND,
                 f"the request names no model and listener '{self._listener}' has no default_model",
             )
-        target = self._service.router.resolve(model, dialect, self._listener, opened.version)
+        if opened.joined:
+            named = await self._service.catalog.joined(model)
+            model, version = named.name, named.version
+        target = self._service.router.resolve(model, dialect, self._listener, version)
         decode = opened.action.decode
         assert decode is not None, "an action for inference has a decoder"  # noqa: S101
-        signature = await target.signature(opened.version)
+        signature = await target.signature(version)
         began = time.monotonic_ns()
         request, form = decode(opened, signature)
         context.timings["decode"] = time.monotonic_ns() - began
         request.model, request.context = model, context
+        if opened.joined:
+            request.version = version
         placement = None
         if is_used(request):
             self._admit_to_shared_memory(context)
@@ -189,7 +194,9 @@ class Pipeline:
             model = model or self._default_model
         name = self._service.router.name(model, dialect, self._listener)
         target = self._service.router.models.get(name)
-        result = await perform(Asked(self._service, model, opened.version, name, target, opened.argument))
+        result = await perform(
+            Asked(self._service, model, opened.version, name, target, opened.argument, self._default_model)
+        )
         answer = opened.action.encode(opened, result)
         counted = self._service.counted.setdefault(operation.value, Duration())
         spent = time.monotonic_ns() - began

@@ -22,6 +22,8 @@ from schemas import (
     InferenceError,
     InferRequest,
     ModelControl,
+    ModelMetadata,
+    ModelRef,
     ModelState,
     ModelStatus,
     Readiness,
@@ -108,6 +110,51 @@ async def test_a_model_is_loaded_and_unloaded(tmp_path: Path) -> None:
     await catalog.load("m")
     assert await ask(catalog) == [1, 2]
     await catalog.close()
+
+
+async def test_names_and_versions_joined_by_a_dash(tmp_path: Path) -> None:
+    for name, versions in (("a", (1, 2)), ("a-b", (1,)), ("a-1", (3,))):
+        for version in versions:
+            write_model(tmp_path, name, version=version)
+        (tmp_path / name / "config.pbtxt").write_text(ALL)
+    catalog = catalog_of(tmp_path)
+    for text, named in {
+        "a": ModelRef("a"),
+        "a-2": ModelRef("a", "2"),
+        "a-b-1": ModelRef("a-b", "1"),
+        "a-1": ModelRef("a-1"),  # a model's own name comes first
+        "a-1-3": ModelRef("a-1", "3"),
+        "a-3": ModelRef("a-3"),
+        "a-02": ModelRef("a-02"),  # compared as text
+        "a-": ModelRef("a-"),
+        "nobody-1": ModelRef("nobody-1"),
+    }.items():
+        assert [await catalog.joined(text) for _ in range(2)] == [named] * 2, text
+    shutil.rmtree(tmp_path / "a" / "2")
+    await catalog.load("a")
+    assert await catalog.joined("a-2") == ModelRef("a-2"), "that version has gone"
+    await catalog.close()
+
+
+async def test_a_version_of_an_upstream_that_cannot_be_asked(tmp_path: Path) -> None:
+    write_model(tmp_path, "m-1", version=2)
+    catalog = catalog_of(tmp_path)
+    upstream = Upstream("away", {}, [], 1.0)
+    away = UpstreamModel("m", upstream, "m")
+    gone = InferenceError(ErrorCode.UNAVAILABLE, "nobody answers")
+
+    async def metadata(version: str = "") -> ModelMetadata:
+        raise gone
+
+    away.metadata = metadata  # type: ignore[method-assign]
+    catalog._models = {"m": away, **catalog._models}
+    assert await catalog.joined("m-1-2") == ModelRef("m-1", "2")
+    with pytest.raises(InferenceError) as caught:
+        await catalog.joined("m-7")
+    assert caught.value is gone
+    gone.retryable = False
+    assert await catalog.joined("m-7") == ModelRef("m-7")
+    await catalog.models["m-1"].close()
 
 
 async def test_statistics_go_on_when_a_model_is_loaded_again(tmp_path: Path) -> None:

@@ -20,11 +20,13 @@ from runtime.repository import Repository, find_models, load_models
 from schemas import (
     Context,
     Datatype,
+    Deployment,
     Duration,
     ErrorCode,
     IndexQuery,
     InferenceError,
     InferRequest,
+    Listening,
     ModelState,
     Operation,
     Readiness,
@@ -107,6 +109,28 @@ async def test_a_server_that_is_leaving(service: Service) -> None:
         False, "the server is shutting down", leaving=True
     )
     assert (await ask(service, Operation.LIVE)).ready
+
+
+async def test_a_server_that_a_client_takes_out_of_readiness(service: Service) -> None:
+    assert await ask(service, Operation.SET_OFFLINE) is None
+    assert await ask(service, Operation.READY) == Readiness(False, "the server is offline")
+    assert (await ask(service, Operation.LIVE)).ready
+    assert (await ask(service, Operation.MODEL_READY, model="m")).ready, "it is asked as before"
+    service.strict_readiness = False
+    assert not (await ask(service, Operation.READY)).ready
+    assert await ask(service, Operation.SET_ONLINE) is None
+    assert await ask(service, Operation.READY) == Readiness(True)
+
+
+async def test_what_is_served_and_where(service: Service) -> None:
+    service.listeners = (Listening("http", "127.0.0.1:8000", ("oip",)),)
+    told: Deployment = await ask(service, Operation.DEPLOYMENT)
+    assert list(told.models) == ["m"], "not what could be loaded"
+    assert (told.default_model, told.listeners) == ("m", service.listeners)
+    one: Deployment = await ask(service, Operation.DEPLOYMENT, model="alias_of_it")
+    assert [status.name for status in one.models.values()] == ["alias_of_it"]
+    with refused(ErrorCode.NOT_FOUND, "unknown model: 'spare'"):
+        await ask(service, Operation.DEPLOYMENT, model="spare")
 
 
 async def test_operations_are_counted_when_they_succeed(service: Service) -> None:
