@@ -113,7 +113,8 @@ class Upstream:
             message.context = self._bounded(context)
             async with aclosing(self._client(request).stream(message)) as answers:
                 async for answer in answers:
-                    yield call.decode(form, answer)
+                    for response in call.decode(form, answer):
+                        yield response
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise

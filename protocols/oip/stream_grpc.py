@@ -140,14 +140,14 @@ def _encode_call(
     return call, placements
 
 
-def _decode_reply(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer) -> InferResponse:
+def _decode_reply(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer) -> tuple[InferResponse]:
     """One answer: wrapped, as Triton and OpenVINO Model Server send it, or bare, as MLServer does. Bare
     ones have a name where a wrapped one has the error, so it is the further fields that tell."""
     if answer.code:
-        return decode_reply(placements, answer)
+        return (decode_reply(placements, answer),)
     fields = _fields(answer.message)
     if not fields.keys() <= {_ERROR_MESSAGE, _INFER_RESPONSE}:
-        return replace(decode_reply(placements, answer), final=False)
+        return (replace(decode_reply(placements, answer), final=False),)
     response = decode_reply(placements, GrpcAnswer(fields.get(_INFER_RESPONSE, b"")))
     parameters = dict(response.parameters)
     final = parameters.pop(FINAL_RESPONSE, False) is True
@@ -156,7 +156,7 @@ def _decode_reply(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer)
         # no code is sent with it: what has no model was refused before one was asked
         code = ErrorCode.MODEL_FAILED if response.model else ErrorCode.INVALID_TENSOR
         error = InferenceError(code, text)
-    return replace(response, parameters=parameters, final=final, error=error)
+    return (replace(response, parameters=parameters, final=final, error=error),)
 
 
 def _fields(message: Buffer) -> Mapping[int, Buffer]:

@@ -9,6 +9,7 @@ from contextlib import aclosing
 
 import pytest
 
+from protocols.transport.http_client import PooledHttpClient
 from protocols.wire import HttpReply
 from schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.test_http_client import a_post, answering, behaving, client
@@ -29,10 +30,14 @@ async def pieces(*answer: bytes, **options: float) -> list[HttpReply]:
 async def failure(*answer: bytes, **options: float) -> tuple[InferenceError, bytes]:
     """The error at the end of a stream, and what came before."""
     come: list[bytes] = []
+
+    async def take(sender: PooledHttpClient) -> None:
+        async for piece in sender.stream(a_post(b"x")):
+            come.append(bytes(piece.body))
+
     async with behaving(answering(*answer, pause=0.02)) as url, client(url, **options) as sender:
         with pytest.raises(InferenceError) as error:
-            async for piece in sender.stream(a_post(b"x")):
-                come.append(bytes(piece.body))
+            await take(sender)
     assert url in error.value.message
     return error.value, b"".join(come)
 
@@ -116,11 +121,12 @@ async def test_more_than_the_limit() -> None:
 
 
 async def test_the_deadline_holds_for_every_piece() -> None:
-    async with behaving(answering(CHUNKED, chunk(b"one"), pause=3)) as url, client(url) as sender:
+    async with behaving(answering(CHUNKED + chunk(b"one"), pause=0.5)) as url, client(url) as sender:
         request = a_post(b"x", context=Context(deadline=time.monotonic() + 0.2))
+        stream = sender.stream(request)
+        assert (await anext(stream)).body == b"one"
         with pytest.raises(InferenceError) as error:
-            async for _ in sender.stream(request):
-                pass
+            await anext(stream)
     assert error.value.code is ErrorCode.DEADLINE_EXCEEDED
 
 
