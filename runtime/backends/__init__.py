@@ -5,19 +5,20 @@ make together, who may ask and for how long one waits belong to ``runtime.model`
 belong here either: an instance runs exactly the tensors that it is given.
 
 There are two kinds. An :class:`Instance` is a function on tensors, which is called in a thread. A
-:class:`RequestInstance` sees the whole request, waits on the event loop, and may answer more than once.
+:class:`RequestInstance` sees the whole request, waits on the event loop, and may answer more than once; it
+runs several requests at once where whoever forms batches claims a :class:`Place` in it.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from runtime.model_config import LoadError, ModelConfig
-from schemas import InferenceError, InferRequest, Readiness, Signature, Tensor
+from schemas import CancelToken, InferenceError, InferRequest, Readiness, Signature, Tensor
 from schemas.messages import Parameter
 
 
@@ -58,14 +59,53 @@ class Answer:
     ended: int
 
 
+class Job(NamedTuple):
+    """A request to be run with ``inputs`` as the instance sees them; ``outputs`` in the order asked."""
+
+    request: InferRequest
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[str, ...]
+
+
+class Answers(Protocol):
+    """The answers to one job, as they come; see :meth:`RequestInstance.stream`. ``aclose`` it in any case:
+    before the final answer that is to cancel."""
+
+    def __aiter__(self) -> Answers: ...
+
+    async def __anext__(self) -> Answer: ...
+
+    async def aclose(self) -> None:
+        """Take no more answers."""
+
+
+class Place(Protocol):
+    """One of the executors of a :class:`RequestInstance`, kept for whoever has claimed it.
+
+    ``room`` is how many jobs it can take in one run.
+    """
+
+    room: int
+
+    def run(self, jobs: Sequence[Job]) -> list[Answers]:
+        """Run ``jobs``, at least one, in one execution of the model, and give up the claim: the place is
+        free again when the execution has ended. Returns the answers to each job at once. Never raises; a
+        job that cannot be run fails by itself, in its answers."""
+
+    def release(self) -> None:
+        """Give up the claim without a run."""
+
+
 class RequestInstance(Protocol):
     """One loaded version of a model that is given whole requests.
 
-    ``decoupled``: it answers any number of times, zero included; else exactly once.
+    ``decoupled``: it answers any number of times, zero included; else exactly once. ``places`` is how many
+    executions go on at once.
     """
 
     signature: Signature | None
     decoupled: bool
+    places: int
 
     def stream(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
@@ -76,6 +116,10 @@ class RequestInstance(Protocol):
         Keeps to the request's cancel token, not to its deadline. To stop iterating is to cancel. Raises
         nothing but ``InferenceError``: CANCELLED, UNAVAILABLE while the model is not ready, MODEL_FAILED.
         """
+
+    async def claim(self, cancel: CancelToken | None = None, place: int | None = None) -> Place:
+        """Wait for a place that is free, in the order in which claims came, and keep it: any one, or the one
+        with number ``place`` below ``places``. Raises as :meth:`stream` does before its first answer."""
 
     def readiness(self) -> Readiness:
         """Whether a request would be run now."""

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runtime.backends import Answer
+from runtime.backends import Answer, Job
 from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig
 from runtime.model_config_message import config_message
 from runtime.python_worker.process import Worker, WorkerError
@@ -39,6 +38,8 @@ _LONGEST_DELAY_SECS = 30.0
 _CLOSE_SECS = 30.0
 """How long requests that run may go on when the model is closed."""
 
+_RESTARTING = "its process is being started again"
+
 _log = logging.getLogger(__name__)
 
 
@@ -48,12 +49,13 @@ class PythonInstance:
     def __init__(self, told: Sequence[Mapping[str, Any]]) -> None:
         self._told = told
         self._workers: list[Worker | None] = []
-        self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self._waiting: dict[asyncio.Future[Worker], int | None] = {}
         self._closing = threading.Event()
         self._failure = ""
+        self.places = len(told)
         try:
             for each in told:
-                self._adopt(Worker(each))
+                self._workers.append(self._adopted(Worker(each)))
         except WorkerError:
             for worker in self._workers:
                 if worker is not None:
@@ -69,27 +71,49 @@ class PythonInstance:
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
     ) -> AsyncGenerator[Answer, None]:
         """See ``RequestInstance``."""
-        cancel = request.context.cancel
-        worker = await self._idle_worker(cancel)
-        call = worker.call(request, outputs, inputs)
-        cancel.on_cancel(call.cancel)
+        place = await self.claim(request.context.cancel)
+        (answers,) = place.run([Job(request, inputs, outputs)])
         try:
-            while True:
-                answer = await call.next()
-                self._check(answer, outputs)
+            async for answer in answers:
                 yield answer
-                if answer.final:
-                    return
         finally:
-            cancel.forget(call.cancel)
-            call.close()
+            await answers.aclose()
+
+    async def claim(self, cancel: CancelToken | None = None, place: int | None = None) -> Worker:
+        """See ``RequestInstance``."""
+        self._attach()
+        worker = None if self._waiting else self._free(place)
+        if worker is not None:
+            worker.promised = True
+            return worker
+        if not self._has(place):
+            raise _unavailable(self._failure or _RESTARTING)
+        waiter: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+
+        def give_up() -> None:
+            if not waiter.done():
+                waiter.set_exception(InferenceError(ErrorCode.CANCELLED, "the request was cancelled"))
+
+        self._waiting[waiter] = place
+        # those before may wait for other places
+        self._wake()
+        cancel = cancel or CancelToken()
+        cancel.on_cancel(give_up)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            # promised and cancelled at once: the turn goes to the next
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                waiter.result().release()
+            raise
+        finally:
+            cancel.forget(give_up)
+            self._waiting.pop(waiter, None)
 
     def readiness(self) -> Readiness:
         """Ready while one worker is."""
         self._attach()
-        if any(worker is not None for worker in self._workers):
-            return Readiness(True)
-        return Readiness(False, self._failure or "its process is being started again")
+        return Readiness(True) if self._has() else Readiness(False, self._failure or _RESTARTING)
 
     async def close(self) -> None:
         """Wait for what runs, some time, then let every worker finalize and end it."""
@@ -110,62 +134,40 @@ class PythonInstance:
 
     # --- how it is done
 
-    async def _idle_worker(self, cancel: CancelToken) -> Worker:
-        """A worker that is free, in the order in which requests came."""
-        self._attach()
-        worker = None if self._waiting else self._free()
-        if worker is not None:
-            return worker
-        state = self.readiness()
-        if not state.ready:
-            raise _unavailable(state.reason)
-        waiter: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+    def _has(self, place: int | None = None) -> bool:
+        return any(worker is not None for worker in self._at(place))
 
-        def give_up() -> None:
-            if not waiter.done():
-                waiter.set_exception(InferenceError(ErrorCode.CANCELLED, "the request was cancelled"))
+    def _free(self, place: int | None) -> Worker | None:
+        return next((worker for worker in self._at(place) if worker is not None and worker.idle), None)
 
-        self._waiting.append(waiter)
-        cancel.on_cancel(give_up)
-        try:
-            worker = await waiter
-        except asyncio.CancelledError:
-            # promised and cancelled at once: the turn goes to the next
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                waiter.result().promised = False
-                self._wake()
-            raise
-        finally:
-            cancel.forget(give_up)
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
-        worker.promised = False
-        return worker
-
-    def _free(self) -> Worker | None:
-        return next((worker for worker in self._workers if worker is not None and worker.idle), None)
+    def _at(self, place: int | None) -> Sequence[Worker | None]:
+        """The worker at ``place``, all for None."""
+        return self._workers if place is None else (self._workers[place],)
 
     def _wake(self) -> None:
-        """Promise workers that are free to those who wait."""
-        while self._waiting:
-            worker = self._free()
-            if worker is None:
-                return
-            waiter = self._waiting.popleft()
-            if not waiter.done():
+        """Promise workers that are free to those who wait, in their order."""
+        for waiter, place in list(self._waiting.items()):
+            if waiter.done():
+                continue
+            worker = self._free(place)
+            if worker is not None:
                 # nobody who comes now may overtake
                 worker.promised = True
+                del self._waiting[waiter]
                 waiter.set_result(worker)
+            elif place is None:
+                return
 
     def _attach(self) -> None:
         for worker in self._workers:
             if worker is not None:
                 worker.attach()
 
-    def _adopt(self, worker: Worker) -> None:
+    def _adopted(self, worker: Worker) -> Worker:
         worker.on_idle = self._wake
         worker.on_lost = self._lost
-        self._workers.append(worker)
+        worker.check = self._check
+        return worker
 
     def _lost(self, worker: Worker) -> None:
         index = self._workers.index(worker)
@@ -173,9 +175,9 @@ class PythonInstance:
         _log.error(
             "the process of a model has ended", extra={"facts": {"instance": self._told[index]["instance"]}}
         )
-        if all(each is None for each in self._workers):
-            while self._waiting:
-                waiter = self._waiting.popleft()
+        for waiter, place in list(self._waiting.items()):
+            if not self._has(place):
+                del self._waiting[waiter]
                 if not waiter.done():
                     waiter.set_exception(_unavailable("its process has ended"))
         if not self._closing.is_set():
@@ -207,9 +209,7 @@ class PythonInstance:
         if self._closing.is_set():
             threading.Thread(target=worker.stop, daemon=True).start()
             return
-        worker.on_idle = self._wake
-        worker.on_lost = self._lost
-        self._workers[index] = worker
+        self._workers[index] = self._adopted(worker)
         self._failure = ""
         self._wake()
 

@@ -1,9 +1,9 @@
 """The server's side of a worker process: starts it, sends it requests, takes its answers.
 
-Messages to a worker: first what to load, then requests. Messages from it, by their first word:
-``loaded`` with the completed configuration or ``failed`` with the reason, ``response``, ``idle`` when
-a run has ended before its answer, and ``log``. A request has a *slot*, eight bytes in a page that both
-see: how many of its responses were taken, or that it is cancelled.
+Messages to a worker: first what to load, then ``run`` with the requests of one execution. Messages from it,
+by their first word: ``loaded`` with the completed configuration or ``failed`` with the reason,
+``response``, ``idle`` when a run has ended before its last answer, and ``log``. A request has a *slot*,
+eight bytes in a page that both see: how many of its responses were taken, or that it is cancelled.
 
 Everything but starting and stopping happens on the event loop that asks, which may be another one later.
 """
@@ -21,14 +21,15 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from runtime.backends import Answer
+from runtime.backends import Answer, Answers, Job
 from runtime.python_worker import channel, packing, regions
+from runtime.python_worker.call import Call
 from runtime.python_worker.triton_python_backend_utils import TritonError
 from runtime.python_worker.worker import CANCELLED
 from schemas import ErrorCode, InferenceError, InferRequest, Tensor
@@ -66,67 +67,18 @@ class WorkerError(Exception):
     """A worker that did not start; the message is the model's own reason."""
 
 
-class Call:
-    """A request that a worker has: its answers as they come. ``close`` it in any case."""
-
-    def __init__(self, worker: Worker, slot: int) -> None:
-        self._worker = worker
-        self._slot = slot
-        self._answers: deque[Answer] = deque()
-        self._waiter: asyncio.Future[None] | None = None
-        self._failure: InferenceError | None = None
-        self._taken = 0
-        self.started = time.monotonic_ns()
-
-    async def next(self) -> Answer:
-        """The next answer. Raises MODEL_FAILED when the worker has ended, CANCELLED after ``cancel``."""
-        while not self._answers:
-            if self._failure is not None:
-                raise self._failure
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        self._taken += 1
-        self._worker.took(self._slot, self._taken)
-        return self._answers.popleft()
-
-    def put(self, answer: Answer) -> None:
-        """An answer has come."""
-        self._answers.append(answer)
-        self._wake()
-
-    def fail(self, failure: InferenceError) -> None:
-        """No more answers will come."""
-        self._failure = failure
-        self._wake()
-
-    def cancel(self) -> None:
-        """Whoever asked has gone away."""
-        self._answers.clear()
-        self.fail(InferenceError(ErrorCode.CANCELLED, "the request was cancelled"))
-
-    def close(self) -> None:
-        """Take no more answers; the model can tell by its slot."""
-        self._worker.abandon(self._slot, self)
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-
 class Worker:
     """A process that has loaded a model. Starting it blocks until it has.
 
-    ``on_idle`` is called when it can take another request, ``on_lost`` once when it has ended by itself.
-    ``promised`` keeps it for somebody who has waited.
-    Raises :class:`WorkerError` with the model's reason.
+    It is a ``Place`` of its instance: ``promised`` while somebody has claimed it. ``on_idle`` is called when
+    it can be claimed again, ``on_lost`` once when it has ended by itself, ``check`` with every answer and
+    the outputs that were asked for. Raises :class:`WorkerError` with the model's reason.
     """
 
     def __init__(self, told: Mapping[str, Any]) -> None:
         self.on_idle: Callable[[], None] = _nothing
         self.on_lost: Callable[[Worker], None] = _nothing_of
+        self.check: Callable[[Answer, tuple[str, ...]], None] = _nothing_with
         self.config: dict[str, Any] = {}
         self.lost = False
         self.promised = False
@@ -182,60 +134,85 @@ class Worker:
             self._loop.remove_writer(self._sock)
         self._loop = None
 
-    def call(self, request: InferRequest, outputs: tuple[str, ...], inputs: tuple[Tensor, ...]) -> Call:
-        """Have the worker, which must be idle, run ``request`` with ``inputs``. Raises UNAVAILABLE where it
-        has ended, MODEL_FAILED where there is no memory for them, INVALID_TENSOR for an id that is not text.
-        """
-        if self.lost:
-            raise InferenceError(ErrorCode.UNAVAILABLE, f"the process of '{self._instance}' has ended")
+    @property
+    def room(self) -> int:
+        """How many requests it can take now."""
+        return len(self._free)
+
+    def run(self, jobs: Sequence[Job]) -> list[Answers]:
+        """See ``Place``. What a job may fail with by itself: UNAVAILABLE where the process has ended,
+        MODEL_FAILED where there is no memory for its inputs, INVALID_TENSOR for an id that is not text."""
+        self.promised = False
         self.attach()
-        sequence = request.sequence
-        _check_text("request id", request.id)
-        if sequence is not None:
-            _check_text("sequence id", sequence.id)
-        try:
-            packed = packing.pack(
-                [(each.name, each.datatype.value, each.shape, each.view) for each in inputs], self._pool
-            )
-        except (MemoryError, OSError) as error:
-            raise InferenceError(
-                ErrorCode.MODEL_FAILED, f"no shared memory for the inputs: {error}"
-            ) from error
-        slot = self._free.pop()
-        self._slots[slot] = 0
-        value = [
-            "request",
-            slot,
-            request.id,
-            sequence.id if sequence else 0,
-            sequence.start + 2 * sequence.end if sequence else 0,
-            request.timeout_us,
-            json.dumps(dict(request.parameters)) if request.parameters else "{}",
-            outputs,
-            packed.value,
-        ]
-        self._running = True
-        call = self._calls[slot] = Call(self, slot)
-        self._send(channel.encode(value, packed.payload, len(packed.descriptors)), packed.descriptors)
-        return call
+        calls = [Call(job.request, job.outputs, self._took, self._abandon) for job in jobs]
+        told = []
+        tensors: list[packing.NamedPart] = []
+        for call, job in zip(calls, jobs, strict=True):
+            failure = self._refusal(job.request)
+            if failure is not None:
+                call.fail(failure)
+                continue
+            call.slot = self._free.pop()
+            self._slots[call.slot] = 0
+            self._calls[call.slot] = call
+            told.append(_request(call.slot, job))
+            tensors += [(each.name, each.datatype.value, each.shape, each.view) for each in job.inputs]
+        if told:
+            self._running = True
+            try:
+                packed = packing.pack(tensors, self._pool)
+            except (MemoryError, OSError) as error:
+                self._not_sent(calls, f"no shared memory for the inputs: {error}")
+            else:
+                frame = channel.encode(["run", told, packed.value], packed.payload, len(packed.descriptors))
+                self._send(frame, packed.descriptors)
+        else:
+            self.on_idle()
+        return list(calls)
 
-    def took(self, slot: int, count: int) -> None:
-        """Tell the model how far its client is."""
-        if self._slots[slot] != CANCELLED:
-            self._slots[slot] = count
-
-    def abandon(self, slot: int, call: Call) -> None:
-        """Nobody waits for ``call`` any more."""
-        # the slot may be another call's by now
-        if self._calls.get(slot) is call:
-            self._slots[slot] = CANCELLED
-            self._calls[slot] = None
+    def release(self) -> None:
+        """See ``Place``."""
+        self.promised = False
+        self.on_idle()
 
     def stop(self) -> None:
         """Let the model finalize and end the process. Blocks."""
         self._stop()
 
     # --- how it is done
+
+    def _refusal(self, request: InferRequest) -> InferenceError | None:
+        """Why ``request`` cannot be sent."""
+        if self.lost:
+            return InferenceError(ErrorCode.UNAVAILABLE, f"the process of '{self._instance}' has ended")
+        if not self._free:
+            return InferenceError(ErrorCode.OVERLOADED, f"'{self._instance}' has too many requests open")
+        named = {"request id": request.id, "sequence id": request.sequence.id if request.sequence else 0}
+        for what, value in named.items():
+            try:
+                str(value).encode()
+            except UnicodeEncodeError as error:
+                return InferenceError(ErrorCode.INVALID_TENSOR, f"the {what} is not text: {error}")
+        return None
+
+    def _not_sent(self, calls: Sequence[Call], why: str) -> None:
+        for call in calls:
+            if self._calls.pop(call.slot, None) is not None:
+                self._free.append(call.slot)
+                call.fail(InferenceError(ErrorCode.MODEL_FAILED, why))
+        self._ended_run()
+
+    def _took(self, call: Call, count: int) -> None:
+        """Tell the model how far the client of ``call`` is."""
+        # the slot may be another call's by now
+        if self._calls.get(call.slot) is call:
+            self._slots[call.slot] = count
+
+    def _abandon(self, call: Call) -> None:
+        """Nobody waits for ``call`` any more."""
+        if self._calls.get(call.slot) is call:
+            self._slots[call.slot] = CANCELLED
+            self._calls[call.slot] = None
 
     def _load(self, told: Mapping[str, Any]) -> None:
         try:
@@ -321,6 +298,7 @@ class Worker:
             answer = Answer(outputs, {}, failure, final, call.started, time.monotonic_ns())
             if parameters != "{}":
                 _add_parameters(answer, parameters)
+            self.check(answer, call.outputs)
             call.put(answer)
         if ends_run:
             self._ended_run()
@@ -404,12 +382,20 @@ def _add_parameters(answer: Answer, text: str) -> None:
     answer.parameters = parameters
 
 
-def _check_text(what: str, value: int | str) -> None:
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise InferenceError(ErrorCode.INVALID_TENSOR, f"the {what} is not text: {error}") from error
+def _request(slot: int, job: Job) -> list[Any]:
+    """What a message says of ``job``, whose tensors stand after those of the jobs before it."""
+    request = job.request
+    sequence = request.sequence
+    return [
+        slot,
+        request.id,
+        sequence.id if sequence else 0,
+        sequence.start + 2 * sequence.end if sequence else 0,
+        request.timeout_us,
+        json.dumps(dict(request.parameters)) if request.parameters else "{}",
+        job.outputs,
+        len(job.inputs),
+    ]
 
 
 def _close(descriptors: Iterable[int]) -> None:
@@ -423,3 +409,7 @@ def _nothing() -> None:
 
 def _nothing_of(worker: Worker) -> None:
     """Nobody looks after it yet."""
+
+
+def _nothing_with(answer: Answer, outputs: tuple[str, ...]) -> None:
+    """Nobody knows what is declared yet."""

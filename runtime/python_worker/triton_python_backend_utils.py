@@ -164,18 +164,30 @@ class InferenceResponse:
         return self._parameters
 
 
+_ONE_AND_NO_MORE = "Unable to send response. Non-decoupled model cannot send more than one response."
+_FINAL_TOO_EARLY = (
+    "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
+)
+_NO_RESPONSE = TritonError("the model has let go of a request without a response")
+
 Deliver = Callable[[InferenceResponse | None, bool], None]
 """Hands a response, or none, to the server; True for the end of the answer."""
 
 
 class InferenceResponseSender:
-    """Sends the responses to one request, from whatever thread, until the final flag was sent."""
+    """Sends the responses to one request, from whatever thread, until the final flag was sent.
 
-    def __init__(self, deliver: Deliver, cancelled: Callable[[], bool]) -> None:
+    Any number of them for a ``decoupled`` model, else one. ``taken``: the model has asked for it.
+    """
+
+    def __init__(self, deliver: Deliver, cancelled: Callable[[], bool], decoupled: bool) -> None:
         self._deliver = deliver
         self._cancelled = cancelled
+        self._decoupled = decoupled
         self._lock = threading.Lock()
+        self._sent = False
         self.closed = False
+        self.taken = False
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
         """Send ``response``; with TRITONSERVER_RESPONSE_COMPLETE_FINAL it is the last, and may be none.
@@ -191,7 +203,10 @@ class InferenceResponseSender:
         with self._lock:
             if self.closed:
                 raise TritonModelException("Unable to send response. Response sender has been closed.")
+            if not self._decoupled and (response is None) is not self._sent:
+                raise TritonModelException(_ONE_AND_NO_MORE if self._sent else _FINAL_TOO_EARLY)
             self._deliver(response, bool(flags))
+            self._sent = True
             self.closed = bool(flags)
 
     def is_cancelled(self) -> bool:
@@ -201,7 +216,8 @@ class InferenceResponseSender:
     def __del__(self) -> None:
         # a model that drops the sender has no more to say, and its client must not wait forever
         if not self.closed and not sys.is_finalizing():
-            self.send(flags=TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            missing = None if self._decoupled or self._sent else InferenceResponse(error=_NO_RESPONSE)
+            self.send(missing, TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
 class InferenceRequest:
@@ -294,6 +310,7 @@ class InferenceRequest:
         """What sends the responses of a decoupled model."""
         if self._sender is None:
             raise TritonModelException("a request that a model has made has no response sender")
+        self._sender.taken = True
         return self._sender
 
     def exec(self, decoupled: bool = False) -> Any:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -118,14 +118,14 @@ class _Server:
 class _Answer:
     """The answer to one request on its way: what ``InferenceResponseSender`` delivers to.
 
-    ``ends_run``: the end of the answer is the end of the run too, as without a decoupled policy.
+    ``ends_run``: the end of the answer is the end of the run too.
     """
 
-    def __init__(self, server: _Server, slot: int, asked: list[str], ends_run: bool) -> None:
+    def __init__(self, server: _Server, slot: int, asked: list[str]) -> None:
         self._server = server
         self._slot = slot
         self._asked = frozenset(asked)
-        self.ends_run = ends_run
+        self.ends_run = False
         self.sent = 0
 
     def cancelled(self) -> bool:
@@ -157,6 +157,14 @@ class _Answer:
         self.deliver(utils.InferenceResponse(error=utils.TritonError(text)), True)
 
 
+class _Work(NamedTuple):
+    """A request as the model sees it, and where its answer goes."""
+
+    request: utils.InferenceRequest
+    sender: utils.InferenceResponseSender
+    answer: _Answer
+
+
 class _Model:
     """The user's model and what surrounds a run of it."""
 
@@ -177,13 +185,32 @@ class _Model:
             self._model.initialize({**told["args"], "model_config": text})
 
     def run(self, frame: channel.Frame) -> None:
-        """Run one request, and tell when the model is free for the next."""
-        slot, id, correlation_id, flags, timeout, parameters, asked, packed = frame.value[1:]
-        answer = _Answer(self._server, slot, asked, not self._decoupled)
+        """Run the requests of a message in one execution, and tell when the model is free for the next."""
+        _, told, packed = frame.value
+        tensors = self._server.tensors(packed, frame)
+        work = [self._request(each, tensors) for each in told]
+        tensors.clear()
+        told_end = False
+        try:
+            result = self._model.execute([each.request for each in work])
+            if inspect.iscoroutine(result):
+                result = self._until_complete(result)
+            told_end = self._finish(work, result)
+        except (Exception, SystemExit) as error:
+            for each in work:
+                self._fail(each, error)
+        if not told_end:
+            # the run is over, and answers may come from other threads
+            self._server.send(["idle"])
+
+    def _request(self, told: list[Any], tensors: list[utils.Tensor]) -> _Work:
+        """A request as the model sees it, with the first of ``tensors``, which are taken, and its answer."""
+        slot, id, correlation_id, flags, timeout, parameters, asked, count = told
+        answer = _Answer(self._server, slot, asked)
         request = utils.InferenceRequest(
             id,
             correlation_id,
-            self._server.tensors(packed, frame),
+            tensors[:count],
             asked,
             self._name,
             self._version,
@@ -191,59 +218,68 @@ class _Model:
             timeout,
             parameters=parameters,
         )
-        sender = utils.InferenceResponseSender(answer.deliver, answer.cancelled)
+        del tensors[:count]
+        sender = utils.InferenceResponseSender(answer.deliver, answer.cancelled, self._decoupled)
         request._sender = sender
-        try:
-            result = self._model.execute([request])
-            if inspect.iscoroutine(result):
-                result = self._until_complete(result)
-            self._finish(sender, result, answer)
-        except Exception as error:
-            if not sender.closed:
-                sender.closed = True
-                answer.fail(
-                    f"Failed to process the request(s) for model '{self._instance}', message: {_told(error)}"
-                )
-        if self._decoupled or not sender.closed:
-            # the run is over, and the answer may come from another thread
-            answer.ends_run = False
-            self._server.send(["idle"])
+        return _Work(request, sender, answer)
 
     def finalize(self) -> None:
         """Let the model end in its own way."""
         if hasattr(self._model, "finalize"):
             self._model.finalize()
 
-    def _finish(self, sender: utils.InferenceResponseSender, result: Any, answer: _Answer) -> None:
-        """Deliver what ``execute`` has returned. Raises for what it must not return."""
+    def _finish(self, work: list[_Work], result: Any) -> bool:
+        """Deliver what ``execute`` has returned; whether the server knows by it that the run is over.
+        Raises for what it must not return."""
         if self._decoupled:
             if result is not None:
                 raise utils.TritonModelException(
                     f"Python model '{self._instance}' is using the decoupled mode and the execute function "
                     "must return None."
                 )
-            return
-        responses = result if isinstance(result, list | tuple) else None
-        if responses is None:
-            if result is None and (sender.closed or answer.sent):
-                return
+            return False
+        if result is None and all(each.sender.taken for each in work):
+            # its own threads answer
+            return False
+        if not isinstance(result, list | tuple):
             raise utils.TritonModelException(
                 f"Expected a list in the execute return, found type '{type(result).__name__}'."
             )
-        if len(responses) != 1:
+        if len(result) != len(work):
             raise utils.TritonModelException(
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
-                f"InferenceRequest(s) size is:1, and InferenceResponse(s) size is:{len(responses)}"
+                f"InferenceRequest(s) size is:{len(work)}, and InferenceResponse(s) size is:{len(result)}"
             )
-        response = responses[0]
-        if response is None and (sender.closed or answer.sent):
-            return
-        if not isinstance(response, utils.InferenceResponse):
-            raise utils.TritonModelException(
-                "Expected an 'InferenceResponse' object in the execute function return list, found type "
-                f"'{type(response).__name__}'."
-            )
-        sender.send(response, utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        ended = False
+        for left, each, response in zip(range(len(work) - 1, -1, -1), work, result, strict=True):
+            each.answer.ends_run = not left
+            ended = self._send(each, response)
+        return ended
+
+    def _send(self, work: _Work, response: Any) -> bool:
+        """Answer a request with what was returned for it; whether it has ended with that."""
+        if response is None and work.sender.taken:
+            return False
+        try:
+            if not isinstance(response, utils.InferenceResponse):
+                raise utils.TritonModelException(
+                    "Expected an 'InferenceResponse' object in the execute function return list, found type "
+                    f"'{type(response).__name__}'."
+                )
+            work.sender.send(response, utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        except Exception as error:
+            return self._fail(work, error)
+        return True
+
+    def _fail(self, work: _Work, error: BaseException) -> bool:
+        """End the answer to a request with ``error``, if it has not ended; whether it had to."""
+        if work.sender.closed:
+            return False
+        work.sender.closed = True
+        work.answer.fail(
+            f"Failed to process the request(s) for model '{self._instance}', message: {_told(error)}"
+        )
+        return True
 
     def _until_complete(self, work: Any) -> Any:
         if self._loop is None:
@@ -270,7 +306,7 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
         return
     try:
         model = _Model(server, told.value)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         server.send(["failed", _told(error)])
         return
     server.send(["loaded", model.config])
@@ -326,7 +362,7 @@ def _code_and_message(failure: Any) -> tuple[int, str]:
     return code, _sendable(str(failure))
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """An exception as Triton tells it: type, text, and the frames from the innermost on."""
     # a traceback leaves out the frames of imports, which Triton shows
     numbers = dict(traceback.walk_tb(error.__traceback__))

@@ -17,7 +17,7 @@ class Delivered:
 
     def __init__(self) -> None:
         self.got: list[tuple[Any, bool]] = []
-        self.sender = pb.InferenceResponseSender(lambda *what: self.got.append(what), lambda: False)
+        self.sender = pb.InferenceResponseSender(lambda *what: self.got.append(what), lambda: False, True)
 
 
 def test_a_sender_sends_until_the_final_flag() -> None:

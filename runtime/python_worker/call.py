@@ -1,0 +1,84 @@
+"""The server's side of one request that a worker has: its answers, as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+from runtime.backends import Answer
+from schemas import ErrorCode, InferenceError, InferRequest
+
+
+class Call:
+    """The ``Answers`` to ``request``: iterate, and ``aclose`` it in any case.
+
+    ``taken`` is told how many answers were taken whenever one more was, ``left`` that no more will be.
+    """
+
+    def __init__(
+        self,
+        request: InferRequest,
+        outputs: tuple[str, ...],
+        taken: Callable[[Call, int], None],
+        left: Callable[[Call], None],
+    ) -> None:
+        self.context = request.context
+        self.outputs = outputs
+        self.slot = -1
+        self.started = time.monotonic_ns()
+        self._answers: deque[Answer] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure: InferenceError | None = None
+        self._count = 0
+        self._ended = False
+        self._taken = taken
+        self._left = left
+        self.context.cancel.on_cancel(self.cancel)
+
+    def __aiter__(self) -> Call:
+        return self
+
+    async def __anext__(self) -> Answer:
+        """The next answer. Raises MODEL_FAILED when the worker has ended, CANCELLED after ``cancel``."""
+        if self._ended:
+            raise StopAsyncIteration
+        while not self._answers:
+            if self._failure is not None:
+                raise self._failure
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        answer = self._answers.popleft()
+        self._count += 1
+        self._ended = answer.final
+        self._taken(self, self._count)
+        return answer
+
+    async def aclose(self) -> None:
+        """Take no more answers; the model can tell."""
+        self._ended = True
+        self.context.cancel.forget(self.cancel)
+        self._left(self)
+
+    def put(self, answer: Answer) -> None:
+        """An answer has come."""
+        self._answers.append(answer)
+        self._wake()
+
+    def fail(self, failure: InferenceError) -> None:
+        """No more answers will come."""
+        self._failure = failure
+        self._wake()
+
+    def cancel(self) -> None:
+        """Whoever asked has gone away."""
+        self._answers.clear()
+        self.fail(InferenceError(ErrorCode.CANCELLED, "the request was cancelled"))
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
