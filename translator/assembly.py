@@ -104,6 +104,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
         required=frozenset((models.keys() | loaded.failed.keys()) - optional),
         strict_readiness=config.server.strict_readiness,
         ready_when_empty=config.server.ready_when_empty,
+        online=not config.server.start_offline,
         id=config.server.id,
         shared_memory_for=config.server.shared_memory.allow,
         log=LogBook(logs.settings(config.server.log_level), logs.apply),

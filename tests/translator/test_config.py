@@ -8,6 +8,7 @@ from textwrap import dedent
 import pytest
 from pydantic import ValidationError
 
+from protocols.grps.options import PredictOptions, StreamingControl
 from schemas import Datatype
 from translator.config import Config, ConfigError, load, parse
 from translator.config.options import ListenerOptions
@@ -19,6 +20,7 @@ INSTALLATION = Installation(
     serves={"oip": BOTH, "graphpipe": HTTP},
     calls={"oip": BOTH, "graphpipe": HTTP},
     backends={"onnxruntime": True, "identity": False},
+    prefixes={"oip": ("/v2",)},
 )
 LISTENERS = 'listeners: [{listen: "127.0.0.1:0", transport: http}]'
 STATED = (
@@ -52,7 +54,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         with_listeners("upstream: {}"),
         [
             "c.yaml:2: upstream: unknown key 'upstream'; did you mean 'upstreams'? (allowed: server, "
-            "listeners, admin, model_repository, default_model, models, upstreams, routes)"
+            "listeners, admin, model_repository, default_model, models, upstreams, routes, grps)"
         ],
     ),
     "unknown_key_deep_down": (
@@ -67,8 +69,15 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         ["c.yaml:2: admin.qqq: unknown key 'qqq' (allowed: listen)"],
     ),
     "planned_keys": (
-        with_listeners("server: {start_offline: true}\ngrps: {}"),
-        ["c.yaml:2: server.start_offline: is not available yet", "c.yaml:3: grps: is not available yet"],
+        """\
+        listeners: [{listen: ":0", transport: http, tls: {}}]
+        routes: [{to: m, mirror: {}}]
+        models: {m: {backend: identity, signature: STATED}}
+        """.replace("STATED", STATED),
+        [
+            "c.yaml:1: listeners[0].tls: is not available yet",
+            "c.yaml:2: routes[0].mirror: is not available yet",
+        ],
     ),
     "planned_values": (
         """\
@@ -81,6 +90,29 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "c.yaml:2: listeners[0].transport: 'brpc' is not available yet",
             "c.yaml:3: listeners[1].dialects[0]: 'grps' is not available yet",
             "c.yaml:4: models.m.backend: 'pytorch' is not available yet",
+        ],
+    ),
+    "predict_of_ones_own": (
+        with_listeners(
+            """\
+            grps:
+              customized_predict_http:
+                path: /v2/mine
+                streaming_ctrl: {ctrl_mode: header_param, ctrl_key: a b, res_content_type: "a\\nb"}
+            """
+        ),
+        [
+            "c.yaml:4: grps.customized_predict_http.path: '/v2/mine' belongs to dialect 'oip'",
+            "c.yaml:5: grps.customized_predict_http.streaming_ctrl.ctrl_key: 'a b' cannot be the name of a header",
+            "c.yaml:5: grps.customized_predict_http.streaming_ctrl.res_content_type: "
+            "'a\\nb' cannot be the value of a header",
+        ],
+    ),
+    "a_path_that_is_none": (
+        with_listeners("grps: {customized_predict_http: {path: 'chat'}}"),
+        [
+            "c.yaml:2: grps.customized_predict_http.path: 'chat' is no path of one's own, "
+            "such as /v1/chat/completions"
         ],
     ),
     "a_word_that_is_not_a_choice": (
@@ -485,6 +517,24 @@ def test_everything_stated() -> None:
     assert signature.inputs[0].shape == (-1, 3)
     assert signature.outputs[0].labels == ("cat", "dog")
     assert config.routes[0].match.dialect is None
+
+
+def test_predict_of_ones_own() -> None:
+    assert read(LISTENERS).grps.build() == PredictOptions()
+    stated = read(
+        with_listeners(
+            """\
+            grps:
+              customized_predict_http:
+                path: /v1/chat/completions
+                customized_body: true
+                streaming_ctrl: {ctrl_mode: body_param, ctrl_key: stream, res_content_type: text/event-stream}
+            """
+        )
+    )
+    assert stated.grps.build() == PredictOptions(
+        "/v1/chat/completions", True, StreamingControl("body_param", "stream", "text/event-stream")
+    )
 
 
 def test_an_error_in_merged_keys_is_told_where_it_stands() -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from translator.config.grps import GrpsOptions
 from translator.config.models import ModelOptions, RepositoryOptions
 from translator.config.references import (
     KnownDialect,
@@ -28,6 +29,7 @@ from translator.config.section import Bytes, Seconds, Section, Text, Transport, 
 __all__ = [
     "AdminOptions",
     "Config",
+    "GrpsOptions",
     "ListenerOptions",
     "MatchOptions",
     "ModelOptions",
@@ -64,8 +66,6 @@ class SharedMemoryOptions(Section):
 class ServerOptions(Section):
     """The daemon as a whole."""
 
-    planned = frozenset({"start_offline"})
-
     name: Text = "interlingua"
     """The name under which server metadata presents this server."""
     id: Text = "inference:0"
@@ -75,6 +75,9 @@ class ServerOptions(Section):
     """The server is ready when every required model is; false: as soon as it answers at all."""
     ready_when_empty: bool = False
     """Whether a server without any model is ready."""
+    start_offline: bool = False
+    """Whether the server is not ready until a client says so (grps: `/grps/v1/health/online`). It answers
+    requests all the same."""
     shared_memory: SharedMemoryOptions = Field(default_factory=SharedMemoryOptions)
     """Tensors in shared memory instead of messages."""
     tune_allocator: bool = True
@@ -222,8 +225,6 @@ class RouteOptions(Section):
 class Config(Section):
     """The whole file."""
 
-    planned = frozenset({"grps"})
-
     server: ServerOptions = Field(default_factory=ServerOptions)
     """The daemon as a whole."""
     listeners: Annotated[tuple[ListenerOptions, ...], Field(min_length=1)]
@@ -240,6 +241,8 @@ class Config(Section):
     """Other servers, by a name of your choice."""
     routes: tuple[RouteOptions, ...] = ()
     """Exceptions from "the model of that name answers"."""
+    grps: GrpsOptions = Field(default_factory=GrpsOptions)
+    """What concerns grps alone."""
 
 
 def section_at(path: tuple[str | int, ...]) -> type[Section]:

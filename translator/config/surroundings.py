@@ -7,7 +7,7 @@ the entry around it, or the one it names, has mistakes of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from typing import Any
 class Installation:
     """What the program can do: ``serves`` and ``calls`` give each dialect's transports as a listener
     and as an upstream's client, ``backends`` the engines for local models and whether each of them
-    reads a file."""
+    reads a file, ``prefixes`` what each dialect's paths begin with."""
 
     serves: Mapping[str, frozenset[str]]
     calls: Mapping[str, frozenset[str]]
     backends: Mapping[str, bool]
+    prefixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def present(cls) -> Installation:
@@ -39,6 +40,7 @@ class Installation:
                 for name, dialect in DIALECTS.items()
             },
             backends={name: bool(backend.filename) for name, backend in BACKENDS.items()},
+            prefixes={name: dialect.prefixes for name, dialect in DIALECTS.items()},
         )
 
 

@@ -1,0 +1,83 @@
+"""The schema of what concerns grps alone, in the words of the original servers' ``server.yml``.
+
+The sentence under an option is its documentation, as in ``options``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from protocols.grps.options import PredictOptions, StreamingControl
+from translator.config.references import around
+from translator.config.section import Section, Text
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VISIBLE = re.compile(r"[\x20-\x7e]+")
+
+
+class StreamingControlOptions(Section):
+    """How a client asks for its answer in a stream over HTTP."""
+
+    ctrl_mode: Literal["query_param", "header_param", "body_param"] = "query_param"
+    """Where it says so: in the query or a header (the word `true`), or in a JSON body (the value `true`)."""
+    ctrl_key: Text = "streaming"
+    """The name that it uses there. Another choice than the default puts `?streaming=true` out of use."""
+    res_content_type: Text = "application/octet-stream"
+    """The content type of a stream."""
+
+    @field_validator("ctrl_key")
+    @classmethod
+    def _name(cls, key: str, info: ValidationInfo) -> str:
+        if info.data.get("ctrl_mode") == "header_param" and _TOKEN.fullmatch(key) is None:
+            raise ValueError(f"'{key}' cannot be the name of a header")
+        return key
+
+    @field_validator("res_content_type")
+    @classmethod
+    def _value(cls, value: str) -> str:
+        if _VISIBLE.fullmatch(value) is None:
+            raise ValueError(f"{value!a} cannot be the value of a header")
+        return value
+
+
+class CustomizedPredictOptions(Section):
+    """Predict over HTTP on a path, and in a form, of your own."""
+
+    path: str = ""
+    """A path that answers beside `/grps/v1/infer/predict`, such as `/v1/chat/completions`."""
+    customized_body: bool = False
+    """Whether the models get the whole HTTP request, on both paths, and write the whole answer."""
+    streaming_ctrl: StreamingControlOptions = Field(default_factory=StreamingControlOptions)
+    """How a client asks for a stream, on both paths."""
+
+    @field_validator("path")
+    @classmethod
+    def _own(cls, path: str, info: ValidationInfo) -> str:
+        if not path:
+            return path
+        if not path.startswith("/") or path == "/" or set(path) & set("{}*?# "):
+            raise ValueError(f"'{path}' is no path of one's own, such as /v1/chat/completions")
+        for dialect, prefixes in around(info).installation.prefixes.items():
+            if f"{path}/".startswith(prefixes):
+                raise ValueError(f"'{path}' belongs to dialect '{dialect}'")
+        return path
+
+
+class GrpsOptions(Section):
+    """What concerns grps alone, on every listener that speaks it."""
+
+    customized_predict_http: CustomizedPredictOptions = Field(default_factory=CustomizedPredictOptions)
+    """Predict over HTTP on a path, and in a form, of your own."""
+
+    def build(self) -> PredictOptions:
+        """The options as the dialect has them."""
+        customized = self.customized_predict_http
+        control = customized.streaming_ctrl
+        return PredictOptions(
+            customized.path,
+            customized.customized_body,
+            StreamingControl(control.ctrl_mode, control.ctrl_key, control.res_content_type),
+        )
