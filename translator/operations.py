@@ -23,6 +23,7 @@ from schemas import (
     InferenceError,
     Listening,
     LogSettings,
+    Metrics,
     ModelControl,
     ModelMetadata,
     ModelState,
@@ -37,6 +38,7 @@ from schemas import (
 )
 from translator.router import Router
 from translator.settings import LogBook, TraceBook
+from translator.trends import Trends
 
 
 @dataclass(slots=True)
@@ -47,8 +49,8 @@ class Service:
     ``required`` names the models without which the server is not ready, beside those that clients have
     loaded. ``shared_memory`` is used by callers whom ``shared_memory_for`` allows: ``all``, ``none``, or
     those that are ``local``. ``numbers`` counts the requests of the whole process, ``counted`` the
-    operations that were carried out, by name. ``started_ns`` is a ``time.monotonic_ns()``. ``listeners`` are
-    those that are bound.
+    operations that were carried out, by name, ``trends`` inferences over time. ``started_ns`` is a
+    ``time.monotonic_ns()``. ``listeners`` are those that are bound.
     """
 
     router: Router
@@ -66,6 +68,7 @@ class Service:
     traces: TraceBook = field(default_factory=TraceBook)
     log: LogBook = field(default_factory=LogBook)
     counted: dict[str, Duration] = field(default_factory=dict)
+    trends: Trends = field(default_factory=Trends)
     started_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
@@ -169,6 +172,10 @@ async def _deployment(asked: Asked) -> Deployment:
         told = await service.catalog.statuses()
         models = {name: told[name] for name in sorted(service.router.models.keys() & told.keys())}
     return Deployment(models, asked.default_model, service.listeners)
+
+
+async def _metrics(asked: Asked) -> Metrics:
+    return asked.service.trends.metrics()
 
 
 async def _model_config(asked: Asked) -> bytes:
@@ -304,6 +311,7 @@ OPERATIONS: dict[Operation, Callable[[Asked], Awaitable[Any]]] = {
     Operation.SET_ONLINE: _set_online,
     Operation.SET_OFFLINE: _set_offline,
     Operation.DEPLOYMENT: _deployment,
+    Operation.METRICS: _metrics,
 }
 
 OF_A_MODEL = frozenset({Operation.MODEL_READY, Operation.MODEL_METADATA, Operation.MODEL_CONFIG})

@@ -90,8 +90,14 @@ class Pipeline:
     async def perform(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         """Carry out what ``opened`` asks and encode the result. Raises ``InferenceError``."""
         if opened.action.operation is Operation.INFER:
-            # targets keep to the deadline in the context themselves
-            return await self._infer(opened, dialect, context)
+            began, failed = time.monotonic_ns(), True
+            try:
+                # targets keep to the deadline in the context themselves
+                answer = await self._infer(opened, dialect, context)
+                failed = False
+            finally:
+                self._service.trends.count(time.monotonic_ns() - began, failed)
+            return answer
         return await _within(context.deadline, self._operate(opened, dialect, context))
 
     async def stream(
@@ -101,7 +107,8 @@ class Pipeline:
         of the first answer; what fails later is told in an answer of its own."""
         target, request, form, placement = await self._prepare(opened, dialect, context)
         encode, model = opened.action.encode, request.model
-        answered = False
+        answered = failed = False
+        began = time.monotonic_ns()
         responses = target.stream(request)
         try:
             async for response in responses:
@@ -113,14 +120,17 @@ class Pipeline:
                 yield answer, response.final
             return
         except InferenceError as error:
+            failed = True
             if not answered:
                 raise
             failure = error
         except Exception:
+            failed = True
             if not answered:
                 raise
             failure = _unforeseen(f"a stream of model '{model}'")
         finally:
+            self._service.trends.count(time.monotonic_ns() - began, failed)
             # to close it is to cancel it; an iterator that is no generator has nothing to close
             if (close := getattr(responses, "aclose", None)) is not None:
                 await close()

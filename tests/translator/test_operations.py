@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from schemas import (
     InferenceError,
     InferRequest,
     Listening,
+    Metrics,
     ModelState,
     Operation,
     Readiness,
@@ -131,6 +132,20 @@ async def test_what_is_served_and_where(service: Service) -> None:
     assert [status.name for status in one.models.values()] == ["alias_of_it"]
     with refused(ErrorCode.NOT_FOUND, "unknown model: 'spare'"):
         await ask(service, Operation.DEPLOYMENT, model="spare")
+
+
+async def test_inferences_are_seen_in_the_trends(service: Service) -> None:
+    action: Action[Any] = Action(
+        Operation.INFER, lambda form, result: result, lambda opened, signature: (opened.message, None)
+    )
+    pipeline = Pipeline(service, "127.0.0.1:8000", (), "m")
+    for values in ([1.0, 2.0], [[1.0]]):
+        asked = InferRequest("m", (Tensor.from_numpy("x", np.array(values, np.float32)),))
+        with suppress(InferenceError):
+            await pipeline.perform(Opened(action, "m", message=asked), "oip", HERE)
+    told: Metrics = await ask(service, Operation.METRICS)
+    assert told.trends["failed_percent"][29] == 50, "the second has too many dimensions"
+    assert told.trends["latency_max_ms"][29] > 0
 
 
 async def test_operations_are_counted_when_they_succeed(service: Service) -> None:

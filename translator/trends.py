@@ -1,0 +1,144 @@
+"""How inference has fared over the last 30 days, in the numbers that dashboards draw.
+
+Counted when a request ends, folded when somebody looks or a second has passed: nothing runs by itself.
+Which requests there were by model belongs to the statistics of ``runtime``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from schemas import Metrics
+
+_SCALES = ((86_400, 30), (3_600, 24), (60, 60), (1, 60))
+"""Seconds to a bucket and how many buckets are shown, in the order in which they are."""
+
+_QUANTILES = (
+    *(step / 10 for step in range(1, 10)),
+    *(0.9 + step / 100 for step in range(1, 10)),
+    0.999,
+    0.9999,
+)
+_LATENCIES = 4_096
+"""How many of the last requests the quantiles are of."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What happened within some time. ``cpu`` and ``memory`` are sums of ``looks`` percentages."""
+
+    requests: int = 0
+    failed: int = 0
+    ns: int = 0
+    longest_ns: int = 0
+    looks: int = 0
+    cpu: float = 0.0
+    memory: float = 0.0
+
+    def add(self, other: _Bucket) -> None:
+        """Count in what another bucket has."""
+        self.requests += other.requests
+        self.failed += other.failed
+        self.ns += other.ns
+        self.longest_ns = max(self.longest_ns, other.longest_ns)
+        self.looks += other.looks
+        self.cpu += other.cpu
+        self.memory += other.memory
+
+
+_VALUES: dict[str, Callable[[_Bucket, int], float]] = {
+    "requests_per_second": lambda bucket, seconds: bucket.requests / seconds,
+    "failed_percent": lambda bucket, seconds: 100 * _ratio(bucket.failed, bucket.requests),
+    "latency_mean_ms": lambda bucket, seconds: _ratio(bucket.ns, bucket.requests) / 1e6,
+    "latency_max_ms": lambda bucket, seconds: bucket.longest_ns / 1e6,
+    "cpu_percent": lambda bucket, seconds: _ratio(bucket.cpu, bucket.looks),
+    "memory_percent": lambda bucket, seconds: _ratio(bucket.memory, bucket.looks),
+}
+"""What a bucket of so many seconds has to show, by the name of the trend."""
+
+
+class Trends:
+    """Counts requests and tells of them. ``clock`` gives seconds; use on one event loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._second = int(clock())
+        self._current = _Bucket()
+        self._buckets: dict[int, dict[int, _Bucket]] = {seconds: {} for seconds, _ in _SCALES}
+        self._latencies_ns: deque[int] = deque(maxlen=_LATENCIES)
+        self._looked = clock(), time.process_time()
+
+    def count(self, ns: int, failed: bool) -> None:
+        """One request has ended after ``ns``."""
+        second = int(self._clock())
+        if second != self._second:
+            self._fold(second)
+        bucket = self._current
+        bucket.requests += 1
+        bucket.failed += failed
+        bucket.ns += ns
+        bucket.longest_ns = max(bucket.longest_ns, ns)
+        self._latencies_ns.append(ns)
+
+    def metrics(self) -> Metrics:
+        """Everything up to now."""
+        self._fold(int(self._clock()))
+        shown = list(self._shown())
+        trends = {
+            name: tuple(round(value(bucket, seconds), 3) for bucket, seconds in shown)
+            for name, value in _VALUES.items()
+        }
+        latencies = np.fromiter(self._latencies_ns, np.int64) if self._latencies_ns else np.zeros(1, np.int64)
+        quantiles = np.quantile(latencies, _QUANTILES) / 1e6
+        return Metrics(
+            trends, {key: round(float(value), 3) for key, value in zip(_QUANTILES, quantiles, strict=True)}
+        )
+
+    def _fold(self, second: int) -> None:
+        """Put what was counted into the buckets of its second, minute, hour and day."""
+        self._look()
+        for seconds, shown in _SCALES:
+            buckets = self._buckets[seconds]
+            buckets.setdefault(self._second // seconds, _Bucket()).add(self._current)
+            oldest = second // seconds - shown
+            for index in [index for index in buckets if index <= oldest]:
+                del buckets[index]
+        self._second, self._current = second, _Bucket()
+
+    def _look(self) -> None:
+        """Note how busy the process has been since the last look, and how large it is."""
+        now, cpu = self._clock(), time.process_time()
+        since, before = self._looked
+        if now - since < 1e-3:
+            return
+        self._looked = now, cpu
+        self._current.looks += 1
+        self._current.cpu += 100 * (cpu - before) / (now - since)
+        self._current.memory += _memory_percent()
+
+    def _shown(self) -> Iterator[tuple[_Bucket, int]]:
+        for seconds, shown in _SCALES:
+            last = self._second // seconds
+            buckets = self._buckets[seconds]
+            for index in range(last - shown + 1, last + 1):
+                yield buckets.get(index, _Bucket()), seconds
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _memory_percent() -> float:
+    """How much of the machine's memory the process holds; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return 100 * pages / os.sysconf("SC_PHYS_PAGES")
