@@ -17,7 +17,7 @@ import numpy as np
 from aiohttp import web
 from google.protobuf import json_format
 
-from tests.standins.grps_contract import GrpsMessage, array_of, gtensors, to_json
+from tests.standins.grps_contract import DTYPES, GrpsMessage, array_of, gtensors, to_json
 from tests.standins.grps_server import Fault, GrpsServer
 
 JSON = {"py": "application/json;charset=utf-8", "cpp": "application/json"}
@@ -166,6 +166,7 @@ def read_body(content_type: str | None, body: bytes, flavor: str) -> Any:
     given = document.keys() if flavor == "cpp" else {key for key, value in document.items() if value}
     if not given.isdisjoint({"str_data", "gtensors", "gmap"}):
         try:
+            _check_datatypes(document)
             if flavor == "cpp":
                 _check_strictly(document)
             return json_format.ParseDict(document, GrpsMessage(), ignore_unknown_fields=True)
@@ -174,11 +175,13 @@ def read_body(content_type: str | None, body: bytes, flavor: str) -> Any:
             raise (Fault(400, words) if flavor == "cpp" else Fault(500, f"ParseError: {error}")) from error
     if "ndarray" in given:
         try:
-            nested = np.array(document["ndarray"], np.float32)
+            nested = np.array(document["ndarray"])
+            if nested.dtype.kind not in "iuf":
+                raise ValueError("NDArray some array is not a number or array.")
         except (ValueError, TypeError) as error:
             words = "Bad Request, err: Parse NDArray failed: NDArray some array size not match."
             raise (Fault(400, words) if flavor == "cpp" else Fault(500, f"ValueError: {error}")) from error
-        message = gtensors(document.get("model", ""), unnamed=nested)
+        message = gtensors(document.get("model", ""), unnamed=nested.astype(np.float32))
         message.gtensors.tensors[0].ClearField("name")
         return message
     if flavor == "py":
@@ -188,6 +191,14 @@ def read_body(content_type: str | None, body: bytes, flavor: str) -> Any:
 
 def _refuse_token(token: str) -> None:
     raise ValueError(f"the token {token}")
+
+
+def _check_datatypes(document: dict[str, Any]) -> None:
+    """The names of datatypes are exact; protobuf's reader here would pass over one that it does not know."""
+    for tensor in (document.get("gtensors") or {}).get("tensors", ()):
+        given = tensor.get("dtype", 0)
+        if isinstance(given, str) and given != "DT_INVALID" and given not in DTYPES and not given.isdigit():
+            raise ValueError(f"Invalid enum value {given}")
 
 
 def _check_strictly(document: dict[str, Any]) -> None:
