@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import grpc
@@ -58,12 +58,8 @@ class GrpcChannelClient:
 
     async def stream(self, request: GrpcRequest) -> AsyncGenerator[GrpcAnswer, None]:
         """Make one call of a streaming method; answers and errors are those of ``GrpcClient``."""
-
-        async def one_message() -> AsyncIterator[bytes]:
-            yield bytes(request.message)
-
         call = self._method(request.method, stream=True)(
-            one_message(), timeout=self._timeout(request), metadata=tuple(request.metadata.items())
+            bytes(request.message), timeout=self._timeout(request), metadata=tuple(request.metadata.items())
         )
         try:
             async for message in call:
@@ -96,7 +92,9 @@ class GrpcChannelClient:
         if method is None:
             if self._channel is None:
                 self._channel = grpc.aio.insecure_channel(str(self._url.address), options=self._options)
-            make = self._channel.stream_stream if stream else self._channel.unary_unary
+            # one message goes out whatever the method takes; where a stream of them is written, grpcio has
+            # INTERNAL in place of the status of a server that answers before it has read
+            make = self._channel.unary_stream if stream else self._channel.unary_unary
             method = self._methods[name] = make(name)
         return method
 

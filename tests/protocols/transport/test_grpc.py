@@ -296,6 +296,19 @@ class TestClient:
                 code=14, details="model is loading"
             )
 
+    async def test_the_status_of_a_server_that_answers_a_stream_before_it_has_read(self) -> None:
+        request = GrpcRequest(STREAM, b"x")
+
+        async def told(sender: GrpcChannelClient) -> list[GrpcAnswer]:
+            return [answer async for answer in sender.stream(request)]
+
+        async with grpcio_server(None) as address:
+            # which is first, the message or the status, is chance: most of all on a fresh channel
+            for _ in range(12):
+                async with client(address) as sender:
+                    for answers in await asyncio.gather(*(told(sender) for _ in range(8))):
+                        assert answers == [GrpcAnswer(code=12, details="Method not found!")]
+
     async def test_over_a_unix_socket(self, tmp_path: Path) -> None:
         address = Address(path=str(tmp_path / "x.sock"))
         async with serving(GrpcEcho(), address), client(address) as sender:
