@@ -44,7 +44,7 @@ Renames = Mapping[str, str]
 _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
 """Errors after which the upstream's model may have changed under us: ask for its signature again."""
 
-_FLAVORED = frozenset({Operation.INFER, Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
+_FLAVORED = frozenset({Operation.INFER, Operation.INFER_STREAM, Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
 """Operations that have another form on some servers."""
 
 _UNNAMED_VERSION = "1"
@@ -91,9 +91,7 @@ class Upstream:
         Raises the upstream's own error with its own words, or UNAVAILABLE, DEADLINE_EXCEEDED,
         BAD_UPSTREAM, UNREPRESENTABLE; ``origin`` names the upstream.
         """
-        if self._flavors and operation in _FLAVORED:
-            await self._find_flavor(context)
-        call = self._call(operation)
+        call = await self._call(operation, context)
         try:
             request, form = call.encode(argument, signature)
             request.context = self._bounded(context)
@@ -107,7 +105,7 @@ class Upstream:
         self, request: InferRequest, signature: Signature | None, context: Context
     ) -> AsyncGenerator[InferResponse, None]:
         """The answers to an INFER_STREAM there, as they come. Raises as :meth:`call` does."""
-        call = self._call(Operation.INFER_STREAM)
+        call = await self._call(Operation.INFER_STREAM, context)
         try:
             message, form = call.encode(request, signature)
             message.context = self._bounded(context)
@@ -119,7 +117,9 @@ class Upstream:
             error.origin = error.origin or self.name
             raise
 
-    def _call(self, operation: Operation) -> UpstreamCall[Any, Any]:
+    async def _call(self, operation: Operation, context: Context | None) -> UpstreamCall[Any, Any]:
+        if self._flavors and operation in _FLAVORED:
+            await self._find_flavor(context)
         call = self._calls.get(operation)
         if call is None:
             raise InferenceError(

@@ -175,7 +175,7 @@ def _upstream_model(
     return UpstreamModel(
         name,
         upstreams[model.upstream or ""],
-        model.remote_model or unnamed,
+        unnamed if model.remote_model is None else model.remote_model,
         inputs=model.inputs,
         outputs=model.outputs,
         declared=model.signature.build() if model.signature is not None else None,

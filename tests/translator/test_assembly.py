@@ -59,6 +59,17 @@ def test_who_controls_the_models_of_an_upstream(control: str, controlled: bool) 
     assert target.controlled is controlled
 
 
+@pytest.mark.parametrize(
+    ("told", "remote"), [({}, "m"), ({"remote_model": ""}, ""), ({"remote_model": "n"}, "n")]
+)
+def test_what_a_model_is_called_elsewhere(told: dict[str, str], remote: str) -> None:
+    there = {"dialect": "oip", "transport": "http", "urls": ["127.0.0.1:1"]}
+    assembly = assembled(upstreams={"there": there}, models={"m": {"upstream": "there", **told}})
+    target = assembly.service.router.models["m"]
+    assert isinstance(target, UpstreamModel)
+    assert target._remote == remote
+
+
 async def test_what_a_repository_lets_clients_do(tmp_path: Path) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
     config = (

@@ -152,8 +152,9 @@ class ModelOptions(Section):
     instances: Annotated[int, Field(ge=1)] | None = None
     """With `backend`: how many requests run at once. The default is what the model's config.pbtxt says,
     else one per CPU, at most 4; for Python models one."""
-    remote_model: Text | None = None
-    """With `upstream`: what the model is called there. The default is its name here."""
+    remote_model: str | None = None
+    """With `upstream`: what the model is called there; an empty text for the server's own default model,
+    where its dialect has one. The default is its name here."""
     inputs: dict[str, str] = Field(default={})
     """With `upstream`: input names that clients use, to the names used there."""
     outputs: dict[str, str] = Field(default={})

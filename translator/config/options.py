@@ -50,7 +50,7 @@ MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE}
 LISTENER_FLAVORS = {"oip": ("triton", "kserve", "mlserver")}
 """Whose habits a listener can follow, by dialect, the default first."""
 
-UPSTREAM_FLAVORS = {"oip": ("triton", "kserve", "mlserver")}
+UPSTREAM_FLAVORS = {"oip": ("triton", "kserve", "mlserver"), "grps": ("py", "cpp")}
 """Whose habits an upstream can have, by dialect; ``auto`` is always among them."""
 
 
