@@ -1,0 +1,171 @@
+"""What the server and its models are, as YAML in the layout of the original servers' two files.
+
+``inference.yml`` has the models and the dag, of which ours has one node, the default model; ``server.yml``
+has the interface and its limits, null where we have none. A model of several versions is several entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from protocols.grps.options import PredictOptions
+from schemas import Deployment, Listening, ModelState, ModelStatus
+from schemas.oip import MESSAGES
+
+Document = Mapping[str, Any]
+
+_CONFIG: Any = MESSAGES["inference.ModelConfig"]
+_GPU = 1
+"""The kind of an instance group that runs on GPUs."""
+
+_INFERERS = {"pytorch": "torch", "tensorflow": "tensorflow", "tensorrt": "tensorrt"}
+"""The original's own kinds of engines, by what ours begin with; any other is its ``customized``."""
+
+
+class _YamlCpp(yaml.SafeDumper):
+    """Writes as yaml-cpp does: lists one step in, null as a tilde."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+_YamlCpp.add_representer(
+    type(None), lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:null", "~")
+)
+
+
+def py_server(told: Deployment, options: PredictOptions) -> str:
+    """The whole configuration as the Python server tells it."""
+    return f"{_dump_py(_inference(told))}\n{_dump_py(_server(told.listeners, options))}"
+
+
+def cpp_server(told: Deployment, options: PredictOptions) -> str:
+    """The whole configuration as the C++ server tells it."""
+    return f"{_dump_cpp(_server(told.listeners, options))}\n{_dump_cpp(_inference(told))}"
+
+
+def py_model(told: Deployment) -> str:
+    """The one model of ``told`` as the Python server tells it: keys in the order of the alphabet."""
+    return yaml.safe_dump(_chosen(told), sort_keys=True, allow_unicode=True)
+
+
+def cpp_model(told: Deployment) -> str:
+    """The one model of ``told`` as the C++ server tells it."""
+    return _dump_cpp(_chosen(told))
+
+
+def _dump_py(document: Document) -> str:
+    return yaml.dump(document, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True)
+
+
+def _dump_cpp(document: Document) -> str:
+    return yaml.dump(document, Dumper=_YamlCpp, sort_keys=False, allow_unicode=True).rstrip("\n")
+
+
+# --- inference.yml
+
+
+def _inference(told: Deployment) -> Document:
+    models = [entry for status in told.models.values() for entry in _entries(status)]
+    default = told.models.get(told.default_model)
+    chosen = [] if default is None else list(_entries(default))[-1:]
+    return {
+        "models": models,
+        "dag": {
+            "type": "sequential",
+            "name": told.default_model or None,
+            "nodes": [
+                {"name": "node-1", "type": "model", "model": f"{each['name']}-{each['version']}"}
+                for each in chosen
+            ],
+        },
+    }
+
+
+def _entries(status: ModelStatus) -> Iterator[Document]:
+    """One entry for each version that is ready, the one that answers where none is asked for last."""
+    config = _CONFIG.FromString(status.config)
+    ready = [each.version for each in status.versions if each.state is ModelState.READY]
+    for version in ready or [""]:
+        yield _entry(status.name, version, config)
+
+
+def _entry(name: str, version: str, config: Any) -> Document:
+    engine = config.backend or config.platform
+    kinds = (kind for start, kind in _INFERERS.items() if engine.startswith(start))
+    batching = config.HasField("dynamic_batching")
+    return {
+        "name": name,
+        "version": version,
+        "device": _device(config),
+        "inp_device": None,
+        "inferer_type": next(kinds, "customized"),
+        "inferer_name": engine or None,
+        "inferer_path": None,
+        "inferer_args": {"customized_op_paths": None},
+        "converter_type": "none",
+        "converter_name": None,
+        "converter_path": None,
+        "converter_args": None,
+        "batching": {
+            "type": "dynamic" if batching else "none",
+            "max_batch_size": config.max_batch_size,
+            "batch_timeout_us": config.dynamic_batching.max_queue_delay_microseconds,
+        },
+    }
+
+
+def _device(config: Any) -> str:
+    for group in config.instance_group:
+        if group.kind == _GPU or group.gpus:
+            return f"cuda:{group.gpus[0] if group.gpus else 0}"
+    return "cpu"
+
+
+def _chosen(told: Deployment) -> Document:
+    """The version that answers where none is asked for."""
+    (status,) = told.models.values()
+    return list(_entries(status))[-1]
+
+
+# --- server.yml
+
+
+def _server(listeners: Iterable[Listening], options: PredictOptions) -> Document:
+    return {
+        "interface": _interface(listeners, options),
+        # there is no such limit; requests queue before their model
+        "max_connections": None,
+        "max_concurrency": None,
+        "log": {"log_dir": None, "log_backup_count": None},
+    }
+
+
+def _interface(listeners: Iterable[Listening], options: PredictOptions) -> Document:
+    """The first address of each transport; those of a file system have no place in this layout."""
+    places: dict[str, tuple[str, str]] = {}
+    for each in listeners:
+        host, _, port = each.address.rpartition(":")
+        if "grps" in each.dialects and not each.address.startswith("unix:"):
+            places.setdefault(each.transport, (host, port))
+    # in the original's order: "http,rpc"
+    carried = sorted(places, key=("http", "grpc", "brpc").index)
+    document: dict[str, Any] = {
+        "framework": "+".join(carried) or None,
+        "host": places[carried[0]][0] if carried else None,
+        "port": ",".join(places[transport][1] for transport in carried) or None,
+    }
+    if options != PredictOptions():
+        document["customized_predict_http"] = {
+            "path": options.path or None,
+            "customized_body": options.whole_request,
+            "streaming_ctrl": {
+                "ctrl_mode": options.streaming.place,
+                "ctrl_key": options.streaming.key,
+                "res_content_type": options.streaming.content_type,
+            },
+        }
+    return document

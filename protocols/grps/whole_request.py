@@ -1,0 +1,188 @@
+"""Prediction with a body of one's own: a model is given an HTTP request and writes the answer to it.
+
+Contract: every input of such a model is one of :data:`INPUTS`, one BYTES element each, in any number and
+order. Of its outputs ``http_body`` is the body, or one chunk of it where it answers in a stream;
+``http_status``, ``http_content_type`` and ``http_headers`` (a JSON object) count in the first response.
+Which requests come this way belongs to ``server_http``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NoReturn
+
+from protocols.dialect import Action, Opened
+from protocols.json_document import parse_json
+from protocols.wire import Buffer, HttpAnswer, HttpRequest
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+    Signature,
+    Tensor,
+    TensorSpec,
+    pack_bytes,
+)
+
+INPUTS: Mapping[str, Callable[[HttpRequest], bytes]] = {
+    "http_method": lambda request: request.method.encode(),
+    "http_path": lambda request: request.path.encode(errors="surrogateescape"),
+    "http_query": lambda request: request.query.encode(errors="surrogateescape"),
+    "http_headers": lambda request: json.dumps(dict(request.headers)).encode(),
+    "http_body": lambda request: bytes(request.body),
+}
+"""What a model may be told of a request, by the name of the input: percent-escapes stay, headers are a JSON
+object of lower-case names."""
+
+_STATUS: Mapping[ErrorCode, int] = {
+    ErrorCode.MALFORMED: 400,
+    ErrorCode.TOO_LARGE: 413,
+    ErrorCode.OVERLOADED: 503,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.DEADLINE_EXCEEDED: 504,
+}
+"""The HTTP status of an error, 500 for any other: that is the only one which the original servers have."""
+
+_TEXT = "text/plain"
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_OF_THE_TRANSPORT = frozenset({"connection", "content-length", "content-type", "transfer-encoding"})
+
+
+@dataclass(slots=True)
+class _Answering:
+    """What a model has said so far. ``stream_type`` is the content type of a stream, empty for an answer
+    that is given as a whole."""
+
+    stream_type: str
+    status: int = 200
+    content_type: str = _TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+    begun: bool = False
+    body: list[Buffer] = field(default_factory=list)
+
+    def begin(self, outputs: Mapping[str, Tensor]) -> None:
+        """Take status and headers from the first response."""
+        if self.begun:
+            return
+        self.begun = True
+        if "http_status" in outputs:
+            self.status = _status(outputs["http_status"])
+        if "http_content_type" in outputs:
+            self.content_type = _value("Content-Type", _text(outputs["http_content_type"]))
+        if "http_headers" in outputs:
+            self.headers = _headers(outputs["http_headers"])
+
+
+def whole_request_action(stream_type: str = "") -> Action[HttpAnswer]:
+    """Prediction whose answer has the content type ``stream_type`` and comes in chunks, or is given as a
+    whole where that is empty."""
+
+    def decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, _Answering]:
+        request: HttpRequest = opened.message
+        inputs = tuple(
+            _input(spec, request, opened.model) for spec in signature.inputs if not _left_out(spec)
+        )
+        return InferRequest(opened.model, inputs), _Answering(stream_type)
+
+    return Action(Operation.INFER_STREAM, _encode_chunk if stream_type else _encode_whole, decode)
+
+
+def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
+    """``error`` as a line of text: the answer has no form of its own to tell it in."""
+    headers = (("Content-Type", _TEXT),)
+    return HttpAnswer(_STATUS.get(error.code, 500), headers, [_error_text(error)])
+
+
+def _left_out(spec: TensorSpec) -> bool:
+    return spec.optional and spec.name not in INPUTS
+
+
+def _input(spec: TensorSpec, request: HttpRequest, model: str) -> Tensor:
+    if spec.name not in INPUTS:
+        _refuse(model, f"its input '{spec.name}' is none of {', '.join(INPUTS)}")
+    shape = tuple(1 if side == -1 else side for side in spec.shape)
+    if spec.datatype is not Datatype.BYTES or prod(shape) != 1:
+        _refuse(model, f"its input '{spec.name}' is not one BYTES element")
+    return Tensor(spec.name, Datatype.BYTES, shape, memoryview(pack_bytes([INPUTS[spec.name](request)])))
+
+
+def _refuse(model: str, why: str) -> NoReturn:
+    raise InferenceError(ErrorCode.INVALID_TENSOR, f"model '{model}' cannot take an HTTP request: {why}")
+
+
+def _encode_whole(form: _Answering, response: InferResponse) -> HttpAnswer | None:
+    if response.error is not None:
+        raise response.error
+    outputs = {tensor.name: tensor for tensor in response.outputs}
+    if outputs:
+        form.begin(outputs)
+    form.body += _body(outputs)
+    if not response.final:
+        return None
+    return HttpAnswer(form.status, (("Content-Type", form.content_type), *form.headers), form.body)
+
+
+def _encode_chunk(form: _Answering, response: InferResponse) -> HttpAnswer:
+    if response.error is not None:
+        # the status line has gone out, so the text is all that can be told
+        return HttpAnswer(200, (("Content-Type", form.stream_type),), [_error_text(response.error)])
+    outputs = {tensor.name: tensor for tensor in response.outputs}
+    if outputs:
+        form.begin(outputs)
+    headers = (("Content-Type", form.stream_type), *form.headers)
+    return HttpAnswer(form.status, headers, [b"".join(_body(outputs))] if "http_body" in outputs else [])
+
+
+def _body(outputs: Mapping[str, Tensor]) -> list[bytes]:
+    return outputs["http_body"].elements() if "http_body" in outputs else []
+
+
+def _status(tensor: Tensor) -> int:
+    numbers = tensor.numpy().ravel().tolist() if tensor.datatype is not Datatype.BYTES else []
+    if len(numbers) != 1 or not isinstance(numbers[0], int) or not 200 <= numbers[0] <= 599:
+        _badly_written(f"http_status is {numbers}, not one number from 200 to 599")
+    return numbers[0]
+
+
+def _headers(tensor: Tensor) -> tuple[tuple[str, str], ...]:
+    try:
+        document: Any = parse_json(_text(tensor).encode())
+    except InferenceError as error:
+        _badly_written(f"http_headers: {error.message}")
+    if not isinstance(document, dict):
+        _badly_written("http_headers is no JSON object")
+    for name in document:
+        if _NAME.fullmatch(name) is None or name.lower() in _OF_THE_TRANSPORT:
+            _badly_written(f"{name!a} is no header that a model may set")
+    return tuple((name, _value(name, value)) for name, value in document.items())
+
+
+def _value(name: str, value: Any) -> str:
+    if not isinstance(value, str) or _VALUE.fullmatch(value) is None:
+        _badly_written(f"the value of header {name!a} is no text that a header may have")
+    return value
+
+
+def _text(tensor: Tensor) -> str:
+    elements = tensor.elements() if tensor.datatype is Datatype.BYTES else []
+    try:
+        (element,) = elements
+        return element.decode()
+    except (ValueError, UnicodeDecodeError):
+        _badly_written(f"output '{tensor.name}' is not one element of text")
+
+
+def _badly_written(why: str) -> NoReturn:
+    raise InferenceError(ErrorCode.MODEL_FAILED, f"the model wrote no HTTP answer: {why}")
+
+
+def _error_text(error: InferenceError) -> bytes:
+    return error.message.encode(errors="backslashreplace")
