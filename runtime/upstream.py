@@ -6,10 +6,11 @@ with the tensor names, that our clients know it by.
 
 from __future__ import annotations
 
+import asyncio
 import time
 import zlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from protocols.dialect import UpstreamCall
 from runtime.model_config import ModelConfig
 from runtime.model_config_message import config_message, write_signature
 from runtime.statistics import Course, batch_size, count_failure, count_success
+from runtime.turns import Turns
 from schemas import (
     Context,
     ErrorCode,
@@ -40,6 +42,9 @@ from schemas import (
 from schemas.oip import MESSAGES
 
 Renames = Mapping[str, str]
+
+Signatures = tuple[Signature, Signature]
+"""One in our clients' names, and the same in the upstream's."""
 
 _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
 """Errors after which the upstream's model may have changed under us: ask for its signature again."""
@@ -205,14 +210,26 @@ class UpstreamModel:
         self._from_outputs = {theirs: ours for ours, theirs in self._to_outputs.items()}
         self._declared = declared
         self._description = description
-        self._signatures: dict[str, tuple[Signature, Signature]] = {}
+        self._signatures: dict[str, Signatures] = {}
+        self._asked: dict[str, asyncio.Task[Signatures]] = {}
+        self._turns = Turns()
         self._statistics: dict[str, VersionStatistics] = {}
         self._answered = _UNNAMED_VERSION
         self._streams = upstream.offers(Operation.INFER_STREAM)
 
     async def infer(self, request: InferRequest) -> InferResponse:
-        """Ask the upstream; names are translated both ways, the answer is put in signature order."""
-        ours, theirs = await self._both_signatures(request.version, request.context)
+        """Ask the upstream; names are translated both ways, the answer is put in signature order.
+
+        Requests of one sequence are asked one after the other: on their way, each by itself, they could
+        overtake each other.
+        """
+        if request.sequence is None:
+            return await self._infer(request)
+        async with self._turns.of(request.sequence.id):
+            return await self._infer(request)
+
+    async def _infer(self, request: InferRequest) -> InferResponse:
+        ours, theirs = await self._both_signatures(request.version)
         began = time.monotonic_ns()
         asked = self._translated(request)
         sent = time.monotonic_ns()
@@ -232,11 +249,19 @@ class UpstreamModel:
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """The upstream's responses as they come; the one that :meth:`infer` gives where it has no streams
-        in its dialect, or does not know that method."""
+        in its dialect, or does not know that method. Sequences are as there."""
+        async with AsyncExitStack() as turn:
+            if request.sequence is not None:
+                await turn.enter_async_context(self._turns.of(request.sequence.id))
+            async with aclosing(self._stream(request)) as answers:
+                async for answer in answers:
+                    yield answer
+
+    async def _stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         if not self._streams:
-            yield await self.infer(request)
+            yield await self._infer(request)
             return
-        ours, theirs = await self._both_signatures(request.version, request.context)
+        ours, theirs = await self._both_signatures(request.version)
         began = time.monotonic_ns()
         final = answered = False
         try:
@@ -260,7 +285,7 @@ class UpstreamModel:
                 raise
             self._streams = False
         if not self._streams:
-            yield await self.infer(request)
+            yield await self._infer(request)
             return
         course = Course(began, began, began, time.monotonic_ns(), time.monotonic_ns())
         count_success(self._counted(self._answered), batch_size(request, ours), course)
@@ -270,7 +295,7 @@ class UpstreamModel:
 
     async def signature(self, version: str = "") -> Signature:
         """The signature in our clients' names: declared, or asked of the upstream once."""
-        return (await self._both_signatures(version, None))[0]
+        return (await self._both_signatures(version))[0]
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """What the upstream says now, in our clients' names."""
@@ -379,37 +404,41 @@ class UpstreamModel:
     def _counted(self, version: str) -> VersionStatistics:
         return self._statistics.setdefault(version, VersionStatistics())
 
-    async def _both_signatures(self, version: str, context: Context | None) -> tuple[Signature, Signature]:
+    async def _both_signatures(self, version: str) -> Signatures:
         if self._declared is not None:
             version = ""  # the same for all
         known = self._signatures.get(version)
-        if known is None:
-            if self._declared is not None:
-                known = (
-                    self._declared,
-                    _signature(self._declared, self._to_inputs, self._to_outputs),
-                )
-            else:
-                told: ModelMetadata = await self._upstream.call(
-                    Operation.MODEL_METADATA, ModelRef(self._remote, version), context=context
-                )
-                theirs = await self._with_batch(told.signature, version, context)
-                known = (_signature(theirs, self._from_inputs, self._from_outputs), theirs)
-            if len(self._signatures) >= _KEPT_SIGNATURES:
-                self._signatures.clear()
-            self._signatures[version] = known
-        return known
+        if known is not None:
+            return known
+        asked = self._asked.get(version)
+        if asked is None:
+            # asked once for all who wait, who go on in the order in which they came
+            asked = self._asked[version] = asyncio.create_task(self._ask_signatures(version))
+            asked.add_done_callback(lambda _: self._asked.pop(version))
+        return await asyncio.shield(asked)
 
-    async def _with_batch(self, told: Signature, version: str, context: Context | None) -> Signature:
+    async def _ask_signatures(self, version: str) -> Signatures:
+        if self._declared is not None:
+            found = (self._declared, _signature(self._declared, self._to_inputs, self._to_outputs))
+        else:
+            told: ModelMetadata = await self._upstream.call(
+                Operation.MODEL_METADATA, ModelRef(self._remote, version)
+            )
+            theirs = await self._with_batch(told.signature, version)
+            found = (_signature(theirs, self._from_inputs, self._from_outputs), theirs)
+        if len(self._signatures) >= _KEPT_SIGNATURES:
+            self._signatures.clear()
+        self._signatures[version] = found
+        return found
+
+    async def _with_batch(self, told: Signature, version: str) -> Signature:
         """``told`` with the limit of the batch, where the upstream's metadata leaves that to a
         configuration of its own, and has one: other servers of the same dialect do not."""
         batched = all(spec.shape[:1] == (-1,) for spec in (*told.inputs, *told.outputs))
         if told.max_batch_size or not batched or not self._upstream.offers(Operation.MODEL_CONFIG):
             return told
         try:
-            config: bytes = await self._upstream.call(
-                Operation.MODEL_CONFIG, ModelRef(self._remote, version), context=context
-            )
+            config: bytes = await self._upstream.call(Operation.MODEL_CONFIG, ModelRef(self._remote, version))
             limit: int = MESSAGES["inference.ModelConfig"].FromString(config).max_batch_size  # type: ignore[attr-defined]
         except InferenceError as error:
             if error.retryable:

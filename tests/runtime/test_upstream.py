@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,63 @@ async def test_a_sequence_stays_on_one_url() -> None:
                 homes.setdefault(identity, set()).add(place)
     assert len(homes) == 12 and all(len(places) == 1 for places in homes.values())
     assert len(set.union(*homes.values())) > 1
+
+
+class Unfair(Recorded):
+    """What is sent first is answered last, as far as requests are sent at once."""
+
+    def __init__(self, **replies: tuple[int, bytes]) -> None:
+        super().__init__(**replies)
+        self.under_way: list[asyncio.Event] = []
+        self.answered: list[int] = []
+
+    async def send(self, request: HttpRequest) -> HttpReply:
+        if not request.path.endswith("/infer"):
+            await asyncio.sleep(0)
+            return await super().send(request)
+        mine = asyncio.Event()
+        self.under_way.append(mine)
+        # all who can be on their way are
+        for _ in range(10):
+            await asyncio.sleep(0)
+        if self.under_way[-1] is not mine:
+            await mine.wait()
+        self.under_way.remove(mine)
+        if self.under_way:
+            self.under_way[-1].set()
+        self.answered.append(int(orjson.loads(request.parts[0])["id"]))
+        return await super().send(request)
+
+
+@pytest.mark.parametrize("way", ["infer", "stream"])
+async def test_requests_of_a_sequence_do_not_overtake_each_other(way: str) -> None:
+    async def asked(target: UpstreamModel, number: int, sequence: Sequence | None) -> None:
+        request = InferRequest("ours", INPUTS, id=str(number), sequence=sequence)
+        if way == "infer":
+            await target.infer(request)
+        else:
+            assert [answer.id async for answer in target.stream(request)] == [str(number)]
+
+    for sequence, order in ((Sequence("s"), [0, 1, 2, 3]), (None, [3, 2, 1, 0])):
+        client = Unfair(simple=METADATA, config=(200, CONFIG), infer=(200, ANSWER))
+        target = model(client)
+        await asyncio.gather(*(asked(target, number, sequence) for number in range(4)))
+        assert client.answered == order
+
+
+async def test_who_wants_a_signature_at_once_asks_once() -> None:
+    client = Unfair(simple=(503, b'{"error": "later"}'), config=(200, CONFIG))
+    target = model(client)
+    said = await asyncio.gather(*(target.signature() for _ in range(4)), return_exceptions=True)
+    assert all(isinstance(error, InferenceError) and "later" in error.message for error in said)
+    assert client.asked == ["/v2/models/simple"]
+    client.replies["simple"] = METADATA
+    # who goes away takes nothing from the others
+    first, second = (asyncio.ensure_future(target.signature()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).max_batch_size == 8
+    assert client.asked[1:] == ["/v2/models/simple", "/v2/models/simple/config"]
 
 
 async def test_other_requests_take_turns() -> None:
