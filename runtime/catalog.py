@@ -14,6 +14,8 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runtime.backends import Surroundings
+from runtime.changes import Changes
 from runtime.model import LocalModel
 from runtime.model_config import LoadError
 from runtime.overrides import SentFiles, write_files
@@ -52,10 +54,11 @@ class _Absent:
 class ModelCatalog:
     """The models of the server. ``models`` is the live mapping of those that are served.
 
-    ``failed`` are those that could not be loaded. The models of ``repositories`` that are controlled may
-    be loaded and unloaded, but for those in ``fixed``, which the configuration defines by itself; of two
-    repositories with one model the later counts. ``asked_for`` names what clients have loaded. Use on one
-    event loop.
+    ``changes`` tells when what :meth:`readiness` says of a model may have changed, but for models behind an
+    upstream. ``failed`` are those that could not be loaded. The models of ``repositories`` that are
+    controlled may be loaded and unloaded, but for those in ``fixed``, which the configuration defines by
+    itself; of two repositories with one model the later counts. ``asked_for`` names what clients have
+    loaded. Use on one event loop.
     """
 
     def __init__(
@@ -78,6 +81,11 @@ class ModelCatalog:
         self._files: dict[str, SentFiles] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._working: set[asyncio.Task[None]] = set()
+        self.changes = Changes()
+        self._surroundings = Surroundings(self.find, self.changes.happened)
+        for model in self._models.values():
+            if isinstance(model, LocalModel):
+                model.join(self._surroundings)
 
     def names(self) -> list[str]:
         """The models that are served or were, sorted."""
@@ -115,6 +123,13 @@ class ModelCatalog:
     def is_empty(self) -> bool:
         """Whether no model is served, and none would be but for a client who has unloaded it."""
         return not self._models and all(absent.blocks for absent in self._absent.values())
+
+    def find(self, name: str) -> Target:
+        """The model of that name, where it is served. Raises NOT_FOUND."""
+        target = self._models.get(name)
+        if target is None:
+            raise self.missing(name)
+        return target
 
     def missing(self, name: str, version: str = "") -> InferenceError:
         """NOT_FOUND for a model that is not served, in the words that Triton's clients match on."""
@@ -244,6 +259,7 @@ class ModelCatalog:
             if old is None:
                 loading = _all(before, ModelState.LOADING)
                 self._absent[name] = _Absent(loading, f"model '{name}' is being loaded")
+                self.changes.happened()
             try:
                 model, sent = await asyncio.to_thread(_load_from, repository, name, control)
             except Exception as error:
@@ -252,9 +268,11 @@ class ModelCatalog:
                 _log.error("model not loaded", extra={"facts": {"model": name, "reason": str(why)}})
                 if old is None:
                     self._absent[name] = _failed(name, why, before.config)
+                self.changes.happened()
                 reason = f"no version is available: {why}"
                 raise _not_loaded(ErrorCode.MODEL_FAILED, name, reason) from error
             model.continue_statistics({each.version: each.statistics for each in before.versions})
+            model.join(self._surroundings)
             self._models[name] = model
             self._absent.pop(name, None)
             old_files = self._files.pop(name, None)
@@ -262,6 +280,7 @@ class ModelCatalog:
                 self._files[name] = sent
             if old is not None:
                 self._start(_close(old, old_files))
+            self.changes.happened()
         _log.info("model loaded", extra={"facts": {"model": name}})
         if model.failed:
             numbers = ",".join(sorted(model.failed, key=int))
@@ -278,6 +297,7 @@ class ModelCatalog:
                 unloading = _Absent(_all(before, ModelState.UNLOADING), "")
                 self._absent[name] = unloading
                 self._start(self._free(target, self._files.pop(name, None), unloading, unloaded))
+            self.changes.happened()
         _log.info("model unloaded", extra={"facts": {"model": name}})
 
     async def _free(

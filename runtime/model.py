@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 
-from runtime.backends import Answer
+from runtime.backends import Answer, Surroundings
 from runtime.statistics import Course, batch_size, count_failure, count_success
 from runtime.version import Ran, RequestVersion, Version
 from schemas import (
@@ -158,6 +158,12 @@ class LocalModel:
         """Count on from ``counted``, by version: a version that is loaded again starts no new count."""
         for version in self._loaded:
             version.statistics = counted.get(version.number, version.statistics)
+
+    def join(self, surroundings: Surroundings) -> None:
+        """It is served from now on, among the models that ``surroundings`` tells of."""
+        for version in self._loaded:
+            if isinstance(version, RequestVersion):
+                version.join(surroundings)
 
     async def ready(self, version: str = "") -> Readiness:
         """Whether ``version``, or any where that is empty, would be run now."""

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
-from runtime.backends import Answer, Instance, RequestInstance
+from runtime.backends import Answer, Instance, RequestInstance, Surroundings
 from runtime.reshape import Reshape, Run, inward, outward
 from runtime.sequences import Sequences
 from runtime.validation import RequestCheck
@@ -108,10 +108,15 @@ class RequestVersion:
         inputs = inward(request.inputs, self._input_reshapes)
         if self._sequences is not None:
             inputs += self._sequences.admit(request)
-        async with aclosing(self.instance.stream(request, inputs, outputs)) as answers:
-            async for answer in answers:
-                answer.outputs = outward(answer.outputs, self._output_reshapes)
-                yield answer
+        with self.instance.asked(request.context):
+            async with aclosing(self.instance.stream(request, inputs, outputs)) as answers:
+                async for answer in answers:
+                    answer.outputs = outward(answer.outputs, self._output_reshapes)
+                    yield answer
+
+    def join(self, surroundings: Surroundings) -> None:
+        """It is served from now on."""
+        self.instance.join(surroundings)
 
     def readiness(self) -> Readiness:
         """Whether its instance is ready."""

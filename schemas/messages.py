@@ -60,6 +60,8 @@ class Context:
     ``tracestate`` are the W3C headers as received. ``server_id`` and ``request_number`` are given by the
     server: its own name among replicas, and a count over all requests of the process, from 1. ``timings``
     is filled in by whoever does the work: nanoseconds by stage (decode, queue, exec, upstream, encode).
+    ``caller`` is the run of a model that waits for the answer, where a model has asked and no client; known
+    to ``runtime`` alone.
     """
 
     deadline: float | None = None
@@ -71,6 +73,7 @@ class Context:
     server_id: str = ""
     request_number: int = 0
     timings: dict[str, int] = field(default_factory=dict)
+    caller: object = None
 
 
 @dataclass(frozen=True, slots=True)

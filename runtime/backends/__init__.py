@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 from runtime.model_config import LoadError, ModelConfig
-from schemas import CancelToken, InferenceError, InferRequest, Readiness, Signature, Tensor
+from runtime.target import Target
+from schemas import CancelToken, Context, InferenceError, InferRequest, Readiness, Signature, Tensor
 from schemas.messages import Parameter
 
 
@@ -80,12 +82,11 @@ class Answers(Protocol):
 
 
 class Place(Protocol):
-    """One of the executors of a :class:`RequestInstance`, kept for whoever has claimed it.
+    """One of the executors of a :class:`RequestInstance`, kept for whoever has claimed it."""
 
-    ``room`` is how many jobs it can take in one run.
-    """
-
-    room: int
+    @property
+    def room(self) -> int:
+        """How many jobs it can take in one run."""
 
     def run(self, jobs: Sequence[Job]) -> list[Answers]:
         """Run ``jobs``, at least one, in one execution of the model, and give up the claim: the place is
@@ -94,6 +95,15 @@ class Place(Protocol):
 
     def release(self) -> None:
         """Give up the claim without a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a model knows of the server that serves it: ``find`` gives the model of a name and raises
+    NOT_FOUND, ``changed`` is to be called when what :meth:`RequestInstance.readiness` says has changed."""
+
+    find: Callable[[str], Target]
+    changed: Callable[[], None]
 
 
 class RequestInstance(Protocol):
@@ -120,6 +130,13 @@ class RequestInstance(Protocol):
     async def claim(self, cancel: CancelToken | None = None, place: int | None = None) -> Place:
         """Wait for a place that is free, in the order in which claims came, and keep it: any one, or the one
         with number ``place`` below ``places``. Raises as :meth:`stream` does before its first answer."""
+
+    def asked(self, context: Context) -> AbstractContextManager[None]:
+        """Stands around all waiting for a request and its answers. Raises UNAVAILABLE where another model's
+        run has asked that would wait for itself."""
+
+    def join(self, surroundings: Surroundings) -> None:
+        """It is served from now on."""
 
     def readiness(self) -> Readiness:
         """Whether a request would be run now."""

@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from runtime.backends import Answer, Job
+from runtime.backends import Answer, Job, RequestInstance, Surroundings
 from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig
 from runtime.model_config_message import config_message
 from runtime.python_worker.process import Worker, WorkerError
 from schemas import (
     CancelToken,
+    Context,
     ErrorCode,
     InferenceError,
     InferRequest,
@@ -52,6 +54,7 @@ class PythonInstance:
         self._waiting: dict[asyncio.Future[Worker], int | None] = {}
         self._closing = threading.Event()
         self._failure = ""
+        self._surroundings: Surroundings | None = None
         self.places = len(told)
         try:
             for each in told:
@@ -110,6 +113,32 @@ class PythonInstance:
             cancel.forget(give_up)
             self._waiting.pop(waiter, None)
 
+    @contextmanager
+    def asked(self, context: Context) -> Iterator[None]:
+        """See ``RequestInstance``."""
+        caller = context.caller
+        if not isinstance(caller, Worker):
+            yield
+            return
+        caller.asks.append(self)
+        try:
+            if _waits_for_itself(self, []):
+                raise InferenceError(
+                    ErrorCode.UNAVAILABLE,
+                    "the model cannot be called: each of its instances runs a request that waits for this "
+                    "call, directly or through others",
+                )
+            yield
+        finally:
+            caller.asks.remove(self)
+
+    def join(self, surroundings: Surroundings) -> None:
+        """See ``RequestInstance``."""
+        self._surroundings = surroundings
+        for worker in self._workers:
+            if worker is not None:
+                worker.calls.surroundings = surroundings
+
     def readiness(self) -> Readiness:
         """Ready while one worker is."""
         self._attach()
@@ -167,6 +196,7 @@ class PythonInstance:
         worker.on_idle = self._wake
         worker.on_lost = self._lost
         worker.check = self._check
+        worker.calls.surroundings = self._surroundings
         return worker
 
     def _lost(self, worker: Worker) -> None:
@@ -180,6 +210,7 @@ class PythonInstance:
                 del self._waiting[waiter]
                 if not waiter.done():
                     waiter.set_exception(_unavailable("its process has ended"))
+        self._changed()
         if not self._closing.is_set():
             loop = asyncio.get_running_loop()
             name = f"restart {self._told[index]['instance']}"
@@ -212,6 +243,11 @@ class PythonInstance:
         self._workers[index] = self._adopted(worker)
         self._failure = ""
         self._wake()
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._surroundings is not None:
+            self._surroundings.changed()
 
     def _check(self, answer: Answer, outputs: tuple[str, ...]) -> None:
         """Put the outputs in the order asked; make an error of one that has not the declared datatype."""
@@ -276,6 +312,19 @@ def load(path: Path, config: ModelConfig) -> PythonInstance:
         raise LoadError(f"Internal: {error}") from error
     except (OSError, KeyError) as error:
         raise LoadError(f"{path}: {error}") from error
+
+
+def _waits_for_itself(instance: RequestInstance, above: list[RequestInstance]) -> bool:
+    """Whether every run of ``instance`` waits for a call that, in the end, waits for it or for one of those
+    ``above``, so that none can ever end."""
+    if not isinstance(instance, PythonInstance):
+        return False
+    above = [*above, instance]
+    running = [worker for worker in instance._workers if worker is not None]
+    return bool(running) and all(
+        worker.running and any(each in above or _waits_for_itself(each, above) for each in worker.asks)
+        for worker in running
+    )
 
 
 def _unavailable(reason: str) -> InferenceError:

@@ -1,9 +1,10 @@
 """The server's side of a worker process: starts it, sends it requests, takes its answers.
 
-Messages to a worker: first what to load, then ``run`` with the requests of one execution. Messages from it,
-by their first word: ``loaded`` with the completed configuration or ``failed`` with the reason,
-``response``, ``idle`` when a run has ended before its last answer, and ``log``. A request has a *slot*,
-eight bytes in a page that both see: how many of its responses were taken, or that it is cancelled.
+Messages have a first word. To a worker: ``load``, then ``run`` with the requests of one execution, and
+``answer`` to its calls. From it: ``loaded`` with the completed configuration or ``failed`` with the reason,
+``response``, ``idle`` when a run has ended before its last answer, ``call`` of another model, ``uncall``
+where the answer is of no use any more, and ``log``. A request has a *slot*, eight bytes in a page that both
+see: how many of its responses were taken, or that it is cancelled.
 
 Everything but starting and stopping happens on the event loop that asks, which may be another one later.
 """
@@ -27,12 +28,14 @@ from typing import Any
 
 import orjson
 
-from runtime.backends import Answer, Answers, Job
+from runtime.backends import Answer, Answers, Job, RequestInstance
 from runtime.python_worker import channel, packing, regions
 from runtime.python_worker.call import Call
+from runtime.python_worker.codes import error_of
+from runtime.python_worker.connection import CANCELLED
+from runtime.python_worker.outgoing import Outgoing
 from runtime.python_worker.triton_python_backend_utils import TritonError
-from runtime.python_worker.worker import CANCELLED
-from schemas import ErrorCode, InferenceError, InferRequest, Tensor
+from schemas import Context, ErrorCode, InferenceError, InferRequest, Tensor
 from schemas.datatypes import DATATYPES
 
 _PROGRAM = """
@@ -48,16 +51,6 @@ _SLOTS = 512
 _STOP_SECS = 10.0
 """How long a model may take to finalize."""
 
-_CODES = {
-    TritonError.NOT_FOUND: ErrorCode.NOT_FOUND,
-    TritonError.INVALID_ARG: ErrorCode.INVALID_TENSOR,
-    TritonError.UNAVAILABLE: ErrorCode.UNAVAILABLE,
-    TritonError.UNSUPPORTED: ErrorCode.UNSUPPORTED,
-    TritonError.ALREADY_EXISTS: ErrorCode.ALREADY_EXISTS,
-    TritonError.CANCELLED: ErrorCode.CANCELLED,
-}
-"""What else a model says it is: whatever is not here is MODEL_FAILED."""
-
 _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
 
 _log = logging.getLogger(__name__)
@@ -72,7 +65,8 @@ class Worker:
 
     It is a ``Place`` of its instance: ``promised`` while somebody has claimed it. ``on_idle`` is called when
     it can be claimed again, ``on_lost`` once when it has ended by itself, ``check`` with every answer and
-    the outputs that were asked for. Raises :class:`WorkerError` with the model's reason.
+    the outputs that were asked for. ``asks`` are the instances that its calls wait for now. Raises
+    :class:`WorkerError` with the model's reason.
     """
 
     def __init__(self, told: Mapping[str, Any]) -> None:
@@ -93,6 +87,9 @@ class Worker:
         self._slots = memoryview(regions.map_page(pages[0])).cast("Q")
         self._pool = regions.RegionPool(regions.map_page(pages[1]))
         self._views = regions.RegionViews(regions.map_page(pages[2]))
+        self.calls = Outgoing(self._answer, self._contexts, self)
+        self.asks: list[RequestInstance] = []
+        self._written = asyncio.Event()
         self._sock, theirs = socket.socketpair()
         try:
             self._process = _start([theirs.fileno(), *pages])
@@ -135,6 +132,11 @@ class Worker:
         self._loop = None
 
     @property
+    def running(self) -> bool:
+        """Whether an execution goes on."""
+        return self._running
+
+    @property
     def room(self) -> int:
         """How many requests it can take now."""
         return len(self._free)
@@ -156,7 +158,7 @@ class Worker:
             self._slots[call.slot] = 0
             self._calls[call.slot] = call
             told.append(_request(call.slot, job))
-            tensors += [(each.name, each.datatype.value, each.shape, each.view) for each in job.inputs]
+            tensors += map(_part, job.inputs)
         if told:
             self._running = True
             try:
@@ -213,10 +215,12 @@ class Worker:
         if self._calls.get(call.slot) is call:
             self._slots[call.slot] = CANCELLED
             self._calls[call.slot] = None
+            if not self._contexts():
+                self.calls.cancel()
 
     def _load(self, told: Mapping[str, Any]) -> None:
         try:
-            self._sock.sendall(channel.encode(told))
+            self._sock.sendall(channel.encode(["load", told]))
         except ConnectionError:
             # it has ended already, as reading will show
             _log.debug("a worker ended before it was told what to load")
@@ -260,6 +264,7 @@ class Worker:
                     self._loop.add_writer(self._sock, self._write)
                 return
             self._outgoing.popleft()
+        self._written.set()
         if self._loop is not None:
             self._loop.remove_writer(self._sock)
 
@@ -279,22 +284,22 @@ class Worker:
                 self._take(frame)
             elif kind == "idle":
                 self._ended_run()
+            elif kind == "call":
+                self.calls.start(frame.value[1:], self._tensors(frame.value[-1], frame))
+            elif kind == "uncall":
+                self.calls.stop(frame.value[1])
             else:
                 self._write_log(*frame.value[1:])
 
     def _take(self, frame: channel.Frame) -> None:
         slot, packed, parameters, error, final, ends_run = frame.value[1:]
-        tensors = packing.unpack(packed, frame, self._views)
+        outputs = self._tensors(packed, frame)
         call = self._calls.get(slot)
         if final:
             self._calls.pop(slot, None)
             self._free.append(slot)
         if call is not None:
-            outputs = tuple(
-                Tensor(name, DATATYPES[kind], tuple(shape), view.toreadonly())
-                for name, kind, shape, view in tensors
-            )
-            failure = None if error is None else _error(*error)
+            failure = None if error is None else error_of(*error)
             answer = Answer(outputs, {}, failure, final, call.started, time.monotonic_ns())
             if parameters != "{}":
                 _add_parameters(answer, parameters)
@@ -305,6 +310,37 @@ class Worker:
         elif final and not self._running:
             # a free slot may be what somebody waits for
             self.on_idle()
+
+    def _tensors(self, packed: Sequence[Any], frame: channel.Frame) -> tuple[Tensor, ...]:
+        return tuple(
+            Tensor(name, DATATYPES[kind], tuple(shape), view.toreadonly())
+            for name, kind, shape, view in packing.unpack(packed, frame, self._views)
+        )
+
+    async def _answer(
+        self,
+        number: int,
+        tensors: Sequence[Tensor],
+        parameters: Mapping[str, Any],
+        error: tuple[int, str] | None,
+        final: bool,
+    ) -> None:
+        """Answer a call of the model; see ``Reply``."""
+        if self.lost:
+            return
+        try:
+            packed = packing.pack([_part(each) for each in tensors], self._pool)
+        except (MemoryError, OSError) as failure:
+            error = (TritonError.INTERNAL, f"no shared memory for the outputs: {failure}")
+            packed = packing.pack([], self._pool)
+        value = ["answer", number, packed.value, json.dumps(dict(parameters)), error, final]
+        self._send(channel.encode(value, packed.payload, len(packed.descriptors)), packed.descriptors)
+        while self._outgoing:
+            self._written.clear()
+            await self._written.wait()
+
+    def _contexts(self) -> list[Context]:
+        return [call.context for call in self._calls.values() if call is not None]
 
     def _ended_run(self) -> None:
         self._running = False
@@ -323,6 +359,7 @@ class Worker:
             if call is not None:
                 call.fail(InferenceError(ErrorCode.MODEL_FAILED, reason))
         self._calls.clear()
+        self.calls.close()
         self.on_lost(self)
 
     def _how(self) -> str:
@@ -361,25 +398,25 @@ def _end(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
     sock.close()
 
 
-def _error(code: int, message: str) -> InferenceError:
-    return InferenceError(_CODES.get(code, ErrorCode.MODEL_FAILED), message, retryable=False)
-
-
 def _add_parameters(answer: Answer, text: str) -> None:
     """Give ``answer`` the parameters in ``text``; it is a failure where they cannot be sent."""
     try:
         parameters = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        answer.outputs, answer.error = (), _error(0, f"the parameters of a response are not JSON: {error}")
+        answer.outputs, answer.error = (), error_of(0, f"the parameters of a response are not JSON: {error}")
         return
     values = parameters.values() if isinstance(parameters, dict) else [None]
     if not all(isinstance(value, bool | int | float | str) for value in values):
         answer.outputs, answer.error = (
             (),
-            _error(0, "a response has parameters that are not plain values by name"),
+            error_of(0, "a response has parameters that are not plain values by name"),
         )
         return
     answer.parameters = parameters
+
+
+def _part(tensor: Tensor) -> packing.NamedPart:
+    return tensor.name, tensor.datatype.value, tensor.shape, tensor.view
 
 
 def _request(slot: int, job: Job) -> list[Any]:

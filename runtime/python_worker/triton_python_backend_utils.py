@@ -1,8 +1,7 @@
 """What a model written for Triton's Python backend imports: tensors, requests, responses, errors.
 
-Names, arguments and texts are Triton's, because models depend on them. How a response reaches the server
-is not known here: a sender is given a function for that. Calls of other models from within a model
-(``InferenceRequest.exec``) are not offered, and say so.
+Names, arguments and texts are Triton's, because models depend on them. How a response or a call of another
+model reaches the server is not known here: a sender and ``InferenceRequest`` are given functions for that.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -220,8 +219,20 @@ class InferenceResponseSender:
             self.send(missing, TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
+def _not_yet(request: InferenceRequest, decoupled: bool) -> Any:
+    raise TritonModelException(
+        f"model '{request.model_name()}' cannot be called while the model that calls it is being loaded"
+    )
+
+
 class InferenceRequest:
-    """A request to a model."""
+    """A request to a model: one that the model is given, or one that it makes itself and asks another with.
+
+    ``ask`` and ``ask_async`` are set by the worker.
+    """
+
+    ask: Callable[[InferenceRequest, bool], Any] = staticmethod(_not_yet)
+    ask_async: Callable[[InferenceRequest, bool], Awaitable[Any]] = staticmethod(_not_yet)
 
     def __init__(
         self,
@@ -314,14 +325,14 @@ class InferenceRequest:
         return self._sender
 
     def exec(self, decoupled: bool = False) -> Any:
-        """Not offered here: a model cannot call another."""
-        raise TritonModelException(
-            f"model '{self._model_name}' cannot be called from within a model: this server does not offer it"
-        )
+        """Ask the model: its response, or an iterator over the responses of a decoupled model. A failure is a
+        response with an error. Raises ``TritonModelException`` for inputs that cannot be sent, and while the
+        caller is being loaded."""
+        return type(self).ask(self, decoupled)
 
     async def async_exec(self, decoupled: bool = False) -> Any:
-        """Not offered here: a model cannot call another."""
-        return self.exec(decoupled)
+        """The same from a coroutine, which others may go on beside."""
+        return await type(self).ask_async(self, decoupled)
 
 
 def _checked(parameters: Mapping[str, Any] | None) -> str:

@@ -16,103 +16,22 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
-from runtime.python_worker import channel, packing, regions
+from runtime.python_worker import channel
 from runtime.python_worker import triton_python_backend_utils as utils
+from runtime.python_worker.asking import Asking
+from runtime.python_worker.connection import Connection
 
-CANCELLED = (1 << 64) - 1
-"""In a slot: nobody waits for the answer any more. Else the slot counts the responses that were taken."""
-
-WINDOW = 256
-"""How many responses to one request may be on their way before the model has to wait."""
-
-_WAIT_SECS = 0.001
 _GRACE_SECS = 30.0
 """How long a model may go on after the server is gone."""
 
 _ROOMS = ("schemas", "protocols", "runtime", "translator")
 _HERE = str(Path(__file__).parent)
-
-
-class _Server:
-    """The connection to the server. Any thread may send, and none waits for another to have sent."""
-
-    def __init__(self, sock: socket.socket, slots: int, inputs: int, outputs: int) -> None:
-        self._sock = sock
-        self._views = regions.RegionViews(regions.map_page(inputs))
-        self._pool = regions.RegionPool(regions.map_page(outputs))
-        self._pool_lock = threading.Lock()
-        self._slots = memoryview(regions.map_page(slots)).cast("Q")
-        self._writing = threading.Lock()
-        self._waiting: deque[tuple[bytes, list[int]]] = deque()
-
-    def frames(self) -> Iterator[channel.Frame]:
-        """What the server sends, until it closes."""
-        reader = channel.FrameReader()
-        while True:
-            try:
-                data, descriptors = channel.receive(self._sock)
-            except ConnectionError:
-                return
-            if not data:
-                return
-            yield from reader.feed(data, descriptors)
-
-    def send(self, value: Any, payload: bytes = b"", descriptors: list[int] | None = None) -> None:
-        """Send a message; ``descriptors`` are closed."""
-        descriptors = descriptors or []
-        self._waiting.append((channel.encode(value, payload, len(descriptors)), descriptors))
-        # whoever writes takes along what comes meanwhile, be it from a destructor in the same thread
-        while self._waiting and self._writing.acquire(blocking=False):
-            try:
-                while self._waiting:
-                    self._write(*self._waiting.popleft())
-            finally:
-                self._writing.release()
-
-    def _write(self, data: bytes, descriptors: list[int]) -> None:
-        try:
-            view = memoryview(data)[channel.send(self._sock, data, descriptors) :]
-            self._sock.sendall(view)
-        except ConnectionError:
-            # the server is gone, and frames() ends too
-            return
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-
-    def tensors(self, value: Any, frame: channel.Frame) -> list[utils.Tensor]:
-        """The tensors of a message."""
-        return [
-            utils.Tensor(name, _array(datatype, shape, view))
-            for name, datatype, shape, view in packing.unpack(value, frame, self._views)
-        ]
-
-    def pack(self, tensors: list[packing.NamedPart]) -> packing.Packed:
-        """Put tensors into a message. Raises ``TritonModelException`` where there is no more memory."""
-        try:
-            with self._pool_lock:
-                return packing.pack(tensors, self._pool)
-        except (MemoryError, OSError) as error:
-            raise utils.TritonModelException(f"no shared memory for the outputs: {error}") from error
-
-    def cancelled(self, slot: int) -> bool:
-        """Whether nobody waits for the answers of ``slot``."""
-        return self._slots[slot] == CANCELLED
-
-    def wait_for_reader(self, slot: int, sent: int) -> None:
-        """Wait while too many of the ``sent`` responses were not taken."""
-        while sent - self._slots[slot] >= WINDOW:
-            time.sleep(_WAIT_SECS)
 
 
 class _Answer:
@@ -121,7 +40,7 @@ class _Answer:
     ``ends_run``: the end of the answer is the end of the run too.
     """
 
-    def __init__(self, server: _Server, slot: int, asked: list[str]) -> None:
+    def __init__(self, server: Connection, slot: int, asked: list[str]) -> None:
         self._server = server
         self._slot = slot
         self._asked = frozenset(asked)
@@ -133,7 +52,7 @@ class _Answer:
 
     def deliver(self, response: utils.InferenceResponse | None, final: bool) -> None:
         """Send a response, or the end alone."""
-        tensors: list[packing.NamedPart] = []
+        tensors: list[utils.Tensor] = []
         parameters, error = "{}", None
         if response is not None and not self.cancelled():
             parameters = response.parameters()
@@ -141,7 +60,7 @@ class _Answer:
             if failure is not None:
                 error = _code_and_message(failure)
             else:
-                tensors = [_part(each) for each in response.output_tensors() if each.name() in self._asked]
+                tensors = [each for each in response.output_tensors() if each.name() in self._asked]
             if not final:
                 self._server.wait_for_reader(self._slot, self.sent)
         elif not final:
@@ -168,7 +87,7 @@ class _Work(NamedTuple):
 class _Model:
     """The user's model and what surrounds a run of it."""
 
-    def __init__(self, server: _Server, told: dict[str, Any]) -> None:
+    def __init__(self, server: Connection, told: dict[str, Any]) -> None:
         self._server = server
         self._instance = told["instance"]
         self._name, self._version = told["args"]["model_name"], int(told["args"]["model_version"])
@@ -297,20 +216,21 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
         signal.signal(number, _leave_to_server)
     connection = socket.socket(fileno=sock)
     threading.Thread(target=_watch, args=(sock,), name="watch", daemon=True).start()
-    server = _Server(connection, slots, inputs, outputs)
+    server = Connection(connection, slots, inputs, outputs)
     utils.Logger.write = lambda level, text: server.send(["log", level, text])
     hidden = _hide_ourselves()
-    frames = server.frames()
-    told = next(frames, None)
+    told = server.next()
     if told is None:
         return
     try:
-        model = _Model(server, told.value)
+        model = _Model(server, told.value[1])
     except (Exception, SystemExit) as error:
         server.send(["failed", _told(error)])
         return
+    asking = Asking(server)
+    utils.InferenceRequest.ask, utils.InferenceRequest.ask_async = asking.ask, asking.ask_async
     server.send(["loaded", model.config])
-    for frame in frames:
+    while (frame := server.next()) is not None:
         model.run(frame)
     try:
         model.finalize()
@@ -338,23 +258,6 @@ def _model_class(folders: list[str], module: str) -> Any:
     if not hasattr(made, "execute"):
         raise utils.TritonModelException("class TritonPythonModel has no method execute")
     return made
-
-
-def _array(datatype: str, shape: list[int], view: memoryview) -> NDArray[Any]:
-    if datatype == "BYTES":
-        return utils.unpack_strings(view).reshape(shape)
-    dtype = utils.TRITON_STRING_TO_NUMPY[f"TYPE_{datatype}"]
-    return np.frombuffer(view, dtype).reshape(shape)
-
-
-def _part(tensor: utils.Tensor) -> packing.NamedPart:
-    array = tensor.as_numpy()
-    datatype = tensor.triton_dtype()[len("TYPE_") :]
-    if datatype == "STRING":
-        return tensor.name(), "BYTES", array.shape, utils.pack_strings(array)
-    little = array.dtype.newbyteorder("<") if array.dtype.byteorder == ">" else array.dtype
-    plain = np.ascontiguousarray(array, little).reshape(-1).view(np.uint8)
-    return tensor.name(), datatype, array.shape, plain.data if plain.size else b""
 
 
 def _code_and_message(failure: Any) -> tuple[int, str]:

@@ -282,12 +282,6 @@ async def test_its_log_is_the_server_s(tmp_path: Path, caplog: pytest.LogCapture
             r"ValueError: \\ud800\n",
         ),
         (
-            "def execute(self, requests):\n"
-            "    return [pb.InferenceRequest(model_name='other', inputs=[]).exec()]",
-            ErrorCode.MODEL_FAILED,
-            "model 'other' cannot be called from within a model",
-        ),
-        (
             "def execute(self, requests):\n    os._exit(3)",
             ErrorCode.MODEL_FAILED,
             "the process of 'm_0' ended while it had the request: exit code 3",

@@ -1,0 +1,110 @@
+"""The worker's side of a call of another model: ``InferenceRequest.exec`` and ``async_exec``.
+
+The server's side, which finds the model, is ``outgoing``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from runtime.python_worker.connection import Box, Connection
+from runtime.python_worker.triton_python_backend_utils import (
+    InferenceRequest,
+    InferenceResponse,
+    TritonError,
+)
+
+
+class Asking:
+    """What ``InferenceRequest`` asks other models with."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def ask(self, request: InferenceRequest, decoupled: bool) -> Any:
+        """The response, or an iterator over the responses of a decoupled model."""
+        responses = Responses(self._connection, request, decoupled)
+        return responses if decoupled else next(responses)
+
+    async def ask_async(self, request: InferenceRequest, decoupled: bool) -> Any:
+        """The same, while the event loop goes on until there is a response."""
+        # a sixth of the time that a worker takes to start, and most models have no use for it
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        come = asyncio.Event()
+
+        def wake() -> None:
+            # later responses are waited for elsewhere, perhaps after the loop has ended
+            if not come.is_set():
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(come.set)
+
+        responses = Responses(self._connection, request, decoupled, wake)
+        self._connection.read_aside()
+        await come.wait()
+        return responses if decoupled else next(responses)
+
+
+class Responses:
+    """The responses to one call, as they come; the last one may have no outputs."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        request: InferenceRequest,
+        decoupled: bool,
+        wake: Callable[[], object] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._box = Box(wake)
+        self._ended = False
+        packed = connection.pack(request.inputs())
+        self._number = connection.open(self._box)
+        value = [
+            "call",
+            self._number,
+            request.model_name(),
+            request.model_version(),
+            request.request_id(),
+            request.correlation_id(),
+            request.flags(),
+            request.timeout(),
+            request.parameters(),
+            request.requested_output_names(),
+            decoupled,
+            packed.value,
+        ]
+        connection.send(value, packed.payload, packed.descriptors)
+
+    def __iter__(self) -> Responses:
+        return self
+
+    def __next__(self) -> InferenceResponse:
+        if self._ended:
+            raise StopIteration
+        told = self._connection.wait(self._box)
+        response, self._ended = told or (_gone(), True)
+        answer: InferenceResponse = response
+        return answer
+
+    def cancel(self) -> None:
+        """Ask for no more; the responses that are here already stay."""
+        if self._connection.forget(self._number):
+            self._connection.send(["uncall", self._number])
+            self._box.put((_cancelled(), True))
+
+    def __del__(self) -> None:
+        # what raised while it was made has no number
+        if getattr(self, "_number", None) is not None:
+            self.cancel()
+
+
+def _gone() -> InferenceResponse:
+    return InferenceResponse(error=TritonError("the server is shutting down", TritonError.UNAVAILABLE))
+
+
+def _cancelled() -> InferenceResponse:
+    return InferenceResponse(error=TritonError("the call was cancelled", TritonError.CANCELLED))

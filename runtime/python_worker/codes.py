@@ -1,0 +1,35 @@
+"""The errors of models written in Python, and those that they are told, by the codes of both sides."""
+
+from __future__ import annotations
+
+from runtime.python_worker.triton_python_backend_utils import TritonError
+from schemas import ErrorCode, InferenceError
+
+_CODES = {
+    TritonError.NOT_FOUND: ErrorCode.NOT_FOUND,
+    TritonError.INVALID_ARG: ErrorCode.INVALID_TENSOR,
+    TritonError.UNAVAILABLE: ErrorCode.UNAVAILABLE,
+    TritonError.UNSUPPORTED: ErrorCode.UNSUPPORTED,
+    TritonError.ALREADY_EXISTS: ErrorCode.ALREADY_EXISTS,
+    TritonError.CANCELLED: ErrorCode.CANCELLED,
+}
+"""What else a model says it is: whatever is not here is MODEL_FAILED."""
+
+_TOLD = {code: number for number, code in _CODES.items()} | {
+    ErrorCode.MALFORMED: TritonError.INVALID_ARG,
+    ErrorCode.UNREPRESENTABLE: TritonError.UNSUPPORTED,
+    ErrorCode.TOO_LARGE: TritonError.INVALID_ARG,
+    ErrorCode.OVERLOADED: TritonError.UNAVAILABLE,
+    ErrorCode.DEADLINE_EXCEEDED: TritonError.CANCELLED,
+}
+"""What a model is told of the failure of another: whatever is not here is INTERNAL."""
+
+
+def error_of(code: int, message: str) -> InferenceError:
+    """The error that a model means."""
+    return InferenceError(_CODES.get(code, ErrorCode.MODEL_FAILED), message, retryable=False)
+
+
+def told_of(error: InferenceError) -> tuple[int, str]:
+    """Number and text, as a model is told of ``error``."""
+    return _TOLD.get(error.code, TritonError.INTERNAL), error.message

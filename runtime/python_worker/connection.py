@@ -1,0 +1,215 @@
+"""The worker's side of the socket: messages out from any thread, messages in for whoever waits for them.
+
+There is no thread that reads. Whoever waits for a message reads for all who wait: the main thread for the
+next run, and within a run every thread that has asked another model. So a model that calls nobody pays
+for no hop between threads.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.python_worker import channel, packing, regions
+from runtime.python_worker import triton_python_backend_utils as utils
+
+CANCELLED = (1 << 64) - 1
+"""In a slot: nobody waits for the answer any more. Else the slot counts the responses that were taken."""
+
+WINDOW = 256
+"""How many responses to one request may be on their way before the model has to wait."""
+
+_WAIT_SECS = 0.001
+
+
+class Box:
+    """What has come for one who waits; ``wake`` is called, from any thread, when more has or no more will."""
+
+    def __init__(self, wake: Callable[[], object] | None = None) -> None:
+        self.content: deque[Any] = deque()
+        self._wake = wake
+
+    def put(self, what: Any) -> None:
+        """One more has come."""
+        self.content.append(what)
+        self.wake()
+
+    def wake(self) -> None:
+        """Tell who does not wait in :meth:`Connection.wait`."""
+        if self._wake is not None:
+            self._wake()
+
+
+class Connection:
+    """A connection to the server. Any thread may send, and none waits for another to have sent."""
+
+    def __init__(self, sock: socket.socket, slots: int, inputs: int, outputs: int) -> None:
+        self._sock = sock
+        self._frames = channel.FrameReader()
+        self._views = regions.RegionViews(regions.map_page(inputs))
+        self._pool = regions.RegionPool(regions.map_page(outputs))
+        self._pool_lock = threading.Lock()
+        self._slots = memoryview(regions.map_page(slots)).cast("Q")
+        self._writing = threading.Lock()
+        self._waiting: deque[tuple[bytes, list[int]]] = deque()
+        self._turn = threading.Condition()
+        self._reading = False
+        self._closed = False
+        self._work = Box()
+        self._numbers = count(1)
+        self._boxes: dict[int, Box] = {}
+        self._aside: threading.Thread | None = None
+        os.register_at_fork(after_in_child=self._forget)
+
+    # --- in
+
+    def next(self) -> channel.Frame | None:
+        """The next message that is no answer; None when the server has closed."""
+        found: channel.Frame | None = self.wait(self._work)
+        return found
+
+    def wait(self, box: Box) -> Any:
+        """Take what comes next into ``box``; None when the server has closed."""
+        with self._turn:
+            while not box.content:
+                if self._closed:
+                    return None
+                if self._reading:
+                    self._turn.wait()
+                    continue
+                self._reading = True
+                self._turn.release()
+                try:
+                    data, descriptors = self._receive()
+                finally:
+                    self._turn.acquire()
+                    self._reading = False
+                if not data:
+                    self._close()
+                for frame in self._frames.feed(data, descriptors):
+                    self._sort(frame)
+                self._turn.notify_all()
+            return box.content.popleft()
+
+    def read_aside(self) -> None:
+        """Have messages read while nobody waits in :meth:`wait`, as for those who wait in an event loop."""
+        if self._aside is None:
+            self._aside = threading.Thread(target=self.wait, args=(Box(),), name="read", daemon=True)
+            self._aside.start()
+
+    def open(self, box: Box) -> int:
+        """A number, the answers to which come into ``box``."""
+        number = next(self._numbers)
+        self._boxes[number] = box
+        return number
+
+    def forget(self, number: int) -> bool:
+        """Throw away what comes for ``number`` from now on; whether anything might."""
+        return self._boxes.pop(number, None) is not None
+
+    def _close(self) -> None:
+        self._closed = True
+        for box in list(self._boxes.values()):
+            box.wake()
+
+    def _receive(self) -> tuple[bytes, list[int]]:
+        try:
+            return channel.receive(self._sock)
+        except OSError:
+            return b"", []
+
+    def _sort(self, frame: channel.Frame) -> None:
+        if frame.value[0] != "answer":
+            self._work.put(frame)
+            return
+        _, number, packed, parameters, error, final = frame.value
+        # also where nobody waits any more: the memory is given back by looking at it
+        tensors = self.tensors(packed, frame)
+        box = self._boxes.pop(number, None) if final else self._boxes.get(number)
+        if box is not None:
+            failure = None if error is None else utils.TritonError(error[1], error[0])
+            box.put((utils.InferenceResponse(tensors, failure, parameters), final))
+
+    # --- out
+
+    def send(self, value: Any, payload: bytes = b"", descriptors: list[int] | None = None) -> None:
+        """Send a message; ``descriptors`` are closed."""
+        descriptors = descriptors or []
+        self._waiting.append((channel.encode(value, payload, len(descriptors)), descriptors))
+        # whoever writes takes along what comes meanwhile, be it from a destructor in the same thread
+        while self._waiting and self._writing.acquire(blocking=False):
+            try:
+                while self._waiting:
+                    self._write(*self._waiting.popleft())
+            finally:
+                self._writing.release()
+
+    def _write(self, data: bytes, descriptors: list[int]) -> None:
+        try:
+            view = memoryview(data)[channel.send(self._sock, data, descriptors) :]
+            self._sock.sendall(view)
+        except OSError:
+            # the server is gone, and next() tells
+            return
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _forget(self) -> None:
+        """In a process that the model has forked: the connection is not its own."""
+        self._closed = True
+        self._sock.close()
+
+    # --- tensors and slots
+
+    def tensors(self, value: Any, frame: channel.Frame) -> list[utils.Tensor]:
+        """The tensors of a message."""
+        return [
+            utils.Tensor(name, _array(datatype, shape, view))
+            for name, datatype, shape, view in packing.unpack(value, frame, self._views)
+        ]
+
+    def pack(self, tensors: list[utils.Tensor]) -> packing.Packed:
+        """Put tensors into a message. Raises ``TritonModelException`` where there is no more memory, and for
+        an array that no datatype stores."""
+        parts = [_part(tensor) for tensor in tensors]
+        try:
+            with self._pool_lock:
+                return packing.pack(parts, self._pool)
+        except (MemoryError, OSError) as error:
+            raise utils.TritonModelException(f"no shared memory for the tensors: {error}") from error
+
+    def cancelled(self, slot: int) -> bool:
+        """Whether nobody waits for the answers of ``slot``."""
+        return self._slots[slot] == CANCELLED
+
+    def wait_for_reader(self, slot: int, sent: int) -> None:
+        """Wait while too many of the ``sent`` responses were not taken."""
+        while sent - self._slots[slot] >= WINDOW:
+            time.sleep(_WAIT_SECS)
+
+
+def _array(datatype: str, shape: list[int], view: memoryview) -> NDArray[Any]:
+    if datatype == "BYTES":
+        return utils.unpack_strings(view).reshape(shape)
+    dtype = utils.TRITON_STRING_TO_NUMPY[f"TYPE_{datatype}"]
+    return np.frombuffer(view, dtype).reshape(shape)
+
+
+def _part(tensor: utils.Tensor) -> packing.NamedPart:
+    array = tensor.as_numpy()
+    datatype = tensor.triton_dtype()[len("TYPE_") :]
+    if datatype == "STRING":
+        return tensor.name(), "BYTES", array.shape, utils.pack_strings(array)
+    little = array.dtype.newbyteorder("<") if array.dtype.byteorder == ">" else array.dtype
+    plain = np.ascontiguousarray(array, little).reshape(-1).view(np.uint8)
+    return tensor.name(), datatype, array.shape, plain.data if plain.size else b""

@@ -1,0 +1,155 @@
+"""The server's side of the calls that a model makes: finds whom it asks, and sends it their answers.
+
+A call inherits what the requests that the model has at the time are bound to: it ends with the last of
+their deadlines, and when all of them were cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import orjson
+
+from runtime.backends import Surroundings
+from runtime.python_worker.codes import told_of
+from schemas import (
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    RequestedOutput,
+    Tensor,
+)
+from schemas.messages import Sequence as Place
+
+_log = logging.getLogger(__name__)
+
+
+class Reply(Protocol):
+    """Sends the model an answer to the call with a number, and waits while it does not read."""
+
+    async def __call__(
+        self,
+        number: int,
+        tensors: Sequence[Tensor],
+        parameters: Mapping[str, Any],
+        error: tuple[int, str] | None,
+        final: bool,
+    ) -> None: ...
+
+
+class Outgoing:
+    """The calls that one worker has under way; ``contexts`` are those of the requests that it has now."""
+
+    def __init__(self, reply: Reply, contexts: Callable[[], Sequence[Context]], caller: object) -> None:
+        self.surroundings: Surroundings | None = None
+        self._reply = reply
+        self._contexts = contexts
+        self._caller = caller
+        self._calls: dict[int, tuple[asyncio.Task[None], Context]] = {}
+
+    def start(self, value: Sequence[Any], inputs: tuple[Tensor, ...]) -> None:
+        """Carry out the call in a message."""
+        number = value[0]
+        context = self._context()
+        task = asyncio.get_running_loop().create_task(self._answer(value, inputs, context))
+        self._calls[number] = task, context
+        task.add_done_callback(lambda _: self._calls.pop(number, None))
+
+    def stop(self, number: int) -> None:
+        """The model has no use for the answers to a call any more."""
+        if number in self._calls:
+            self._calls[number][0].cancel()
+
+    def cancel(self) -> None:
+        """Nobody waits for what the model does: its calls fail."""
+        for _, context in list(self._calls.values()):
+            context.cancel.cancel()
+
+    def close(self) -> None:
+        """The process is gone."""
+        for task, _ in list(self._calls.values()):
+            task.cancel()
+
+    def _context(self) -> Context:
+        """What a call that begins now is bound to."""
+        contexts = self._contexts()
+        deadlines = [context.deadline for context in contexts if context.deadline is not None]
+        bound = bool(contexts) and len(deadlines) == len(contexts)
+        first = contexts[0] if contexts else Context()
+        return Context(
+            max(deadlines) if bound else None,
+            traceparent=first.traceparent,
+            tracestate=first.tracestate,
+            peer=first.peer,
+            headers=first.headers,
+            server_id=first.server_id,
+            request_number=first.request_number,
+            caller=self._caller,
+        )
+
+    async def _answer(self, value: Sequence[Any], inputs: tuple[Tensor, ...], context: Context) -> None:
+        number, name, *_, decoupled, _ = value
+        try:
+            if self.surroundings is None:
+                raise InferenceError(
+                    ErrorCode.UNAVAILABLE, f"model '{name}' cannot be called: no server serves the caller"
+                )
+            target = self.surroundings.find(name)
+            request = _request(value, inputs, context)
+            if not decoupled:
+                await self._tell(number, await target.infer(request))
+                return
+            responses = target.stream(request)
+            try:
+                async for response in responses:
+                    await self._tell(number, response)
+            finally:
+                if (close := getattr(responses, "aclose", None)) is not None:
+                    await close()
+        except InferenceError as error:
+            await self._reply(number, (), {}, told_of(error), True)
+        except Exception as error:
+            _log.exception("unforeseen failure of a call of model '%s'", name)
+            failure = InferenceError(ErrorCode.INTERNAL, f"{type(error).__name__}: {error}")
+            await self._reply(number, (), {}, told_of(failure), True)
+
+    async def _tell(self, number: int, response: InferResponse) -> None:
+        error = None if response.error is None else told_of(response.error)
+        await self._reply(number, response.outputs, response.parameters, error, response.final)
+
+
+def _request(value: Sequence[Any], inputs: tuple[Tensor, ...], context: Context) -> InferRequest:
+    """The request in a message. Raises INVALID_TENSOR for parameters that are not plain values by name."""
+    _, name, version, id, correlation_id, flags, timeout, text, outputs, *_ = value
+    try:
+        parameters = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise _wrong_parameters(name) from error
+    if not isinstance(parameters, dict) or not all(map(_is_plain, parameters.values())):
+        raise _wrong_parameters(name)
+    return InferRequest(
+        name,
+        inputs,
+        tuple(RequestedOutput(output) for output in outputs) or None,
+        "" if version < 0 else str(version),
+        id,
+        parameters,
+        Place(correlation_id, bool(flags & 1), bool(flags & 2)) if correlation_id else None,
+        timeout_us=timeout,
+        context=context,
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, bool | int | float | str)
+
+
+def _wrong_parameters(name: str) -> InferenceError:
+    return InferenceError(
+        ErrorCode.INVALID_TENSOR, f"a call of model '{name}' has parameters that are not plain values by name"
+    )
