@@ -19,6 +19,7 @@ from grpc_tools import protoc
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = (
     "schemas/grpc/reflection.proto",
+    "schemas/grps/grps.proto",
     "schemas/oip/grpc_service.proto",
     "schemas/oip/health.proto",
     "schemas/trtis/grpc_service.proto",

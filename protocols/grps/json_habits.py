@@ -1,0 +1,94 @@
+"""How the JSON of grps's servers differs: one table, a row for each form of it.
+
+``py`` and ``cpp`` are the original servers over HTTP; ``compact`` is what a bRPC port speaks over
+HTTP/1.1, and what we send to upstreams; ``reply`` reads what any of them answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class JsonHabits:
+    """One form of JSON.
+
+    Reading: ``byte_order_mark``, ``nan_tokens`` (bare NaN in an ndarray), ``last_key_wins`` where one comes
+    twice, ``camel_case`` names inside of the data, ``numeric_text`` (numbers in strings, enums too, and
+    whole floats as integers), ``lenient_base64`` (unpadded or URL-safe), ``maps_as_lists`` of key and
+    value, ``last_data_wins`` where a message has two payloads (else it is refused), ``bin_data`` inside of
+    JSON, ``any_member`` (a document needs no payload), ``null_is_nothing`` (a payload of null counts).
+    Writing: ``indent`` in spaces, None for no white space; ``ascii`` or raw text with < and > escaped;
+    ``newline`` at the end; ``whole_floats`` written as integers; ``int64_text``; ``empty_model`` beside an
+    ndarray.
+    """
+
+    name: str
+    byte_order_mark: bool = False
+    nan_tokens: bool = False
+    last_key_wins: bool = False
+    camel_case: bool = False
+    numeric_text: bool = False
+    lenient_base64: bool = False
+    maps_as_lists: bool = False
+    last_data_wins: bool = False
+    bin_data: bool = False
+    any_member: bool = False
+    null_is_nothing: bool = False
+    indent: int | None = None
+    ascii: bool = False
+    newline: bool = False
+    whole_floats: bool = False
+    int64_text: bool = False
+    empty_model: bool = False
+
+
+PY = JsonHabits(
+    "py",
+    byte_order_mark=True,
+    nan_tokens=True,
+    last_key_wins=True,
+    camel_case=True,
+    numeric_text=True,
+    lenient_base64=True,
+    indent=1,
+    ascii=True,
+    int64_text=True,
+    empty_model=True,
+)
+CPP = JsonHabits(
+    "cpp",
+    maps_as_lists=True,
+    last_data_wins=True,
+    null_is_nothing=True,
+    indent=1,
+    newline=True,
+    whole_floats=True,
+    int64_text=True,
+)
+COMPACT = JsonHabits(
+    "compact",
+    maps_as_lists=True,
+    last_data_wins=True,
+    bin_data=True,
+    any_member=True,
+    null_is_nothing=True,
+)
+REPLY = JsonHabits(
+    "reply",
+    byte_order_mark=True,
+    nan_tokens=True,
+    last_key_wins=True,
+    camel_case=True,
+    numeric_text=True,
+    lenient_base64=True,
+    maps_as_lists=True,
+    last_data_wins=True,
+    bin_data=True,
+    any_member=True,
+    null_is_nothing=True,
+)
+
+HABITS = MappingProxyType({habits.name: habits for habits in (PY, CPP, COMPACT, REPLY)})
+"""Every form by its name; ``py`` and ``cpp`` are those of a listener's flavor."""
