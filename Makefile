@@ -1,6 +1,7 @@
 # Everything runs inside .venv; a target makes it on first use. PYTHON chooses the interpreter.
 PYTHON ?= python3
 VENV ?= .venv
+TORCH ?= torch==2.13.0
 TRITON ?= .venv-triton
 MLSERVER ?= .venv-mlserver
 PERF_ANALYZER ?= .venv-perf
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format schemas schemas-check bench peers peers-triton clean
+.PHONY: help run test test-torch lint format schemas schemas-check bench peers peers-triton clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +19,10 @@ run: $(VENV)/.installed-run ## install and start the daemon on config.example.ya
 
 test: $(VENV)/.installed-dev ## install and run every test that needs nothing special
 	$(BIN)/python -m pytest
+
+test-torch: $(VENV)/.installed-dev ## install PyTorch and run the tests that need it
+	$(PIP) install $(TORCH)
+	$(BIN)/python -m pytest tests/runtime/backends/test_torch.py tests/e2e/test_torch.py
 
 lint: $(VENV)/.installed-dev ## ruff, ruff format, mypy (strict)
 	$(BIN)/ruff check .

@@ -263,6 +263,8 @@ def _model_file(version: Path, backend: Backend, config: ModelConfig) -> Path:
     if not backend.filename or version.is_file():
         return version
     file = version / (config.default_model_filename or backend.filename)
+    if not file.is_file() and backend.other_filename and file.name == backend.filename:
+        file = version / backend.other_filename
     if not file.is_file():
         raise LoadError(f"{file}: there is no such model file")
     return file

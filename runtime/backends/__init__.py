@@ -153,11 +153,12 @@ Load = Callable[[Path, ModelConfig], Instance | RequestInstance]
 class Backend:
     """An engine: the module whose ``load`` loads for it, imported when first needed.
 
-    ``filename`` is the file it looks for in a version folder, empty where it needs none. ``inline``:
-    a run is so short that a hop to another thread would cost more than it. ``instances`` is how many there
-    are where nothing is stated, 0 for as many as the machine suggests. ``whole_requests``: it loads
-    a :class:`RequestInstance`, which decoupled models and sequences need. ``platform`` is what older
-    configurations call it, ``metadata_platform`` what the protocol calls its models where no configuration
+    ``filename`` is the file it looks for in a version folder, empty where it needs none, and
+    ``other_filename`` the one that will do where that is not there. ``inline``: a run is so short that a hop
+    to another thread would cost more than it. ``instances`` is how many there are where nothing is stated, 0
+    for as many as the machine suggests. ``whole_requests``: it loads a :class:`RequestInstance`, which
+    decoupled models and sequences need. ``platform`` is what older configurations call it,
+    ``metadata_platform`` what the protocol calls its models where no configuration
     names a platform, empty for the same.
     """
 
@@ -168,6 +169,7 @@ class Backend:
     instances: int = 0
     whole_requests: bool = False
     metadata_platform: str = ""
+    other_filename: str = ""
 
     def load(self, path: Path, config: ModelConfig) -> Instance | RequestInstance:
         """Load the model at ``path``. Raises ``LoadError``, also where the engine is not installed."""
@@ -180,12 +182,22 @@ class Backend:
         return cast(Load, module.load)(path, config)
 
 
+_TORCH = Backend(
+    "runtime.backends.torch",
+    "pytorch_libtorch",
+    "model.pt",
+    metadata_platform="pytorch_torchscript",
+    other_filename="model.pt2",
+)
+
 BACKENDS: dict[str, Backend] = {
     "onnxruntime": Backend(
         "runtime.backends.onnxruntime", "onnxruntime_onnx", "model.onnx", metadata_platform="onnx_onnxv1"
     ),
     "identity": Backend("runtime.backends.identity", "identity", inline=True),
     "python": Backend("runtime.backends.python", "python", "model.py", instances=1, whole_requests=True),
+    "torch": _TORCH,
+    "pytorch": _TORCH,  # Triton's name for it
 }
 """Every backend by the name that a configuration gives it."""
 

@@ -61,7 +61,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         'listeners:\n  - listen: ":0"\n    transport: http\n    dialect: [oip]',
         [
             "c.yaml:4: listeners[0].dialect: unknown key 'dialect'; did you mean 'dialects'? (allowed: "
-            "listen, transport, dialects, flavors, default_model, max_request_bytes, max_response_bytes, nonfinite_json)"
+            "listen, transport, dialects, flavors, default_model, max_request_bytes, max_response_bytes, max_concurrency, nonfinite_json)"
         ],
     ),
     "unknown_key_resembling_nothing": (
@@ -82,14 +82,12 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     "planned_values": (
         """\
         listeners:
-          - {listen: ":0", transport: brpc}
+          - {listen: ":0", transport: tcp}
           - {listen: ":0", transport: http, dialects: [grps]}
-        models: {m: {backend: pytorch}}
         """,
         [
-            "c.yaml:2: listeners[0].transport: 'brpc' is not available yet",
+            "c.yaml:2: listeners[0].transport: 'tcp' is not available yet",
             "c.yaml:3: listeners[1].dialects[0]: 'grps' is not available yet",
-            "c.yaml:4: models.m.backend: 'pytorch' is not available yet",
         ],
     ),
     "predict_of_ones_own": (
@@ -546,7 +544,7 @@ def test_an_error_in_merged_keys_is_told_where_it_stands() -> None:
           - <<: *http
             listen: ":0"
         """
-    wrong = "unknown value 'htpt'; did you mean 'http'? (allowed: http, grpc)"
+    wrong = "unknown value 'htpt'; did you mean 'http'? (allowed: http, grpc, brpc)"
     assert errors(text) == [
         f"c.yaml:4: listeners[0].transport: {wrong}",
         f"c.yaml:4: listeners[1].transport: {wrong}",

@@ -98,9 +98,7 @@ KnownModel = Annotated[str, _known("model", lambda around: around.models)]
 KnownUpstream = Annotated[str, _known("upstream", lambda around: around.upstreams)]
 KnownListener = Annotated[str, _known("listener", lambda around: around.listeners)]
 KnownDialect = Annotated[str, not_yet("grps"), _known("dialect", lambda around: around.installation.serves)]
-KnownBackend = Annotated[
-    str, not_yet("pytorch", "python"), _known("backend", lambda around: around.installation.backends)
-]
+KnownBackend = Annotated[str, _known("backend", lambda around: around.installation.backends)]
 UpstreamUrl = Annotated[str, AfterValidator(_url)]
 """Where a server is, in a form that the transport beside it can use."""
 ExistingPath = Annotated[str, AfterValidator(_existing)]
