@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from protocols.dialect import Dialect
 from protocols.registry import DIALECTS
 from protocols.transport.address import parse_url
-from protocols.transport.grpc_client import GrpcChannelClient
-from protocols.transport.http_client import PooledHttpClient
+from protocols.transport.clients import CLIENTS, Client
 from runtime.catalog import ModelCatalog
 from runtime.repository import Loaded, ModelSource, Progress, Repository, find_models, load_models
 from runtime.target import Target
@@ -149,18 +147,19 @@ def _upstream(name: str, options: UpstreamOptions) -> Upstream:
 
 def _calls(dialect: Dialect, options: UpstreamOptions) -> tuple[Calls, Mapping[str, Calls]]:
     """The call table of an upstream, and the tables that it may turn out to need."""
-    calls: Calls = dialect.http_calls
-    flavors: Mapping[str, Calls] = dialect.http_flavors
-    if options.transport == "grpc":
-        calls, flavors = dialect.grpc_calls, dialect.grpc_flavors
+    calls: Calls = dialect.calls[options.transport]
+    flavors: Mapping[str, Calls] = {}
+    if options.transport == "http":
+        flavors = dialect.http_flavors
+    elif options.transport == "grpc":
+        flavors = dialect.grpc_flavors
     if options.flavor == "auto":
         return calls, flavors
     return flavors.get(options.flavor, calls), {}
 
 
-def _client(url: str, options: UpstreamOptions) -> Any:
-    connect = {"http": PooledHttpClient, "grpc": GrpcChannelClient}[options.transport]
-    return connect(
+def _client(url: str, options: UpstreamOptions) -> Client:
+    return CLIENTS[options.transport](
         parse_url(url, options.transport),
         connect_timeout_secs=options.connect_timeout_secs,
         max_response_bytes=options.max_response_bytes,

@@ -29,6 +29,7 @@ _LINES = {
         "ask = M[p + 'StatusRequest'](model_name='{model}').SerializeToString(); "
         "print(M[p + 'StatusResponse'].FromString(call(ask)))\""
     ),
+    ("grps", "brpc"): "curl -s http://{url}/GrpsBrpcService/CheckReadiness",
 }
 """A line to paste, by dialect and transport."""
 

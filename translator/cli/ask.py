@@ -8,10 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from protocols.registry import DIALECTS
 from protocols.transport.address import parse_url
-from protocols.transport.grpc_client import GrpcChannelClient
-from protocols.transport.http_client import PooledHttpClient
-from protocols.wire import GrpcClient, HttpClient
-from runtime.upstream import Calls, Upstream
+from protocols.transport.clients import CLIENTS, Client
+from runtime.upstream import Upstream
 from schemas import (
     Context,
     InferRequest,
@@ -59,25 +57,21 @@ def _upstream(arguments: argparse.Namespace) -> tuple[Upstream, bool]:
     if arguments.dialect not in DIALECTS:
         raise RefusedError(unknown("dialect", arguments.dialect, DIALECTS))
     dialect = DIALECTS[arguments.dialect]
-    tables: dict[str, Calls] = {"http": dialect.http_calls, "grpc": dialect.grpc_calls}
-    carriers = [transport for transport, calls in tables.items() if calls]
-    if arguments.transport not in carriers:
-        raise RefusedError(unknown(f"transport of {dialect.name}", arguments.transport, carriers))
-    calls = tables[arguments.transport]
+    if arguments.transport not in dialect.calls:
+        raise RefusedError(unknown(f"transport of {dialect.name}", arguments.transport, dialect.calls))
+    calls = dialect.calls[arguments.transport]
     flavors = dialect.http_flavors if arguments.transport == "http" else {}
     client = _client(arguments.transport, arguments.url, arguments.timeout_secs)
     upstream = Upstream(arguments.url, calls, [client], arguments.timeout_secs, flavors)
     return upstream, Operation.MODEL_METADATA in calls
 
 
-def _client(transport: str, url: str, timeout_secs: float) -> HttpClient | GrpcClient:
+def _client(transport: str, url: str, timeout_secs: float) -> Client:
     try:
         place = parse_url(url, transport)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    if transport == "http":
-        return PooledHttpClient(place, connect_timeout_secs=timeout_secs)
-    return GrpcChannelClient(place, connect_timeout_secs=timeout_secs)
+    return CLIENTS[transport](place, connect_timeout_secs=timeout_secs)
 
 
 def _inputs(given: Sequence[str], signature: Signature | None) -> Iterator[Tensor]:

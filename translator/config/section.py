@@ -12,7 +12,7 @@ from translator.config.references import not_yet
 Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(gt=0)]
-Transport = Annotated[Literal["http", "grpc"], not_yet("brpc", "tcp")]
+Transport = Annotated[Literal["http", "grpc", "brpc"], not_yet("tcp")]
 
 
 class Section(BaseModel):

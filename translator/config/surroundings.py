@@ -31,14 +31,7 @@ class Installation:
 
         return cls(
             serves={name: dialect.transports for name, dialect in DIALECTS.items()},
-            calls={
-                name: frozenset(
-                    transport
-                    for transport, calls in (("http", dialect.http_calls), ("grpc", dialect.grpc_calls))
-                    if calls
-                )
-                for name, dialect in DIALECTS.items()
-            },
+            calls={name: frozenset(dialect.calls) for name, dialect in DIALECTS.items()},
             backends={name: bool(backend.filename) for name, backend in BACKENDS.items()},
             prefixes={name: dialect.prefixes for name, dialect in DIALECTS.items()},
         )

@@ -1,0 +1,30 @@
+"""The client of each transport, by the name that a configuration gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from protocols.transport.address import Url
+from protocols.transport.brpc_client import BrpcConnectionClient
+from protocols.transport.grpc_client import GrpcChannelClient
+from protocols.transport.http_client import PooledHttpClient
+from protocols.wire import BrpcClient, GrpcClient, HttpClient
+
+Client = HttpClient | GrpcClient | BrpcClient
+
+
+class Connect(Protocol):
+    """Makes a client; connections are opened when they are first needed."""
+
+    def __call__(
+        self, url: Url, *, connect_timeout_secs: float = ..., max_response_bytes: int | None = ...
+    ) -> Client:
+        """The client of the server at ``url``."""
+
+
+CLIENTS: Mapping[str, Connect] = {
+    "http": PooledHttpClient,
+    "grpc": GrpcChannelClient,
+    "brpc": BrpcConnectionClient,
+}
