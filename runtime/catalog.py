@@ -124,6 +124,11 @@ class ModelCatalog:
         """Whether no model is served, and none would be but for a client who has unloaded it."""
         return not self._models and all(absent.blocks for absent in self._absent.values())
 
+    @property
+    def tells_all_changes(self) -> bool:
+        """Whether ``changes`` tells of every model, because none is elsewhere."""
+        return all(isinstance(model, LocalModel) for model in self._models.values())
+
     def find(self, name: str) -> Target:
         """The model of that name, where it is served. Raises NOT_FOUND."""
         target = self._models.get(name)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from protocols.transport import loop
 from protocols.transport.address import Address, parse_address
-from protocols.transport.brpc_server import BrpcServer
 from protocols.transport.grpc_server import GrpcServer
 from protocols.transport.http_server import HttpServer
 from runtime.allocator import tune_allocator
@@ -30,8 +29,6 @@ _log = logging.getLogger(__name__)
 
 OK, FAILED = 0, 1
 
-Server = HttpServer | GrpcServer | BrpcServer
-
 
 @dataclass(frozen=True, slots=True)
 class Listening:
@@ -39,7 +36,7 @@ class Listening:
 
     options: ListenerOptions
     address: Address
-    server: Server
+    server: HttpServer | GrpcServer
 
 
 def serve(config: Config) -> int:
@@ -105,19 +102,11 @@ async def _listen(assembly: Assembly) -> list[Listening]:
     return listening
 
 
-def _server(assembly: Assembly, options: ListenerOptions) -> Server:
+def _server(assembly: Assembly, options: ListenerOptions) -> HttpServer | GrpcServer:
     pipeline = assembly.pipeline(options)
     address = parse_address(options.listen)
     if options.transport == "http":
         return HttpServer(pipeline.http, address, max_response_bytes=options.max_response_bytes)
-    if options.transport == "brpc":
-        return BrpcServer(
-            pipeline.brpc,
-            pipeline.brpc_http,
-            address,
-            max_request_bytes=options.max_request_bytes,
-            max_response_bytes=options.max_response_bytes,
-        )
     return GrpcServer(
         pipeline.grpc,
         address,

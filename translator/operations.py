@@ -76,6 +76,16 @@ class Service:
         """Every model that is known."""
         return self.router.catalog
 
+    def leave(self) -> None:
+        """Say from now on that the server shuts down."""
+        self.draining = True
+        self.catalog.changes.happened()
+
+    def switch(self, online: bool) -> None:
+        """Be online or offline from now on."""
+        self.online = online
+        self.catalog.changes.happened()
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -114,11 +124,11 @@ async def _ready(asked: Asked) -> Readiness:
 
 
 async def _set_online(asked: Asked) -> None:
-    asked.service.online = True
+    asked.service.switch(True)
 
 
 async def _set_offline(asked: Asked) -> None:
-    asked.service.online = False
+    asked.service.switch(False)
 
 
 async def _model_ready(asked: Asked) -> Readiness:

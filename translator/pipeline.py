@@ -51,8 +51,8 @@ Prepared = tuple[Target, InferRequest, Any, Placement | None]
 _STREAM_WINDOW = 64
 """How many messages of one stream are at work, or answered and not yet taken, at a time."""
 
-_WATCH_SECS = 0.5
-"""How often what is watched is looked at."""
+_WATCH_SECS = 5.0
+"""How often what is watched is looked at where an upstream may change without a word."""
 
 _log = logging.getLogger(__name__)
 
@@ -141,15 +141,19 @@ class Pipeline:
     ) -> AsyncGenerator[Told[Any], None]:
         """The answer to an operation that is watched, now and each time that it has changed. Raises
         ``InferenceError``."""
+        catalog = self._service.catalog
         told, leaving = None, False
         while not leaving:
             # looked at before, so that the last answer tells of it
-            leaving = self._service.draining
-            answer = await self._operate(opened, dialect, context)
+            leaving, count = self._service.draining, catalog.changes.count
+            # asked for once, however often it is looked at
+            look = self._operate if told is None else self._carry_out
+            answer = await look(opened, dialect, context)
             if answer != told:
                 yield answer, False
                 told = answer
-            await asyncio.sleep(0 if leaving else _WATCH_SECS)
+            if not leaving:
+                await catalog.changes.since(count, None if catalog.tells_all_changes else _WATCH_SECS)
 
     async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         target, request, form, placement = await self._prepare(opened, dialect, context)
@@ -192,13 +196,21 @@ class Pipeline:
         return target, request, form, placement
 
     async def _operate(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
+        """Carry out an operation that is not inference and count it."""
+        began = time.monotonic_ns()
+        answer = await self._carry_out(opened, dialect, context)
+        spent = time.monotonic_ns() - began
+        self._service.counted.setdefault(opened.action.operation.value, Duration()).add(spent)
+        context.timings["exec"] = spent
+        return answer
+
+    async def _carry_out(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         operation = opened.action.operation
         perform = OPERATIONS.get(operation)
         if perform is None:
             raise InferenceError(ErrorCode.UNSUPPORTED, f"this server does not offer {operation.value}")
         if operation in OF_SHARED_MEMORY:
             self._admit_to_shared_memory(context)
-        began = time.monotonic_ns()
         model = opened.model
         if operation in OF_A_MODEL:
             model = model or self._default_model
@@ -207,12 +219,7 @@ class Pipeline:
         result = await perform(
             Asked(self._service, model, opened.version, name, target, opened.argument, self._default_model)
         )
-        answer = opened.action.encode(opened, result)
-        counted = self._service.counted.setdefault(operation.value, Duration())
-        spent = time.monotonic_ns() - began
-        counted.add(spent)
-        context.timings["exec"] = spent
-        return answer
+        return opened.action.encode(opened, result)
 
     def _admit_to_shared_memory(self, context: Context) -> None:
         allowed = self._service.shared_memory_for

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,9 +17,12 @@ from protocols.registry import DIALECTS
 from protocols.transport.address import Address
 from protocols.transport.grpc_server import GrpcServer
 from runtime.catalog import ModelCatalog
-from schemas import ServerMetadata
+from runtime.model import LocalModel
+from runtime.repository import Repository
+from schemas import Readiness, ServerMetadata
 from schemas.grpc import MESSAGES
 from schemas.oip import HEALTH_MESSAGES
+from tests.runtime.python_models import ECHO, python_model, worker
 from tests.streaming_models import AddSub
 from translator.operations import Service
 from translator.pipeline import Pipeline
@@ -27,20 +33,76 @@ RESPONSE: Any = HEALTH_MESSAGES["grpc.health.v1.HealthCheckResponse"]
 SERVING, NOT_SERVING = 1, 2
 
 
-async def test_a_watch_tells_of_the_end() -> None:
-    service = Service(Router(ModelCatalog({"m": AddSub()})), ServerMetadata("interlingua", "0"))
+@contextlib.asynccontextmanager
+async def watching(service: Service) -> AsyncIterator[Any]:
+    """A watch over a socket of ``service``."""
     server = GrpcServer(Pipeline(service, "test", [DIALECTS["oip"]]).grpc, Address("127.0.0.1", 0))
     address = await server.start()
     async with grpc.aio.insecure_channel(str(address)) as channel:
         watch = channel.unary_stream(
             "/grpc.health.v1.Health/Watch", REQUEST.SerializeToString, RESPONSE.FromString
-        )(REQUEST(service="any"))
-        assert (await watch.read()).status == SERVING
-        service.draining = True
-        assert (await watch.read()).status == NOT_SERVING
+        )
+        yield watch(REQUEST(service="any"))
+    assert await server.stop(1) == 0
+
+
+async def told(watch: Any, secs: float = 2) -> int:
+    async with asyncio.timeout(secs):
+        status: int = (await watch.read()).status
+        return status
+
+
+async def test_a_watch_tells_of_the_end() -> None:
+    service = Service(Router(ModelCatalog({"m": AddSub()})), ServerMetadata("interlingua", "0"))
+    async with watching(service) as watch:
+        assert await told(watch) == SERVING
+        service.leave()
+        assert await told(watch) == NOT_SERVING
         assert await watch.read() is grpc.aio.EOF
         assert await watch.code() is grpc.StatusCode.OK
-    assert await server.stop(1) == 0
+
+
+async def test_a_watch_tells_of_every_change_at_once(tmp_path: Path) -> None:
+    python_model(tmp_path, ECHO)
+    catalog = ModelCatalog(repositories=[Repository(tmp_path, controlled=True)])
+    service = Service(Router(catalog), ServerMetadata("interlingua", "0"), ready_when_empty=True)
+    async with watching(service) as watch:
+        assert await told(watch) == SERVING
+        for online, status in ((False, NOT_SERVING), (True, SERVING)):
+            service.switch(online)
+            assert await told(watch) == status
+        loading = asyncio.create_task(catalog.load("m"))
+        # not ready while a model that a client wants is being loaded
+        assert [await told(watch), await told(watch)] == [NOT_SERVING, SERVING]
+        await loading
+        model = catalog.find("m")
+        assert isinstance(model, LocalModel)
+        worker(model)._process.kill()
+        assert [await told(watch), await told(watch, 10)] == [NOT_SERVING, SERVING]
+        # to look again is no operation
+        assert service.counted["ready"].count == 1
+    await catalog.close()
+
+
+async def test_a_watch_looks_at_nothing_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+
+    async def readiness(*_: Any) -> Readiness:
+        looked.append(1)
+        return Readiness(True)
+
+    monkeypatch.setattr(ModelCatalog, "readiness", readiness)
+    monkeypatch.setattr("translator.pipeline._WATCH_SECS", 0.05)
+    service = Service(Router(ModelCatalog({})), ServerMetadata("interlingua", "0"), ready_when_empty=True)
+    async with watching(service) as watch:
+        assert await told(watch) == SERVING
+        await asyncio.sleep(0.3)
+        assert len(looked) == 1
+    elsewhere = Service(Router(ModelCatalog({"m": AddSub()})), ServerMetadata("interlingua", "0"))
+    async with watching(elsewhere) as watch:
+        assert await told(watch) == SERVING
+        await asyncio.sleep(0.3)
+        assert len(looked) > 3
 
 
 async def test_a_watch_may_be_left() -> None:
