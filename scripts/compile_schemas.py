@@ -18,6 +18,7 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = (
+    "schemas/brpc/rpc_meta.proto",
     "schemas/grpc/reflection.proto",
     "schemas/grps/grps.proto",
     "schemas/oip/grpc_service.proto",
