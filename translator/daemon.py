@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from protocols.transport import loop
 from protocols.transport.address import Address, parse_address
+from protocols.transport.brpc_server import BrpcServer
 from protocols.transport.grpc_server import GrpcServer
 from protocols.transport.http_server import HttpServer
 from runtime.allocator import tune_allocator
@@ -29,6 +30,8 @@ _log = logging.getLogger(__name__)
 
 OK, FAILED = 0, 1
 
+Server = HttpServer | GrpcServer | BrpcServer
+
 
 @dataclass(frozen=True, slots=True)
 class Listening:
@@ -36,7 +39,7 @@ class Listening:
 
     options: ListenerOptions
     address: Address
-    server: HttpServer | GrpcServer
+    server: Server
 
 
 def serve(config: Config) -> int:
@@ -102,11 +105,19 @@ async def _listen(assembly: Assembly) -> list[Listening]:
     return listening
 
 
-def _server(assembly: Assembly, options: ListenerOptions) -> HttpServer | GrpcServer:
+def _server(assembly: Assembly, options: ListenerOptions) -> Server:
     pipeline = assembly.pipeline(options)
     address = parse_address(options.listen)
     if options.transport == "http":
         return HttpServer(pipeline.http, address, max_response_bytes=options.max_response_bytes)
+    if options.transport == "brpc":
+        return BrpcServer(
+            pipeline.brpc,
+            pipeline.brpc_http,
+            address,
+            max_request_bytes=options.max_request_bytes,
+            max_response_bytes=options.max_response_bytes,
+        )
     return GrpcServer(
         pipeline.grpc,
         address,
