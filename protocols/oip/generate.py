@@ -141,8 +141,10 @@ def _document(form: _Form, response: InferResponse) -> Mapping[str, Any]:
 
 
 def _error_event(error: InferenceError) -> HttpAnswer:
+    # where events have begun a model's failure is an answer like others, and as the first one it is 400
+    status = 400 if error.code is ErrorCode.MODEL_FAILED else HTTP_STATUS[error.code]
     told = b"".join(parts_of(http_error(error)))
-    return HttpAnswer(HTTP_STATUS[error.code], _EVENT_HEADERS, [b"data: ", told, b"\n\n"])
+    return HttpAnswer(status, _EVENT_HEADERS, [b"data: ", told, b"\n\n"])
 
 
 def _fail_stream(

@@ -2,7 +2,8 @@
 
 The user's page, docs/dialects/oip.md, has the same rows in the words of ``what`` and ``why``. A recorded
 exchange that is named here must differ in exactly the kinds of ``differs`` (see ``oip_replay``) and be
-answered with ``status``; one that is not named must not differ at all.
+answered with ``status``; one that is not named must not differ at all. The replays of single requests hold
+this of those that a pipeline can answer by itself, the replay before the daemon of all.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ HTTP: tuple[Deviation, ...] = (
             "err_params_not_obj",
             "err_str_shape",
             "fp32_str",
+            "gen_bad_json",
             "i64_str",
+            "index_ready_bad",
             "params_prio_str",
             "params_seq_badflag",
             "trailing_comma",
@@ -94,6 +97,34 @@ HTTP: tuple[Deviation, ...] = (
         200,
         _BODY,
         ("params_bigint",),
+    ),
+    Deviation(
+        "an HTTP/1.1 request without `Host`",
+        "RFC 9112 asks for it",
+        400,
+        _STATUS,
+        ("no_host",),
+    ),
+    Deviation(
+        "a parameter that a load or unload does not have",
+        "as above",
+        400,
+        _STATUS,
+        ("load_bad_param",),
+    ),
+    Deviation(
+        "settings of the wrong type",
+        "as above",
+        400,
+        _STATUS,
+        ("log_set_bad", "trace_set_int"),
+    ),
+    Deviation(
+        "a repository name in the index over HTTP",
+        "a name that chooses nothing must not choose all",
+        501,
+        _STATUS,
+        ("index_named_repo",),
     ),
     Deviation(
         "a batch of no rows",

@@ -54,6 +54,7 @@ class HttpRecording:
     method: str
     path: str
     query: str
+    version: str
     headers: dict[str, str]
     body: bytes
     reply: Reply | None
@@ -70,6 +71,8 @@ class HttpRecording:
         that this program cannot load."""
         if len(self.body) < int(self.headers.get("content-length", 0)):
             return "rest of the request"
+        if self.version == "HTTP/1.1" and "host" not in self.headers:
+            return "a host, for the transport"
         if _CONTROL_PATHS.match(self.path):
             return "control"
         if _LATER_PATHS.match(self.path):
@@ -132,11 +135,11 @@ def grpc_recordings(server: str) -> list[GrpcRecording]:
 def _http(server: str, entry: dict[str, Any]) -> HttpRecording:
     head, _, body = _bytes(entry["request"]).partition(b"\r\n\r\n")
     line, headers = _head(head)
-    method, target, _ = line.split(" ")
+    method, target, version = line.split(" ")
     path, _, query = target.partition("?")
     if headers.get("transfer-encoding") == "chunked":
         body = _unchunked(body)
-    return HttpRecording(server, entry["name"], method, path, query, headers, body, _reply(entry))
+    return HttpRecording(server, entry["name"], method, path, query, version, headers, body, _reply(entry))
 
 
 def _reply(entry: dict[str, Any]) -> Reply | None:

@@ -31,25 +31,6 @@ from tests.conformance.oip_recordings import GOLDEN, HttpRecording, Reply, grpc_
 from tests.conformance.oip_replay import grpc_differences, http_differences
 from tests.e2e.oip_golden import golden_daemon
 
-EQUAL = 0.95
-"""The least share of exchanges that must be equal, of those without a deviation that the user is told."""
-
-DEVIATING = {
-    "gen_bad_json": "400 instead of 500: the caller's mistake",
-    "index_ready_bad": "400 instead of 500: the caller's mistake",
-    "load_bad_param": "400 instead of 500: the caller's mistake",
-    "trace_set_int": "400 instead of 500: the caller's mistake",
-    "log_set_bad": "400 instead of 500: the caller's mistake",
-    "index_named_repo": "a name chooses a repository",
-    "no_host": "RFC 9112 asks for it",
-}
-"""Exchanges that the other replays do not hold against the recording; docs/dialects/oip.md has the reasons."""
-
-REMAINING = {
-    "gen_stream_err": "a model that fails before its first event: 500, where Triton says 400",
-}
-"""What differs and should not."""
-
 UNFIT = {"shm_status_after", "shm_reg_dup"}
 """Exchanges that depend on one that was not recorded."""
 
@@ -143,7 +124,7 @@ def _counted(body: bytes) -> set[bytes]:
 
 def test_http(server: Server) -> None:
     raw, listed = requests(), by_exchange(HTTP)
-    equal, differing = [], {}
+    equal, deviating, differing = [], [], {}
     for recording in http_recordings("triton"):
         whole = len(recording.body) >= int(recording.headers.get("content-length", 0))
         if recording.reply is None or not whole or recording.name in UNFIT:
@@ -153,20 +134,22 @@ def test_http(server: Server) -> None:
             # the recorded client waited too
             time.sleep(0.05)
             reply = sent(server.http, raw[recording.name], recording.method)
-        found = differences(recording, reply)
-        if not found:
+        found, row = differences(recording, reply), listed.get(recording.name)
+        if row is not None and (found, reply.status) == (row.differs, row.status):
+            deviating.append(recording.name)
+        elif found or row is not None:
+            differing[recording.name] = found, reply.status
+        else:
             equal.append(recording.name)
-        elif recording.name not in listed and recording.name not in DEVIATING:
-            differing[recording.name] = found
-    print(f"{len(equal)} equal, {len(differing)} differing: {differing}")
-    assert differing.keys() <= REMAINING.keys()
-    assert len(equal) >= EQUAL * (len(equal) + len(differing))
+    print(f"{len(equal)} equal, {len(deviating)} deviating, {len(differing)} differing: {differing}")
+    assert not differing
+    assert deviating == [name for name in raw if name in listed]
     assert len(equal) >= 165
 
 
 def test_grpc(server: Server) -> None:
     listed = by_exchange(GRPC)
-    equal, differing = [], {}
+    equal, deviating, differing = [], [], {}
     with grpc.insecure_channel(server.grpc) as channel:
         # its registration was not recorded
         message = MESSAGES["inference.SystemSharedMemoryRegisterRequest"]
@@ -185,12 +168,16 @@ def test_grpc(server: Server) -> None:
                 found = _models(recording.reply) ^ _models(answer)
             else:
                 found = grpc_differences(recording, answer)
-            if not found:
+            row = listed.get(recording.name)
+            if row is not None and (found, answer.code) == (row.differs, row.status):
+                deviating.append(recording.name)
+            elif found or row is not None:
+                differing[recording.name] = found, answer.code
+            else:
                 equal.append(recording.name)
-            elif recording.name not in listed:
-                differing[recording.name] = found
-    print(f"{len(equal)} equal, {len(differing)} differing: {differing}")
+    print(f"{len(equal)} equal, {len(deviating)} deviating, {len(differing)} differing: {differing}")
     assert not differing
+    assert set(deviating) == listed.keys()
     assert len(equal) >= 95
 
 

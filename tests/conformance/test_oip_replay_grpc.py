@@ -43,10 +43,9 @@ def test_answered_as_by_triton(recording: GrpcRecording) -> None:
 
 def test_what_is_held_against_the_recording() -> None:
     names = {one.name for one in SELECTED}
-    assert DEVIATIONS.keys() <= names
     counts = Counter(LATER.values())
     counts["equal"] = len(names - DEVIATIONS.keys())
-    counts["deviating"] = len(DEVIATIONS)
+    counts["deviating"] = len(names & DEVIATIONS.keys())
     print(counts)
     assert counts.pop("") == len(names) == 68
     assert counts == {

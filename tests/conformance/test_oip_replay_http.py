@@ -39,26 +39,23 @@ def test_answered_as_by_triton(recording: HttpRecording) -> None:
 
 def test_what_is_held_against_the_recording() -> None:
     names = {one.name for one in SELECTED}
-    assert DEVIATIONS.keys() <= names
     counts = Counter(LATER.values())
     counts["equal"] = len(names - DEVIATIONS.keys())
-    counts["deviating"] = len(DEVIATIONS)
+    counts["deviating"] = len(names & DEVIATIONS.keys())
     print(counts)
-    assert counts.pop("") == len(names) == 160
+    assert counts.pop("") == len(names) == 159
     assert counts == {
-        "equal": 122,
+        "equal": 121,
         "deviating": 38,
         "control": 44,
         "operation": 15,
         "shared memory": 7,
         "rest of the request": 1,
+        "a host, for the transport": 1,
     }
 
 
-# a request that never becomes whole does not reach a pipeline
-NOT_OFFERED = [
-    one for one in RECORDINGS if LATER[str(one)] not in ("", "rest of the request", "control", "operation")
-]
+NOT_OFFERED = [one for one in RECORDINGS if LATER[str(one)] in ("model", "shared memory")]
 
 
 @pytest.mark.parametrize("recording", NOT_OFFERED, ids=str)

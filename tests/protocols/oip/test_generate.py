@@ -136,13 +136,13 @@ def test_no_events() -> None:
 
 def test_errors_of_responses_are_events_and_the_first_has_the_status() -> None:
     status, headers, body, _ = ask(Writer(), "generate_stream", {"text_input": "FAIL", "REPETITION": 2})
-    assert (status, headers["Content-Type"]) == (500, EVENTS)
+    assert (status, headers["Content-Type"]) == (400, EVENTS)
     assert body == event('{"error":"gen failed"}') * 2
     status, headers, body, _ = ask(Writer(), "generate", {"text_input": "FAIL", "REPETITION": 2})
     assert (status, headers["Content-Type"], body) == (500, "application/json", b'{"error":"gen failed"}')
 
 
-@pytest.mark.parametrize(("after", "status"), [(0, 500), (1, 200)])
+@pytest.mark.parametrize(("after", "status"), [(0, 400), (1, 200)])
 def test_a_model_that_breaks_off(after: int, status: int) -> None:
     found, headers, body, _ = ask(Crashing(after), "generate_stream", {"text_input": "x"})
     assert (found, headers["Content-Type"]) == (status, EVENTS)
