@@ -11,14 +11,27 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.conformance.golden_repository import LOADED
+from tests.conformance.golden_repository import FOLDER, LOADED
 from tests.conformance.oip_checks import CHECKS, Server, client_of
 from tests.e2e.daemon import ROOT, Daemon
 from tests.e2e.oip_golden import golden_daemon
 from tests.peers import servers
 
+LABELS = (FOLDER / "cls" / "labels.txt").read_text(encoding="utf-8").split()
 PAGE = ROOT / "docs" / "dialects" / "oip-compatibility.md"
 KINDS = ("http", "grpc")
+
+DECLARED = {
+    "cls": {
+        "signature": {
+            "inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [-1, 4]}],
+            "outputs": [{"name": "OUTPUT0", "datatype": "FP32", "shape": [-1, 4]}],
+            "max_batch_size": 4,
+            "labels": {"OUTPUT0": LABELS},
+        }
+    }
+}
+"""What a configuration says of models elsewhere: the protocol does not tell the names of classes."""
 
 
 @contextmanager
@@ -33,14 +46,20 @@ def through(server: Server, folder: Path) -> Iterator[Server]:
             config = {
                 "listeners": [{"listen": "127.0.0.1:0", "transport": transport, "dialects": ["oip"]}],
                 "models": {
-                    name: {"upstream": "server", "remote_model": name, "required": name == "simple"}
-                    for name in LOADED
+                    name: {
+                        "upstream": "server",
+                        "remote_model": name,
+                        "required": name == "simple",
+                        **DECLARED.get(name, {}),
+                    }
+                    for name in (*LOADED, "not_loaded")
                 },
                 "upstreams": {
                     "server": {
                         "dialect": "oip",
                         "transport": transport,
                         "urls": [getattr(server, transport)],
+                        "control": "explicit",
                     }
                 },
             }

@@ -1,8 +1,8 @@
 """KServe's Python server with models for the tests: ``kserve_server.py HTTP_PORT GRPC_PORT
 [OPTION …]``, the options being KServe's own.
 
-Run as a script, in a process without tritonclient. KServe binds every interface of the machine and has no
-option for that; here it gets 127.0.0.1 instead.
+Run as a script, in a process without tritonclient. KServe binds every interface of the machine, and shares
+its gRPC port with whoever else wants it; it has no options for that. Here it gets 127.0.0.1, for itself.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def stay_on_loopback() -> None:
         whole(self, app, **{**options, "host": "127.0.0.1"})
 
     def made(*given: Any, **options: Any) -> Any:
-        found = server(*given, **options)
+        own = (*(options.pop("options", None) or ()), ("grpc.so_reuseport", 0))
+        found = server(*given, **options, options=own)
         bind = found.add_insecure_port
         found.add_insecure_port = lambda address: bind(address.replace("[::]", "127.0.0.1"))
         return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -27,6 +28,9 @@ from tests.conformance.oip_client import Server
 ROOT = Path(__file__).parents[2]
 START_SECS = 120
 
+OWN_PORTS = (20_000, 32_000)
+"""From where ports are taken, as a range: below those that Linux hands out."""
+
 DATATYPES = (
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
     "FP16", "BF16", "FP32", "FP64", "BYTES",
@@ -36,10 +40,16 @@ IDENTITIES = tuple(f"identity_{name.lower()}" for name in DATATYPES)
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, and that nobody gets by chance before the server has started, which
+    takes seconds: it is none of those that the system gives to who asks for any, or connects."""
+    while True:
+        port = random.randrange(*OWN_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 @contextmanager
@@ -163,6 +173,7 @@ def _process(
     try:
         _wait_until_ready(process, ready, log)
         yield
+        assert process.poll() is None, _ended(process, log)
     finally:
         process.terminate()
         try:
@@ -170,6 +181,10 @@ def _process(
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def _ended(process: subprocess.Popen[bytes], log: Path) -> str:
+    return f"the server ended with {process.returncode}:\n{log.read_text(errors='replace')[-4000:]}"
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
