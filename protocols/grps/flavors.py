@@ -1,0 +1,114 @@
+"""What the two original servers do differently, as far as their clients can tell.
+
+The Python server (``py``) mirrors the code of an answer in its HTTP status; the C++ server (``cpp``) answers
+200 to whatever it has understood and tells the code in the message alone. Which JSON each reads and writes
+stands in ``json_habits``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from protocols.grps import metadata
+from protocols.grps.message import Status, StatusFlag
+from protocols.grps.options import PredictOptions
+from protocols.wire import HttpAnswer, HttpRequest
+from schemas import Deployment
+
+_HTML = """\
+<!doctype html>
+<html lang=en>
+<title>{status} {title}</title>
+<h1>{title}</h1>
+<p>{text}</p>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """The habits of one server.
+
+    ``mirrors``: the HTTP status is the code of the answer. ``any_method``: methods are not told apart, and a
+    slash at the end of a path does not matter. ``streams_refusals``: what is wrong with a request for a
+    stream is told in the stream, but for its content type.
+    """
+
+    name: Literal["py", "cpp"]
+    json_type: str
+    mirrors: bool
+    any_method: bool
+    streams_refusals: bool
+    no_content_type: str
+    wrong_content_type: str
+    empty_body: str
+    unknown_model: str
+    no_metadata: str
+    no_name: Status
+    empty_name: Status
+    server_yaml: Callable[[Deployment, PredictOptions], str]
+    model_yaml: Callable[[Deployment], str]
+    unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer]
+
+
+def _py_unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
+    """A page for a person, as Flask has it; OPTIONS lists the methods."""
+    kind = ("Content-Type", "text/html; charset=utf-8")
+    if not allowed:
+        text = "The requested URL was not found on the server."
+        return HttpAnswer(404, (kind,), [_HTML.format(status=404, title="Not Found", text=text).encode()])
+    headers = (kind, ("Allow", ", ".join((*allowed, "OPTIONS"))))
+    if request.method == "OPTIONS":
+        return HttpAnswer(200, headers)
+    text = "The method is not allowed for the requested URL."
+    page = _HTML.format(status=405, title="Method Not Allowed", text=text)
+    return HttpAnswer(405, headers, [page.encode()])
+
+
+def _cpp_unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
+    """A line of text, and the number of the error, as bRPC has it."""
+    headers = (("Content-Type", "text/plain"), ("x-bd-error-code", "1002"))
+    if allowed:
+        return HttpAnswer(405, headers, [f"[E1002]Method {request.method} is not allowed".encode()])
+    text = f"[E1002]Fail to find method on `{request.path}'"
+    return HttpAnswer(404, headers, [text.encode(errors="backslashreplace")])
+
+
+PY = Flavor(
+    name="py",
+    json_type="application/json;charset=utf-8",
+    mirrors=True,
+    any_method=False,
+    streams_refusals=True,
+    no_content_type="No content type in headers.",
+    wrong_content_type="Unsupported content type.",
+    empty_body="The http body is empty.",
+    unknown_model="Model {} not found.",
+    no_metadata="Model not found.",
+    no_name=Status(400, "No model name.", StatusFlag.FAILURE),
+    empty_name=Status(400, "The model name is empty.", StatusFlag.FAILURE),
+    server_yaml=metadata.py_server,
+    model_yaml=metadata.py_model,
+    unmatched=_py_unmatched,
+)
+CPP = Flavor(
+    name="cpp",
+    json_type="application/json",
+    mirrors=False,
+    any_method=True,
+    streams_refusals=False,
+    no_content_type="Bad Request, err: Content type is not supported.",
+    wrong_content_type="Bad Request, err: Content type is not supported.",
+    empty_body="Bad Request, err: Parse json failed.",
+    unknown_model="[ExecutorException] Not found model: {}",
+    no_metadata="Not Found",
+    no_name=Status(404, "Not Found", StatusFlag.FAILURE),
+    empty_name=Status(404, "Not Found", StatusFlag.FAILURE),
+    server_yaml=metadata.cpp_server,
+    model_yaml=metadata.cpp_model,
+    unmatched=_cpp_unmatched,
+)
+
+FLAVORS: Mapping[str, Flavor] = {flavor.name: flavor for flavor in (PY, CPP)}
+"""The servers whose habits a listener can follow."""

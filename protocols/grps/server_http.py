@@ -1,0 +1,138 @@
+"""What the dialect offers over HTTP: one table of endpoints for each flavor.
+
+Paths, methods and HTTP statuses are here; predict belongs to ``server_predict``, the page to ``page``, the
+words of answers to ``outcome``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from protocols.dialect import Action, HttpEndpoint, Opened
+from protocols.grps import outcome
+from protocols.grps.codec_json import parse_document
+from protocols.grps.flavors import Flavor
+from protocols.grps.json_habits import HABITS
+from protocols.grps.message import GrpsMessage
+from protocols.grps.options import PredictOptions, query_of
+from protocols.grps.page import SCRIPT, page, series_json
+from protocols.grps.server_predict import Predict, json_answer
+from protocols.wire import HttpAnswer, HttpRequest
+from schemas import InferenceError, Metrics, Operation
+
+Open = Callable[[HttpRequest], Opened[HttpAnswer]]
+
+_ROOT = "/grps/v1"
+_PREDICT = f"{_ROOT}/infer/predict"
+
+
+def http_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[HttpEndpoint, ...]:
+    """The endpoints of a listener."""
+    fail = partial(_fail, flavor)
+    predict = Predict(flavor, options)
+    own_path = ((options.path, ("GET", "POST")),) if options.path else ()
+    return (
+        *(
+            endpoint
+            for path, methods in ((_PREDICT, ("POST",)), *own_path)
+            for endpoint in _endpoints(flavor, path, methods, predict.open, predict.fail)
+        ),
+        *(
+            endpoint
+            for path, (methods, open_request) in _requests(flavor, options).items()
+            for endpoint in _endpoints(flavor, f"{_ROOT}/{path}", methods, open_request, fail)
+        ),
+        # these have the methods that they have in both flavors
+        *(
+            HttpEndpoint(method, path, open_request, fail)
+            for path, open_request in _pages(flavor).items()
+            for method in ("GET", "HEAD")
+        ),
+    )
+
+
+def _endpoints(
+    flavor: Flavor, path: str, methods: tuple[str, ...], open_request: Open, fail: Any
+) -> tuple[HttpEndpoint, ...]:
+    if flavor.any_method:
+        return tuple(HttpEndpoint("*", each, open_request, fail) for each in (path, f"{path}/"))
+    methods = (*methods, "HEAD") if "GET" in methods else methods
+    return tuple(HttpEndpoint(method, path, open_request, fail) for method in methods)
+
+
+def _requests(flavor: Flavor, options: PredictOptions) -> dict[str, tuple[tuple[str, ...], Open]]:
+    """All that is no inference, by path: the methods, and what opens a request. Bodies of probes are
+    not looked at."""
+    both = ("GET", "POST")
+
+    def action(operation: Operation, tell: Callable[[Any], GrpsMessage]) -> Action[HttpAnswer]:
+        return Action(operation, lambda opened, result: json_answer(flavor, tell(result)))
+
+    def opener(operation: Operation, tell: Callable[[Any], GrpsMessage]) -> Open:
+        ready = action(operation, tell)
+        return lambda request: Opened(ready)
+
+    model = action(Operation.DEPLOYMENT, partial(outcome.model_metadata, flavor))
+    return {
+        "health/online": (both, opener(Operation.SET_ONLINE, lambda result: outcome.DONE)),
+        "health/offline": (both, opener(Operation.SET_OFFLINE, lambda result: outcome.DONE)),
+        "health/live": (both, opener(Operation.LIVE, outcome.probed)),
+        "health/ready": (both, opener(Operation.READY, outcome.probed)),
+        "metadata/server": (
+            both,
+            opener(Operation.DEPLOYMENT, partial(outcome.server_metadata, flavor, options)),
+        ),
+        "metadata/model": (("POST",), lambda request: Opened(model, _model_name(flavor, request))),
+    }
+
+
+def _pages(flavor: Flavor) -> dict[str, Open]:
+    """What browsers ask for, by path."""
+    shown: Action[HttpAnswer] = Action(Operation.METRICS, _encode_page)
+    drawn: Action[HttpAnswer] = Action(Operation.METRICS, partial(_encode_series, flavor))
+    script: Action[HttpAnswer] = Action(Operation.LIVE, _encode_script)
+    return {
+        "/": lambda request: Opened(shown),
+        f"{_ROOT}/monitor/metrics": lambda request: Opened(shown),
+        f"{_ROOT}/monitor/series": lambda request: Opened(drawn, message=query_of(request).get("name", "")),
+        # one script is all that the page needs, whichever of the original's two is asked for
+        f"{_ROOT}/js/jquery_min": lambda request: Opened(script),
+        f"{_ROOT}/js/flot_min": lambda request: Opened(script),
+    }
+
+
+def _model_name(flavor: Flavor, request: HttpRequest) -> str:
+    """The bare name of the model that is asked about, whatever the content type."""
+    document = parse_document(request.body, HABITS[flavor.name]) if request.body else None
+    name = document.get("str_data") if isinstance(document, dict) else None
+    if not isinstance(name, str):
+        raise outcome.refusal(flavor.no_name)
+    if not name:
+        raise outcome.no_metadata(flavor)
+    return name
+
+
+def _encode_page(opened: Opened[HttpAnswer], metrics: Metrics) -> HttpAnswer:
+    return HttpAnswer(200, (("Content-Type", "text/html"),), [page(metrics)])
+
+
+def _encode_series(flavor: Flavor, opened: Opened[HttpAnswer], metrics: Metrics) -> HttpAnswer:
+    document = series_json(opened.message, metrics)
+    if document is not None:
+        return HttpAnswer(200, (("Content-Type", flavor.json_type),), [document])
+    if flavor.mirrors:
+        return HttpAnswer(200, (("Content-Type", "text/html; charset=utf-8"),), [b"key not found"])
+    return HttpAnswer(200, (("Content-Type", flavor.json_type),))
+
+
+def _encode_script(opened: Opened[HttpAnswer], result: Any) -> HttpAnswer:
+    return HttpAnswer(200, (("Content-Type", "application/javascript"),), [SCRIPT])
+
+
+def _fail(
+    flavor: Flavor, request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError
+) -> HttpAnswer:
+    operation, model = (opened.action.operation, opened.model) if opened else (None, "")
+    return json_answer(flavor, outcome.told(flavor, error, operation, model))

@@ -1,0 +1,159 @@
+"""Predict over HTTP: which payload a request has, which model it is for, in which form it is answered.
+
+What a payload means belongs to ``codec``, its JSON to ``codec_json``; a request that a model is given whole
+belongs to ``whole_request``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from protocols.dialect import Action, Opened
+from protocols.grps import outcome, whole_request
+from protocols.grps.codec import ReplyForm, decode_request, encode_response
+from protocols.grps.codec_json import parse_document, read_document
+from protocols.grps.flavors import Flavor
+from protocols.grps.json_habits import HABITS
+from protocols.grps.json_writer import write_message
+from protocols.grps.message import GrpsMessage, Kind
+from protocols.grps.options import PredictOptions, is_true, query_of
+from protocols.wire import Buffer, Headers, HttpAnswer, HttpRequest
+from schemas import InferenceError, InferRequest, InferResponse, Operation, Signature
+
+_JSON = "application/json"
+_OCTETS = "application/octet-stream"
+_PIECE_INDENT = {"py": 2, "cpp": None}
+"""How the JSON of a piece of a stream is indented, where that is not as everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A payload; ``ndarray``: whether the answer shall be one."""
+
+    message: GrpsMessage
+    ndarray: bool
+
+
+def json_answer(flavor: Flavor, message: GrpsMessage) -> HttpAnswer:
+    """``message`` as the whole answer, in JSON."""
+    status = message.status.code if flavor.mirrors and message.status else 200
+    headers = (("Content-Type", flavor.json_type),)
+    return HttpAnswer(status, headers, [write_message(message, HABITS[flavor.name])])
+
+
+class Predict:
+    """What answers predict in one flavor, on whichever paths it stands."""
+
+    def __init__(self, flavor: Flavor, options: PredictOptions) -> None:
+        self._flavor = flavor
+        self._habits = HABITS[flavor.name]
+        self._options = options
+        stream_type = options.streaming.content_type
+        if flavor.name == "py" and stream_type.startswith("text/") and "charset" not in stream_type:
+            stream_type += "; charset=utf-8"
+        self._stream_headers: Headers = (("Content-Type", stream_type),)
+        self._infer: Action[HttpAnswer] = Action(Operation.INFER, self._encode, self._decode)
+        self._stream: Action[HttpAnswer] = Action(Operation.INFER_STREAM, self._encode_piece, self._decode)
+        self._whole = whole_request.whole_request_action()
+        self._whole_stream = whole_request.whole_request_action(stream_type)
+
+    def open(self, request: HttpRequest) -> Opened[HttpAnswer]:
+        """Read the payload and choose the form of the answer. Raises ``InferenceError``."""
+        query = query_of(request)
+        if self._options.whole_request:
+            streams = self._asks_for_stream(request, query, None)
+            action = self._whole_stream if streams else self._whole
+            return Opened(action, query.get("model", ""), message=request, joined=True)
+        kind = self._content_type(request)
+        document = parse_document(request.body, self._habits) if kind == _JSON and request.body else None
+        streams = self._asks_for_stream(request, query, document)
+        ndarray = is_true(query.get("return-ndarray", ""))
+        if streams and ndarray:
+            raise outcome.bad_request(
+                "Bad Request, err: Streaming and ret ndarray are not supported at the same time.",
+                in_stream=False,
+            )
+        if kind == _OCTETS:
+            message = GrpsMessage(Kind.BIN_DATA, bin_data=request.body)
+        elif request.body:
+            message = read_document(document, self._habits)
+        else:
+            raise outcome.bad_request(self._flavor.empty_body)
+        model = message.model or query.get("model", "")
+        action = self._stream if streams else self._infer
+        return Opened(action, model, message=_Question(message, ndarray), joined=True)
+
+    def fail(
+        self, request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError
+    ) -> HttpAnswer:
+        """``error`` in the form that the answer would have had."""
+        if self._options.whole_request:
+            return whole_request.fail(request, opened, error)
+        operation, model = (opened.action.operation, opened.model) if opened else (None, "")
+        message = outcome.told(self._flavor, error, operation, model)
+        if operation is Operation.INFER_STREAM or (
+            opened is None and self._refused_in_stream(request, error)
+        ):
+            return HttpAnswer(200, self._stream_headers, _one(self._piece(message)))
+        return json_answer(self._flavor, message)
+
+    # --- the request
+
+    def _content_type(self, request: HttpRequest) -> str:
+        """The media type alone; the original servers take no parameters beside it."""
+        given = request.headers.get("content-type", "")
+        kind = given.partition(";")[0].strip().lower()
+        if kind in (_JSON, _OCTETS):
+            return kind
+        text = self._flavor.wrong_content_type if given else self._flavor.no_content_type
+        raise outcome.bad_request(text, in_stream=False)
+
+    def _asks_for_stream(self, request: HttpRequest, query: Mapping[str, str], document: Any) -> bool:
+        return self._options.streaming.asked(request, query, document)
+
+    def _refused_in_stream(self, request: HttpRequest, error: InferenceError) -> bool:
+        """Whether a request that was never understood is told so in the stream that it asked for."""
+        if not self._flavor.streams_refusals or not outcome.in_stream(error):
+            return False
+        return self._asks_for_stream(request, query_of(request), None)
+
+    def _decode(self, opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, ReplyForm]:
+        question: _Question = opened.message
+        return decode_request(
+            question.message,
+            signature,
+            model=opened.model,
+            return_ndarray=question.ndarray,
+            first_tensor_only=self._flavor.name == "py",
+        )
+
+    # --- the answer
+
+    def _encode(self, form: ReplyForm, response: InferResponse) -> HttpAnswer:
+        message = encode_response(form, response)
+        # one server tells an empty one in JSON
+        if message.kind is Kind.BIN_DATA and (len(message.bin_data) or not self._flavor.mirrors):
+            return HttpAnswer(200, (("Content-Type", _OCTETS),), [message.bin_data])
+        return json_answer(self._flavor, message)
+
+    def _encode_piece(self, form: ReplyForm, response: InferResponse) -> HttpAnswer:
+        """One chunk; none for the bare final flag."""
+        if response.error is not None:
+            message = outcome.told(self._flavor, response.error)
+        elif response.outputs or not response.final:
+            message = encode_response(form, response)
+        else:
+            return HttpAnswer(200, self._stream_headers)
+        return HttpAnswer(200, self._stream_headers, [self._piece(message)])
+
+    def _piece(self, message: GrpsMessage) -> Buffer:
+        """A message of a stream; its chunk is all that tells where it ends."""
+        if message.kind is Kind.BIN_DATA:
+            return message.bin_data
+        return write_message(message, self._habits, _PIECE_INDENT[self._flavor.name])
+
+
+async def _one(piece: Buffer) -> AsyncIterator[Buffer]:
+    yield piece

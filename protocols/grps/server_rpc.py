@@ -1,0 +1,232 @@
+"""What the dialect offers as remote procedures: the same methods over gRPC and bRPC, and over HTTP/1.1 on a
+bRPC port.
+
+Whatever becomes of a request is told in the message, under a status of the transport that says OK; only
+bytes that are no message are refused by the transport's own. What a request means belongs to ``codec``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from protocols.brpc_status import BrpcStatus, unparsable
+from protocols.dialect import Action, BrpcEndpoint, GrpcEndpoint, HttpEndpoint, Opened
+from protocols.grps import outcome
+from protocols.grps.codec import ReplyForm, decode_request, encode_response
+from protocols.grps.codec_grpc import read_message, write_message
+from protocols.grps.codec_json import parse_document, read_document
+from protocols.grps.flavors import Flavor
+from protocols.grps.json_habits import COMPACT
+from protocols.grps.json_writer import write_message as write_json
+from protocols.grps.message import GrpsMessage, Kind
+from protocols.grps.options import PredictOptions
+from protocols.grps.server_predict import Predict
+from protocols.wire import BrpcAnswer, BrpcRequest, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
+from schemas import (
+    Deployment,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+    Signature,
+)
+
+GRPC_SERVICE = "grps.protos.v1.GrpsService"
+BRPC_SERVICE = "grps.protos.v1.GrpsBrpcService"
+
+STREAMING = "PredictStreaming"
+"""The method that only gRPC has."""
+
+_GRPC_INTERNAL = 13
+_PROTOBUF_TYPES = frozenset({"application/proto", "application/x-protobuf"})
+
+Write = Callable[[GrpsMessage], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that was read, and what makes an answer of a message."""
+
+    message: GrpsMessage
+    write: Write
+
+
+Open = Callable[[Call], Opened[Any]]
+
+
+def methods(flavor: Flavor, options: PredictOptions) -> Mapping[str, Open]:
+    """What opens a call, by method."""
+
+    def plain(operation: Operation, tell: Callable[[Any], GrpsMessage]) -> Open:
+        def encode(opened: Opened[Any], result: Any) -> Any:
+            call: Call = opened.message
+            return call.write(tell(result))
+
+        action: Action[Any] = Action(operation, encode)
+        return lambda call: Opened(action, message=call)
+
+    return {
+        "Predict": _inference(flavor, Operation.INFER),
+        STREAMING: _inference(flavor, Operation.INFER_STREAM),
+        "Online": plain(Operation.SET_ONLINE, lambda result: outcome.DONE),
+        "Offline": plain(Operation.SET_OFFLINE, lambda result: outcome.DONE),
+        "CheckLiveness": plain(Operation.LIVE, outcome.probed),
+        "CheckReadiness": plain(Operation.READY, outcome.probed),
+        "ServerMetadata": plain(Operation.DEPLOYMENT, partial(outcome.server_metadata, flavor, options)),
+        "ModelMetadata": _model_metadata(flavor),
+    }
+
+
+def grpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[GrpcEndpoint, ...]:
+    """The methods of a gRPC listener."""
+
+    def opener(open_call: Open) -> Callable[[GrpcRequest], Opened[GrpcAnswer]]:
+        return lambda request: open_call(Call(read_message(request.message), _grpc_answer))
+
+    def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
+        if _is_no_message(opened, error):
+            return GrpcAnswer(code=_GRPC_INTERNAL, details=_line(error))
+        return _grpc_answer(_told(flavor, opened, error))
+
+    return tuple(
+        GrpcEndpoint(f"/{GRPC_SERVICE}/{method}", opener(open_call), fail, streaming=method == STREAMING)
+        for method, open_call in methods(flavor, options).items()
+    )
+
+
+def brpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[BrpcEndpoint, ...]:
+    """The methods of a bRPC listener."""
+
+    def opener(open_call: Open) -> Callable[[BrpcRequest], Opened[BrpcAnswer]]:
+        return lambda request: open_call(Call(read_message(request.message), _brpc_answer))
+
+    def fail(request: BrpcRequest, opened: Opened[BrpcAnswer] | None, error: InferenceError) -> BrpcAnswer:
+        if _is_no_message(opened, error):
+            return unparsable(request)
+        return _brpc_answer(_told(flavor, opened, error))
+
+    return tuple(
+        BrpcEndpoint(BRPC_SERVICE, method, opener(open_call), fail)
+        for method, open_call in methods(flavor, options).items()
+        if method != STREAMING
+    )
+
+
+def brpc_http_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[HttpEndpoint, ...]:
+    """The same methods over HTTP/1.1 on the port of a bRPC listener: ``/service/method`` with protobuf where
+    the content type says so, else in bRPC's own JSON; and predict as the HTTP interface has it."""
+
+    def opener(open_call: Open) -> Callable[[HttpRequest], Opened[HttpAnswer]]:
+        return lambda request: open_call(Call(_http_message(request), partial(_http_answer, request)))
+
+    def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
+        if _is_no_message(opened, error):
+            text = f"[E{BrpcStatus.EREQUEST:d}]Fail to parse http body as grps.protos.v1.GrpsMessage, "
+            headers = (("Content-Type", "text/plain"), ("x-bd-error-code", f"{BrpcStatus.EREQUEST:d}"))
+            return HttpAnswer(400, headers, [(text + _line(error)).encode()])
+        return _http_answer(request, _told(flavor, opened, error))
+
+    predict = Predict(flavor, options)
+    offered: list[tuple[str, Callable[[HttpRequest], Opened[HttpAnswer]], Any]] = [
+        (method, opener(open_call), fail)
+        for method, open_call in methods(flavor, options).items()
+        if method != STREAMING
+    ]
+    offered.append(("PredictByHttp", predict.open, predict.fail))
+    return tuple(
+        HttpEndpoint("*", f"/{service}/{method}", open_request, failing)
+        for service in (BRPC_SERVICE, BRPC_SERVICE.rpartition(".")[2])
+        for method, open_request, failing in offered
+    )
+
+
+# --- the methods
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How an inference is answered."""
+
+    reply: ReplyForm
+    write: Write
+
+
+def _inference(flavor: Flavor, operation: Operation) -> Open:
+    def decode(opened: Opened[Any], signature: Signature) -> tuple[InferRequest, _Form]:
+        call: Call = opened.message
+        request, reply = decode_request(call.message, signature, model=opened.model)
+        return request, _Form(reply, call.write)
+
+    def encode(form: _Form, response: InferResponse) -> Any:
+        if response.error is not None:
+            return form.write(outcome.told(flavor, response.error))
+        if operation is Operation.INFER_STREAM and response.final and not response.outputs:
+            return None
+        return form.write(encode_response(form.reply, response))
+
+    action: Action[Any] = Action(operation, encode, decode)
+    return lambda call: Opened(action, call.message.model, message=call, joined=True)
+
+
+def _model_metadata(flavor: Flavor) -> Open:
+    def encode(opened: Opened[Any], deployment: Deployment) -> Any:
+        call: Call = opened.message
+        return call.write(outcome.model_metadata(flavor, deployment))
+
+    action: Action[Any] = Action(Operation.DEPLOYMENT, encode)
+
+    def open_call(call: Call) -> Opened[Any]:
+        name = call.message.str_data if call.message.kind is Kind.STR_DATA else ""
+        if not name:
+            raise outcome.refusal(flavor.empty_name)
+        return Opened(action, name, message=call)
+
+    return open_call
+
+
+def _told(flavor: Flavor, opened: Opened[Any] | None, error: InferenceError) -> GrpsMessage:
+    if opened is None:
+        return outcome.told(flavor, error)
+    return outcome.told(flavor, error, opened.action.operation, opened.model)
+
+
+def _is_no_message(opened: Opened[Any] | None, error: InferenceError) -> bool:
+    return opened is None and error.code is ErrorCode.MALFORMED and not outcome.has_status(error)
+
+
+def _line(error: InferenceError) -> str:
+    return error.message.encode(errors="backslashreplace").decode()
+
+
+# --- the bytes
+
+
+def _grpc_answer(message: GrpsMessage) -> GrpcAnswer:
+    return GrpcAnswer(write_message(message))
+
+
+def _brpc_answer(message: GrpsMessage) -> BrpcAnswer:
+    return BrpcAnswer(write_message(message))
+
+
+def _is_protobuf(request: HttpRequest) -> bool:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() in _PROTOBUF_TYPES
+
+
+def _http_message(request: HttpRequest) -> GrpsMessage:
+    if _is_protobuf(request):
+        return read_message(request.body)
+    if not request.body:
+        return GrpsMessage()
+    return read_document(parse_document(request.body, COMPACT), COMPACT)
+
+
+def _http_answer(request: HttpRequest, message: GrpsMessage) -> HttpAnswer:
+    """``message`` in the coding of the request, under its content type."""
+    headers = (("Content-Type", request.headers.get("content-type") or "application/json"),)
+    body = write_message(message) if _is_protobuf(request) else write_json(message, COMPACT)
+    return HttpAnswer(200, headers, [body])
