@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -29,8 +30,9 @@ STALL_SECS = 60.0
 """How long a body, or a client that takes its answer, may stand still."""
 
 HALF_CLOSED_SECS = 5.0
-"""How long a request goes on whose client has closed its side: it may only have said that it sends no more,
-and read on; but most have gone, and TCP does not tell one from the other."""
+"""How long a request goes on whose client has closed its side of a TCP connection: it may only have said that
+it sends no more, and read on; but most have gone, and TCP does not tell one from the other before something
+is written. A streamed answer ends at the first write that fails; a unix socket tells at once."""
 
 LINGER_SECS = 2.0
 """How long what still comes is thrown away after an early answer. Closing at once would reset the
@@ -221,7 +223,7 @@ class _Connection(web.RequestHandler):
     def eof_received(self) -> bool:  # type: ignore[override] # None is the same as False there
         """The client sends no more. Whether the connection stays open for an answer, and no longer."""
         idle = self._waiter is not None and not self._waiter.done()
-        if idle or self._latest is None or not self._latest.is_eof():
+        if idle or self._latest is None or not self._latest.is_eof() or _has_gone(self.transport):
             return False
         self.close()
         self._giving_up = asyncio.get_running_loop().call_later(self.half_closed_secs, self.force_close)
@@ -266,6 +268,15 @@ class _Connection(web.RequestHandler):
         text = f"{(message or 'not HTTP').strip()}\n".encode()
         answer = HttpAnswer(status, (("content-type", "text/plain; charset=utf-8"),), (text,))
         return Answer(answer, close=True, stall_secs=STALL_SECS, written=_nothing)
+
+
+def _has_gone(transport: asyncio.BaseTransport | None) -> bool:
+    """Whether the client reads no more either, as far as its socket tells."""
+    if transport is None:
+        return True
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), 0)
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def _head(request: web.BaseRequest) -> HttpRequest:

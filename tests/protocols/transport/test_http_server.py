@@ -281,9 +281,37 @@ class TestConnections:
             assert handler.served[0].context.cancel.cancelled
             assert not server._running
 
-    async def test_a_client_that_only_sends_no_more_is_answered(self) -> None:
+    async def test_a_unix_socket_tells_a_disconnect_at_once(self, tmp_path: Path) -> None:
         handler = HttpEcho()
-        async with serving(handler) as server, RawHttp.to(server.address) as peer:
+        async with serving(handler, Address(path=str(tmp_path / "s")), half_closed_secs=1e6) as server:
+            async with RawHttp.to(server.address) as peer:
+                await peer.send(post("/wait"))
+                await soon(handler.entered)
+            await soon(handler.cancelled)
+
+    async def test_a_stream_ends_with_the_first_write_that_fails(self) -> None:
+        closed = asyncio.Event()
+
+        async def parts() -> AsyncIterator[bytes]:
+            try:
+                while True:
+                    yield b"x"
+                    await asyncio.sleep(0.01)
+            finally:
+                closed.set()
+
+        handler = HttpEcho(answers={"/": HttpAnswer(200, (), parts())})
+        async with serving(handler, half_closed_secs=1e6) as server:
+            async with RawHttp.to(server.address) as peer:
+                await peer.send(post("/"))
+                await peer.reader.readuntil(b"x")
+            await asyncio.wait_for(closed.wait(), 2)
+
+    @pytest.mark.parametrize("where", ["tcp", "unix"])
+    async def test_a_client_that_only_sends_no_more_is_answered(self, where: str, tmp_path: Path) -> None:
+        handler = HttpEcho()
+        address = LOOPBACK if where == "tcp" else Address(path=str(tmp_path / "s"))
+        async with serving(handler, address) as server, RawHttp.to(server.address) as peer:
             await peer.send(post("/wait"))
             peer.writer.write_eof()
             await soon(handler.entered)
