@@ -1,0 +1,172 @@
+"""What the dialect asks of an upstream: one table of questions, which every transport asks in its own form.
+
+A question is a message and what to make of the message that comes back; it has a path over HTTP and a
+method of the same meaning over gRPC and bRPC. How messages travel belongs to ``client_http`` and
+``client_rpc``.
+
+What a server serves is asked of its metadata as a whole: its metadata of one model leave out, or do not find,
+what that has. Nobody can be asked whether one model is ready, so that is whether the server is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from protocols.grps import codec
+from protocols.grps.client_deployment import DeployedModel, index, joined, metadata, read_models
+from protocols.grps.message import GrpsMessage, Kind, Status, StatusFlag
+from protocols.grps.status import check
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelRef,
+    ModelStatus,
+    Operation,
+    Readiness,
+    ServerMetadata,
+    Signature,
+)
+
+Read = Callable[[GrpsMessage], Any]
+
+# faults of an answer that would be the caller's in a request
+_FAULTS = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR})
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``ask(argument, signature)`` gives the message to send and ``read``, which makes the result of the
+    message that comes back. ``path`` stands under ``/grps/v1/``; ``method`` is that of both RPC services."""
+
+    path: str
+    method: str
+    ask: Callable[[Any, Signature | None], tuple[GrpsMessage, Read]]
+
+
+def read_answer(read: Callable[[], Any]) -> Any:
+    """What ``read`` makes of an answer. What it finds wrong there is the upstream's fault: BAD_UPSTREAM."""
+    try:
+        return read()
+    except InferenceError as error:
+        if error.code not in _FAULTS:
+            raise
+        raise InferenceError(
+            ErrorCode.BAD_UPSTREAM, f"the upstream's answer is not valid: {error.message}"
+        ) from error
+
+
+# --- inference
+
+
+def _ask_infer(request: InferRequest, signature: Signature | None) -> tuple[GrpsMessage, Read]:
+    message = codec.encode_request(request)
+    message.model = joined(request.model, request.version)
+
+    def read(answer: GrpsMessage) -> InferResponse:
+        check(answer)
+        return _response(request, signature, answer)
+
+    return message, read
+
+
+def _ask_stream(request: InferRequest, signature: Signature | None) -> tuple[GrpsMessage, Read]:
+    """As for one answer; pieces that fail are told as such, but for the first: then all has failed."""
+    message, read_one = _ask_infer(request, signature)
+    answered = False
+
+    def read(answer: GrpsMessage) -> InferResponse:
+        nonlocal answered
+        try:
+            response: InferResponse = read_one(answer)
+        except InferenceError as error:
+            if not answered or error.code is ErrorCode.BAD_UPSTREAM:
+                raise
+            response = InferResponse(request.model, (), error=error)
+        answered = True
+        # that the stream ends is all that tells its last piece
+        response.final = False
+        return response
+
+    return message, read
+
+
+def _response(request: InferRequest, signature: Signature | None, answer: GrpsMessage) -> InferResponse:
+    # a signature that says nothing is none
+    known = signature if signature is not None and signature.outputs else None
+    outputs = read_answer(lambda: codec.decode_response(answer, known))
+    return InferResponse(request.model, outputs, request.version)
+
+
+# --- all that is not inference
+
+
+def _plain(read: Read) -> Callable[[Any, Signature | None], tuple[GrpsMessage, Read]]:
+    """A question that says nothing but itself."""
+    return lambda argument, signature: (GrpsMessage(), read)
+
+
+def _readiness(answer: GrpsMessage) -> Readiness:
+    """Whether the server has said yes; what codes it says no with differs."""
+    status = answer.status or Status()
+    ready = status.flag == StatusFlag.SUCCESS
+    return Readiness(ready, "" if ready else status.msg or "the upstream answered without a status")
+
+
+def _done(answer: GrpsMessage) -> None:
+    check(answer)
+
+
+def _models(answer: GrpsMessage) -> tuple[DeployedModel, ...]:
+    check(answer)
+    if answer.kind is not Kind.STR_DATA:
+        raise InferenceError(ErrorCode.BAD_UPSTREAM, "the upstream's metadata has no str_data")
+    return read_models(answer.str_data)
+
+
+def _server_metadata(answer: GrpsMessage) -> ServerMetadata:
+    check(answer)
+    return ServerMetadata(flavor_of(answer.str_data), "")
+
+
+def flavor_of(told: str) -> str:
+    """Which of the two servers tells its configuration so: ``py`` begins with the models, ``cpp`` with what
+    it listens to."""
+    first = _PARTS.search(told)
+    return "cpp" if first is not None and first[1] == "interface" else "py"
+
+
+def _ask_metadata(model: ModelRef, signature: Signature | None) -> tuple[GrpsMessage, Read]:
+    def read(answer: GrpsMessage) -> ModelMetadata:
+        return metadata(_models(answer), model)
+
+    return GrpsMessage(), read
+
+
+def _index(answer: GrpsMessage) -> tuple[ModelStatus, ...]:
+    return index(_models(answer))
+
+
+_PARTS = re.compile(r"^(models|interface)\b", re.MULTILINE)
+_SERVER = ("metadata/server", "ServerMetadata")
+_READY = Question("health/ready", "CheckReadiness", _plain(_readiness))
+
+QUESTIONS: Mapping[Operation, Question] = {
+    Operation.INFER: Question("infer/predict", "Predict", _ask_infer),
+    Operation.LIVE: Question("health/live", "CheckLiveness", _plain(_readiness)),
+    Operation.READY: _READY,
+    Operation.MODEL_READY: _READY,
+    Operation.SET_ONLINE: Question("health/online", "Online", _plain(_done)),
+    Operation.SET_OFFLINE: Question("health/offline", "Offline", _plain(_done)),
+    Operation.SERVER_METADATA: Question(*_SERVER, _plain(_server_metadata)),
+    Operation.MODEL_METADATA: Question(*_SERVER, _ask_metadata),
+    Operation.REPOSITORY_INDEX: Question(*_SERVER, _plain(_index)),
+}
+
+STREAM = Question("infer/predict", "PredictStreaming", _ask_stream)
+"""For the transports that have it: bRPC has not."""

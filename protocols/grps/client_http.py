@@ -1,0 +1,195 @@
+"""Questions to an upstream over HTTP: JSON or plain bytes there, JSON or plain bytes back.
+
+One server mirrors the code of an answer in the status of HTTP, the other answers 200 to whatever it has
+understood; so both are looked at. What each of them takes in JSON differs too little to matter but for NaN
+and infinity, which the C++ server has no form for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from protocols.brpc_status import ERROR_CODES
+from protocols.dialect import UpstreamCall
+from protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer
+from protocols.grps.client_pieces import Pieces
+from protocols.grps.codec_json import parse_document, read_document
+from protocols.grps.json_habits import COMPACT, REPLY
+from protocols.grps.json_writer import write_message
+from protocols.grps.message import DIALECT_NAME, DTYPES, GenericTensor, GrpsMessage, Kind, StatusFlag
+from protocols.wire import Buffer, HttpReply, HttpRequest
+from schemas import ErrorCode, InferenceError, InferResponse, Operation, Signature
+
+Call = UpstreamCall[HttpRequest, HttpReply]
+Calls = Mapping[Operation, Call]
+
+CODE_OF_HTTP_STATUS: Mapping[int, ErrorCode] = {
+    401: ErrorCode.UNAUTHENTICATED,
+    403: ErrorCode.FORBIDDEN,
+    413: ErrorCode.TOO_LARGE,
+    429: ErrorCode.OVERLOADED,
+    503: ErrorCode.UNAVAILABLE,
+    504: ErrorCode.DEADLINE_EXCEEDED,
+}
+"""What a status means where no message says more; any other is BAD_UPSTREAM."""
+
+_BRPC_ERROR = "x-bd-error-code"
+_OCTETS = {"Content-Type": "application/octet-stream"}
+# exactly so: a parameter behind it is refused
+_JSON = {"Content-Type": "application/json"}
+_STREAMING = "streaming=true"
+_LONGEST_TEXT = 2000
+_TAG = re.compile(r"<[^>]*>")
+
+# the C++ server takes what stands in a query as it is
+_PLAIN = re.compile(r"[A-Za-z0-9\-._~!$'()*,;:@/]*")
+
+
+# --- what goes out
+
+
+def _get(question: Question, argument: Any, signature: Signature | None) -> tuple[HttpRequest, Read]:
+    return HttpRequest("GET", f"/grps/v1/{question.path}"), question.ask(argument, signature)[1]
+
+
+def _predict(
+    question: Question, argument: Any, signature: Signature | None, *, query: Sequence[str], flavor: str
+) -> tuple[HttpRequest, Read]:
+    message, read = question.ask(argument, signature)
+    headers, parts = _JSON, [message.bin_data]
+    if message.kind is Kind.BIN_DATA:
+        headers = _OCTETS
+        # the body has no place for it
+        query = [*query, f"model={_queried(message.model, flavor)}"] if message.model else query
+    else:
+        if flavor == "cpp":
+            for tensor in message.tensors:
+                _check_finite(tensor)
+        parts = [write_message(message, COMPACT)]
+    path = f"/grps/v1/{question.path}"
+    return HttpRequest("POST", path, "&".join(query), headers, parts=parts), read
+
+
+def _queried(model: str, flavor: str) -> str:
+    if flavor == "cpp" and not _PLAIN.fullmatch(model):
+        raise _unrepresentable(f"the model name {model!a} in a query, which this server does not decode")
+    try:
+        return quote(model, safe="")
+    except UnicodeEncodeError:
+        raise _unrepresentable(f"the model name {model!a}: it is not Unicode text") from None
+
+
+def _check_finite(tensor: GenericTensor) -> None:
+    flat = tensor.flat
+    if isinstance(flat, np.ndarray) and flat.dtype.kind == "f" and not np.isfinite(flat).all():
+        raise _unrepresentable(
+            f"input '{tensor.name}' of datatype {DTYPES[tensor.dtype].name} with NaN or infinity as JSON, "
+            "which this server does not take; over gRPC and bRPC it does"
+        )
+
+
+def _unrepresentable(what: str) -> InferenceError:
+    return InferenceError(ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry {what}")
+
+
+# --- what comes back
+
+
+def _decode(read: Read, reply: HttpReply) -> Any:
+    message = _message(reply)
+    result = read(message)
+    if reply.status != 200 and not _fails(message):
+        raise _error(reply)
+    return result
+
+
+def _message(reply: HttpReply) -> GrpsMessage:
+    """The message in a reply. Raises the error that is told by the status of HTTP alone."""
+    media = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media == "application/json":
+        message: GrpsMessage = read_answer(lambda: _document(reply.body))
+        if reply.status == 200 or message.status is not None:
+            return message
+    elif reply.status == 200 and media == "application/octet-stream":
+        return GrpsMessage(Kind.BIN_DATA, bin_data=reply.body)
+    raise _error(reply)
+
+
+def _document(body: Buffer) -> GrpsMessage:
+    return read_document(parse_document(body, REPLY), REPLY)
+
+
+def _fails(message: GrpsMessage) -> bool:
+    return message.status is not None and message.status.flag == StatusFlag.FAILURE
+
+
+def _error(reply: HttpReply) -> InferenceError:
+    """What a reply says that is none of the dialect's, in its own words as far as they are any."""
+    number = reply.headers.get(_BRPC_ERROR, "")
+    code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
+    if number.isascii() and number.isdigit():
+        code = ERROR_CODES.get(int(number[:9]), code)
+    text = bytes(reply.body[:_LONGEST_TEXT]).decode(errors="backslashreplace")
+    words = " ".join(_TAG.sub(" ", text).split())
+    return InferenceError(code, f"the upstream answered HTTP status {reply.status}: {words or 'no message'}")
+
+
+# --- streams
+
+
+class _Stream:
+    """The replies to one question, as the pieces of the body come."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._pieces = Pieces()
+
+    def take(self, reply: HttpReply) -> tuple[InferResponse, ...]:
+        """The responses that this part of the body completes."""
+        if reply.status != 200:
+            return (_decode(self._read, reply),)
+        if reply.body:
+            pieces = self._pieces.feed(reply.body)
+        elif self._pieces.unfinished:
+            raise InferenceError(ErrorCode.BAD_UPSTREAM, "the upstream's stream ended within a document")
+        else:
+            pieces = self._pieces.end()
+        return tuple(
+            [
+                self._read(
+                    GrpsMessage(Kind.BIN_DATA, bin_data=piece.content)
+                    if piece.octets
+                    else read_answer(partial(_document, piece.content))
+                )
+                for piece in pieces
+            ]
+        )
+
+
+def _encode_stream(argument: Any, signature: Signature | None, *, flavor: str) -> tuple[HttpRequest, _Stream]:
+    request, read = _predict(STREAM, argument, signature, query=[_STREAMING], flavor=flavor)
+    return request, _Stream(read)
+
+
+def _calls(flavor: str) -> Calls:
+    return {
+        **{
+            operation: UpstreamCall(partial(_get, question), _decode)
+            for operation, question in QUESTIONS.items()
+        },
+        Operation.INFER: UpstreamCall(
+            partial(_predict, QUESTIONS[Operation.INFER], query=(), flavor=flavor), _decode
+        ),
+        Operation.INFER_STREAM: UpstreamCall(partial(_encode_stream, flavor=flavor), _Stream.take),
+    }
+
+
+HTTP_CALLS: Calls = _calls("py")
+HTTP_CPP_CALLS: Calls = _calls("cpp")
+"""For the C++ server."""
