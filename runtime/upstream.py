@@ -239,6 +239,7 @@ class UpstreamModel:
             answer.outputs = self._select(_renamed(answer.outputs, self._from_outputs), request.outputs, ours)
         except InferenceError as error:
             self._count_failed(error, request, ours, began)
+            request.context.timings["upstream"] = time.monotonic_ns() - sent
             raise
         self._own(answer, request)
         # no queue is ours to see: what the upstream's takes is part of its time

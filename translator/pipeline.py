@@ -270,6 +270,7 @@ class HttpPipeline:
 
     async def serve(self, request: HttpRequest) -> HttpAnswer:
         """Answer a request whose endpoint ``head`` has chosen."""
+        began = time.monotonic_ns()
         endpoint: HttpEndpoint = request.endpoint
         self._pipeline.admit(request.context)
         opened: Opened[HttpAnswer] | None = None
@@ -285,8 +286,10 @@ class HttpPipeline:
             answer = endpoint.fail(request, opened, error)
         except Exception:
             answer = endpoint.fail(request, opened, _unforeseen(f"{request.method} {request.path}"))
-        if endpoint.timed and request.context.timings:
-            answer.headers = (*answer.headers, ("Server-Timing", _timing(request.context.timings)))
+        if endpoint.timed:
+            # what failed before any stage was over had got no further than the first
+            timings = request.context.timings or {"decode": time.monotonic_ns() - began}
+            answer.headers = (*answer.headers, ("Server-Timing", _timing(timings)))
         return answer
 
     def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:

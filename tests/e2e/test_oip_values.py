@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import zlib
 from typing import Any
 
@@ -136,9 +137,23 @@ def test_errors_are_not_compressed() -> None:
     assert json.loads(body)["error"]
 
 
-def test_answers_of_no_model_are_timed_too() -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "stage"),
+    [
+        ("GET", "/v2", b"", 200, "exec"),
+        ("GET", "/v2/models/nobody", b"", 404, "decode"),
+        ("POST", "/v2/models/nobody/infer", b"{}", 404, "decode"),
+        ("POST", "/v2/models/FP32/infer", b"{", 400, "decode"),
+        ("POST", "/v2/models/FP32/generate_stream", b"{", 400, "decode"),
+    ],
+)
+def test_answers_of_no_model_are_timed_too(
+    method: str, path: str, body: bytes, status: int, stage: str
+) -> None:
     service = Service(Router(ModelCatalog(MODELS)), ServerMetadata("interlingua", "0"))
     server: Any = Pipeline(service, "test", [DIALECT]).http
-    request = HttpRequest("GET", "/v2")
+    request = HttpRequest(method, path, headers={}, body=body)
     assert server.head(request) is None
-    assert dict(asyncio.run(server.serve(request)).headers)["Server-Timing"].startswith("exec;dur=")
+    answer = asyncio.run(server.serve(request))
+    assert answer.status == status
+    assert re.fullmatch(rf"{stage};dur=\d+\.\d{{3}}", dict(answer.headers)["Server-Timing"])
