@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from functools import lru_cache
 
 from protocols.wire import Buffer
 from schemas import ErrorCode, InferenceError
@@ -17,6 +18,9 @@ WINDOW_BITS = {"gzip": 31, "deflate": 15}
 
 _LEVEL = 1
 """An answer is compressed once and read once: the fastest level, which is nearly as small."""
+
+_SHORT = 256
+"""Up to this size a header is remembered."""
 
 
 def inflate(coding: str, body: Buffer, limit: int | None) -> bytes:
@@ -55,6 +59,12 @@ def deflate(coding: str, parts: Iterable[Buffer]) -> list[Buffer]:
 def accepted_coding(header: str) -> str:
     """The coding that an ``Accept-Encoding`` wants most, the first of equals; empty for none. Like Triton
     this passes over ``*`` and codings that are not offered."""
+    if not header:
+        return ""
+    return _remembered_coding(header) if len(header) <= _SHORT else _coding_in(header)
+
+
+def _coding_in(header: str) -> str:
     best, most = "", 0.0
     for entry in header.split(","):
         name, _, weight = entry.partition(";")
@@ -69,3 +79,7 @@ def accepted_coding(header: str) -> str:
         if quality > most:
             best, most = name, quality
     return "" if best == "identity" else best
+
+
+# clients say the same with every request
+_remembered_coding = lru_cache(64)(_coding_in)

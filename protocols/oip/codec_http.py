@@ -10,7 +10,7 @@ and statuses belong to ``server`` and ``client``, everything but inference to ``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ from protocols.json_document import parse_json, write_json
 from protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
 from protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
+    RequestFields,
     check_id,
     distinct_outputs,
     join_parameters,
@@ -38,6 +39,7 @@ from protocols.oip.http_tensors import (
     write_tensor,
 )
 from protocols.oip.json_members import mapping, members, name_of, text
+from protocols.oip.known_headers import LONGEST, KnownHeaders
 from protocols.wire import Buffer, Headers, HttpRequest
 from schemas import (
     ErrorCode,
@@ -48,6 +50,7 @@ from schemas import (
     RequestedOutput,
     SharedMemoryRef,
     Signature,
+    Tensor,
 )
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -56,6 +59,8 @@ JSON_HEADERS: Headers = (("Content-Type", "application/json"),)
 
 Body = tuple[Headers, list[Buffer]]
 """The headers that describe a body, and its parts."""
+
+_KNOWN = KnownHeaders()
 
 _LAZY = frozenset({"data"})
 _NOTHING: Mapping[str, Any] = {}
@@ -90,33 +95,32 @@ def decode_request(
     """
     body = _plain_body(message)
     length = _header_length(message.headers, len(body))
+    coding = accepted_coding(message.headers.get("accept-encoding", ""))
     if length == 0:
         tensor = raw_tensor(model, body, signature)
         request = InferRequest(model, (tensor,), version=version, context=message.context)
-        return request, ReplyForm(all_binary=True, coding=_wanted_coding(message))
+        return request, ReplyForm(all_binary=True, coding=coding)
+    key = None
+    if length is not None and length <= LONGEST:
+        key = bytes(body[:length]), coding, message.nonfinite_json
+        known = _KNOWN.find(key, len(body) - length)
+        if known is not None:
+            inputs = known.cut(body, length)
+            _check_json_outputs(known.outputs, known.form, signature)
+            request = _request(message, model, version, known.fields, inputs, known.outputs)
+            return request, known.form
     document = _document(body, length)
     given = mapping(document, "parameters")
     if EMPTY_FINAL_RESPONSE in given:
         _refuse(f"parameter '{EMPTY_FINAL_RESPONSE}' is for streams, which this transport does not have")
     fields = split_parameters(given)
     identity = check_id(text(document, "id"))
-    outputs, form = _read_outputs(document, given, identity, signature)
-    if message.nonfinite_json or "accept-encoding" in message.headers:
-        form = replace(form, coding=_wanted_coding(message), nonfinite=message.nonfinite_json)
+    outputs, form = _read_outputs(document, given, identity, signature, coding, message.nonfinite_json)
     inputs = read_inputs(document, model, Tail(body, length))
     _check_json_outputs(outputs, form, signature)
-    request = InferRequest(
-        model=model,
-        inputs=inputs,
-        outputs=outputs,
-        version=version,
-        id=identity,
-        parameters=fields.parameters,
-        sequence=fields.sequence,
-        priority=fields.priority,
-        timeout_us=fields.timeout_us,
-        context=message.context,
-    )
+    request = _request(message, model, version, fields, inputs, outputs, identity)
+    if key is not None and length is not None:
+        _KNOWN.remember(key, len(body) - length, fields, request, form)
     return request, form
 
 
@@ -196,14 +200,43 @@ def decode_response(
     )
 
 
+def _request(
+    message: HttpRequest,
+    model: str,
+    version: str,
+    fields: RequestFields,
+    inputs: tuple[Tensor, ...],
+    outputs: tuple[RequestedOutput, ...] | None,
+    identity: str = "",
+) -> InferRequest:
+    return InferRequest(
+        model,
+        inputs,
+        outputs,
+        version,
+        identity,
+        fields.parameters,
+        fields.sequence,
+        fields.priority,
+        fields.timeout_us,
+        message.context,
+    )
+
+
 def _read_outputs(
-    document: Mapping[str, Any], parameters: Mapping[str, Any], identity: str, signature: Signature
+    document: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    identity: str,
+    signature: Signature,
+    coding: str,
+    nonfinite: bool,
 ) -> tuple[tuple[RequestedOutput, ...] | None, ReplyForm]:
     """The requested outputs and the reply form. ``binary_data_output`` is for outputs that are not
     listed: a listed one is binary where it says so itself."""
     entries = members(document, "outputs") if document.get("outputs") is not None else ()
     if not entries:
-        return None, ReplyForm(identity, all_binary=_flag(parameters, "binary_data_output"))
+        everything = _flag(parameters, "binary_data_output")
+        return None, ReplyForm(identity, all_binary=everything, coding=coding, nonfinite=nonfinite)
     outputs: list[RequestedOutput] = []
     binary: list[str] = []
     for index, entry in enumerate(entries):
@@ -213,7 +246,10 @@ def _read_outputs(
         if given and _flag(given, "binary_data"):
             binary.append(name)
     distinct = distinct_outputs(outputs)
-    return distinct, ReplyForm(identity, frozenset(binary), classes=asked_classes(distinct, signature))
+    classes = asked_classes(distinct, signature)
+    return distinct, ReplyForm(
+        identity, frozenset(binary), classes=classes, coding=coding, nonfinite=nonfinite
+    )
 
 
 def _check_json_outputs(
@@ -245,10 +281,6 @@ def _join(document: dict[str, Any], buffers: list[Buffer], *, extended: bool) ->
         return JSON_HEADERS, [header]
     headers = (("Content-Type", "application/octet-stream"), (HEADER_LENGTH, str(len(header))))
     return headers, [header, *buffers]
-
-
-def _wanted_coding(message: HttpRequest) -> str:
-    return accepted_coding(message.headers.get("accept-encoding", ""))
 
 
 def _plain_body(message: HttpRequest) -> Buffer:

@@ -1,0 +1,150 @@
+"""Headers that come again: the second time they mean what they meant the first time, and no more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.oip import known_headers
+from protocols.oip.codec import RequestFields
+from protocols.oip.codec_http import ReplyForm
+from protocols.oip.known_headers import KnownHeaders
+from protocols.wire import HttpRequest
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    RequestedOutput,
+    Sequence,
+    SharedMemoryRef,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
+from tests.protocols.oip.http_exchange import decoded, post
+
+ANY = Signature(
+    (TensorSpec("x", Datatype.FP32, (-1,)),), (TensorSpec("y", Datatype.FP32, (-1,), labels=("a", "b")),)
+)
+KEY = (b"{}", "", False)
+
+
+def entry(size: int, name: str = "x", datatype: str = "FP32", shape: Any = (2,)) -> dict[str, Any]:
+    return {
+        "name": name,
+        "datatype": datatype,
+        "shape": shape,
+        "parameters": {"binary_data_size": size},
+    }
+
+
+def request(
+    *inputs: Any, tail: bytes, headers: Any = (), nonfinite: bool = False, **more: Any
+) -> HttpRequest:
+    header = json.dumps({"inputs": inputs, **more}).encode()
+    given = {"inference-header-content-length": str(len(header)), **dict(headers)}
+    return post(header + tail, given, nonfinite_json=nonfinite)
+
+
+def floats(*values: float) -> bytes:
+    return np.array(values, "<f4").tobytes()
+
+
+def test_the_data_is_the_one_that_came_with_it() -> None:
+    for values in ((1, 2), (3, 4), (5, 6)):
+        message = request(entry(8), entry(4, "z", shape=[1]), tail=floats(*values, 7))
+        asked, _ = decoded(message, ANY)
+        first, second = asked.inputs
+        np.testing.assert_array_equal(first.numpy(), np.array(values, np.float32))
+        np.testing.assert_array_equal(second.numpy(), np.array([7], np.float32))
+        assert first.view.obj is message.body
+        assert first.view.readonly
+
+
+def test_what_it_asks_for_is_asked_again() -> None:
+    more: dict[str, Any] = {
+        "parameters": {"sequence_id": 7, "sequence_end": True, "priority": 2, "timeout": 9},
+        "outputs": [{"name": "y", "parameters": {"binary_data": True}}],
+    }
+    first, again = (decoded(request(entry(8), tail=floats(1, 2), **more), ANY) for _ in range(2))
+    assert first == again
+    asked, form = again
+    assert (asked.sequence, asked.priority, asked.timeout_us) == (Sequence(7, end=True), 2, 9)
+    assert (asked.outputs, form) == ((RequestedOutput("y"),), ReplyForm(binary=frozenset({"y"})))
+
+
+def test_data_of_another_size_is_refused_as_the_first_time() -> None:
+    decoded(request(entry(8), tail=floats(1, 2)), ANY)
+    for tail, text in (
+        (bytes(7), "expecting 1 additional bytes"),
+        (bytes(9), "additional input data .* 1 bytes"),
+    ):
+        with pytest.raises(InferenceError, match=text):
+            decoded(request(entry(8), tail=tail), ANY)
+
+
+def test_elements_of_bytes_are_counted_each_time() -> None:
+    words = entry(10, datatype="BYTES")
+    packed = b"\1\0\0\0a\1\0\0\0b"
+    for _ in range(2):
+        asked, _ = decoded(request(words, tail=packed), ANY)
+        assert asked.inputs[0].elements() == [b"a", b"b"]
+    with pytest.raises(InferenceError, match="needs 2 length-prefixed elements"):
+        decoded(request(words, tail=b"\6\0\0\0abcdef"), ANY)
+
+
+def test_each_caller_has_its_own_coding_and_its_own_id() -> None:
+    for accepted, coding in (("gzip", "gzip"), ("deflate", "deflate"), ("identity", "")):
+        message = request(entry(8), tail=floats(1, 2), headers={"accept-encoding": accepted})
+        assert decoded(message, ANY)[1].coding == coding
+    for nonfinite in (False, True):
+        assert (
+            decoded(request(entry(8), tail=floats(1, 2), nonfinite=nonfinite), ANY)[1].nonfinite == nonfinite
+        )
+    for identity in ("a", "b", "a"):
+        asked, form = decoded(request(entry(8), tail=floats(1, 2), id=identity), ANY)
+        assert asked.id == form.id == identity
+
+
+def test_another_model_is_another_matter() -> None:
+    half = Signature((), (TensorSpec("y", Datatype.FP16, (-1,)),))
+    decoded(request(entry(8), tail=floats(1, 2)), ANY)
+    with pytest.raises(InferenceError) as caught:
+        decoded(request(entry(8), tail=floats(1, 2)), half)
+    assert caught.value.code is ErrorCode.INVALID_TENSOR
+    ranked: dict[str, Any] = {"outputs": [{"name": "y", "parameters": {"classification": 1}}]}
+    for labels in (("a", "b"), ("c",)):
+        labelled = Signature((), (TensorSpec("y", Datatype.FP32, (-1,), labels=labels),))
+        form = decoded(request(entry(8), tail=floats(1, 2), **ranked), labelled)[1]
+        assert form.classes["y"].labels == labels
+
+
+def remembered(asked: InferRequest, size: int) -> bool:
+    known = KnownHeaders()
+    known.remember(KEY, size, RequestFields(), asked, ReplyForm())
+    return known.find(KEY, size) is not None
+
+
+def test_what_comes_once_is_not_kept() -> None:
+    x = Tensor("x", Datatype.FP32, (2,), memoryview(bytes(8)))
+    place = Tensor("x", Datatype.FP32, (2,), SharedMemoryRef("r", 0, 8))
+    assert remembered(InferRequest("m", (x,)), 8)
+    assert not remembered(InferRequest("m", (x,), id="i"), 8)
+    assert not remembered(InferRequest("m", (x,), parameters={"seed": 1}), 8)
+    assert not remembered(InferRequest("m", (place,)), 8)
+    # part of the data stood in the JSON
+    assert not remembered(InferRequest("m", (x, x)), 8)
+
+
+def test_the_first_is_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_headers, "_MOST", 2)
+    known = KnownHeaders()
+    keys = [(text, "", False) for text in (b"1", b"2", b"3")]
+    for key in keys:
+        known.remember(key, 0, RequestFields(), InferRequest("m", ()), ReplyForm())
+    assert [known.find(key, 0) is not None for key in keys] == [False, True, True]
+    assert known.find(keys[1], 1) is None
