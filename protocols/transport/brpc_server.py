@@ -30,7 +30,7 @@ from protocols.transport.brpc_frame import (
 )
 from protocols.transport.http_answer import JOINED_BYTES
 from protocols.transport.http_server import STALL_SECS, HttpServer
-from protocols.transport.sockets import SocketFile, bound, listen
+from protocols.transport.sockets import SocketFile, bound, listen, send_at_once
 from protocols.transport.stall import StallWatch
 from protocols.wire import BrpcAnswer, BrpcHandler, BrpcRequest, Buffer, HttpHandler
 from schemas import Context, InferenceError
@@ -144,6 +144,7 @@ class _Connection(asyncio.Protocol):
         """A client is there."""
         self._transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
+        send_at_once(transport)
         peer = transport.get_extra_info("peername")
         self._peer: str = peer[0] if isinstance(peer, tuple) else ""
         self._server.connections.add(self)

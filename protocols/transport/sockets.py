@@ -6,6 +6,7 @@ never share the traffic of one port by accident.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
@@ -71,6 +72,14 @@ def claim(address: Address) -> None:
             path.unlink(missing_ok=True)
             return
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def send_at_once(transport: asyncio.BaseTransport) -> None:
+    """Have small writes sent without waiting for more. asyncio does it by itself for sockets that know
+    their protocol number, which those accepted from ours do not."""
+    sock = transport.get_extra_info("socket")
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class SocketFile:

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import gzip
 import hashlib
+import socket
 import time
 import tracemalloc
 import zlib
@@ -197,6 +198,14 @@ async def test_over_a_unix_socket(tmp_path: Path) -> None:
         assert (await client.call("Predict", b"local")).payload == b"local"
         assert here.echo.served[0].context.peer == ""
         assert (await client.call("Nope")).error[0] == 1002
+
+
+async def test_answers_do_not_wait_for_more() -> None:
+    async with serving() as here, here.client() as client:
+        await client.call("Predict")
+        (connection,) = here.server.connections
+        sock = connection._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_the_deadline_of_the_meta() -> None:
