@@ -11,7 +11,7 @@ who sent them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,13 @@ MAX_FIELDS = 65_536
 """How many fields :func:`split` walks over: no inference has more tensors than this, while two-byte
 fields by the million would keep it busy for seconds."""
 
-_VARINT, _LENGTH_DELIMITED, _START_GROUP, _END_GROUP = 0, 2, 3, 4
+VARINT, LENGTH_DELIMITED = 0, 2
+"""The wire types of fields that matter here."""
+
+_START_GROUP, _END_GROUP = 3, 4
 _FIXED_SIZES = {1: 8, 5: 4}
 _MAX_GROUP_DEPTH = 100
+_MAX_TAG = 2**32 - 1
 _MAX_VARINT_BYTES = 10
 _SHORT_VARINTS = tuple(bytes((value,)) for value in range(128))
 
@@ -41,7 +45,7 @@ def split(message: Buffer, field: int) -> tuple[Buffer, list[memoryview]]:
     inside the other fields is not looked at. Raises ``DecodeError``.
     """
     view = memoryview(message)
-    wanted = field << 3 | _LENGTH_DELIMITED
+    wanted = field << 3 | LENGTH_DELIMITED
     taken: list[memoryview] = []
     rest: list[memoryview] = []
     kept = position = walked = 0
@@ -55,7 +59,7 @@ def split(message: Buffer, field: int) -> tuple[Buffer, list[memoryview]]:
                 position += 1
             else:
                 tag, position = _varint_at(view, position)
-            if tag & 7 == _LENGTH_DELIMITED:
+            if tag & 7 == LENGTH_DELIMITED:
                 size = view[position]
                 if size < 0x80:
                     position += 1
@@ -83,31 +87,52 @@ def split(message: Buffer, field: int) -> tuple[Buffer, list[memoryview]]:
     return (rest[0] if len(rest) == 1 else b"".join(rest)), taken
 
 
+def fields(message: Buffer) -> Iterator[tuple[int, int, int | memoryview]]:
+    """Every field of ``message`` in its order: number, wire type, value. That is an integer for a varint, a
+    view of what a length-delimited or fixed field contains, and for a group an empty one.
+
+    Raises ``DecodeError``, also where there are more than :data:`MAX_FIELDS`.
+    """
+    view = memoryview(message)
+    position = walked = 0
+    end = len(view)
+    value: int | memoryview
+    try:
+        while position < end:
+            start = position
+            tag, position = _varint_at(view, position)
+            if not 8 <= tag <= _MAX_TAG:
+                raise DecodeError(f"there is no field of tag {tag}, at byte {start}")
+            kind = tag & 7
+            if kind == VARINT:
+                value, position = _varint_at(view, position)
+            else:
+                if kind == LENGTH_DELIMITED:
+                    size, inside = _varint_at(view, position)
+                    position = inside + size
+                else:
+                    inside = position
+                    position = _skip(view, position, tag)
+                value = view[inside : inside if kind == _START_GROUP else position]
+            walked += 1
+            if position > end or walked > MAX_FIELDS:
+                break
+            yield tag >> 3, kind, value
+    except IndexError:
+        raise DecodeError(f"the field at byte {start} is cut short") from None
+    if walked > MAX_FIELDS:
+        raise DecodeError(f"more than {MAX_FIELDS} fields")
+    if position > end:
+        raise DecodeError(f"the field at byte {start} ends beyond the message")
+
+
 def read_fields(message: Buffer) -> dict[int, int | memoryview]:
     """The varints and length-delimited fields of a small ``message`` by number, for a reader that tells
     versions of a message apart by them. Of a field that comes twice the last one counts.
 
     Raises ``DecodeError``.
     """
-    view = memoryview(message)
-    found: dict[int, int | memoryview] = {}
-    position = 0
-    try:
-        while position < len(view):
-            tag, position = _varint_at(view, position)
-            if tag & 7 == _VARINT:
-                found[tag >> 3], position = _varint_at(view, position)
-            elif tag & 7 == _LENGTH_DELIMITED:
-                size, start = _varint_at(view, position)
-                position = start + size
-                found[tag >> 3] = view[start:position]
-            else:
-                position = _skip(view, position, tag)
-    except IndexError:
-        raise DecodeError("the last field is cut short") from None
-    if position > len(view):
-        raise DecodeError("the last field ends beyond the message")
-    return found
+    return {number: value for number, kind, value in fields(message) if kind in (VARINT, LENGTH_DELIMITED)}
 
 
 def join(rest: bytes, field: int, contents: Iterable[Buffer]) -> bytes:
@@ -116,7 +141,7 @@ def join(rest: bytes, field: int, contents: Iterable[Buffer]) -> bytes:
 
     Raises TOO_LARGE beyond protobuf's limit of 2 GiB.
     """
-    tag = varint(field << 3 | _LENGTH_DELIMITED)
+    tag = varint(field << 3 | LENGTH_DELIMITED)
     parts: list[Buffer] = [rest]
     total = len(rest)
     for content in contents:
@@ -204,11 +229,11 @@ def _varint_at(view: memoryview, position: int) -> tuple[int, int]:
 def _skip(view: memoryview, position: int, tag: int, depth: int = 0) -> int:
     """The position behind the value of a field with ``tag``, which starts at ``position``."""
     kind = tag & 7
-    if kind == _VARINT:
+    if kind == VARINT:
         return _varint_at(view, position)[1]
     if kind in _FIXED_SIZES:
         return position + _FIXED_SIZES[kind]
-    if kind == _LENGTH_DELIMITED:
+    if kind == LENGTH_DELIMITED:
         size, position = _varint_at(view, position)
         return position + size
     if kind == _START_GROUP and depth < _MAX_GROUP_DEPTH:

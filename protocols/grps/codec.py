@@ -1,12 +1,45 @@
-"""grps messages to and from the IR: names, datatypes, ranges, the form of an answer."""
+"""grps messages to and from the IR: which tensor is which, and the form of an answer.
+
+Pure functions, the same for the listener and the upstream client. gtensors bind by name, or by order where
+none has one; an ndarray is the first input, in FP32; ``str_data`` and ``bin_data`` are one BYTES element of
+the first input; every entry of a gmap is a tensor of one element. Where a model declares nothing, tensors
+keep the names that they come with, and text and bytes are called as their field is. The tensors themselves
+belong to ``tensors``, bytes and text to ``codec_grpc``, ``codec_json`` and ``json_writer``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
-from protocols.grps.message import GrpsMessage, Kind
-from schemas import InferRequest, InferResponse, Signature, Tensor
+import numpy as np
+
+from protocols.grps.message import OK, GenericTensor, Gmap, GrpsMessage, Kind
+from protocols.grps.tensors import read_tensor, write_tensor
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Signature,
+    Tensor,
+    TensorSpec,
+    pack_bytes,
+)
+
+_ENTRIES: Mapping[str, Datatype] = {
+    "s_s": Datatype.BYTES,
+    "s_b": Datatype.BYTES,
+    "s_i32": Datatype.INT32,
+    "s_i64": Datatype.INT64,
+    "s_f": Datatype.FP32,
+    "s_d": Datatype.FP64,
+}
+"""What an entry of each map of a gmap is."""
+
+_ONE_ELEMENT = frozenset({Kind.STR_DATA, Kind.BIN_DATA})
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +49,9 @@ class ReplyForm:
 
     kind: Kind
     first_tensor_only: bool = False
+
+
+# --- as a server
 
 
 def decode_request(
@@ -31,24 +67,180 @@ def decode_request(
 
     Raises INVALID_TENSOR naming the tensor, UNREPRESENTABLE for data that has no form as the model's input.
     """
-    raise NotImplementedError
+    inputs = _tensors(message, signature.inputs, "input")
+    kind = message.kind if message.kind in _ONE_ELEMENT else Kind.GTENSORS
+    form = ReplyForm(Kind.NDARRAY if return_ndarray else kind, first_tensor_only)
+    return InferRequest(model, inputs, version=version), form
 
 
 def encode_response(form: ReplyForm, response: InferResponse) -> GrpsMessage:
-    """The answer, its status OK, without a model. Raises UNREPRESENTABLE, and MODEL_FAILED where an ndarray
-    was asked for and cannot be."""
-    raise NotImplementedError
+    """The answer with its status OK, without a model.
+
+    One BYTES element goes back the way that the request came; text that is none goes as ``bin_data``. Raises
+    UNREPRESENTABLE naming the output, also where an ndarray was asked for and cannot be.
+    """
+    outputs = response.outputs
+    if form.kind is Kind.NDARRAY:
+        return GrpsMessage(Kind.NDARRAY, status=OK, tensors=(_ndarray(form, outputs),))
+    if form.kind in _ONE_ELEMENT and len(outputs) == 1 and _is_one_element(outputs[0]):
+        return _one_element(form.kind, outputs[0].elements()[0])
+    if not outputs:
+        return GrpsMessage(status=OK)
+    return GrpsMessage(Kind.GTENSORS, status=OK, tensors=tuple(map(write_tensor, outputs)))
+
+
+def _ndarray(form: ReplyForm, outputs: Sequence[Tensor]) -> GenericTensor:
+    wanted = "No float32 tensors" if form.first_tensor_only else "No tensors"
+    if not outputs:
+        _no_ndarray(f"{wanted} in output. Cannot convert to ndarray.")
+    if len(outputs) > 1 and not form.first_tensor_only:
+        names = ", ".join(f"'{output.name}'" for output in outputs)
+        _no_ndarray(f"NDArray only support one tensor, the outputs are {names}")
+    first = outputs[0]
+    if first.datatype is not Datatype.FP32:
+        if form.first_tensor_only or first.datatype is Datatype.BYTES:
+            _no_ndarray(
+                f"{wanted} in output. Cannot convert to ndarray. Output '{first.name}' is {first.datatype.value}."
+            )
+        _no_ndarray(f"NDArray only support float32, output '{first.name}' is {first.datatype.value}")
+    return write_tensor(first)
+
+
+def _no_ndarray(message: str) -> NoReturn:
+    raise InferenceError(ErrorCode.UNREPRESENTABLE, message)
+
+
+def _is_one_element(tensor: Tensor) -> bool:
+    return tensor.datatype is Datatype.BYTES and tensor.count == 1
+
+
+def _one_element(kind: Kind, element: bytes) -> GrpsMessage:
+    if kind is Kind.STR_DATA:
+        try:
+            return GrpsMessage(Kind.STR_DATA, status=OK, str_data=element.decode())
+        except UnicodeDecodeError:
+            pass  # bytes are what bin_data is for
+    return GrpsMessage(Kind.BIN_DATA, status=OK, bin_data=element)
+
+
+# --- as a client
 
 
 def encode_request(request: InferRequest) -> GrpsMessage:
-    """The question to an upstream: gtensors; one BYTES element called ``str_data`` or ``bin_data`` goes
-    as that. Raises UNREPRESENTABLE naming the tensor."""
-    raise NotImplementedError
+    """The question to an upstream, without a model: gtensors; one BYTES element called ``str_data`` or
+    ``bin_data`` goes as that.
+
+    What else a request has (its id, parameters, the outputs it wants) grps has no place for. Raises
+    UNREPRESENTABLE naming the tensor.
+    """
+    inputs = request.inputs
+    if len(inputs) == 1 and _is_one_element(inputs[0]):
+        name, element = inputs[0].name, inputs[0].elements()[0]
+        if name == Kind.BIN_DATA.value:
+            return GrpsMessage(Kind.BIN_DATA, bin_data=element)
+        if name == Kind.STR_DATA.value:
+            (text,) = write_tensor(inputs[0]).flat
+            return GrpsMessage(Kind.STR_DATA, str_data=str(text))
+    return GrpsMessage(Kind.GTENSORS, tensors=tuple(map(write_tensor, inputs)))
 
 
 def decode_response(
     message: GrpsMessage, signature: Signature | None, asked: Collection[str] | None = None
 ) -> tuple[Tensor, ...]:
-    """The outputs in an upstream's answer, those ``asked`` for in that order, else all. ``message.status`` is
-    for ``status.check``. Raises INVALID_TENSOR."""
-    raise NotImplementedError
+    """The outputs in an upstream's answer, those ``asked`` for in that order, else all. What its status says is
+    for ``status.check``.
+
+    Raises INVALID_TENSOR, BAD_UPSTREAM where an output is missing.
+    """
+    outputs = _tensors(message, signature.outputs if signature is not None else (), "output")
+    if asked is None:
+        return outputs
+    given = {output.name: output for output in outputs}
+    for name in asked:
+        if name not in given:
+            raise InferenceError(
+                ErrorCode.BAD_UPSTREAM,
+                f"the upstream answered without output '{name}'; it has {', '.join(given) or 'none'}",
+            )
+    return tuple([given[name] for name in asked])
+
+
+# --- tensors by name
+
+
+def _tensors(message: GrpsMessage, specs: Sequence[TensorSpec], role: str) -> tuple[Tensor, ...]:
+    """The tensors of a message in the order of the wire, bound to ``specs`` where there are any."""
+    if message.kind is Kind.GMAP:
+        return _entries(message.gmap, specs)
+    if message.kind is Kind.STR_DATA:
+        return (_element(message.kind, message.str_data.encode(), specs, role),)
+    if message.kind is Kind.BIN_DATA:
+        return (_element(message.kind, bytes(message.bin_data), specs, role),)
+    if message.kind is Kind.NDARRAY and specs and specs[0].datatype is not Datatype.FP32:
+        _no_form("ndarray is FP32", role, specs[0])
+    given = message.tensors
+    named = bool(given) and bool(given[0].name)
+    declared = {spec.name: spec for spec in specs}
+    bound: dict[str, Tensor] = {}
+    for index, tensor in enumerate(given):
+        if bool(tensor.name) is not named:
+            _refuse(f"generic tensor error, tensor: {index} names must be all set or all empty")
+        name = tensor.name or _name_of(index, len(given), specs, role)
+        if name in bound:
+            _refuse(f"generic tensor error, tensor: {name} duplicated")
+        bound[name] = read_tensor(tensor, name, declared.get(name))
+    return tuple(bound.values())
+
+
+def _name_of(index: int, count: int, specs: Sequence[TensorSpec], role: str) -> str:
+    """The name of a tensor without one. Where nothing is declared, one alone stays without."""
+    if not specs:
+        return str(index) if count > 1 else ""
+    if index >= len(specs):
+        _refuse(f"generic tensor error, tensor: {index} has no name, and there are only {len(specs)} {role}s")
+    return specs[index].name
+
+
+def _element(kind: Kind, element: bytes, specs: Sequence[TensorSpec], role: str) -> Tensor:
+    """``str_data`` or ``bin_data``: the tensor of that name where there is one, else the first."""
+    spec = next((spec for spec in specs if spec.name == kind.value), specs[0] if specs else None)
+    if spec is not None and spec.datatype is not Datatype.BYTES:
+        _no_form(f"{kind.value} is one BYTES element", role, spec)
+    name = spec.name if spec is not None else kind.value
+    return Tensor(name, Datatype.BYTES, _shape(spec, (1,)), memoryview(pack_bytes((element,))))
+
+
+def _entries(gmap: Gmap, specs: Sequence[TensorSpec]) -> tuple[Tensor, ...]:
+    declared = {spec.name: spec for spec in specs}
+    found: dict[str, tuple[str, Tensor]] = {}
+    for field, entries in gmap.items():
+        datatype = _ENTRIES[field]
+        for key, value in entries.items():
+            if key in found:
+                _refuse(f"gmap has the key '{key}' twice, in {found[key][0]} and in {field}")
+            found[key] = (field, _scalar(key, datatype, value, declared.get(key)))
+    return tuple([tensor for _, tensor in found.values()])
+
+
+def _scalar(name: str, datatype: Datatype, value: object, spec: TensorSpec | None) -> Tensor:
+    shape = _shape(spec, ())
+    if datatype is Datatype.BYTES:
+        element = value.encode() if isinstance(value, str) else value
+        assert isinstance(element, bytes)  # noqa: S101 - by its map
+        return Tensor(name, datatype, shape, memoryview(pack_bytes((element,))))
+    return Tensor(name, datatype, shape, memoryview(np.array(value, datatype.dtype).tobytes()))
+
+
+def _shape(spec: TensorSpec | None, undeclared: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one element: in as many dimensions as are declared."""
+    return undeclared if spec is None else (1,) * len(spec.shape)
+
+
+def _no_form(what: str, role: str, spec: TensorSpec) -> NoReturn:
+    raise InferenceError(
+        ErrorCode.UNREPRESENTABLE, f"{what}, and the first {role} '{spec.name}' is {spec.datatype.value}"
+    )
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InferenceError(ErrorCode.INVALID_TENSOR, message)

@@ -1,16 +1,274 @@
-"""A ``GrpsMessage`` in protobuf: what gRPC and bRPC carry."""
+"""A ``GrpsMessage`` in protobuf: what gRPC and bRPC carry, and a bRPC port over HTTP.
+
+Contract: what protobuf's own classes read and write, at the speed of arrays. The usual form of a tensor, each
+list packed in one piece, is walked over and its numbers are views or made by array operations; whatever
+else protobuf allows goes through its classes, which put it in that form. Numbers are not held against the
+datatype here: that is ``codec``'s business.
+"""
 
 from __future__ import annotations
 
-from protocols.grps.message import GrpsMessage
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from protocols.grps.message import (
+    DIALECT_NAME,
+    DT_STRING,
+    DTYPES,
+    GMAP_FIELDS,
+    OK,
+    GenericTensor,
+    Gmap,
+    GrpsMessage,
+    Kind,
+    Status,
+)
+from protocols.protobuf_wire import (
+    LENGTH_DELIMITED,
+    MAX_MESSAGE_BYTES,
+    VARINT,
+    fields,
+    pack_varints,
+    unpack_varints,
+    varint,
+)
 from protocols.wire import Buffer
+from schemas import ErrorCode, InferenceError
+from schemas.grps import MESSAGES
+
+_STATUS: Any = MESSAGES["grps.protos.v1.Status"]
+_TENSOR: Any = MESSAGES["grps.protos.v1.GenericTensor"]
+_GMAP: Any = MESSAGES["grps.protos.v1.GenericMapData"]
+
+_STATUS_FIELD, _MODEL_FIELD = 1, 2
+_KINDS: dict[int, Kind] = {
+    3: Kind.BIN_DATA,
+    4: Kind.STR_DATA,
+    5: Kind.GTENSORS,
+    6: Kind.NDARRAY,
+    7: Kind.GMAP,
+}
+_NUMBERS = {kind: number for number, kind in _KINDS.items()}
+_TENSORS_FIELD = 1
+
+_NAME, _DTYPE, _SHAPE, _STRINGS = 1, 2, 3, 12
+_USUAL = {_NAME: LENGTH_DELIMITED, _DTYPE: VARINT, _SHAPE: LENGTH_DELIMITED} | {
+    dtype.field_number: LENGTH_DELIMITED for dtype in DTYPES.values() if dtype.number != DT_STRING
+}
+"""The wire types of a tensor's fields in the form that everybody writes, text aside."""
+_LISTS = {dtype.field_number: dtype.wire for dtype in DTYPES.values() if dtype.wire is not None}
+
+_UINT32 = np.dtype("<u4")
+_NONE: NDArray[Any] = np.empty(0, _UINT32)
+
+
+# --- reading
 
 
 def read_message(data: Buffer) -> GrpsMessage:
     """The message in ``data``, its numbers as views where they can be. Raises MALFORMED."""
-    raise NotImplementedError
+    try:
+        return _message(memoryview(data).toreadonly())
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise InferenceError(ErrorCode.MALFORMED, f"the message is not a GrpsMessage: {error}") from error
+
+
+def _message(view: memoryview) -> GrpsMessage:
+    message = GrpsMessage()
+    statuses: list[memoryview] = []
+    data: list[memoryview] = []
+    for number, wire_type, value in fields(view):
+        if wire_type != LENGTH_DELIMITED:
+            continue
+        assert isinstance(value, memoryview)  # noqa: S101 - by its wire type
+        if number == _STATUS_FIELD:
+            statuses.append(value)
+        elif number == _MODEL_FIELD:
+            message.model = str(value, "utf-8")
+        elif (kind := _KINDS.get(number)) is not None:
+            # protobuf joins a message that comes twice; another member takes the place of the first
+            if kind is not message.kind:
+                message.kind, data = kind, []
+            data.append(value)
+    if statuses:
+        status = _STATUS.FromString(b"".join(statuses))
+        message.status = Status(status.code, status.msg, status.status)
+    _READERS[message.kind](message, data)
+    return message
+
+
+def _read_nothing(message: GrpsMessage, data: list[memoryview]) -> None:
+    """There is nothing to read, or nothing that counts."""
+
+
+def _read_bin_data(message: GrpsMessage, data: list[memoryview]) -> None:
+    message.bin_data = data[-1]
+
+
+def _read_str_data(message: GrpsMessage, data: list[memoryview]) -> None:
+    message.str_data = str(data[-1], "utf-8")
+
+
+def _read_gtensors(message: GrpsMessage, data: list[memoryview]) -> None:
+    message.tensors = tuple([tensor for contents in data for tensor in _tensors(contents)])
+
+
+def _read_gmap(message: GrpsMessage, data: list[memoryview]) -> None:
+    entries = _GMAP.FromString(b"".join(data))
+    message.gmap = {name: dict(found) for name in GMAP_FIELDS if (found := getattr(entries, name))}
+
+
+_READERS = {
+    Kind.NOTHING: _read_nothing,
+    Kind.BIN_DATA: _read_bin_data,
+    Kind.STR_DATA: _read_str_data,
+    Kind.GTENSORS: _read_gtensors,
+    Kind.NDARRAY: _read_nothing,
+    Kind.GMAP: _read_gmap,
+}
+
+
+def _tensors(contents: memoryview) -> Iterator[GenericTensor]:
+    for number, wire_type, value in fields(contents):
+        if number == _TENSORS_FIELD and wire_type == LENGTH_DELIMITED:
+            assert isinstance(value, memoryview)  # noqa: S101 - by its wire type
+            yield _usual_tensor(value) or _any_tensor(value)
+
+
+def _usual_tensor(contents: memoryview) -> GenericTensor | None:
+    """A tensor of numbers, None where it is not in the form that everybody writes."""
+    found: dict[int, Any] = {}
+    for number, wire_type, value in fields(contents):
+        if number in found or _USUAL.get(number) != wire_type:
+            return None
+        found[number] = value
+    lists = {number: _numbers(found[number], wire) for number, wire in _LISTS.items() if number in found}
+    dtype = _signed(found.get(_DTYPE, 0))
+    shape = _integers(found.get(_SHAPE, b""), _UINT32)
+    # the number of a list follows from that of its datatype
+    flat = lists.get(dtype + _SHAPE, _NONE)
+    return GenericTensor(str(found.get(_NAME, b""), "utf-8"), dtype, tuple(shape.tolist()), flat)
+
+
+def _any_tensor(contents: memoryview) -> GenericTensor:
+    """A tensor in any form: text, lists in pieces or number by number, unknown fields."""
+    tensor = _TENSOR.FromString(bytes(contents))
+    if tensor.dtype == DT_STRING:
+        return GenericTensor(tensor.name, DT_STRING, tuple(tensor.shape), list(tensor.flat_string))
+    tensor.DiscardUnknownFields()
+    tensor.ClearField("flat_string")
+    usual = _usual_tensor(memoryview(tensor.SerializeToString()))
+    assert usual is not None, "protobuf writes the usual form"  # noqa: S101
+    return usual
+
+
+def _numbers(packed: memoryview, wire: np.dtype[Any]) -> NDArray[Any]:
+    if wire.kind != "f":
+        return _integers(packed, wire)
+    if len(packed) % wire.itemsize:
+        raise DecodeError("the last number of a list is cut short")
+    return np.frombuffer(packed, wire)
+
+
+def _integers(packed: Buffer, wire: np.dtype[Any]) -> NDArray[Any]:
+    # beyond 32 bits protobuf takes the lower ones
+    unsigned = unpack_varints(packed)
+    return unsigned.view(wire) if wire.itemsize == unsigned.itemsize else unsigned.astype(_UINT32).view(wire)
+
+
+def _signed(number: int) -> int:
+    low = number & 0xFFFFFFFF
+    return low - (1 << 32) if low >> 31 else low
+
+
+# --- writing
 
 
 def write_message(message: GrpsMessage) -> bytes:
-    """``message`` on the wire; an ndarray has no contents there. Raises TOO_LARGE."""
-    raise NotImplementedError
+    """``message`` on the wire; an ndarray has no contents there.
+
+    Raises UNREPRESENTABLE for text that is not Unicode, TOO_LARGE beyond 2 GiB.
+    """
+    parts: list[Buffer] = []
+    try:
+        if message.status is not None:
+            parts += _delimited(_STATUS_FIELD, _status(message.status))
+        if message.model:
+            parts += _delimited(_MODEL_FIELD, message.model.encode())
+        if message.kind is not Kind.NOTHING:
+            parts += _delimited(_NUMBERS[message.kind], *_data(message))
+    except ValueError as error:
+        raise InferenceError(
+            ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry this: {error}"
+        ) from error
+    size = sum(map(len, parts))
+    if size > MAX_MESSAGE_BYTES:
+        raise InferenceError(
+            ErrorCode.TOO_LARGE, f"{size} bytes do not fit into one protobuf message of 2 GiB"
+        )
+    return b"".join(parts)
+
+
+def _data(message: GrpsMessage) -> list[Buffer]:
+    if message.kind is Kind.BIN_DATA:
+        return [message.bin_data]
+    if message.kind is Kind.STR_DATA:
+        return [message.str_data.encode()]
+    if message.kind is Kind.GMAP:
+        return [_write_gmap(message.gmap)]
+    if message.kind is Kind.NDARRAY:
+        return []
+    parts: list[Buffer] = []
+    for tensor in message.tensors:
+        parts += _delimited(_TENSORS_FIELD, *_write_tensor(tensor))
+    return parts
+
+
+def _write_tensor(tensor: GenericTensor) -> list[Buffer]:
+    parts: list[Buffer] = []
+    if tensor.name:
+        parts += _delimited(_NAME, tensor.name.encode())
+    if tensor.dtype:
+        parts += (varint(_DTYPE << 3), varint(tensor.dtype))
+    if tensor.shape:
+        parts += _delimited(_SHAPE, *map(varint, tensor.shape))
+    if not isinstance(tensor.flat, np.ndarray):
+        for text in tensor.flat:
+            parts += _delimited(_STRINGS, text.encode())
+    elif tensor.flat.size:
+        dtype = DTYPES[tensor.dtype]
+        parts += _delimited(dtype.field_number, _pack(tensor.flat, dtype.wire))
+    return parts
+
+
+def _pack(flat: NDArray[Any], wire: np.dtype[Any] | None) -> Buffer:
+    if flat.dtype.kind != "f":
+        return pack_varints(flat)
+    return np.ascontiguousarray(flat, wire).view(np.uint8).data
+
+
+def _write_gmap(gmap: Gmap) -> bytes:
+    message = _GMAP()
+    for name, entries in gmap.items():
+        getattr(message, name).update(entries)
+    written: bytes = message.SerializeToString(deterministic=True)
+    return written
+
+
+def _status(status: Status) -> bytes:
+    if status is OK:
+        return _OK
+    written: bytes = _STATUS(code=status.code, msg=status.msg, status=status.flag).SerializeToString()
+    return written
+
+
+_OK: bytes = _STATUS(code=OK.code, msg=OK.msg, status=OK.flag).SerializeToString()
+
+
+def _delimited(number: int, *contents: Buffer) -> list[Buffer]:
+    size = sum(map(len, contents))
+    return [varint(number << 3 | LENGTH_DELIMITED), varint(size), *contents]
