@@ -357,7 +357,7 @@ class ModelCatalog:
         """Raise UNAVAILABLE where clients may not control ``name``, of the repository ``home``."""
         allowed = home.controlled if home else any(each.controlled for each in self._repositories)
         if not allowed or name in self._fixed:
-            raise InferenceError(ErrorCode.UNAVAILABLE, _NOT_ALLOWED, retryable=False)
+            raise InferenceError(ErrorCode.UNAVAILABLE, f"{_NOT_ALLOWED}: model '{name}'", retryable=False)
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())

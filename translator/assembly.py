@@ -112,6 +112,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
 
 EXTENSIONS = (
     "classification",
+    "sequence",
     "model_repository",
     "model_repository(unload_dependents)",
     "model_configuration",
