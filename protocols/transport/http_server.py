@@ -176,19 +176,15 @@ class HttpServer:
 
     async def _body(self, request: web.BaseRequest, limit: int | None) -> bytes:
         """The whole body. Raises the ``InferenceError`` to refuse the request with."""
-
-        def too_large(size: int) -> InferenceError:
-            return _too_large("request body", size, "max_request_bytes", limit)
-
-        claimed = request.headers.get("Content-Length")
-        if claimed is not None and limit is not None and int(claimed) > limit:
-            raise too_large(int(claimed))
         content = request.content
         if content.is_eof():
             body: bytes = content.read_nowait()
             if limit is not None and len(body) > limit:
-                raise too_large(len(body))
+                raise _request_too_large(limit, len(body))
             return body
+        claimed = request.headers.get("Content-Length")
+        if claimed is not None and limit is not None and int(claimed) > limit:
+            raise _request_too_large(limit, int(claimed))
         if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= (1, 1):
             transport = request.transport
             if transport is not None:
@@ -197,7 +193,7 @@ class HttpServer:
         if isinstance(connection, _Connection):
             connection.await_body(content)
         try:
-            return await read_body(content, limit, too_large, self._stall_secs)
+            return await read_body(content, limit, partial(_request_too_large, limit), self._stall_secs)
         except TimeoutError as silence:
             raise InferenceError(
                 ErrorCode.DEADLINE_EXCEEDED,
@@ -234,6 +230,11 @@ class _Connection(web.RequestHandler):
         if self._giving_up is not None:
             self._giving_up.cancel()
         super().connection_lost(exc)
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Go on reading where that was paused; aiohttp asks for it after every read."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
 
     def await_body(self, body: StreamReader) -> None:
         """Fail ``body`` as soon as its framing breaks. aiohttp only queues that error behind the
@@ -292,6 +293,10 @@ def _head(request: web.BaseRequest) -> HttpRequest:
         headers=headers,
     )
     return HttpRequest(request.method, path, query, headers, context=context)
+
+
+def _request_too_large(limit: int | None, size: int) -> InferenceError:
+    return _too_large("request body", size, "max_request_bytes", limit)
 
 
 def _too_large(what: str, size: int, key: str, limit: int | None) -> InferenceError:
