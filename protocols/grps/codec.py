@@ -90,24 +90,18 @@ def encode_response(form: ReplyForm, response: InferResponse) -> GrpsMessage:
 
 
 def _ndarray(form: ReplyForm, outputs: Sequence[Tensor]) -> GenericTensor:
-    wanted = "No float32 tensors" if form.first_tensor_only else "No tensors"
-    if not outputs:
-        _no_ndarray(f"{wanted} in output. Cannot convert to ndarray.")
-    if len(outputs) > 1 and not form.first_tensor_only:
-        names = ", ".join(f"'{output.name}'" for output in outputs)
-        _no_ndarray(f"NDArray only support one tensor, the outputs are {names}")
-    first = outputs[0]
-    if first.datatype is not Datatype.FP32:
-        if form.first_tensor_only or first.datatype is Datatype.BYTES:
-            _no_ndarray(
-                f"{wanted} in output. Cannot convert to ndarray. Output '{first.name}' is {first.datatype.value}."
-            )
-        _no_ndarray(f"NDArray only support float32, output '{first.name}' is {first.datatype.value}")
-    return write_tensor(first)
-
-
-def _no_ndarray(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.UNREPRESENTABLE, message)
+    """The output that an ndarray is made of; the refusals are those of the original servers."""
+    if form.first_tensor_only:
+        refusal = "No float32 tensors in output. Cannot convert to ndarray."
+    elif all(output.datatype is Datatype.BYTES for output in outputs):
+        refusal = "No tensors in output. Cannot convert to ndarray."
+    else:
+        refusal = "NDArray only support one tensor" if len(outputs) > 1 else "NDArray only support float32"
+    fits = bool(outputs) and outputs[0].datatype is Datatype.FP32
+    if not fits or (len(outputs) > 1 and not form.first_tensor_only):
+        told = ", ".join(f"'{output.name}' is {output.datatype.value}" for output in outputs)
+        raise InferenceError(ErrorCode.UNREPRESENTABLE, f"{refusal} ({told or 'there is no output'})")
+    return write_tensor(outputs[0])
 
 
 def _is_one_element(tensor: Tensor) -> bool:
@@ -147,8 +141,8 @@ def encode_request(request: InferRequest) -> GrpsMessage:
 def decode_response(
     message: GrpsMessage, signature: Signature | None, asked: Collection[str] | None = None
 ) -> tuple[Tensor, ...]:
-    """The outputs in an upstream's answer, those ``asked`` for in that order, else all. What its status says is
-    for ``status.check``.
+    """The outputs in an upstream's answer, those ``asked`` for in that order, else all. What its status says
+    is for ``status.check``.
 
     Raises INVALID_TENSOR, BAD_UPSTREAM where an output is missing.
     """

@@ -1,21 +1,82 @@
-"""Errors of the IR as the in-band ``Status`` of grps, and back."""
+"""Errors of the IR as the in-band ``Status`` of grps, and back.
+
+grps knows few codes: whatever a model or a converter of tensors refuses is 500, and so is a model that is not
+there. What only we refuse has the code that HTTP has for it. The words of particular endpoints, and what else
+an answer looks like, belong to the server.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Mapping
 
-from protocols.grps.message import GrpsMessage, Status
-from schemas import InferenceError
+from protocols.grps.message import GrpsMessage, Status, StatusFlag
+from schemas import ErrorCode, InferenceError
 
-Flavor = Literal["py", "cpp"]
+CODES: Mapping[ErrorCode, int] = {
+    ErrorCode.MALFORMED: 400,
+    ErrorCode.INVALID_TENSOR: 500,
+    ErrorCode.UNREPRESENTABLE: 500,
+    ErrorCode.NOT_FOUND: 500,
+    ErrorCode.ALREADY_EXISTS: 409,
+    ErrorCode.UNSUPPORTED: 501,
+    ErrorCode.UNAUTHENTICATED: 401,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.TOO_LARGE: 413,
+    ErrorCode.OVERLOADED: 429,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.DEADLINE_EXCEEDED: 504,
+    ErrorCode.CANCELLED: 499,
+    ErrorCode.MODEL_FAILED: 500,
+    ErrorCode.BAD_UPSTREAM: 502,
+    ErrorCode.INTERNAL: 500,
+}
+"""The code that we answer with for each error."""
+
+PY_CODES: Mapping[ErrorCode, int] = {**CODES, ErrorCode.MALFORMED: 500}
+"""In the flavor ``py``, to which a request that it cannot read is an exception like any other."""
+
+CODE_OF_STATUS: Mapping[int, ErrorCode] = {
+    400: ErrorCode.INVALID_TENSOR,
+    401: ErrorCode.UNAUTHENTICATED,
+    403: ErrorCode.FORBIDDEN,
+    404: ErrorCode.NOT_FOUND,
+    405: ErrorCode.UNSUPPORTED,
+    409: ErrorCode.ALREADY_EXISTS,
+    413: ErrorCode.TOO_LARGE,
+    415: ErrorCode.UNSUPPORTED,
+    429: ErrorCode.OVERLOADED,
+    499: ErrorCode.CANCELLED,
+    500: ErrorCode.MODEL_FAILED,
+    501: ErrorCode.UNSUPPORTED,
+    502: ErrorCode.BAD_UPSTREAM,
+    503: ErrorCode.UNAVAILABLE,
+    504: ErrorCode.DEADLINE_EXCEEDED,
+}
+"""What the code of an upstream means, of its status or of HTTP; any other is BAD_UPSTREAM."""
+
+_UNKNOWN_MODEL = re.compile(r"(?:Not found model: \S.*|Model \S.* not found\.)\s*\Z")
+"""How both servers, the one of them at the end of a traceback, say that there is no such model."""
 
 
-def failure(error: InferenceError, flavor: Flavor) -> Status:
-    """The status that tells of ``error``; over HTTP a ``py`` listener's status line has its code too."""
-    raise NotImplementedError
+def failure(error: InferenceError, flavor: str) -> Status:
+    """The status that tells of ``error`` in the flavor ``py`` or ``cpp``; over HTTP the status line of the
+    former has its code too."""
+    if flavor == "py":
+        return Status(PY_CODES[error.code], error.message, StatusFlag.FAILURE)
+    told = f"Bad Request, err: {error.message}" if error.code is ErrorCode.MALFORMED else error.message
+    return Status(CODES[error.code], told, StatusFlag.FAILURE)
 
 
 def check(message: GrpsMessage) -> None:
-    """Raise the error that an upstream's ``message`` tells of, in its words; a message without status is
-    fine."""
-    raise NotImplementedError
+    """Raise the error that an upstream's ``message`` tells of, in its words. A message without a status is
+    fine: there are answers that have none."""
+    status = message.status
+    if status is None or status.flag == StatusFlag.SUCCESS:
+        return
+    if status.flag != StatusFlag.FAILURE and status.code in (0, 200):
+        return
+    code = CODE_OF_STATUS.get(status.code, ErrorCode.BAD_UPSTREAM)
+    if code is ErrorCode.MODEL_FAILED and _UNKNOWN_MODEL.search(status.msg):
+        code = ErrorCode.NOT_FOUND
+    raise InferenceError(code, status.msg or f"the upstream answered code {status.code} without a message")

@@ -107,7 +107,8 @@ def _texts(tensor: Tensor) -> list[str]:
 
 
 def _narrowed(name: str, flat: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
-    """``flat`` in ``datatype``, which has at most as many bits. Raises INVALID_TENSOR for what it cannot hold."""
+    """``flat`` in ``datatype``, which has at most as many bits. Raises INVALID_TENSOR for what does
+    not fit."""
     target = datatype.dtype
     if flat.dtype == target:
         return flat
