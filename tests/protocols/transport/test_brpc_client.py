@@ -198,7 +198,7 @@ async def test_no_answer_before_the_deadline() -> None:
         await client.send(request("Echo"))
         assert server.connections == 2
         # this one has been heard since, and is kept
-        late = asyncio.ensure_future(failure(client, request(secs=0.1)))
+        late = asyncio.ensure_future(failure(client, request(secs=0.4)))
         await asyncio.sleep(0.02)
         await client.send(request("Echo"))
         assert (await late).code is ErrorCode.DEADLINE_EXCEEDED

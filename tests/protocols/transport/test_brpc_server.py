@@ -146,6 +146,23 @@ async def test_the_recorded_bytes_to_the_byte() -> None:
     assert payload == recorded[12 + 51 :]
 
 
+async def test_every_recorded_request_gets_the_recorded_meta(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = [path for path in sorted(GOLDEN.glob("*.c2s")) if path.read_bytes().startswith(b"PRPC")]
+    methods = ("Online", "Offline", "CheckLiveness", "CheckReadiness", "ServerMetadata", "ModelMetadata")
+    monkeypatch.setattr("tests.protocols.transport.test_brpc_server.METHODS", (*METHODS, *methods))
+    answered = 0
+    async with serving() as here, here.client() as client:
+        for path in recorded:
+            await client.send(path.read_bytes())
+            head = await client.reader.readexactly(12)
+            body = await client.reader.readexactly(int.from_bytes(head[4:8], "big"))
+            answer = path.with_suffix(".s2c").read_bytes()
+            if answer and not path.name.startswith("httpport"):  # there the answer stands twice
+                assert head[8:] + body[:12] == answer[8:24], path.name
+                answered += 1
+    assert answered > 20
+
+
 @pytest.mark.parametrize("correlation_id", [0, 1, -1, 2**63 - 1, -(2**63)])
 async def test_correlation_ids_are_echoed(correlation_id: int) -> None:
     async with serving() as here, here.client() as client:
@@ -366,7 +383,7 @@ async def test_a_meta_longer_than_its_body_is_dropped_in_silence() -> None:
 
 
 async def test_an_idle_connection_is_closed() -> None:
-    async with serving(idle_secs=0.1) as here, here.client() as client:
+    async with serving(idle_secs=0.5) as here, here.client() as client:
         assert (await client.call("Predict", b"x")).payload == b"x"
         assert await client.ended()
 
@@ -379,8 +396,8 @@ async def test_half_a_frame_is_waited_for_a_while() -> None:
 
 
 async def test_a_slow_call_is_no_idle_connection() -> None:
-    async with serving(idle_secs=0.05, stall_secs=0.05) as here, here.client() as client:
-        assert (await client.call("Sleep", b"300")).payload == b"300"
+    async with serving(idle_secs=0.3, stall_secs=0.3) as here, here.client() as client:
+        assert (await client.call("Sleep", b"800")).payload == b"800"
 
 
 async def test_a_client_that_goes_cancels_its_calls() -> None:
