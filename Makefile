@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-torch lint format schemas schemas-check bench peers peers-triton clean
+.PHONY: help run test test-torch lint format schemas schemas-check bench peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,12 +42,9 @@ schemas-check: $(VENV)/.installed-dev ## fail where a generated artefact is stal
 bench: $(VENV)/.installed-dev ## CPU per request, each row beside a bare echo server (BENCH_ARGS=--quick)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF_ANALYZER)/.installed ## real Triton, MLServer and KServe, also as upstreams
+peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF_ANALYZER)/.installed ## real Triton, MLServer, KServe and perf_analyzer, as upstreams and clients
 	TRITON_ENVIRONMENT=$(TRITON) MLSERVER_ENVIRONMENT=$(MLSERVER) \
 	PERF_ANALYZER_ENVIRONMENT=$(PERF_ANALYZER) $(BIN)/python -m pytest -m peers tests/peers
-
-peers-triton: $(VENV)/.installed-dev $(TRITON)/.installed ## the short form of peers: bridges to Triton alone
-	TRITON_ENVIRONMENT=$(TRITON) $(BIN)/python -m pytest -m peers tests/peers/test_bridge_to_triton.py tests/peers/test_trtis_to_triton.py
 
 clean: ## remove the environments and everything that tools left behind
 	rm -rf $(VENV) $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,12 +1,14 @@
-"""The user's page of the dialect tells every deliberate deviation, and why."""
+"""The user's page of the dialect tells every deliberate deviation, and why; and what the server claims."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.oip_deviations import GRPC, HTTP, Deviation
+from translator.assembly import EXTENSIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects" / "oip.md"
 HEADING = "## Where we differ from Triton\n"
@@ -22,3 +24,12 @@ def told() -> dict[str, str]:
 @pytest.mark.parametrize("row", [*HTTP, *GRPC], ids=lambda row: row.what)
 def test_the_page_tells_it(row: Deviation) -> None:
     assert told()[row.what] == row.why
+
+
+def test_the_page_tells_the_extensions() -> None:
+    listed, _, left_out = (
+        PAGE.read_text(encoding="utf-8").split("## Extensions\n")[1].partition("Triton lists three more.")
+    )
+    assert tuple(re.findall("`(.*?)`", listed)) == EXTENSIONS
+    others = re.findall(r"^\* `(.*?)`", left_out.split("\n## ")[0], re.MULTILINE)
+    assert len(others) == 3 and not set(others) & set(EXTENSIONS)
