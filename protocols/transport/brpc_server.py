@@ -41,8 +41,9 @@ MAX_REQUEST_BYTES = 64 << 20
 IDLE_SECS = 1800.0
 """How long a connection may stay without a frame: the original's."""
 
-MAX_IN_FLIGHT = 1024
-"""How many calls of one connection are at work before its next ones wait."""
+MAX_IN_FLIGHT = 256
+"""How many calls of one connection are at work before its next ones wait: as many answers may have to be kept
+for a client that does not take them."""
 
 _CUT_SECS = 1.0
 """How long a call that was cut may take to notice."""
