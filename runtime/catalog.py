@@ -82,7 +82,7 @@ class ModelCatalog:
         self._locks: dict[str, asyncio.Lock] = {}
         self._working: set[asyncio.Task[None]] = set()
         self.changes = Changes()
-        self._surroundings = Surroundings(self.find, self.changes.happened)
+        self._surroundings = Surroundings(self.find, self.standing, self.changes.happened)
         for model in self._models.values():
             if isinstance(model, LocalModel):
                 model.join(self._surroundings)
@@ -146,6 +146,13 @@ class ModelCatalog:
         else:
             why = f"version {version} is {'not at ready state' if version in known else 'not found'}"
         return InferenceError(ErrorCode.NOT_FOUND, f"Request for unknown model: '{name}' {why}", origin=name)
+
+    def standing(self, name: str, version: str = "") -> Readiness:
+        """Whether a model would be run now, as far as that is known here: an upstream is not asked."""
+        target = self._models.get(name)
+        if target is None:
+            return Readiness(False, self.absence(name))
+        return target.readiness(version) if isinstance(target, LocalModel) else Readiness(True)
 
     def absence(self, name: str) -> str:
         """Why a model is not served."""

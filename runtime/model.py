@@ -135,7 +135,10 @@ class LocalModel:
 
     async def signature(self, version: str = "") -> Signature:
         """The signature of ``version``, of the highest where that is empty."""
-        return self._version(version).signature
+        found = self._version(version)
+        if isinstance(found, RequestVersion) and found.labels is not None:
+            await found.learn_labels()
+        return found.signature
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """The model as ``version`` declares it, with every version that is ready."""
@@ -167,6 +170,10 @@ class LocalModel:
 
     async def ready(self, version: str = "") -> Readiness:
         """Whether ``version``, or any where that is empty, would be run now."""
+        return self.readiness(version)
+
+    def readiness(self, version: str = "") -> Readiness:
+        """As :meth:`ready`, at once."""
         try:
             return self._version(version).readiness()
         except InferenceError as error:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from runtime.ensemble import Step
 from runtime.reshape import Reshape
 from runtime.sequences import SequenceBatching
 from schemas import Signature, TensorSpec
@@ -62,7 +63,8 @@ class ModelConfig:
     ``output_reshapes`` otherwise. ``instances`` is how many runs may go on at once. ``providers`` are
     ONNX Runtime's execution providers with their options, first choice first; they win over ``device``
     (``cpu``, ``cuda`` or ``cuda:1``). ``decoupled`` is whether the model may answer any number of times.
-    ``sequence_batching`` is there for one whose requests belong together. ``stated`` is the
+    ``sequence_batching`` is there for one whose requests belong together, ``ensemble`` for one that is
+    made of others. ``stated`` is the
     configuration file as a serialized ``inference.ModelConfig``.
     """
 
@@ -83,6 +85,7 @@ class ModelConfig:
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
     decoupled: bool = False
     sequence_batching: SequenceBatching | None = None
+    ensemble: tuple[Step, ...] = ()
     stated: bytes = b""
 
     def with_signature(self, signature: Signature) -> ModelConfig:

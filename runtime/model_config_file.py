@@ -16,6 +16,7 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
+from runtime.ensemble import Step
 from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig, VersionPolicy
 from runtime.overrides import is_inside
 from runtime.reshape import Reshape
@@ -82,6 +83,7 @@ def _config(path: Path, message: Any) -> ModelConfig:
         instances=instances,
         device=device,
         sequence_batching=_sequence_batching(path, message),
+        ensemble=_steps(message.ensemble_scheduling.step),
         decoupled=message.model_transaction_policy.decoupled,
         stated=message.SerializeToString(),
     )
@@ -104,9 +106,8 @@ def _parsed(path: Path, text: str) -> Any:
 
 def _refuse_unsupported(path: Path, message: Any) -> None:
     scheduling = message.WhichOneof("scheduling_choice")
-    # dynamic batching changes when a request runs, not what it answers
-    if scheduling not in (None, "dynamic_batching", "sequence_batching"):
-        raise LoadError(f"{path}: {scheduling} is not supported")
+    if (scheduling == "ensemble_scheduling") != ("ensemble" in (message.platform, message.backend)):
+        raise LoadError(f"{path}: platform 'ensemble' and ensemble_scheduling go together")
     if message.max_batch_size < 0:
         raise LoadError(f"{path}: max_batch_size is {message.max_batch_size}, must be 0 or more")
 
@@ -190,6 +191,18 @@ def _labels(path: Path, filename: str) -> tuple[str, ...]:
         return tuple(file.read_text(encoding="utf-8").splitlines())
     except (OSError, UnicodeDecodeError) as error:
         raise LoadError(f"{path}: label file {file}: {error}") from error
+
+
+def _steps(messages: Sequence[Any]) -> tuple[Step, ...]:
+    return tuple(
+        Step(
+            message.model_name,
+            dict(message.input_map),
+            dict(message.output_map),
+            str(message.model_version) if message.model_version > 0 else "",
+        )
+        for message in messages
+    )
 
 
 def _version_policy(message: Any) -> VersionPolicy:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from dataclasses import replace
 
 from runtime.backends import Answer, Instance, RequestInstance, Surroundings
 from runtime.reshape import Reshape, Run, inward, outward
 from runtime.sequences import Sequences
 from runtime.validation import RequestCheck
 from schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
+
+Labels = Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]
 
 Ran = tuple[tuple[Tensor, ...], int, int]
 """What a run gave, and the ``time.monotonic_ns()`` at which it started and ended."""
@@ -79,7 +82,8 @@ class RequestVersion:
     """A version whose instance is given whole requests; ``decoupled`` is the instance's own.
 
     ``input_reshapes`` and ``output_reshapes`` tell where clients see other shapes than the instance,
-    ``sequences`` belong to a model whose requests belong together.
+    ``sequences`` belong to a model whose requests belong together. ``labels`` is the instance's own, of one
+    that learns the labels of its classes from others.
     """
 
     def __init__(
@@ -101,6 +105,8 @@ class RequestVersion:
         self._input_reshapes = input_reshapes or {}
         self._output_reshapes = output_reshapes or {}
         self._sequences = sequences
+        self._labelled = {spec.name for spec in signature.outputs if spec.labels}
+        self.labels: Labels | None = getattr(instance, "labels", None)
 
     async def answers(self, request: InferRequest, outputs: tuple[str, ...]) -> AsyncGenerator[Answer, None]:
         """The answers to ``request`` in the shapes that clients see. Raises what the instance raises, and
@@ -117,6 +123,17 @@ class RequestVersion:
     def join(self, surroundings: Surroundings) -> None:
         """It is served from now on."""
         self.instance.join(surroundings)
+
+    async def learn_labels(self) -> None:
+        """Take over the labels that ``labels`` tells, for outputs that have none of their own."""
+        assert self.labels is not None  # noqa: S101
+        told = await self.labels()
+        outputs = tuple(
+            spec if spec.name in self._labelled else replace(spec, labels=told.get(spec.name, ()))
+            for spec in self.signature.outputs
+        )
+        if outputs != self.signature.outputs:
+            self.signature = replace(self.signature, outputs=outputs)
 
     def readiness(self) -> Readiness:
         """Whether its instance is ready."""

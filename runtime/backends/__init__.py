@@ -100,9 +100,11 @@ class Place(Protocol):
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a model knows of the server that serves it: ``find`` gives the model of a name and raises
-    NOT_FOUND, ``changed`` is to be called when what :meth:`RequestInstance.readiness` says has changed."""
+    NOT_FOUND, ``standing`` says whether a model and version would be run now, as far as that is known here,
+    ``changed`` is to be called when what :meth:`RequestInstance.readiness` says has changed."""
 
     find: Callable[[str], Target]
+    standing: Callable[[str, str], Readiness]
     changed: Callable[[], None]
 
 
@@ -196,6 +198,7 @@ BACKENDS: dict[str, Backend] = {
     ),
     "identity": Backend("runtime.backends.identity", "identity", inline=True),
     "python": Backend("runtime.backends.python", "python", "model.py", instances=1, whole_requests=True),
+    "ensemble": Backend("runtime.backends.ensemble", "ensemble", whole_requests=True),
     "torch": _TORCH,
     "pytorch": _TORCH,  # Triton's name for it
 }

@@ -126,7 +126,7 @@ def test_versions_are_numbers(policy: VersionPolicy, chosen: tuple[int, ...]) ->
             'sequence_batching { control_input { name: "ID" control { kind: CONTROL_SEQUENCE_CORRID } } }',
             "control input 'ID' has no data_type",
         ),
-        ("ensemble_scheduling { }", "ensemble_scheduling is not supported"),
+        ("ensemble_scheduling { }", "platform 'ensemble' and ensemble_scheduling go together"),
         (
             "instance_group [ { kind: KIND_GPU gpus: [ 0, 1 ] } ]",
             "several devices are not supported: \\['cuda:0', 'cuda:1'\\]",

@@ -1,0 +1,94 @@
+"""What an ensemble is made of: models, and which tensor of one is which of another.
+
+The tensors of an ensemble have names of their own. Its inputs are there from the start; each step takes
+some and gives others; its outputs are among them. Here stands the plan alone; who carries it out is
+``runtime.backends.ensemble``. The names of the fields are those of ``config.pbtxt``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A model and its part: ``inputs`` are the model's inputs to the ensemble's tensors, ``outputs`` the
+    model's outputs to the ensemble's tensors. An empty ``version`` is the one that the model's policy
+    chooses."""
+
+    model: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps of an ensemble, in an order in which each finds its inputs."""
+
+    steps: tuple[Step, ...]
+
+    def needed(self, outputs: Iterable[str]) -> list[tuple[Step, tuple[str, ...]]]:
+        """The steps that have to run for ``outputs``, in their order, each with those outputs of its model
+        that are wanted."""
+        wanted = set(outputs)
+        found = []
+        for step in reversed(self.steps):
+            given = tuple(name for name, tensor in step.outputs.items() if tensor in wanted)
+            if given:
+                wanted.update(step.inputs.values())
+                found.append((step, given))
+        return found[::-1]
+
+
+def plan(steps: Sequence[Step], inputs: Iterable[str], outputs: Iterable[str]) -> Plan:
+    """``steps`` in order, for an ensemble with ``inputs`` and ``outputs``.
+
+    Raises ``ValueError``, naming tensor and step: no steps, a tensor that two give, one that a step or the
+    ensemble wants and none gives, steps that wait for each other, a tensor or an input that nobody takes.
+    """
+    if not steps:
+        raise ValueError("an ensemble needs at least one step")
+    inputs, outputs = tuple(inputs), tuple(outputs)
+    givers = dict.fromkeys(inputs, "the ensemble's inputs")
+    for number, step in enumerate(steps):
+        label = _label(number, step)
+        if not step.model:
+            raise ValueError(f"step {number} names no model")
+        if not step.outputs:
+            raise ValueError(f"{label} has no output_map")
+        for tensor in step.outputs.values():
+            if tensor in givers:
+                raise ValueError(f"tensor '{tensor}' comes from {givers[tensor]} and from {label}")
+            givers[tensor] = label
+    takers = dict.fromkeys(outputs, "the ensemble's outputs")
+    for number, step in enumerate(steps):
+        takers |= dict.fromkeys(step.inputs.values(), _label(number, step))
+    for tensor, taker in takers.items():
+        if tensor not in givers:
+            raise ValueError(f"tensor '{tensor}', which {taker} takes, comes from nowhere")
+    for tensor, giver in givers.items():
+        if tensor not in takers:
+            raise ValueError(f"tensor '{tensor}' from {giver} is taken by no step and is no output")
+    return Plan(_ordered(steps, inputs))
+
+
+def _ordered(steps: Sequence[Step], inputs: Iterable[str]) -> tuple[Step, ...]:
+    there = set(inputs)
+    left = list(enumerate(steps))
+    ordered: list[Step] = []
+    while left:
+        ready = [(number, step) for number, step in left if there.issuperset(step.inputs.values())]
+        if not ready:
+            names = ", ".join(_label(number, step) for number, step in left)
+            raise ValueError(f"these wait for each other: {names}")
+        for number, step in ready:
+            left.remove((number, step))
+            there.update(step.outputs.values())
+            ordered.append(step)
+    return tuple(ordered)
+
+
+def _label(number: int, step: Step) -> str:
+    return f"step {number} (model '{step.model}')"
