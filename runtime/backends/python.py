@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ _CLOSE_SECS = 30.0
 """How long requests that run may go on when the model is closed."""
 
 _RESTARTING = "its process is being started again"
+
+_ASKED_BY_A_CLIENT = nullcontext()
 
 _log = logging.getLogger(__name__)
 
@@ -113,13 +115,13 @@ class PythonInstance:
             cancel.forget(give_up)
             self._waiting.pop(waiter, None)
 
-    @contextmanager
-    def asked(self, context: Context) -> Iterator[None]:
+    def asked(self, context: Context) -> AbstractContextManager[None]:
         """See ``RequestInstance``."""
         caller = context.caller
-        if not isinstance(caller, Worker):
-            yield
-            return
+        return self._asked_by(caller) if isinstance(caller, Worker) else _ASKED_BY_A_CLIENT
+
+    @contextmanager
+    def _asked_by(self, caller: Worker) -> Iterator[None]:
         caller.asks.append(self)
         try:
             if _waits_for_itself(self, []):

@@ -50,7 +50,10 @@ class Box:
 
 
 class Connection:
-    """A connection to the server. Any thread may send, and none waits for another to have sent."""
+    """A connection to the server. Any thread may send, and none waits for another to have sent.
+
+    ``forked``: this is another process than the worker, a copy of it that the model has made.
+    """
 
     def __init__(self, sock: socket.socket, slots: int, inputs: int, outputs: int) -> None:
         self._sock = sock
@@ -64,6 +67,7 @@ class Connection:
         self._turn = threading.Condition()
         self._reading = False
         self._closed = False
+        self.forked = False
         self._work = Box()
         self._numbers = count(1)
         self._boxes: dict[int, Box] = {}
@@ -165,9 +169,12 @@ class Connection:
                 os.close(descriptor)
 
     def _forget(self) -> None:
-        """In a process that the model has forked: the connection is not its own."""
-        self._closed = True
+        """In a process that the model has forked: the connection is not its own, and who held the locks is
+        not there."""
+        self.forked = self._closed = True
         self._sock.close()
+        self._writing = threading.Lock()
+        self._turn = threading.Condition()
 
     # --- tensors and slots
 

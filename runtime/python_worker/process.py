@@ -89,6 +89,7 @@ class Worker:
         self._views = regions.RegionViews(regions.map_page(pages[2]))
         self.calls = Outgoing(self._answer, self._contexts, self)
         self.asks: list[RequestInstance] = []
+        self._held_up = False
         self._written = asyncio.Event()
         self._sock, theirs = socket.socketpair()
         try:
@@ -122,7 +123,9 @@ class Worker:
         if self._loop is not loop and not self.lost:
             self.detach()
             self._loop = loop
+            self._written = asyncio.Event()
             loop.add_reader(self._sock, self._readable)
+            self._write()
 
     def detach(self) -> None:
         """Listen no more."""
@@ -130,6 +133,7 @@ class Worker:
             self._loop.remove_reader(self._sock)
             self._loop.remove_writer(self._sock)
         self._loop = None
+        self._held_up = False
 
     @property
     def running(self) -> bool:
@@ -260,13 +264,15 @@ class Worker:
                 descriptors = []
             if sent < len(data):
                 self._outgoing[0] = (data[sent:], descriptors)
-                if self._loop is not None:
+                if self._loop is not None and not self._held_up:
+                    self._held_up = True
                     self._loop.add_writer(self._sock, self._write)
                 return
             self._outgoing.popleft()
-        self._written.set()
-        if self._loop is not None:
+        if self._held_up and self._loop is not None:
+            self._held_up = False
             self._loop.remove_writer(self._sock)
+            self._written.set()
 
     def _readable(self) -> None:
         try:

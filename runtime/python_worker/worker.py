@@ -8,6 +8,7 @@ doing. Signals that a whole group of processes gets are left to the server, whic
 from __future__ import annotations
 
 import inspect
+import io
 import os
 import select
 import signal
@@ -214,6 +215,13 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         # a handler, because to ignore a signal would be inherited by what the model starts
         signal.signal(number, _leave_to_server)
+    for descriptor in (sock, slots, inputs, outputs):
+        # what the model starts must not keep the connection open
+        os.set_inheritable(descriptor, False)
+    # what it prints must not wait for more, or for the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
     connection = socket.socket(fileno=sock)
     threading.Thread(target=_watch, args=(sock,), name="watch", daemon=True).start()
     server = Connection(connection, slots, inputs, outputs)
@@ -232,6 +240,9 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
     server.send(["loaded", model.config])
     while (frame := server.next()) is not None:
         model.run(frame)
+    if server.forked:
+        # it has come back from execute; the original finalizes
+        os._exit(0)
     try:
         model.finalize()
     except Exception:
