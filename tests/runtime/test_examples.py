@@ -24,6 +24,14 @@ async def models() -> AsyncIterator[dict[str, LocalModel]]:
         await model.close()
 
 
+@pytest_asyncio.fixture
+async def chat() -> AsyncIterator[LocalModel]:
+    loaded = load_models(find_models(EXAMPLES / "http_models"))
+    assert not loaded.failed
+    yield loaded.models["chat"]
+    await loaded.models["chat"].close()
+
+
 async def ask(model: LocalModel, **inputs: np.ndarray) -> dict[str, np.ndarray]:
     tensors = tuple(Tensor.from_numpy(name, array) for name, array in inputs.items())
     response = await model.infer(InferRequest(model.name, tensors))
@@ -119,3 +127,34 @@ async def test_words_come_one_by_one(models: dict[str, LocalModel]) -> None:
     assert words == [[b"one"], [b"after"], [b"another"]]
     assert [dict(response.parameters) for response in responses] == [*({"place": n} for n in range(3)), {}]
     assert [response.final for response in responses] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("body", "chunks"),
+    [
+        (
+            b'{"stream": true, "messages": [{"content": "hello you"}]}',
+            [
+                b'data: {"choices": [{"index": 0, "delta": {"content": "hello"}}]}\n\n',
+                b'data: {"choices": [{"index": 0, "delta": {"content": "you"}}]}\n\n',
+                b"data: [DONE]\n\n",
+            ],
+        ),
+        (
+            b'{"messages": [{"content": "hello you"}]}',
+            [b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "hello you"}}]}'],
+        ),
+        (
+            b"hello",
+            [
+                b'{"error": {"message": "the body is no chat: '
+                b"JSONDecodeError('Expecting value: line 1 column 1 (char 0)')\"}}"
+            ],
+        ),
+    ],
+)
+async def test_a_chat_says_the_last_message_again(chat: LocalModel, body: bytes, chunks: list[bytes]) -> None:
+    asked = InferRequest("chat", (Tensor.from_numpy("http_body", np.array([body], object)),))
+    responses = [response async for response in chat.stream(asked)]
+    said = [tensor for response in responses for tensor in response.outputs if tensor.name == "http_body"]
+    assert [tensor.elements()[0] for tensor in said] == chunks
