@@ -125,7 +125,8 @@ def _values(tensor: Tensor, tokens: bool, refusal: ErrorCode) -> Any:
     flat = np.frombuffer(tensor.view, tensor.datatype.dtype)
     if flat.dtype.kind == "f":
         finite = np.isfinite(flat)
-        if not finite.all():
+        # quicker than all() where there are few
+        if np.count_nonzero(finite) != flat.size:
             if tokens:
                 return _with_tokens(flat, finite)
             index = int(finite.argmin())

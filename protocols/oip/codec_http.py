@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isfinite
 from typing import Any, NoReturn
 
@@ -42,6 +43,7 @@ from protocols.oip.json_members import mapping, members, name_of, text
 from protocols.oip.known_headers import LONGEST, KnownHeaders
 from protocols.wire import Buffer, Headers, HttpRequest
 from schemas import (
+    Datatype,
     ErrorCode,
     InferenceError,
     InferRequest,
@@ -59,6 +61,12 @@ JSON_HEADERS: Headers = (("Content-Type", "application/json"),)
 
 Body = tuple[Headers, list[Buffer]]
 """The headers that describe a body, and its parts."""
+
+_Described = tuple[str, Datatype, tuple[int, ...], int]
+"""An output's name, datatype, shape and size in bytes."""
+
+_USUAL_RANK = 8
+"""Answers with outputs of more dimensions are not remembered: what is kept is not to grow with them."""
 
 _KNOWN = KnownHeaders()
 
@@ -152,6 +160,10 @@ def encode_response(form: ReplyForm, response: InferResponse) -> Body:
     Without a single binary byte it is plain JSON, as Triton has it. Raises UNREPRESENTABLE naming an
     output or parameter that JSON cannot carry, INVALID_TENSOR for NaN and infinity in an output.
     """
+    if not (form.id or form.classes or form.order or form.always or form.coding or response.parameters):
+        known = _known_answer(form, response)
+        if known is not None:
+            return known
     document: dict[str, Any] = {"id": form.id} if form.id else {}
     document.update(form.always)
     document["model_name"] = response.model
@@ -175,10 +187,46 @@ def encode_response(form: ReplyForm, response: InferResponse) -> Body:
         else:
             outputs.append(write_answer(tensor, buffers if binary else None, form.nonfinite))
     document["outputs"] = outputs
-    headers, parts = _join(document, buffers, extended=any(len(buffer) for buffer in buffers))
+    headers, parts = _join(document, buffers, extended=any(map(len, buffers)))
     if form.coding:
         return (*headers, ("Content-Encoding", form.coding)), deflate(form.coding, parts)
     return headers, parts
+
+
+def _known_answer(form: ReplyForm, response: InferResponse) -> Body | None:
+    """An answer that says nothing but how large its outputs are, all of them binary: its JSON is the same
+    whatever they hold. None for another."""
+    described: list[_Described] = []
+    buffers: list[Buffer] = []
+    for tensor in response.outputs:
+        data = tensor.data
+        binary = form.all_binary or tensor.name in form.binary
+        if not binary or isinstance(data, SharedMemoryRef) or not data or len(tensor.shape) > _USUAL_RANK:
+            return None
+        described.append((tensor.name, tensor.datatype, tensor.shape, len(data)))
+        buffers.append(data)
+    if not buffers:
+        return None
+    headers, header = _binary_header(response.model, response.version, tuple(described))
+    return headers, [header, *buffers]
+
+
+@lru_cache(256)
+def _binary_header(model: str, version: str, outputs: tuple[_Described, ...]) -> tuple[Headers, bytes]:
+    document: dict[str, Any] = {"model_name": model}
+    if version:
+        document["model_version"] = version
+    document["outputs"] = [
+        {
+            "name": name,
+            "datatype": datatype.value,
+            "shape": shape,
+            "parameters": {"binary_data_size": size},
+        }
+        for name, datatype, shape, size in outputs
+    ]
+    headers, (header,) = _join(document, [], extended=True)
+    return headers, bytes(header)
 
 
 def decode_response(

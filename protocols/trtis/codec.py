@@ -248,6 +248,8 @@ class _Check:
 
 def _once(entries: Sequence[Any], refusal: str) -> None:
     """Refuse the first of ``entries`` whose name was there before; ``refusal`` has a place for it."""
+    if len(entries) < 2:
+        return
     given = set[str]()
     for entry in entries:
         if entry.name in given:

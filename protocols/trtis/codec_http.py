@@ -19,7 +19,7 @@ from protocols.trtis import codec
 from protocols.trtis.header_text import read, write_response_header, write_status
 from protocols.trtis.status import success
 from protocols.wire import Headers, HttpAnswer, HttpRequest
-from schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Signature
+from schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Signature
 
 REQUEST, RESPONSE, STATUS = "NV-InferRequest", "NV-InferResponse", "NV-Status"
 """The headers that hold messages."""
@@ -101,10 +101,22 @@ def encode_response(form: ReplyForm, response: InferResponse) -> HttpAnswer:
         parts.append(text_format.MessageToString(header, as_utf8=False).encode())
     headers: Headers = (
         (RESPONSE, _remembered_response(data) if len(data) <= _SHORT else write_response_header(header)),
-        (STATUS, write_status(success(form.form.context))),
+        (STATUS, _success_text(form.form.context)),
         BINARY,
     )
     return HttpAnswer(200, headers, parts)
+
+
+def _success_text(context: Context) -> str:
+    """The status of a request that was answered: from one to the next only the number changes, which stands
+    last."""
+    text = _remembered_success(context.server_id)
+    return f"{text} request_id: {context.request_number}" if context.request_number else text
+
+
+@lru_cache(8)
+def _remembered_success(server_id: str) -> str:
+    return write_status(success(Context(server_id=server_id)))
 
 
 @lru_cache(256)

@@ -77,6 +77,34 @@ def test_binary_outputs_follow_the_json_without_a_copy() -> None:
     assert parts[1] is FP32.data
 
 
+@pytest.mark.parametrize("form", [ReplyForm(all_binary=True), ReplyForm(binary=frozenset({"x", "s"}))])
+def test_an_answer_that_comes_again_has_its_own_data_and_its_own_description(form: ReplyForm) -> None:
+    wide = Tensor("x", Datatype.FP32, (4,), FP32.view)
+    other = Tensor("x", Datatype.FP32, (2, 2), memoryview(bytes(16)))
+    for model, version, tensors in (
+        ("m", "1", (FP32, BYTES)),
+        ("m", "1", (other, BYTES)),
+        ("m", "1", (wide, BYTES)),
+        ("n", "1", (FP32,)),
+        ("n", "", (FP32,)),
+        ("n", "", (Tensor("x", Datatype.FP32, (2, 2, *[1] * 9), FP32.view),)),
+    ):
+        headers, parts = encode_response(form, InferResponse(model, tensors, version))
+        assert received(headers)["inference-header-content-length"] == str(len(parts[0]))
+        told = json.loads(bytes(parts[0]))
+        assert (told["model_name"], told.get("model_version", "")) == (model, version)
+        assert told["outputs"] == [
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype.value,
+                "shape": list(tensor.shape),
+                "parameters": {"binary_data_size": tensor.nbytes},
+            }
+            for tensor in tensors
+        ]
+        assert parts[1:] == [tensor.view for tensor in tensors]
+
+
 def test_outputs_without_a_binary_byte_are_plain_json() -> None:
     empty = Tensor.from_numpy("x", np.zeros((0, 2), np.float32))
     headers, parts = encode_response(ReplyForm(all_binary=True), InferResponse("m", (empty,)))
