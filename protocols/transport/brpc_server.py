@@ -231,78 +231,79 @@ class _Connection(asyncio.Protocol):
         return (
             self._writable
             and len(self._running) < MAX_IN_FLIGHT
-            # one call of the largest size, or as many as are together no larger
+            # one call of the largest size, or as many as are together no larger, decompressed
             and self._bytes_at_work < self._server.max_request_bytes
             and not self._transport.is_closing()
         )
 
     def _begin(self, frame: Frame) -> None:
-        refusal = self._refusal(frame.meta)
+        meta, payload = frame.meta, frame.payload
+        assert payload is not None, "a server skims nothing"  # noqa: S101
+        context = Context(peer=self._peer)
+        if meta.timeout_ms > 0:
+            context.deadline = time.monotonic() + meta.timeout_ms / 1000
+        compression = name_of(meta.compress_type)
+        request = BrpcRequest(meta.service or "", meta.method, payload, context, compression, len(payload))
+        refusal = self._refusal(request) or self._unpack(request, meta)
         if refusal is not None:
-            self._fail(frame.meta.correlation_id, refusal)
+            self._fail(meta.correlation_id, refusal)
             return
-        deadline = time.monotonic() + frame.meta.timeout_ms / 1000 if frame.meta.timeout_ms > 0 else None
-        context = Context(deadline=deadline, peer=self._peer)
-        task = self._loop.create_task(self._serve(frame, context))
+        task = self._loop.create_task(self._serve(meta.correlation_id, request))
         self._running[task] = context
         self._server.running.add(task)
-        self._bytes_at_work += frame.size
-        task.add_done_callback(partial(self._ended, frame.size))
+        size = max(frame.size, len(request.message))
+        self._bytes_at_work += size
+        task.add_done_callback(partial(self._ended, size))
 
-    def _refusal(self, meta: Meta) -> BrpcAnswer | None:
-        """Why a call is not even begun."""
-        server = self._server
-        service = meta.service or ""
+    def _refusal(self, request: BrpcRequest) -> BrpcAnswer | None:
+        """Why a call is not even looked into."""
+        server, service, method = self._server, request.service, request.method
         limit = server.max_concurrency
         if server.stopping:
             return BrpcAnswer(code=BrpcStatus.ELOGOFF, text="Server is stopping")
         if limit is not None and len(server.running) >= limit:
             return BrpcAnswer(code=BrpcStatus.ELIMIT, text=f"Reached server's max_concurrency={limit}")
-        if server.handler.offers(service, meta.method):
+        if server.handler.offers(service, method):
             return None
         if "." in service or server.handler.knows(service):
-            return BrpcAnswer(code=BrpcStatus.ENOMETHOD, text=f"Fail to find method={service}/{meta.method}")
+            return BrpcAnswer(code=BrpcStatus.ENOMETHOD, text=f"Fail to find method={service}/{method}")
         return BrpcAnswer(code=BrpcStatus.ENOSERVICE, text=f"Fail to find service={service}")
 
-    async def _serve(self, frame: Frame, context: Context) -> None:
-        answer = await self._answer(frame, context)
-        limit = self._server.max_response_bytes
-        if limit is not None and len(answer.message) > limit:
-            answer = BrpcAnswer(
-                code=BrpcStatus.ERESPONSE,
-                text=f"the answer has {len(answer.message)} bytes, more than the {limit} that "
-                "max_response_bytes of this listener allows",
-            )
-        if answer.code:
-            self._fail(frame.meta.correlation_id, answer)
-        else:
-            self._write(write_answer(frame.meta.correlation_id, answer.message))
-
-    async def _answer(self, frame: Frame, context: Context) -> BrpcAnswer:
-        meta, payload = frame.meta, frame.payload
-        assert payload is not None, "a server skims nothing"  # noqa: S101
-        size = len(payload)
-        if meta.attachment_size > size:
+    def _unpack(self, request: BrpcRequest, meta: Meta) -> BrpcAnswer | None:
+        """Leave the attachment out of the message and decompress it, or say why that cannot be."""
+        attached, payload = meta.attachment_size, memoryview(request.message)
+        if attached > request.size:
             return BrpcAnswer(
                 code=BrpcStatus.EREQUEST,
-                text=f"attachment_size={meta.attachment_size} is larger than request_size={size}",
+                text=f"attachment_size={attached} is larger than request_size={request.size}",
             )
-        if meta.attachment_size > 0:  # grps has no use for it, and ignores a negative size
-            payload = payload[: size - meta.attachment_size]
-        request = BrpcRequest(
-            meta.service or "", meta.method, payload, context, name_of(meta.compress_type), size
-        )
+        if attached > 0:  # the original ignores a negative size
+            payload = payload[: request.size - attached]
         try:
             request.message = decompress(meta.compress_type, payload, self._server.max_request_bytes)
         except InferenceError:
             return unparsable(request)
+        return None
+
+    async def _serve(self, correlation_id: int, request: BrpcRequest) -> None:
         try:
-            return await self._server.handler.serve(request)
+            answer = await self._server.handler.serve(request)
         except Exception:
-            _log.exception("unforeseen failure while answering %s/%s", meta.service, meta.method)
-            return BrpcAnswer(
+            _log.exception("unforeseen failure while answering %s/%s", request.service, request.method)
+            answer = BrpcAnswer(
                 code=BrpcStatus.EINTERNAL, text="internal error; the server's log has the details"
             )
+        limit, size = self._server.max_response_bytes, len(answer.message)
+        if limit is not None and size > limit:
+            answer = BrpcAnswer(
+                code=BrpcStatus.ERESPONSE,
+                text=f"the answer has {size} bytes, more than the {limit} that max_response_bytes of this "
+                "listener allows",
+            )
+        if answer.code:
+            self._fail(correlation_id, answer)
+        else:
+            self._write(write_answer(correlation_id, answer.message))
 
     def _ended(self, size: int, task: asyncio.Task[None]) -> None:
         self._server.running.discard(task)

@@ -443,6 +443,17 @@ async def test_no_more_bytes_at_work_than_one_call_may_have() -> None:
         assert {(await client.receive()).correlation_id for _ in range(20)} == set(range(20))
 
 
+async def test_what_is_decompressed_counts() -> None:
+    packed = gzip.compress(bytes(490_000))
+    async with serving(max_request_bytes=1_000_000) as here, here.client() as client:
+        await client.send(b"".join(request_frame("Wait", packed, id, compress_type=2) for id in range(20)))
+        await until(lambda: len(here.echo.served) == 3)
+        await asyncio.sleep(0.05)
+        assert len(here.server.running) == 3
+        here.echo.release.set()
+        assert {len((await client.receive()).payload) for _ in range(20)} == {490_000}
+
+
 async def test_a_client_that_takes_nothing_is_let_go() -> None:
     """It is not read from either: its calls wait in its own socket."""
     async with serving(stall_secs=0.3) as here, here.client() as client:
