@@ -136,7 +136,7 @@ def _flat(part: Buffer) -> Buffer:
 
 def _line(value: str) -> str:
     """A header value that cannot end its line."""
-    return _CONTROL.sub(" ", value) if _CONTROL.search(value) else value
+    return value if value.isprintable() else _CONTROL.sub(" ", value)
 
 
 def _transport(request: web.BaseRequest) -> asyncio.Transport:
