@@ -58,6 +58,15 @@ class LazyArray:
         values: list[Any] = self._array.as_list()
         return values
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How long the array is, and each that is the first within another: of a regular one, all of it."""
+        sides = [len(self._array)]
+        row = self._array
+        while sides[-1] and isinstance(row := row[0], simdjson.Array):
+            sides.append(len(row))
+        return tuple(sides)
+
     def numbers(self, code: str, wide: np.dtype[Any]) -> NDArray[Any] | None:
         """The elements as numbers in row-major order, ``code`` being what simdjson calls ``wide``; None
         where they are not all numbers of that kind, or not known to be as many in each row."""
@@ -69,12 +78,13 @@ class LazyArray:
             return None
 
 
-def parse_json(text: Buffer, lazy: Collection[str] = ()) -> Any:
+def parse_json(text: Buffer, lazy: Collection[str] = (), *, last_key_wins: bool = False) -> Any:
     """The value of a JSON document in UTF-8, a byte order mark allowed.
 
     Arrays that stand under a key in ``lazy`` may come back as :class:`LazyArray`. The literals NaN,
-    Infinity and -Infinity are numbers; a key that comes twice has its first value. Raises MALFORMED
-    with the place of the fault, and for arrays and objects nested deeper than :data:`MAX_DEPTH`.
+    Infinity and -Infinity are numbers; a key that comes twice has its first value, or with ``last_key_wins``
+    its last. Raises MALFORMED with the place of the fault, and for arrays and objects nested deeper than
+    :data:`MAX_DEPTH`.
     """
     if text[:3] == _BOM:
         text = text[3:]
@@ -90,11 +100,13 @@ def parse_json(text: Buffer, lazy: Collection[str] = ()) -> Any:
     except orjson.JSONDecodeError as fault:
         if b"NaN" not in plain and b"Infinity" not in plain:
             raise _malformed(str(fault)) from None
-        return _parse_slowly(plain, str(fault))
+        return _parse_slowly(plain, str(fault), last_key_wins)
+    if last_key_wins:
+        return document
     # each member has one colon, but for those of strings: more of them may mean that a key came twice
     members = _count_members(document)
     if plain.count(b":") > members and _STRING.sub(b"", plain).count(b":") > members:
-        return _parse_slowly(plain, "a key comes twice")
+        return _parse_slowly(plain, "a key comes twice", last_key_wins)
     return document
 
 
@@ -193,13 +205,16 @@ def _count_arrays(document: Any) -> int:
     return 0
 
 
-def _parse_slowly(text: bytes, fault: str) -> Any:
+def _parse_slowly(text: bytes, fault: str, last_key_wins: bool) -> Any:
     """By the standard library, the only one that knows NaN and hands out members as they come. ``fault``
     is what is wrong with the document if this parser does not take it either."""
     try:
         decoded = text.decode()
         document = json.loads(  # noqa: TID251 - NaN and equal keys are what it is here for
-            decoded, parse_int=_integer, parse_float=_real, object_pairs_hook=_first_of_equal_keys
+            decoded,
+            parse_int=_integer,
+            parse_float=_real,
+            object_pairs_hook=None if last_key_wins else _first_of_equal_keys,
         )
         if _SURROGATE.search(decoded):
             orjson.dumps(document)  # refuses half of a surrogate pair, which json lets pass

@@ -14,22 +14,28 @@ from types import MappingProxyType
 class JsonHabits:
     """One form of JSON.
 
-    Reading: ``byte_order_mark``, ``nan_tokens`` (bare NaN in an ndarray), ``last_key_wins`` where one comes
-    twice, ``camel_case`` names inside of the data, ``numeric_text`` (numbers in strings, enums too, and
-    whole floats as integers), ``lenient_base64`` (unpadded or URL-safe), ``maps_as_lists`` of key and
-    value, ``last_data_wins`` where a message has two payloads (else it is refused), ``bin_data`` inside of
-    JSON, ``any_member`` (a document needs no payload), ``null_is_nothing`` (a payload of null counts).
+    Reading: ``no_data``, what is said of a document without a payload, ``byte_order_mark``, ``nan_tokens``
+    (bare NaN in an ndarray), ``last_key_wins`` where one comes twice, ``camel_case`` names inside of the
+    data, ``numeric_text`` (numbers in strings, enums too, and whole floats as integers), ``booleans`` in an
+    ndarray (1 and 0) and ``empty_arrays`` there, ``lenient_base64`` (unpadded or URL-safe),
+    ``maps_as_lists`` of key and value, ``last_data_wins`` where a message has two payloads (else it is
+    refused), ``bin_data`` inside of JSON, ``any_member`` (a document needs no payload), ``null_is_nothing``
+    (a payload of null counts).
+
     Writing: ``indent`` in spaces, None for no white space; ``ascii`` or raw text with < and > escaped;
     ``newline`` at the end; ``whole_floats`` written as integers; ``int64_text``; ``empty_model`` beside an
     ndarray.
     """
 
     name: str
+    no_data: str = "Have no legal member in json body."
     byte_order_mark: bool = False
     nan_tokens: bool = False
     last_key_wins: bool = False
     camel_case: bool = False
     numeric_text: bool = False
+    booleans: bool = False
+    empty_arrays: bool = False
     lenient_base64: bool = False
     maps_as_lists: bool = False
     last_data_wins: bool = False
@@ -46,11 +52,14 @@ class JsonHabits:
 
 PY = JsonHabits(
     "py",
+    no_data="No legal field in json.",
     byte_order_mark=True,
     nan_tokens=True,
     last_key_wins=True,
     camel_case=True,
     numeric_text=True,
+    booleans=True,
+    empty_arrays=True,
     lenient_base64=True,
     indent=1,
     ascii=True,
@@ -82,6 +91,7 @@ REPLY = JsonHabits(
     last_key_wins=True,
     camel_case=True,
     numeric_text=True,
+    empty_arrays=True,
     lenient_base64=True,
     maps_as_lists=True,
     last_data_wins=True,

@@ -1,14 +1,223 @@
-"""A ``GrpsMessage`` in JSON, written: in the order, the layout and the forms of the original servers."""
+"""A ``GrpsMessage`` in JSON, written: in the order, the layout and the forms of the original servers.
+
+Contract: the status, the model, then the data, and of them what is not empty. 64-bit integers may be text,
+bytes are base64, what is no finite number is called "NaN", "Infinity" or "-Infinity": also in an ndarray,
+where the originals write what is not JSON. Floats are the shortest text that is read as the same number; an
+ndarray has them as 64-bit floats.
+"""
 
 from __future__ import annotations
 
+import json
+from binascii import b2a_base64
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
 from protocols.grps.json_habits import JsonHabits
-from protocols.grps.message import GrpsMessage
+from protocols.grps.json_layout import Layout
+from protocols.grps.message import (
+    DIALECT_NAME,
+    DT_STRING,
+    DTYPES,
+    GMAP_FIELDS,
+    GenericTensor,
+    GrpsMessage,
+    Kind,
+    Status,
+    StatusFlag,
+)
+from schemas import ErrorCode, InferenceError
+
+_MAX_RANK = 64
+"""How deep an ndarray may nest: as deep as an array here can be."""
+
+_MAX_EMPTY_ARRAYS = 1 << 16
+
+_NAMES = {True: "Infinity", False: "-Infinity"}
+_FLAGS = frozenset(StatusFlag)
+_INT64_DTYPE = 5
+_MAP_DTYPES: Mapping[str, np.dtype[Any]] = {
+    "s_i32": np.dtype("<i4"),
+    "s_i64": np.dtype("<i8"),
+    "s_f": np.dtype("<f4"),
+    "s_d": np.dtype("<f8"),
+}
 
 
 def write_message(message: GrpsMessage, habits: JsonHabits, indent: int | None = None) -> bytes:
     """The document, whatever its kind; ``indent`` in place of that of ``habits``.
 
-    Raises UNREPRESENTABLE naming the tensor for an ndarray that nests too deep.
+    Raises UNREPRESENTABLE for text that is not Unicode, and naming the tensor for an ndarray that nests too
+    deep.
     """
-    raise NotImplementedError
+    writer = _Writer(habits, Layout(habits.indent if indent is None else indent))
+    try:
+        text = writer.message(message)
+    except (ValueError, TypeError) as error:
+        raise InferenceError(
+            ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry this: {error}"
+        ) from error
+    # an ndarray is printed by another library, which ends without one
+    return text + b"\n" if habits.newline and message.kind is not Kind.NDARRAY else text
+
+
+class _Writer:
+    """The parts of a message; each is told how deep it stands."""
+
+    def __init__(self, habits: JsonHabits, layout: Layout) -> None:
+        self._habits = habits
+        self._layout = layout
+
+    def message(self, message: GrpsMessage) -> bytes:
+        return self._layout.members(self._message(message), 0)
+
+    def _message(self, message: GrpsMessage) -> Iterator[tuple[bytes, bytes]]:
+        if message.status is not None:
+            yield b'"status"', self._status(message.status)
+        if message.model or (message.kind is Kind.NDARRAY and message.tensors and self._habits.empty_model):
+            yield b'"model"', self._text(message.model)
+        if message.kind is not Kind.NOTHING:
+            yield b'"%s"' % message.kind.value.encode(), self._data(message)
+
+    def _status(self, status: Status) -> bytes:
+        members = []
+        if status.code:
+            members.append((b'"code"', b"%d" % status.code))
+        if status.msg:
+            members.append((b'"msg"', self._text(status.msg)))
+        if status.flag:
+            known = status.flag in _FLAGS
+            members.append(
+                (
+                    b'"status"',
+                    b'"%s"' % StatusFlag(status.flag).name.encode() if known else b"%d" % status.flag,
+                )
+            )
+        return self._layout.members(members, 1)
+
+    def _data(self, message: GrpsMessage) -> bytes:
+        if message.kind is Kind.STR_DATA:
+            return self._text(message.str_data)
+        if message.kind is Kind.BIN_DATA:
+            return _base64(message.bin_data)
+        if message.kind is Kind.GMAP:
+            return self._layout.members(self._maps(message.gmap), 1)
+        if message.kind is Kind.NDARRAY:
+            return self._ndarray(message.tensors[0]) if message.tensors else b"{}"
+        if not message.tensors:
+            return b"{}"
+        tensors = [self._layout.members(self._tensor(tensor), 3) for tensor in message.tensors]
+        return self._layout.members([(b'"tensors"', self._layout.block(b"[", tensors, b"]", 2))], 1)
+
+    # --- gtensors
+
+    def _tensor(self, tensor: GenericTensor) -> Iterator[tuple[bytes, bytes]]:
+        if tensor.name:
+            yield b'"name"', self._text(tensor.name)
+        dtype = DTYPES.get(tensor.dtype)
+        if tensor.dtype:
+            yield b'"dtype"', b'"%s"' % dtype.name.encode() if dtype else b"%d" % tensor.dtype
+        if tensor.shape:
+            yield b'"shape"', self._layout.numbers(orjson.dumps(tensor.shape), 4)
+        if dtype is not None and len(tensor.flat):
+            yield b'"%s"' % dtype.field.encode(), self._flat(tensor)
+
+    def _flat(self, tensor: GenericTensor) -> bytes:
+        flat = tensor.flat
+        if tensor.dtype == DT_STRING or not isinstance(flat, np.ndarray):
+            return self._layout.block(b"[", [self._text(text) for text in flat], b"]", 4)
+        quoted = self._habits.int64_text and tensor.dtype == _INT64_DTYPE
+        return self._layout.numbers(self._numbers(flat), 4, quote=b'"' if quoted else b"")
+
+    def _numbers(self, flat: NDArray[Any]) -> bytes:
+        """A compact array of them."""
+        if flat.dtype.kind != "f":
+            return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
+        finite = np.isfinite(flat)
+        values: Any = flat if finite.all() else _named(list(flat), flat, finite)
+        text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+        if self._habits.whole_floats:
+            return text.replace(b".0,", b",").replace(b".0]", b"]")
+        return text
+
+    # --- gmap
+
+    def _maps(self, gmap: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[bytes, bytes]]:
+        for field in GMAP_FIELDS:
+            if entries := gmap.get(field):
+                members = [(self._text(key), self._entry(field, value)) for key, value in entries.items()]
+                yield b'"%s"' % field.encode(), self._layout.members(members, 2)
+
+    def _entry(self, field: str, value: Any) -> bytes:
+        if field == "s_s":
+            return self._text(value)
+        if field == "s_b":
+            return _base64(value)
+        text = self._numbers(np.array([value], _MAP_DTYPES[field]))[1:-1]
+        return b'"%s"' % text if field == "s_i64" and self._habits.int64_text else text
+
+    # --- ndarray
+
+    def _ndarray(self, tensor: GenericTensor) -> bytes:
+        assert isinstance(tensor.flat, np.ndarray)  # noqa: S101 - an ndarray is FP32
+        shape = tensor.shape
+        if len(shape) > _MAX_RANK:
+            raise _refused(
+                tensor, f"has {len(shape)} dimensions, of which an ndarray has at most {_MAX_RANK}"
+            )
+        if not len(tensor.flat):
+            return self._empty(tensor, 1)
+        wide = tensor.flat.astype(np.float64)
+        finite = np.isfinite(wide)
+        if finite.all():
+            text = orjson.dumps(wide.reshape(shape), option=orjson.OPT_SERIALIZE_NUMPY) if shape else b""
+        else:
+            named = np.empty(len(wide), object)
+            named[:] = _named(wide.tolist(), wide, finite)
+            text = orjson.dumps(named.reshape(shape).tolist())
+            if not shape:
+                return text
+        if not shape:
+            return orjson.dumps(wide.item())
+        return self._layout.numbers(text, 1, rank=len(shape))
+
+    def _empty(self, tensor: GenericTensor, depth: int) -> bytes:
+        """An ndarray without elements: arrays down to the first dimension of 0."""
+        outer = tensor.shape[: tensor.shape.index(0)]
+        if prod(outer) > _MAX_EMPTY_ARRAYS:
+            raise _refused(
+                tensor, f"of shape {list(tensor.shape)} has no elements and too many arrays for an ndarray"
+            )
+        text = b"[]"
+        for level in range(len(outer), 0, -1):
+            text = self._layout.block(b"[", [text] * outer[level - 1], b"]", depth + level - 1)
+        return text
+
+    # --- text
+
+    def _text(self, text: str) -> bytes:
+        if self._habits.ascii:
+            text.encode()  # refuses half of a surrogate pair
+            return json.dumps(text).encode()
+        return orjson.dumps(text).replace(b"<", b"\\u003c").replace(b">", b"\\u003e")
+
+
+def _named(values: list[Any], flat: NDArray[Any], finite: NDArray[Any]) -> list[Any]:
+    """``values``, those that are not finite by their names."""
+    for index in np.flatnonzero(~finite).tolist():
+        value = flat[index]
+        values[index] = "NaN" if value != value else _NAMES[bool(value > 0)]
+    return values
+
+
+def _base64(data: Any) -> bytes:
+    return b'"%s"' % b2a_base64(data, newline=False)
+
+
+def _refused(tensor: GenericTensor, what: str) -> InferenceError:
+    return InferenceError(ErrorCode.UNREPRESENTABLE, f"output '{tensor.name}' {what}")
