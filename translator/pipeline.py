@@ -185,7 +185,6 @@ class Pipeline:
         signature = await target.signature(version)
         began = time.monotonic_ns()
         request, form = decode(opened, signature)
-        context.timings["decode"] = time.monotonic_ns() - began
         request.model, request.context = model, context
         if opened.joined:
             request.version = version
@@ -193,6 +192,8 @@ class Pipeline:
         if is_used(request):
             self._admit_to_shared_memory(context)
             placement = self._service.shared_memory.resolve(request)
+        # to find inputs in shared memory is to decode them, as to place outputs there is to encode them
+        context.timings["decode"] = time.monotonic_ns() - began
         return target, request, form, placement
 
     async def _operate(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
