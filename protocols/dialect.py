@@ -151,10 +151,12 @@ class UpstreamCall(Generic[Request, Reply]):
     (over HTTP they are cut anyhow, and an empty one is the end) and gives the responses that it completes,
     as a sequence. ``decode`` raises the upstream's own error as an
     ``InferenceError`` with the upstream's words, BAD_UPSTREAM where the answer makes no sense.
+    An INFER_STREAM that is the ``last_resort`` carries less than INFER: it is for decoupled models alone.
     """
 
     encode: Callable[[Any, Signature | None], tuple[Request, ReplyForm]]
     decode: Callable[[ReplyForm, Reply], Any]
+    last_resort: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,12 @@ class Upstream:
         """Whether the upstream's dialect has a call for ``operation``."""
         return operation in self._calls
 
+    @property
+    def streams_at_need(self) -> bool:
+        """Whether its streams are for models alone that cannot be asked otherwise."""
+        call = self._calls.get(Operation.INFER_STREAM)
+        return call is not None and call.last_resort
+
     async def close(self) -> None:
         """Close every connection."""
         for client in self._clients:
@@ -216,6 +222,7 @@ class UpstreamModel:
         self._statistics: dict[str, VersionStatistics] = {}
         self._answered = _UNNAMED_VERSION
         self._streams = upstream.offers(Operation.INFER_STREAM)
+        self._decoupled: bool | None = None
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Ask the upstream; names are translated both ways, the answer is put in signature order.
@@ -259,7 +266,7 @@ class UpstreamModel:
                     yield answer
 
     async def _stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
-        if not self._streams:
+        if not self._streams or (self._upstream.streams_at_need and not await self._is_decoupled()):
             yield await self._infer(request)
             return
         ours, theirs = await self._both_signatures(request.version)
@@ -356,20 +363,25 @@ class UpstreamModel:
         self, error: InferenceError, request: InferRequest, ours: Signature, began: int
     ) -> None:
         if error.code in _STALE:
-            self._signatures.clear()
+            self._forget()
         # a version that never answered may be any text that a client has sent
         version = request.version if request.version in self._statistics else self._answered
         count_failure(self._counted(version), batch_size(request, ours), began)
 
+    def _forget(self) -> None:
+        """The upstream's model may be another than the one that is known."""
+        self._signatures.clear()
+        self._decoupled = None
+
     async def load(self) -> None:
         """Have the upstream load the model. Raises what it says, UNSUPPORTED where its dialect cannot."""
         await self._upstream.call(Operation.MODEL_LOAD, ModelRef(self._remote))
-        self._signatures.clear()
+        self._forget()
 
     async def unload(self) -> None:
         """Have the upstream unload the model. Raises as :meth:`load`."""
         await self._upstream.call(Operation.MODEL_UNLOAD, ModelRef(self._remote))
-        self._signatures.clear()
+        self._forget()
 
     async def _stated_config(self, known: bytes) -> bytes:
         """The upstream's own configuration, ``known`` or asked for, in our clients' names and with the
@@ -386,6 +398,13 @@ class UpstreamModel:
         write_signature(message, await self.signature())
         written: bytes = message.SerializeToString(deterministic=True)
         return written
+
+    async def _is_decoupled(self) -> bool:
+        """Whether the upstream says that the model answers any number of times; asked once."""
+        if self._decoupled is None:
+            config: Any = MESSAGES["inference.ModelConfig"].FromString(await self._asked_config())
+            self._decoupled = bool(config.model_transaction_policy.decoupled)
+        return self._decoupled
 
     async def _asked_config(self) -> bytes:
         if not self._upstream.offers(Operation.MODEL_CONFIG):

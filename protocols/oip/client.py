@@ -15,6 +15,7 @@ from protocols.dialect import UpstreamCall
 from protocols.oip.codec import CODE_OF_HTTP_STATUS
 from protocols.oip.codec_grpc import INFER_CALL
 from protocols.oip.codec_http import decode_response, encode_request
+from protocols.oip.generate_call import generate_call
 from protocols.oip.grpc_control import CONTROL_CALLS, KSERVE_CALLS
 from protocols.oip.grpc_probes import CALLS
 from protocols.oip.metadata_json import (
@@ -134,6 +135,7 @@ _PROBES: Mapping[Operation, HttpCall] = {
 HTTP_CALLS: Mapping[Operation, HttpCall] = {
     **_PROBES,
     Operation.INFER: UpstreamCall(partial(_encode_infer, binary=True), _decode_infer),
+    Operation.INFER_STREAM: generate_call(_model_path),
 }
 
 HTTP_JSON_CALLS: Mapping[Operation, HttpCall] = {

@@ -90,15 +90,20 @@ def _tensor(spec: TensorSpec, value: Any) -> Tensor:
     if spec.datatype in BINARY_ONLY:
         _refuse(not_as_json("receiving", "input", spec.name, spec.datatype))
     values = value if isinstance(value, list) else [value]
-    fixed = prod(side for side in spec.shape if side != -1)
-    left = len(values) // fixed if fixed else 0
-    shape = [1 if side == -1 else side for side in spec.shape]
-    if -1 in spec.shape:
-        shape[len(shape) - 1 - spec.shape[::-1].index(-1)] = left
-    if prod(shape) != len(values):
+    shape = shape_of(spec, len(values))
+    if shape is None:
         _refuse(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
     data = pack_values(spec.name, spec.datatype, len(values), values)
-    return Tensor(spec.name, spec.datatype, tuple(shape), data)
+    return Tensor(spec.name, spec.datatype, shape, data)
+
+
+def shape_of(spec: TensorSpec, count: int) -> tuple[int, ...] | None:
+    """The shape of a flat array of ``count`` elements as the tensor ``spec``; None where it has none."""
+    fixed = prod(side for side in spec.shape if side != -1)
+    shape = [1 if side == -1 else side for side in spec.shape]
+    if -1 in spec.shape:
+        shape[len(shape) - 1 - spec.shape[::-1].index(-1)] = count // fixed if fixed else 0
+    return tuple(shape) if prod(shape) == count else None
 
 
 def _encode_event(form: _Form, response: InferResponse) -> HttpAnswer:

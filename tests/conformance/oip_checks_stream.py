@@ -108,8 +108,10 @@ def stream_cancelled(client: Client) -> None:
     same(client.ask("simple", *addends(client)).as_numpy("OUTPUT0"), A + B)
 
 
-def _generate(client: Client, endpoint: str, document: dict[str, Any]) -> requests.Response:
-    url = f"http://{client.server.http}/v2/models/gen/{endpoint}"
+def _generate(
+    client: Client, endpoint: str, document: dict[str, Any], model: str = "gen"
+) -> requests.Response:
+    url = f"http://{client.server.http}/v2/models/{model}/{endpoint}"
     return requests.post(url, json=document, timeout=WAIT_SECS)
 
 
@@ -118,6 +120,18 @@ def generate(client: Client) -> None:
     answer = _generate(client, "generate", {"text_input": "hi", "REPETITION": 1, "id": "g"})
     assert answer.status_code == 200
     assert answer.json() == {"id": "g", "model_name": "gen", "model_version": "1", "text_output": "hi0"}
+
+
+@check("generate: a model that answers once", "http")
+def generate_once(client: Client) -> None:
+    answer = _generate(client, "generate", {"text_input": "hi", "id": "g"}, "gen1")
+    assert answer.status_code == 200
+    said = {"id": "g", "model_name": "gen1", "model_version": "1", "text_output": "hi"}
+    assert answer.json() == said
+    del said["id"]
+    answer = _generate(client, "generate_stream", {"text_input": "hi"}, "gen1")
+    assert answer.status_code == 200
+    assert [json.loads(answer.text.removeprefix("data: "))] == [said]
 
 
 @check("generate_stream", "http")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,36 @@ async def test_requests_of_a_sequence_do_not_overtake_each_other(way: str) -> No
         target = model(client)
         await asyncio.gather(*(asked(target, number, sequence) for number in range(4)))
         assert client.answered == order
+
+
+class Generating(Recorded):
+    """With an endpoint for events too."""
+
+    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpReply]:
+        self.seen.append(request)
+        for piece in (b'data: {"model_name":"simple","OUTPUT0":[', b"1],", b'"OUTPUT1":2}\n\n', b""):
+            yield HttpReply(200, {}, piece)
+
+
+@pytest.mark.parametrize(
+    ("config", "path"),
+    [
+        ((200, b'{"model_transaction_policy":{"decoupled":true}}'), "generate_stream"),
+        ((200, b'{"model_transaction_policy":{"decoupled":false}}'), "infer"),
+        ((404, b""), "infer"),
+    ],
+)
+async def test_only_decoupled_models_are_asked_for_events(config: tuple[int, bytes], path: str) -> None:
+    client = Generating(simple=(200, described([1])), config=config, infer=(200, ANSWER))
+    target = model(client)
+    inputs = tuple(Tensor.checked(name, Datatype.INT32, (1,), bytes(4)) for name in ("INPUT0", "INPUT1"))
+    for _ in range(2):
+        answers = [answer async for answer in target.stream(InferRequest("ours", inputs, id="mine"))]
+        assert [tensor.name for tensor in answers[0].outputs] == ["OUTPUT0", "OUTPUT1"]
+        assert [answer.final for answer in answers] == ([False, True] if path != "infer" else [True])
+        assert {(answer.model, answer.id) for answer in answers} == {("ours", "mine")}
+    assert sum(each.endswith("/config") for each in client.asked) == 1
+    assert sum(each.endswith(f"/{path}") for each in client.asked) == 2
 
 
 async def test_who_wants_a_signature_at_once_asks_once() -> None:

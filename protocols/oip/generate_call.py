@@ -1,0 +1,141 @@
+"""generate_stream as a call to an upstream: the way to a model that answers any number of times, where
+only HTTP leads there.
+
+Contract: a request becomes a flat JSON object, each event of the answer a response. The form has no
+shapes and no datatypes, so the signature gives them; a tensor whose shape would not come back is refused.
+What the form is otherwise belongs to ``generate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocols.dialect import UpstreamCall
+from protocols.json_document import write_json
+from protocols.numeric_json import json_values, pack_values
+from protocols.oip.codec import CODE_OF_HTTP_STATUS, EMPTY_FINAL_RESPONSE, join_parameters
+from protocols.oip.generate import shape_of
+from protocols.oip.http_tensors import BINARY_ONLY, not_as_json
+from protocols.oip.json_members import text
+from protocols.oip.metadata_json import parse_object, read_error
+from protocols.wire import HttpReply, HttpRequest
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
+
+_DATA = b"data: "
+_END = b"\n\n"
+
+
+@dataclass(slots=True)
+class _Events:
+    """What an answer's events are read with, and what has come of the next one."""
+
+    signature: Signature
+    begun: bytearray = field(default_factory=bytearray)
+
+
+def _encode(
+    request: InferRequest, signature: Signature | None, path: Callable[[str, str], str]
+) -> tuple[HttpRequest, _Events]:
+    if signature is None:
+        raise InferenceError(ErrorCode.UNSUPPORTED, "generate_stream needs the signature of the model")
+    document: dict[str, Any] = {"id": request.id} if request.id else {}
+    parameters = join_parameters(request)
+    parameters.pop(EMPTY_FINAL_RESPONSE, None)
+    if parameters:
+        document["parameters"] = parameters
+    for tensor in request.inputs:
+        document[tensor.name] = _value(tensor, signature.input_names.get(tensor.name))
+    body = [write_json(document)]
+    call = HttpRequest("POST", f"{path(request.model, request.version)}/generate_stream", parts=body)
+    return call, _Events(signature)
+
+
+def _value(tensor: Tensor, spec: TensorSpec | None) -> Any:
+    if tensor.datatype in BINARY_ONLY:
+        raise _unrepresentable(not_as_json("sending", "input", tensor.name, tensor.datatype))
+    if spec is None or shape_of(spec, tensor.count) != tensor.shape:
+        raise _unrepresentable(
+            f"input '{tensor.name}' of shape {list(tensor.shape)} would not come back out of the flat form "
+            "of generate_stream, which is the only way to this model over HTTP"
+        )
+    return json_values(tensor, unwrap=True)
+
+
+def _decode(events: _Events, reply: HttpReply) -> Sequence[InferResponse]:
+    """The responses of the events that ``reply`` completes. Raises the upstream's own error where its first
+    word is one, BAD_UPSTREAM for what are no events."""
+    if reply.status != 200:
+        return () if not reply.body else _refused(reply)
+    if not reply.body:
+        if events.begun.strip():
+            raise _nonsense("ended within an event")
+        return ()
+    begun, seen = events.begun, max(len(events.begun) - 1, 0)
+    begun += reply.body
+    end = begun.rfind(_END, seen)
+    if end < 0:
+        return ()
+    whole = bytes(begun[:end]).split(_END)
+    del begun[: end + len(_END)]
+    return tuple(_response(events.signature, event) for event in whole)
+
+
+def _refused(reply: HttpReply) -> Sequence[InferResponse]:
+    body = bytes(reply.body)
+    if body.startswith(_DATA):
+        # the model was at work already
+        first = body.split(_END)[0].removeprefix(_DATA)
+        raise InferenceError(ErrorCode.MODEL_FAILED, read_error(reply.status, first))
+    code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
+    raise InferenceError(code, read_error(reply.status, body))
+
+
+def _response(signature: Signature, event: bytes) -> InferResponse:
+    if not event.startswith(_DATA):
+        raise _nonsense("is no event")
+    try:
+        document = parse_object(event.removeprefix(_DATA))
+        if "error" in document:
+            error = InferenceError(ErrorCode.MODEL_FAILED, text(document, "error"))
+            return InferResponse("", (), final=False, error=error)
+        outputs = tuple(
+            _tensor(spec, document[spec.name]) for spec in signature.outputs if spec.name in document
+        )
+        model, version = text(document, "model_name"), text(document, "model_version")
+        return InferResponse(model, outputs, version, text(document, "id"), final=False)
+    except InferenceError as fault:
+        raise _nonsense(f"is not valid: {fault.message}") from fault
+
+
+def _tensor(spec: TensorSpec, value: Any) -> Tensor:
+    values = value if isinstance(value, list) else [value]
+    shape = shape_of(spec, len(values))
+    if shape is None or spec.datatype is Datatype.BF16:
+        raise _nonsense(f"has {len(values)} elements for '{spec.name}' of shape {list(spec.shape)}")
+    return Tensor(spec.name, spec.datatype, shape, pack_values(spec.name, spec.datatype, len(values), values))
+
+
+def _nonsense(what: str) -> InferenceError:
+    return InferenceError(ErrorCode.BAD_UPSTREAM, f"the upstream's answer {what}")
+
+
+def _unrepresentable(why: str) -> InferenceError:
+    return InferenceError(ErrorCode.UNREPRESENTABLE, why)
+
+
+def generate_call(path: Callable[[str, str], str]) -> UpstreamCall[HttpRequest, HttpReply]:
+    """The call, where ``path(model, version)`` is the path of a model."""
+    return UpstreamCall(
+        lambda request, signature: _encode(request, signature, path), _decode, last_resort=True
+    )
