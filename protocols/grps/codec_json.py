@@ -1,20 +1,285 @@
-"""A ``GrpsMessage`` in JSON, read: as each of the original servers reads it."""
+"""A ``GrpsMessage`` in JSON, read: as each of the original servers reads it.
+
+Contract: a document is what its members say, in the names of the protobuf; what has no such name is ignored,
+as protobuf's parsers do. Of a tensor's lists the one that its ``dtype`` selects is read, the others do not
+count. Whatever is wrong is MALFORMED and names the member or the tensor. Lists of numbers belong to
+``json_numbers``, nested ones to ``ndarray``, and how JSON is written to ``json_writer``.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from binascii import a2b_base64
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
 
 from protocols.grps.json_habits import JsonHabits
-from protocols.grps.message import GrpsMessage
+from protocols.grps.json_numbers import read_number, read_numbers
+from protocols.grps.message import (
+    DTYPES,
+    GMAP_FIELDS,
+    GenericTensor,
+    Gmap,
+    GrpsMessage,
+    Kind,
+    Status,
+    StatusFlag,
+)
+from protocols.grps.ndarray import read_ndarray
+from protocols.json_document import parse_json
 from protocols.wire import Buffer
+from schemas import ErrorCode, InferenceError
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)
+
+
+_FLAT = [dtype.field for dtype in DTYPES.values() if dtype.wire is not None]
+_CAMEL = {name: _camel(name) for name in (*(dtype.field for dtype in DTYPES.values()), *GMAP_FIELDS)}
+_LAZY = frozenset((*_FLAT, *map(_camel, _FLAT), Kind.NDARRAY.value))
+
+_BOM = b"\xef\xbb\xbf"
+_BY_NUMBER = (Kind.GMAP, Kind.NDARRAY, Kind.GTENSORS, Kind.STR_DATA, Kind.BIN_DATA)
+"""The data that a message can have, that of the highest number first."""
+_IN_PROTOBUF = frozenset({Kind.GMAP, Kind.GTENSORS, Kind.STR_DATA})
+"""Data that makes a document one for protobuf's parser."""
+
+_DTYPE_NUMBERS = {"DT_INVALID": 0, **{dtype.name: dtype.number for dtype in DTYPES.values()}}
+_FLAGS = {flag.name: flag.value for flag in StatusFlag}
+_INT32 = np.dtype("<i4")
+_UINT32 = np.dtype("<u4")
+_NONE = np.empty(0, _UINT32)
+_INTEGER = re.compile(r"-?[0-9]{1,10}\Z", re.ASCII)
+_URL_SAFE = str.maketrans("-_", "+/", "=")
 
 
 def parse_document(body: Buffer, habits: JsonHabits) -> Any:
     """The JSON value in ``body``, for :func:`read_document`; long lists may be lazy ones.
-    Raises MALFORMED."""
-    raise NotImplementedError
+
+    Raises MALFORMED.
+    """
+    if not habits.byte_order_mark and body[:3] == _BOM:
+        _refuse(f"{habits.no_json}the body begins with a byte order mark")
+    try:
+        return parse_json(body, _LAZY, last_key_wins=habits.last_key_wins)
+    except InferenceError as error:
+        raise _malformed(f"{habits.no_json}{error.message}") from error
 
 
 def read_document(document: Any, habits: JsonHabits) -> GrpsMessage:
     """The message that ``document`` is. Raises MALFORMED in the words of the original servers."""
-    raise NotImplementedError
+    if type(document) is not dict:
+        _refuse(habits.no_data)
+    kind = _kind(document, habits)
+    message = GrpsMessage(Kind.NOTHING if kind is None else kind, _text(document.get("model"), "model"))
+    if habits.any_member and type(document.get("status")) is dict:
+        message.status = _status(document["status"], habits)
+    if kind is not None and document[kind.value] is not None:
+        _READERS[kind](message, document[kind.value], habits)
+    elif kind is not None:
+        message.kind = Kind.NOTHING
+    return message
+
+
+def _kind(document: Mapping[str, Any], habits: JsonHabits) -> Kind | None:
+    """Which data counts; None for none."""
+    given = [
+        kind
+        for kind in _BY_NUMBER
+        if kind.value in document and (habits.null_is_nothing or document[kind.value] is not None)
+    ]
+    if not given:
+        if habits.any_member:
+            return None
+        _refuse(habits.no_data)
+    if len(given) == 1:
+        (kind,) = given
+        if kind is Kind.BIN_DATA and not habits.bin_data:
+            _refuse("bin_data should use application/octet-stream format.")
+        return kind
+    names = " and ".join(kind.value for kind in reversed(given))
+    if Kind.NDARRAY in given and (not _IN_PROTOBUF.isdisjoint(given) or habits.any_member):
+        _refuse(f"The input is not a json object [NDArrayData]: there are {names}")
+    if not habits.last_data_wins:
+        _refuse(f"a message has data of one kind, not {names}")
+    return given[0]
+
+
+# --- the data
+
+
+def _read_str_data(message: GrpsMessage, value: Any, habits: JsonHabits) -> None:
+    message.str_data = _text(value, "str_data")
+
+
+def _read_bin_data(message: GrpsMessage, value: Any, habits: JsonHabits) -> None:
+    message.bin_data = _base64(value, "bin_data", habits)
+
+
+def _read_gtensors(message: GrpsMessage, value: Any, habits: JsonHabits) -> None:
+    tensors = _object(value, "gtensors").get("tensors")
+    if tensors is not None and type(tensors) is not list:
+        _refuse("gtensors.tensors must be a list")
+    message.tensors = tuple([_tensor(item, index, habits) for index, item in enumerate(tensors or ())])
+
+
+def _read_ndarray(message: GrpsMessage, value: Any, habits: JsonHabits) -> None:
+    # a model's own ndarray comes back as the empty message that it is
+    if not (habits.any_member and value == {}):
+        message.tensors = (read_ndarray(value, habits),)
+
+
+def _read_gmap(message: GrpsMessage, value: Any, habits: JsonHabits) -> None:
+    message.gmap = _gmap(_object(value, "gmap"), habits)
+
+
+_READERS: Mapping[Kind, Callable[[GrpsMessage, Any, JsonHabits], None]] = {
+    Kind.STR_DATA: _read_str_data,
+    Kind.BIN_DATA: _read_bin_data,
+    Kind.GTENSORS: _read_gtensors,
+    Kind.NDARRAY: _read_ndarray,
+    Kind.GMAP: _read_gmap,
+}
+
+
+# --- gtensors
+
+
+def _tensor(given: Any, index: int, habits: JsonHabits) -> GenericTensor:
+    members = _object(given, f"gtensors.tensors[{index}]")
+    name = _text(members.get("name"), f"name of gtensors.tensors[{index}]")
+    owner = f"tensor '{name}'" if name else f"tensor {index}"
+    number = _enum(members.get("dtype"), _DTYPE_NUMBERS, f"dtype of {owner}", habits)
+    shape = read_numbers(members.get("shape"), _UINT32, f"shape of {owner}", habits)
+    dtype = DTYPES.get(number)
+    flat: Any = _NONE
+    if dtype is not None:
+        values = _member(members, dtype.field, owner, habits)
+        where = f"{dtype.field} of {owner}"
+        flat = (
+            _strings(values, where) if dtype.wire is None else read_numbers(values, dtype.wire, where, habits)
+        )
+    return GenericTensor(name, number, tuple(shape.tolist()), flat)
+
+
+def _strings(values: Any, owner: str) -> list[str]:
+    if values is None:
+        return []
+    if type(values) is not list or not set(map(type, values)) <= {str}:
+        _refuse(f"{owner} must be a list of strings")
+    texts: list[str] = values
+    return texts
+
+
+def _enum(value: Any, numbers: Mapping[str, int], owner: str, habits: JsonHabits) -> int:
+    if value is None:
+        return 0
+    if type(value) is str:
+        if value in numbers:
+            return numbers[value]
+        if habits.numeric_text and _INTEGER.match(value):
+            value = int(value)
+    if type(value) is int and (habits.numeric_text or value in numbers.values()):
+        return int(read_number(value, _INT32, owner, habits))
+    raise _malformed(f"Invalid value `{str(value)[:40]}' for {owner}, which SHOULD be enum")
+
+
+# --- gmap
+
+
+def _gmap(given: Mapping[str, Any], habits: JsonHabits) -> Gmap:
+    found: dict[str, dict[str, Any]] = {}
+    for field in GMAP_FIELDS:
+        entries = _member(given, field, "gmap", habits)
+        if entries is not None:
+            found[field] = {
+                key: _ENTRIES[field](value, f"gmap.{field}[{key[:40]!r}]", habits)
+                for key, value in _pairs(entries, field, habits)
+            }
+    return {field: entries for field, entries in found.items() if entries}
+
+
+def _pairs(entries: Any, field: str, habits: JsonHabits) -> Iterator[tuple[str, Any]]:
+    if type(entries) is dict:
+        yield from entries.items()
+        return
+    if type(entries) is not list or not habits.maps_as_lists:
+        _refuse(f"gmap.{field} must be an object")
+    for index, entry in enumerate(entries):
+        members = _object(entry, f"gmap.{field}[{index}]")
+        yield _text(members.get("key"), f"key of gmap.{field}[{index}]"), members.get("value")
+
+
+def _number_of(dtype: str) -> Callable[[Any, str, JsonHabits], Any]:
+    wire = np.dtype(dtype)
+    return lambda value, owner, habits: read_number(value, wire, owner, habits)
+
+
+_ENTRIES: Mapping[str, Callable[[Any, str, JsonHabits], Any]] = {
+    "s_s": lambda value, owner, habits: _text(value, owner),
+    "s_b": lambda value, owner, habits: _base64(value, owner, habits),
+    "s_i32": _number_of("<i4"),
+    "s_i64": _number_of("<i8"),
+    "s_f": _number_of("<f4"),
+    "s_d": _number_of("<f8"),
+}
+"""What reads an entry of each map."""
+
+
+# --- members
+
+
+def _status(given: Mapping[str, Any], habits: JsonHabits) -> Status:
+    code = given.get("code")
+    return Status(
+        0 if code is None else read_number(code, _INT32, "status.code", habits),
+        _text(given.get("msg"), "status.msg"),
+        _enum(given.get("status"), _FLAGS, "status.status", habits),
+    )
+
+
+def _member(members: Mapping[str, Any], name: str, owner: str, habits: JsonHabits) -> Any:
+    """The value under ``name``, or under its other name where that is known; None for none."""
+    if habits.camel_case and (camel := _CAMEL[name]) in members:
+        if name in members:
+            _refuse(f"{owner} has {name} twice, as {name} and as {camel}")
+        return members[camel]
+    return members.get(name)
+
+
+def _object(value: Any, owner: str) -> Mapping[str, Any]:
+    if type(value) is not dict:
+        _refuse(f"{owner} must be an object")
+    members: dict[str, Any] = value
+    return members
+
+
+def _text(value: Any, owner: str) -> str:
+    if value is None:
+        return ""
+    if type(value) is not str:
+        _refuse(f"{owner} must be a string")
+    return value
+
+
+def _base64(value: Any, owner: str, habits: JsonHabits) -> bytes:
+    text = _text(value, owner)
+    if habits.lenient_base64:
+        text = text.translate(_URL_SAFE)
+        text += "=" * (-len(text) % 4)
+    try:
+        return a2b_base64(text, strict_mode=True)
+    except ValueError:
+        _refuse(f"Fail to decode base64 string={value[:40]} of {owner}")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise _malformed(message)
+
+
+def _malformed(message: str) -> InferenceError:
+    return InferenceError(ErrorCode.MALFORMED, message)

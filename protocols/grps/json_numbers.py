@@ -1,0 +1,103 @@
+"""Lists of numbers in grps's JSON, as arrays of the type that protobuf has for them.
+
+Contract: what protobuf's JSON allows (64-bit integers and what is not finite in strings) and, where the
+habits of a server say so, more. What is no such number, or beyond the type, is MALFORMED with the name of
+what it stands in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.grps.json_habits import JsonHabits
+from protocols.json_document import LazyArray
+from protocols.numeric_json import pack_values
+from schemas import Datatype, ErrorCode, InferenceError
+
+NONFINITE: Mapping[str, float] = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+"""The names of what JSON has no numbers for."""
+
+_DATATYPES: Mapping[np.dtype[Any], Datatype] = {
+    datatype.dtype: datatype
+    for datatype in (Datatype.UINT32, Datatype.INT32, Datatype.INT64, Datatype.FP32, Datatype.FP64)
+}
+_WIDE: Mapping[str, tuple[str, np.dtype[Any]]] = {
+    "f": ("d", np.dtype("<f8")),
+    "i": ("i", np.dtype("<i8")),
+    "u": ("u", np.dtype("<u8")),
+}
+"""By NumPy's kind: what simdjson calls the widest type of it, and the type."""
+
+_INT64 = np.dtype("<i8")
+_INTEGER = re.compile(r"-?[0-9]{1,20}\Z", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][-+]?[0-9]{1,4})?\Z", re.ASCII)
+
+
+def read_numbers(values: Any, wire: np.dtype[Any], owner: str, habits: JsonHabits) -> NDArray[Any]:
+    """The JSON list ``values``, or null, as an array of ``wire``; ``owner`` is what errors call it.
+
+    Raises MALFORMED.
+    """
+    if values is None:
+        return np.empty(0, wire)
+    if isinstance(values, LazyArray):
+        fast = _bulk(values, wire)
+        if fast is not None:
+            return fast
+        values = values.tolist()
+    if type(values) is not list:
+        raise _malformed(f"{owner} must be a list")
+    types = set(map(type, values))
+    if list in types:
+        raise _malformed(f"{owner} must be a list of numbers, not of lists")
+    if float in types:
+        if wire.kind == "f":
+            if not all(map(isfinite, (value for value in values if type(value) is float))):
+                raise _malformed(f'{owner} has a bare NaN or Infinity: it must be quoted, as "NaN"')
+        elif not habits.numeric_text:
+            raise _malformed(f"{owner} must have integers, got a float")
+    if str in types:
+        values = [_unquoted(value, wire, owner, habits) if type(value) is str else value for value in values]
+    try:
+        packed = pack_values(owner, _DATATYPES[wire], len(values), values)
+    except InferenceError as error:
+        raise _malformed(f"{owner}: {error.message.removeprefix(f"tensor '{owner}': ")}") from error
+    return np.frombuffer(packed, wire)
+
+
+def read_number(value: Any, wire: np.dtype[Any], owner: str, habits: JsonHabits) -> Any:
+    """One number, as :func:`read_numbers` reads it."""
+    return read_numbers([value], wire, owner, habits)[0].item()
+
+
+def _bulk(values: LazyArray, wire: np.dtype[Any]) -> NDArray[Any] | None:
+    """All of them at once; None where they are not all such numbers, and somebody must say which is not."""
+    wide = values.numbers(*_WIDE[wire.kind]) if values.inner == 0 else None
+    if wide is None or wide.dtype == wire:
+        return wide
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(wire)
+    fits = np.isfinite(narrow) if wire.kind == "f" else narrow == wide
+    return narrow if fits.all() else None
+
+
+def _unquoted(text: str, wire: np.dtype[Any], owner: str, habits: JsonHabits) -> int | float:
+    if wire.kind == "f":
+        if habits.numeric_text:
+            if text in NONFINITE:
+                return NONFINITE[text]
+            if _NUMBER.match(text) and isfinite(number := float(text)):
+                return number
+    elif (habits.numeric_text or wire == _INT64) and _INTEGER.match(text):
+        return int(text)
+    raise _malformed(f"{owner} must have numbers, got the string {text[:40]!r}")
+
+
+def _malformed(message: str) -> InferenceError:
+    return InferenceError(ErrorCode.MALFORMED, message)

@@ -1,0 +1,77 @@
+"""The ``ndarray`` of a request in JSON: nested arrays of numbers to one FP32 tensor without a name.
+
+Contract: regular nesting, any depth that JSON may have here, numbers alone; what is beyond FP32 is refused.
+The words are those of the C++ server. How an ndarray is written belongs to ``json_writer``.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from math import isfinite
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.grps.json_habits import JsonHabits
+from protocols.grps.json_numbers import NONFINITE
+from protocols.grps.message import GenericTensor
+from protocols.json_document import LazyArray
+from schemas import ErrorCode, InferenceError
+
+_FLOAT32 = 7
+_DOUBLE = np.dtype("<f8")
+
+
+def read_ndarray(value: Any, habits: JsonHabits) -> GenericTensor:
+    """The JSON ``value`` of the member ``ndarray``: a number, or arrays of them. Raises MALFORMED."""
+    if isinstance(value, LazyArray):
+        wide = value.numbers("d", _DOUBLE)
+        if wide is not None and wide.size:
+            return GenericTensor("", _FLOAT32, value.shape, _floats(wide))
+        value = value.tolist()
+    if type(value) is dict or (type(value) is str and value not in NONFINITE):
+        _refuse("NDArray is not number or array.")
+    shape, leaves = _flatten(value)
+    if not leaves and not habits.empty_arrays:
+        _refuse("Parse NDArray failed: NDArray some array size <= 0.")
+    return GenericTensor("", _FLOAT32, shape, _floats(np.array(_numbers(leaves, habits), _DOUBLE)))
+
+
+def _flatten(value: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """The sides of nested lists and what stands in the innermost of them."""
+    shape: list[int] = []
+    level = [value]
+    while list in (types := set(map(type, level))):
+        sides = {len(row) if type(row) is list else -1 for row in level}
+        if len(types) > 1 and not types <= {list, int, float}:
+            _refuse("Parse NDArray failed: NDArray some array is not a number or array.")
+        if len(sides) > 1:
+            _refuse("Parse NDArray failed: NDArray some array size not match.")
+        shape += sides
+        level = list(chain.from_iterable(level))
+    return tuple(shape), level
+
+
+def _numbers(leaves: list[Any], habits: JsonHabits) -> list[Any]:
+    types = set(map(type, leaves))
+    if str in types and all(type(leaf) is not str or leaf in NONFINITE for leaf in leaves):
+        return [NONFINITE[leaf] if type(leaf) is str else leaf for leaf in leaves]
+    if not types <= {int, float} and not (habits.booleans and types <= {int, float, bool}):
+        _refuse("Parse NDArray failed: NDArray some array is not a number or array.")
+    if not habits.nan_tokens and not all(map(isfinite, leaves)):
+        _refuse("Parse NDArray failed: NDArray some array is not a number or array: it has a bare NaN")
+    return leaves
+
+
+def _floats(wide: NDArray[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        floats = wide.astype("<f4")
+    beyond = np.isinf(floats) & np.isfinite(wide)
+    if beyond.any():
+        _refuse(f"ndarray: element {int(beyond.argmax())} ({wide[beyond][0]}) is out of range for FP32")
+    return floats
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InferenceError(ErrorCode.MALFORMED, message)
