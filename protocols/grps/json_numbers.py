@@ -67,7 +67,8 @@ def read_numbers(values: Any, wire: np.dtype[Any], owner: str, habits: JsonHabit
     try:
         packed = pack_values(owner, _DATATYPES[wire], len(values), values)
     except InferenceError as error:
-        raise _malformed(f"{owner}: {error.message.removeprefix(f"tensor '{owner}': ")}") from error
+        fault = error.message.removeprefix(f"tensor '{owner}': ")
+        raise _malformed(f"{owner}: {fault}") from error
     return np.frombuffer(packed, wire)
 
 
