@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from runtime.python_worker import channel, packing, regions
 from runtime.python_worker import triton_python_backend_utils as utils
+from runtime.python_worker.strings import pack_strings, unpack_strings
 
 CANCELLED = (1 << 64) - 1
 """In a slot: nobody waits for the answer any more. Else the slot counts the responses that were taken."""
@@ -207,7 +208,7 @@ class Connection:
 
 def _array(datatype: str, shape: list[int], view: memoryview) -> NDArray[Any]:
     if datatype == "BYTES":
-        return utils.unpack_strings(view).reshape(shape)
+        return unpack_strings(view).reshape(shape)
     dtype = utils.TRITON_STRING_TO_NUMPY[f"TYPE_{datatype}"]
     return np.frombuffer(view, dtype).reshape(shape)
 
@@ -216,7 +217,7 @@ def _part(tensor: utils.Tensor) -> packing.NamedPart:
     array = tensor.as_numpy()
     datatype = tensor.triton_dtype()[len("TYPE_") :]
     if datatype == "STRING":
-        return tensor.name(), "BYTES", array.shape, utils.pack_strings(array)
+        return tensor.name(), "BYTES", array.shape, pack_strings(array)
     little = array.dtype.newbyteorder("<") if array.dtype.byteorder == ">" else array.dtype
     plain = np.ascontiguousarray(array, little).reshape(-1).view(np.uint8)
     return tensor.name(), datatype, array.shape, plain.data if plain.size else b""

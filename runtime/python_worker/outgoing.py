@@ -11,10 +11,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import orjson
-
 from runtime.backends import Surroundings
 from runtime.python_worker.codes import told_of
+from runtime.python_worker.parameters import read_parameters
 from schemas import (
     Context,
     ErrorCode,
@@ -124,14 +123,12 @@ class Outgoing:
 
 
 def _request(value: Sequence[Any], inputs: tuple[Tensor, ...], context: Context) -> InferRequest:
-    """The request in a message. Raises INVALID_TENSOR for parameters that are not plain values by name."""
+    """The request in a message. Raises INVALID_TENSOR for its parameters."""
     _, name, version, id, correlation_id, flags, timeout, text, outputs, *_ = value
     try:
-        parameters = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise _wrong_parameters(name) from error
-    if not isinstance(parameters, dict) or not all(map(_is_plain, parameters.values())):
-        raise _wrong_parameters(name)
+        parameters = read_parameters(text)
+    except ValueError as error:
+        raise InferenceError(ErrorCode.INVALID_TENSOR, f"a call of model '{name}' has {error}") from error
     return InferRequest(
         name,
         inputs,
@@ -142,14 +139,4 @@ def _request(value: Sequence[Any], inputs: tuple[Tensor, ...], context: Context)
         Place(correlation_id, bool(flags & 1), bool(flags & 2)) if correlation_id else None,
         timeout_us=timeout,
         context=context,
-    )
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, bool | int | float | str)
-
-
-def _wrong_parameters(name: str) -> InferenceError:
-    return InferenceError(
-        ErrorCode.INVALID_TENSOR, f"a call of model '{name}' has parameters that are not plain values by name"
     )

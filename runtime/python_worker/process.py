@@ -15,42 +15,25 @@ import asyncio
 import json
 import logging
 import os
-import signal
 import socket
-import subprocess
-import sys
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import orjson
-
 from runtime.backends import Answer, Answers, Job, RequestInstance
-from runtime.python_worker import channel, packing, regions
+from runtime.python_worker import channel, launch, packing, regions
 from runtime.python_worker.call import Call
 from runtime.python_worker.codes import error_of
 from runtime.python_worker.connection import CANCELLED
 from runtime.python_worker.outgoing import Outgoing
+from runtime.python_worker.parameters import read_parameters
 from runtime.python_worker.triton_python_backend_utils import TritonError
 from schemas import Context, ErrorCode, InferenceError, InferRequest, Tensor
 from schemas.datatypes import DATATYPES
 
-_PROGRAM = """
-import sys
-sys.path.insert(0, {root!r})
-from runtime.python_worker.worker import main
-sys.path.pop(0)
-main(*{descriptors!r})
-"""
-_ROOT = str(Path(__file__).parents[2])
-
 _SLOTS = 512
-_STOP_SECS = 10.0
-"""How long a model may take to finalize."""
-
 _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
 
 _log = logging.getLogger(__name__)
@@ -93,13 +76,13 @@ class Worker:
         self._written = asyncio.Event()
         self._sock, theirs = socket.socketpair()
         try:
-            self._process = _start([theirs.fileno(), *pages])
+            self._process = launch.start([theirs.fileno(), *pages])
         finally:
             theirs.close()
             for page in pages:
                 os.close(page)
         # also at the end of the interpreter, for those that nobody has stopped
-        self._stop = weakref.finalize(self, _end, self._process, self._sock)
+        self._stop = weakref.finalize(self, launch.end, self._process, self._sock)
         try:
             self._load(told)
         except WorkerError:
@@ -234,7 +217,8 @@ class Worker:
             except ConnectionError:
                 data, descriptors = b"", []
             if not data:
-                raise WorkerError(f"the process of '{self._instance}' ended while loading: {self._how()}")
+                how = launch.how_ended(self._process)
+                raise WorkerError(f"the process of '{self._instance}' ended while loading: {how}")
             for frame in self._frames.feed(data, descriptors):
                 kind, *rest = frame.value
                 if kind == "loaded":
@@ -307,8 +291,10 @@ class Worker:
         if call is not None:
             failure = None if error is None else error_of(*error)
             answer = Answer(outputs, {}, failure, final, call.started, time.monotonic_ns())
-            if parameters != "{}":
-                _add_parameters(answer, parameters)
+            try:
+                answer.parameters = read_parameters(parameters)
+            except ValueError as wrong:
+                answer.outputs, answer.error = (), error_of(0, f"a response has {wrong}")
             self.check(answer, call.outputs)
             call.put(answer)
         if ends_run:
@@ -357,7 +343,8 @@ class Worker:
             return
         self.detach()
         self.lost = True
-        reason = f"the process of '{self._instance}' ended while it had the request: {self._how()}"
+        how = launch.how_ended(self._process)
+        reason = f"the process of '{self._instance}' ended while it had the request: {how}"
         for _, descriptors in self._outgoing:
             _close(descriptors)
         self._outgoing.clear()
@@ -368,57 +355,8 @@ class Worker:
         self.calls.close()
         self.on_lost(self)
 
-    def _how(self) -> str:
-        """How the process, whose side of the socket is closed, has ended."""
-        try:
-            code = self._process.wait(0.1)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return "it closed its connection"
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
     def _write_log(self, level: str, text: str) -> None:
         _log.log(_LEVELS.get(level, logging.DEBUG), "%s", text, extra={"facts": {"instance": self._instance}})
-
-
-def _start(descriptors: list[int]) -> subprocess.Popen[bytes]:
-    program = _PROGRAM.format(root=_ROOT, descriptors=descriptors)
-    return subprocess.Popen(  # noqa: S603
-        [sys.executable, "-P", "-c", program],
-        stdin=subprocess.DEVNULL,
-        pass_fds=descriptors,
-    )
-
-
-def _end(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
-    """Ask the process to end, make it end if it does not, and let go of it."""
-    try:
-        sock.shutdown(socket.SHUT_WR)
-    except OSError:
-        _log.debug("a worker was gone before it was told to end")
-    try:
-        process.wait(_STOP_SECS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    sock.close()
-
-
-def _add_parameters(answer: Answer, text: str) -> None:
-    """Give ``answer`` the parameters in ``text``; it is a failure where they cannot be sent."""
-    try:
-        parameters = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        answer.outputs, answer.error = (), error_of(0, f"the parameters of a response are not JSON: {error}")
-        return
-    values = parameters.values() if isinstance(parameters, dict) else [None]
-    if not all(isinstance(value, bool | int | float | str) for value in values):
-        answer.outputs, answer.error = (
-            (),
-            error_of(0, "a response has parameters that are not plain values by name"),
-        )
-        return
-    answer.parameters = parameters
 
 
 def _part(tensor: Tensor) -> packing.NamedPart:

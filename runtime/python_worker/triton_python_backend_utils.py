@@ -17,12 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.python_worker import dlpack
+from runtime.python_worker.auto_complete import ModelConfig as ModelConfig
+from runtime.python_worker.strings import pack_strings, unpack_strings
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+TRITONSERVER_MEMORY_CPU = 0
+TRITONSERVER_MEMORY_CPU_PINNED = 1
+TRITONSERVER_MEMORY_GPU = 2
 
 TRITON_STRING_TO_NUMPY: dict[str, Any] = {
     "TYPE_BOOL": bool,
@@ -126,6 +131,14 @@ class Tensor:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
+
+
+class PreferredMemory:
+    """Where a model would have the outputs of another; all of them are in memory of the CPU."""
+
+    def __init__(self, preferred_memory_type: int, preferred_device_id: int = 0) -> None:
+        self.preferred_memory_type = preferred_memory_type
+        self.preferred_device_id = preferred_device_id
 
 
 class InferenceResponse:
@@ -421,28 +434,6 @@ def deserialize_bytes_tensor(encoded_tensor: bytes) -> NDArray[Any]:
     return unpack_strings(memoryview(encoded_tensor))
 
 
-def pack_strings(array: NDArray[Any]) -> bytes:
-    """The elements of ``array`` in C order, each behind its length."""
-    parts: list[bytes] = []
-    for element in array.ravel().tolist():
-        text = element if isinstance(element, bytes) else str(element).encode()
-        parts += (len(text).to_bytes(4, "little"), text)
-    return b"".join(parts)
-
-
-def unpack_strings(view: memoryview) -> NDArray[Any]:
-    """The elements in bytes as they are sent, in one dimension."""
-    found: list[bytes] = []
-    position = 0
-    while position < len(view):
-        start = position + 4
-        position = start + int.from_bytes(view[position:start], "little")
-        found.append(bytes(view[start:position]))
-    array = np.empty(len(found), np.object_)
-    array[:] = found
-    return array
-
-
 class Logger:
     """Writes to the server's log. ``write`` is set by the worker: a level and a text."""
 
@@ -472,50 +463,3 @@ class Logger:
     def log_verbose(cls, message: Any) -> None:
         """Write for whoever debugs."""
         cls.write("verbose", str(message))
-
-
-class ModelConfig:
-    """The configuration that ``auto_complete_config`` may complete; ``config`` is the whole of it."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        self._config = config
-
-    def as_dict(self) -> dict[str, Any]:
-        """The configuration as it is so far."""
-        return self._config
-
-    def add_input(self, tensor: Mapping[str, Any]) -> None:
-        """Declare an input: ``name``, ``data_type``, ``dims`` and perhaps ``optional``."""
-        self._add("input", tensor)
-
-    def add_output(self, tensor: Mapping[str, Any]) -> None:
-        """Declare an output: ``name``, ``data_type`` and ``dims``."""
-        self._add("output", tensor)
-
-    def set_max_batch_size(self, max_batch_size: int) -> None:
-        """State the limit of the batch where none is stated."""
-        stated = self._config.get("max_batch_size", 0)
-        if stated and stated != max_batch_size:
-            raise ValueError(f"configuration specified max_batch_size {stated}, not {max_batch_size}")
-        self._config["max_batch_size"] = max_batch_size
-
-    def set_dynamic_batching(self) -> None:
-        """Let requests be batched."""
-        self._config.setdefault("dynamic_batching", {})
-
-    def set_model_transaction_policy(self, transaction_policy: Mapping[str, bool]) -> None:
-        """State whether the model is decoupled."""
-        self._config["model_transaction_policy"] = dict(transaction_policy)
-
-    def _add(self, role: str, tensor: Mapping[str, Any]) -> None:
-        missing = [key for key in ("name", "data_type", "dims") if key not in tensor]
-        if missing:
-            raise ValueError(f"{role} {dict(tensor)!r} has no {missing[0]}")
-        entries = self._config.setdefault(role, [])
-        found = next((entry for entry in entries if entry["name"] == tensor["name"]), None)
-        if found is None:
-            entries.append(dict(tensor))
-        elif found["data_type"] not in ("TYPE_INVALID", tensor["data_type"]):
-            raise ValueError(
-                f"{role} '{tensor['name']}' is a {found['data_type']}, not a {tensor['data_type']}"
-            )

@@ -269,7 +269,7 @@ async def test_its_log_is_the_server_s(tmp_path: Path, caplog: pytest.LogCapture
         (
             "def execute(self, requests):\n    return [answer([1], parameters={'a': float('nan')})]",
             ErrorCode.MODEL_FAILED,
-            "the parameters of a response are not JSON",
+            "a response has parameters that are not JSON",
         ),
         (
             "def execute(self, requests):\n    return [answer([1], parameters='[1]')]",

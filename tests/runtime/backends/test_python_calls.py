@@ -162,8 +162,8 @@ def execute(self, requests):
     )
     for number, said in enumerate(
         (
-            "plain values by name",
-            "plain values by name",
+            "a call of model 'twice' has parameters that are not JSON",
+            "a call of model 'twice' has parameters that are not plain values by name",
             "no datatype stores",
             "WHICH",
             "TypeError: unhashable",

@@ -1,0 +1,58 @@
+"""Starts and ends the process of a worker."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+_PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+from runtime.python_worker.worker import main
+sys.path.pop(0)
+main(*{descriptors!r})
+"""
+_ROOT = str(Path(__file__).parents[2])
+
+_STOP_SECS = 10.0
+"""How long a model may take to finalize."""
+
+_log = logging.getLogger(__name__)
+
+
+def start(descriptors: list[int]) -> subprocess.Popen[bytes]:
+    """A fresh interpreter that runs the worker's ``main`` on ``descriptors``."""
+    program = _PROGRAM.format(root=_ROOT, descriptors=descriptors)
+    return subprocess.Popen(  # noqa: S603
+        [sys.executable, "-P", "-c", program],
+        stdin=subprocess.DEVNULL,
+        pass_fds=descriptors,
+    )
+
+
+def end(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+    """Ask the process to end, make it end if it does not, and let go of it. Blocks."""
+    try:
+        sock.shutdown(socket.SHUT_WR)
+    except OSError:
+        _log.debug("a worker was gone before it was told to end")
+    try:
+        process.wait(_STOP_SECS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    sock.close()
+
+
+def how_ended(process: subprocess.Popen[bytes]) -> str:
+    """How the process, whose side of the socket is closed, has ended; it does if it has not."""
+    try:
+        code = process.wait(0.1)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return "it closed its connection"
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,26 @@
+"""Parameters of requests and responses as a worker sends them: a JSON object of plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import orjson
+
+from schemas.messages import Parameter
+
+
+def read_parameters(text: str) -> Mapping[str, Parameter]:
+    """The parameters in ``text``. Raises ``ValueError`` with what is wrong."""
+    if text == "{}":
+        return {}
+    try:
+        parameters = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"parameters that are not JSON: {error}") from error
+    if not isinstance(parameters, dict) or not all(map(_is_plain, parameters.values())):
+        raise ValueError("parameters that are not plain values by name")
+    return parameters
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, bool | int | float | str)
