@@ -160,6 +160,7 @@ class PythonInstance:
             )
         for worker in self._workers:
             if worker is not None:
+                worker.calls.close()
                 worker.detach()
                 await asyncio.to_thread(worker.stop)
 

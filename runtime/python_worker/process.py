@@ -174,6 +174,8 @@ class Worker:
         """Why ``request`` cannot be sent."""
         if self.lost:
             return InferenceError(ErrorCode.UNAVAILABLE, f"the process of '{self._instance}' has ended")
+        if request.context.cancel.cancelled:
+            return InferenceError(ErrorCode.CANCELLED, "the request was cancelled")
         if not self._free:
             return InferenceError(ErrorCode.OVERLOADED, f"'{self._instance}' has too many requests open")
         named = {"request id": request.id, "sequence id": request.sequence.id if request.sequence else 0}
@@ -285,8 +287,8 @@ class Worker:
         slot, packed, parameters, error, final, ends_run = frame.value[1:]
         outputs = self._tensors(packed, frame)
         call = self._calls.get(slot)
-        if final:
-            self._calls.pop(slot, None)
+        if final and slot in self._calls:
+            del self._calls[slot]
             self._free.append(slot)
         if call is not None:
             failure = None if error is None else error_of(*error)

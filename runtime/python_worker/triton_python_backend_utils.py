@@ -221,6 +221,13 @@ class InferenceResponseSender:
             self._sent = True
             self.closed = bool(flags)
 
+    def close(self) -> bool:
+        """Send nothing any more; whether that is new."""
+        with self._lock:
+            open_until_now = not self.closed
+            self.closed = True
+            return open_until_now
+
     def is_cancelled(self) -> bool:
         """Whether nobody waits for the answer any more."""
         return self._cancelled()

@@ -193,9 +193,8 @@ class _Model:
 
     def _fail(self, work: _Work, error: BaseException) -> bool:
         """End the answer to a request with ``error``, if it has not ended; whether it had to."""
-        if work.sender.closed:
+        if not work.sender.close():
             return False
-        work.sender.closed = True
         work.answer.fail(
             f"Failed to process the request(s) for model '{self._instance}', message: {_told(error)}"
         )

@@ -162,6 +162,15 @@ async def test_streams_of_one_execution(tmp_path: Path) -> None:
     await model.close()
 
 
+async def test_one_that_was_cancelled_before_is_not_run(tmp_path: Path) -> None:
+    model = loaded(tmp_path, COUNTS)
+    token = CancelToken()
+    token.cancel()
+    found = await all_told(await run(model, request(1), request(2, context=Context(cancel=token))))
+    assert found == [[[1, 1]], ["the request was cancelled"]]
+    await model.close()
+
+
 # --- places
 
 
