@@ -165,7 +165,10 @@ class Capability:
     travel as a wider type, equal in value; all others are refused as UNREPRESENTABLE.
 
     ``input_names`` / ``output_names``: whether tensors are named on the wire (else they bind by the
-    signature's order).
+    signature's order). ``requested_outputs``: whether a request can choose among the outputs. ``text_only``:
+    BYTES must be UTF-8, others are refused. ``nan_payloads``: whether one NaN can be told from another.
+    ``signatures``: whether metadata tell what a model takes and gives. ``error_kinds``: whether an error
+    tells whose fault it was.
     """
 
     exact: frozenset[Datatype]
@@ -177,6 +180,11 @@ class Capability:
     ids: bool = True
     parameters: bool = True
     scalars: bool = True
+    requested_outputs: bool = True
+    text_only: bool = False
+    nan_payloads: bool = True
+    signatures: bool = True
+    error_kinds: bool = True
 
 
 @dataclass(frozen=True, slots=True)
