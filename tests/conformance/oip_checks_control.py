@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import ml_dtypes
@@ -18,6 +18,8 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 from tests.conformance.oip_checks_infer import NUMBERS, A, B, addends, same
 from tests.conformance.oip_client import WAIT_SECS, Client, check, refused
 
+T = TypeVar("T")
+
 
 def eventually(reached: Callable[[], bool]) -> None:
     """Wait until ``reached`` is true: a server may unload a model after it has answered."""
@@ -25,6 +27,19 @@ def eventually(reached: Callable[[], bool]) -> None:
     while not reached():
         assert time.monotonic() < end, "not reached"
         time.sleep(0.05)
+
+
+def settled(look: Callable[[], T]) -> T:
+    """What ``look`` sees twice in a row: a server may count after it has answered."""
+    seen = [look()]
+
+    def again() -> bool:
+        seen.append(look())
+        return seen[-1] == seen[-2]
+
+    time.sleep(0.05)
+    eventually(again)
+    return seen[-1]
 
 
 # --- probes and metadata
@@ -118,9 +133,9 @@ def statistics(client: Client) -> None:
         return int(found["inference_count"]), int(success["count"]), int(success["ns"])
 
     client.ask("simple", *addends(client))
-    before = counts()
+    before = settled(counts)
     client.ask("simple", *addends(client))
-    after = counts()
+    after = settled(counts)
     assert after[0] == before[0] + 1 and after[1] == before[1] + 1 and after[2] > before[2]
 
 
