@@ -15,7 +15,7 @@ from contextlib import aclosing
 
 from runtime.backends import Answer, Surroundings
 from runtime.statistics import Course, batch_size, count_failure, count_success
-from runtime.version import Ran, RequestVersion, Version
+from runtime.version import RequestVersion, Timed, Version
 from schemas import (
     Context,
     ErrorCode,
@@ -69,7 +69,8 @@ class LocalModel:
         """Run ``request`` on the version it asks for, the highest where it asks for none.
 
         Raises NOT_FOUND or UNAVAILABLE for a version that is not there, INVALID_TENSOR from the checks,
-        UNSUPPORTED for a decoupled model, DEADLINE_EXCEEDED, CANCELLED, and what the instance raises.
+        UNSUPPORTED for a decoupled model, OVERLOADED and UNAVAILABLE where too many wait or it has waited
+        too long, DEADLINE_EXCEEDED, CANCELLED, and what the instance raises.
         """
         version = self._version(request.version)
         if version.decoupled:
@@ -88,8 +89,8 @@ class LocalModel:
             count_failure(version.statistics, size, began)
             raise
         started, ended = answer.started, answer.ended
-        course = Course(began, ready, started, ended, time.monotonic_ns())
-        count_success(version.statistics, size, course)
+        course = Course(began, ready, started, ended, time.monotonic_ns(), answer.gathering)
+        count_success(version.statistics, size, course, answer.execution)
         request.context.timings.update(queue=started - ready, exec=ended - started)
         return InferResponse(self.name, answer.outputs, version.number, request.id, answer.parameters)
 
@@ -117,7 +118,7 @@ class LocalModel:
                         if answer.error is not None:
                             raise answer.error
                         course = Course(began, ready, started, answer.ended, time.monotonic_ns())
-                        count_success(version.statistics, size, course)
+                        count_success(version.statistics, size, course, answer.execution)
                         request.context.timings.update(queue=started - ready, exec=answer.ended - started)
                     yield InferResponse(
                         self.name,
@@ -226,6 +227,8 @@ class LocalModel:
         try:
             if isinstance(version, RequestVersion):
                 return await self._only(version, request, outputs)
+            if version.scheduler is not None:
+                return await self._batched(version, request, outputs)
             tensors, started, ended = await self._run_in_time(version, request, outputs)
         except InferenceError as error:
             error.origin = error.origin or self.name
@@ -266,11 +269,22 @@ class LocalModel:
             raise self._too_late()
         return left
 
-    async def _run_in_time(self, version: Version, request: InferRequest, outputs: tuple[str, ...]) -> Ran:
+    async def _batched(self, version: Version, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
+        left = self._left(request.context)
+        try:
+            async with asyncio.timeout(left):
+                ran = await version.ask_in_batch(request, outputs)
+        except TimeoutError:
+            raise self._too_late() from None
+        gathering = ran.gathered - ran.started
+        return Answer(ran.outputs, {}, None, True, ran.started, ran.ended, gathering, ran.execution)
+
+    async def _run_in_time(self, version: Version, request: InferRequest, outputs: tuple[str, ...]) -> Timed:
         context = request.context
         left = self._left(context)
         if version.threads is None:
             return version.run(request.inputs, outputs)
+        nbytes = version.admission.enter(request)
         loop = asyncio.get_running_loop()
         answer = loop.run_in_executor(version.threads, version.run, request.inputs, outputs)
         # cancelling what waits in the queue takes it out; what runs goes on without us
@@ -284,8 +298,9 @@ class LocalModel:
             raise self._too_late() from None
         finally:
             context.cancel.forget(answer.cancel)
+            version.admission.leave(nbytes)
 
-    async def _unless_cancelled(self, answer: asyncio.Future[Ran], context: Context) -> Ran:
+    async def _unless_cancelled(self, answer: asyncio.Future[Timed], context: Context) -> Timed:
         try:
             return await answer
         except asyncio.CancelledError:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from runtime.ensemble import Step
 from runtime.reshape import Reshape
+from runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits
 from runtime.sequences import SequenceBatching
 from schemas import Signature, TensorSpec
 from schemas.datatypes import DATATYPES, Datatype
@@ -64,8 +65,9 @@ class ModelConfig:
     ONNX Runtime's execution providers with their options, first choice first; they win over ``device``
     (``cpu``, ``cuda`` or ``cuda:1``). ``decoupled`` is whether the model may answer any number of times.
     ``sequence_batching`` is there for one whose requests belong together, ``ensemble`` for one that is
-    made of others. ``stated`` is the
-    configuration file as a serialized ``inference.ModelConfig``.
+    made of others, ``dynamic_batching`` for one whose requests may meet in a batch, unless it is ``ragged``;
+    ``limits`` are on what may be inside. ``stated`` is the configuration file as a serialized
+    ``inference.ModelConfig``.
     """
 
     name: str = ""
@@ -86,6 +88,9 @@ class ModelConfig:
     decoupled: bool = False
     sequence_batching: SequenceBatching | None = None
     ensemble: tuple[Step, ...] = ()
+    dynamic_batching: DynamicBatching | None = None
+    ragged: bool = False
+    limits: Limits = DEFAULT_LIMITS
     stated: bytes = b""
 
     def with_signature(self, signature: Signature) -> ModelConfig:

@@ -1,7 +1,7 @@
 """Reads ``config.pbtxt``, the configuration in a model folder.
 
 The text format is the one of Triton and of the TensorRT Inference Server. Fields that do not change an
-answer (optimization, warm-up, batching hints) are read over, fields that would change it and that are
+answer (optimization, warm-up) are read over, fields that would change it and that are
 not supported are refused by name, and fields that this program does not know are told in the log.
 What follows from a configuration belongs to ``model_config`` and ``runtime.repository``.
 """
@@ -20,6 +20,7 @@ from runtime.ensemble import Step
 from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig, VersionPolicy
 from runtime.overrides import is_inside
 from runtime.reshape import Reshape
+from runtime.scheduling.policy import MOST_PRIORITY_LEVELS, DynamicBatching, QueuePolicy
 from runtime.sequences import CONTROL_KINDS, CORRELATION_ID, DEFAULT_IDLE_US, Control, SequenceBatching
 from schemas import Datatype, TensorSpec
 from schemas.oip import MESSAGES
@@ -83,6 +84,8 @@ def _config(path: Path, message: Any) -> ModelConfig:
         instances=instances,
         device=device,
         sequence_batching=_sequence_batching(path, message),
+        dynamic_batching=_dynamic_batching(path, message),
+        ragged=any(tensor.allow_ragged_batch for tensor in message.input),
         ensemble=_steps(message.ensemble_scheduling.step),
         decoupled=message.model_transaction_policy.decoupled,
         stated=message.SerializeToString(),
@@ -163,6 +166,49 @@ def _sequence_batching(path: Path, message: Any) -> SequenceBatching | None:
         _control(path, given.name, each) for given in batching.control_input for each in given.control
     ]
     return SequenceBatching(batching.max_sequence_idle_microseconds or DEFAULT_IDLE_US, tuple(controls))
+
+
+def _dynamic_batching(path: Path, message: Any) -> DynamicBatching | None:
+    if not message.HasField("dynamic_batching"):
+        return None
+    batching = message.dynamic_batching
+    levels, default = batching.priority_levels, batching.default_priority_level
+    for size in batching.preferred_batch_size:
+        if not 0 < size <= max(message.max_batch_size, 1):
+            raise LoadError(
+                f"{path}: dynamic_batching: preferred_batch_size {size} is not from 1 to max_batch_size"
+            )
+    if levels > MOST_PRIORITY_LEVELS:
+        raise LoadError(
+            f"{path}: dynamic_batching: priority_levels is {levels}, at most {MOST_PRIORITY_LEVELS}"
+        )
+    if levels and not 0 < default <= levels:
+        raise LoadError(
+            f"{path}: dynamic_batching: default_priority_level is {default}, not from 1 to {levels}"
+        )
+    for level in batching.priority_queue_policy:
+        if not 0 < level <= levels:
+            raise LoadError(
+                f"{path}: dynamic_batching: priority_queue_policy of level {level}, not from 1 to {levels}"
+            )
+    return DynamicBatching(
+        tuple(batching.preferred_batch_size),
+        batching.max_queue_delay_microseconds,
+        batching.preserve_ordering,
+        levels,
+        default if levels else 0,
+        _queue_policy(batching.default_queue_policy),
+        {level: _queue_policy(policy) for level, policy in batching.priority_queue_policy.items()},
+    )
+
+
+def _queue_policy(message: Any) -> QueuePolicy:
+    return QueuePolicy(
+        message.timeout_action == message.DELAY,
+        message.default_timeout_microseconds,
+        message.allow_timeout_override,
+        message.max_queue_size,
+    )
 
 
 def _control(path: Path, name: str, message: Any) -> Control:

@@ -22,6 +22,7 @@ from runtime.model_config import LoadError, ModelConfig, agreed_signature
 from runtime.model_config_file import given_config, read_config
 from runtime.model_config_message import config_message
 from runtime.reshape import reshaped
+from runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
 from runtime.sequences import Sequences
 from runtime.version import RequestVersion, Version, default_instances
 from schemas import Signature
@@ -41,8 +42,8 @@ class ModelSource:
     ``path`` is a model folder or a single model file, None for a backend that needs no file.
     An empty ``backend`` is the one that the model's configuration names, else ONNX Runtime; 0
     ``instances`` is the configuration's number, else :func:`default_instances`. For ``device`` and
-    ``providers`` see ``ModelConfig``. ``config`` is a serialized ``inference.ModelConfig`` in place of the
-    folder's own.
+    ``providers`` see ``ModelConfig``, as for ``limits``. ``config`` is a serialized ``inference.ModelConfig``
+    in place of the folder's own.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ModelSource:
     device: str = ""
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
     config: bytes | None = None
+    limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(slots=True)
@@ -198,19 +200,27 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
             raise LoadError(f"{file}: {option} is not supported by backend '{config.backend}'")
     loaded = backend.load(file, config)
     signature = agreed_signature(file, config, loaded.signature)
+    scheduling = Scheduling(config.dynamic_batching, config.limits, config.ragged)
     if backend.whole_requests:
         whole = cast(RequestInstance, loaded)
         sequences = None
         if config.sequence_batching is not None:
             sequences = Sequences(config.name, config.sequence_batching, signature.max_batch_size > 0)
         return RequestVersion(
-            config.name, number, whole, signature, config.input_reshapes, config.output_reshapes, sequences
+            config.name,
+            number,
+            whole,
+            signature,
+            config.input_reshapes,
+            config.output_reshapes,
+            sequences,
+            scheduling,
         )
     instance = cast(Instance, loaded)
     run = None
     if config.input_reshapes or config.output_reshapes:
         run = reshaped(instance.run, config.input_reshapes, config.output_reshapes)
-    return Version(config.name, number, instance, signature, config.instances, run)
+    return Version(config.name, number, instance, signature, config.instances, run, scheduling)
 
 
 def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
@@ -238,6 +248,7 @@ def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:
         instances=source.instances or config.instances,
         device=source.device or config.device,
         providers=source.providers,
+        limits=source.limits,
     )
     return config if source.signature is None else config.with_signature(source.signature)
 

@@ -7,10 +7,11 @@ are ``time.monotonic_ns()``. Everything is called on the event loop, so nothing 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from schemas import InferRequest, Signature
-from schemas.status import RequestStatistics, VersionStatistics
+from schemas.status import ExecutionStatistics, RequestStatistics, VersionStatistics
 
 MOST_BATCH_SIZES = 1024
 """How many different sizes of batch are counted apart; later ones enter the totals alone, so that no
@@ -19,13 +20,24 @@ client can make the counters grow without end."""
 
 class Course(NamedTuple):
     """When a request that was answered came from one part of its way to the next: it ``began``, its
-    inputs were ``ready``, it was ``started`` after waiting, the model had ``ended``, it was ``done``."""
+    inputs were ``ready``, it was ``started`` after waiting, the model had ``ended``, it was ``done``. A batch
+    that holds it took ``gathering`` ns of its run to be put together."""
 
     began: int
     ready: int
     started: int
     ended: int
     done: int
+    gathering: int = 0
+
+
+@dataclass(slots=True)
+class Execution:
+    """One run of a model with a batch of ``rows``; whether it is ``counted``, which the first of its requests
+    that is answered sees to."""
+
+    rows: int
+    counted: bool = False
 
 
 def batch_size(request: InferRequest, signature: Signature) -> int:
@@ -38,17 +50,24 @@ def batch_size(request: InferRequest, signature: Signature) -> int:
     return 1
 
 
-def count_success(counted: VersionStatistics, size: int, course: Course) -> None:
-    """Enter a request of ``size`` batch elements that was answered."""
+def count_success(
+    counted: VersionStatistics, size: int, course: Course, execution: Execution | None = None
+) -> None:
+    """Enter a request of ``size`` batch elements that was answered, by an ``execution`` that it may share,
+    else by one of its own."""
     counted.inference_count += size
-    counted.execution_count += 1
+    if execution is None:
+        _count_execution(counted, size, course)
+    elif not execution.counted:
+        execution.counted = True
+        _count_execution(counted, execution.rows, course)
     counted.last_inference_ms = time.time_ns() // 1_000_000
     requests = _of_size(counted, size)
     if requests is not None:
         requests.success.add(course.done - course.began)
-        requests.compute_input.add(course.ready - course.began)
+        requests.compute_input.add(course.ready - course.began + course.gathering)
         requests.queue.add(course.started - course.ready)
-        requests.compute_infer.add(course.ended - course.started)
+        requests.compute_infer.add(course.ended - course.started - course.gathering)
         requests.compute_output.add(course.done - course.ended)
 
 
@@ -57,6 +76,18 @@ def count_failure(counted: VersionStatistics, size: int, began: int) -> None:
     requests = _of_size(counted, size)
     if requests is not None:
         requests.failed.add(time.monotonic_ns() - began)
+
+
+def _count_execution(counted: VersionStatistics, rows: int, course: Course) -> None:
+    counted.execution_count += 1
+    executions = counted.executions.get(rows)
+    if executions is None:
+        if len(counted.executions) >= MOST_BATCH_SIZES:
+            return
+        executions = counted.executions[rows] = ExecutionStatistics()
+    executions.compute_input.add(course.ready - course.began + course.gathering)
+    executions.compute_infer.add(course.ended - course.started - course.gathering)
+    executions.compute_output.add(course.done - course.ended)
 
 
 def _of_size(counted: VersionStatistics, size: int) -> RequestStatistics | None:

@@ -16,13 +16,17 @@ from dataclasses import replace
 
 from runtime.backends import Answer, Instance, RequestInstance, Surroundings
 from runtime.reshape import Reshape, Run, inward, outward
+from runtime.scheduling.admission import Admission
+from runtime.scheduling.policy import Scheduling
+from runtime.scheduling.runners import UNBOUNDED, Given, PlaceRunner, Ran, ThreadRunner
+from runtime.scheduling.scheduler import Scheduler
 from runtime.sequences import Sequences
 from runtime.validation import RequestCheck
 from schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
 
 Labels = Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]
 
-Ran = tuple[tuple[Tensor, ...], int, int]
+Timed = tuple[tuple[Tensor, ...], int, int]
 """What a run gave, and the ``time.monotonic_ns()`` at which it started and ended."""
 
 _READY = Readiness(True)
@@ -38,6 +42,8 @@ class Version:
 
     ``instances`` is how many runs may go on at once; 0 runs on the event loop itself. ``run`` is the
     instance's own, or what stands around it where clients see other shapes than the instance.
+    ``scheduling`` says how requests wait; there is a ``scheduler`` where they may meet in batches, else they
+    wait for ``threads``. What runs on the event loop never waits.
     """
 
     def __init__(
@@ -48,7 +54,9 @@ class Version:
         signature: Signature,
         instances: int,
         run: Run | None = None,
+        scheduling: Scheduling | None = None,
     ) -> None:
+        scheduling = scheduling or Scheduling()
         self.number = str(number)
         self.instance = instance
         self.signature = signature
@@ -57,14 +65,28 @@ class Version:
         self.check = RequestCheck(model, signature).check
         self._run = run or instance.run
         self.threads: ThreadPoolExecutor | None = None
+        self.admission = Admission(model, scheduling.limits, instances)
+        self.scheduler: Scheduler | None = None
         if instances:
             self.threads = ThreadPoolExecutor(instances, thread_name_prefix=f"{model}/{number}")
+            if scheduling.batching is not None:
+                runner = ThreadRunner(self._run, self.threads, instances)
+                self.scheduler = Scheduler(model, signature, scheduling, runner, self.admission)
 
-    def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> Ran:
+    def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> Timed:
         """Run once, by the clock. Raises what the instance raises."""
         started = time.monotonic_ns()
         tensors = self._run(inputs, outputs)
         return tensors, started, time.monotonic_ns()
+
+    async def ask_in_batch(self, request: InferRequest, outputs: tuple[str, ...]) -> Ran:
+        """Have ``request`` run in a batch. Raises what the instance raises and what
+        :meth:`Scheduler.entered` tells."""
+        assert self.scheduler is not None, "there is one"  # noqa: S101
+        with self.scheduler.entered(request, request.inputs, outputs) as entry:
+            ran: Ran = await entry.answer
+            await self.scheduler.turn(entry)
+            return ran
 
     def readiness(self) -> Readiness:
         """Ready: what is loaded can run."""
@@ -73,6 +95,8 @@ class Version:
     async def close(self) -> None:
         """Wait for what runs or stands in the queue, whether or not a caller still waits, and free the
         instance."""
+        if self.scheduler is not None:
+            await self.scheduler.drain()
         if self.threads is not None:
             await asyncio.to_thread(self.threads.shutdown, wait=True)
         self.instance.close()
@@ -82,8 +106,9 @@ class RequestVersion:
     """A version whose instance is given whole requests; ``decoupled`` is the instance's own.
 
     ``input_reshapes`` and ``output_reshapes`` tell where clients see other shapes than the instance,
-    ``sequences`` belong to a model whose requests belong together. ``labels`` is the instance's own, of one
-    that learns the labels of its classes from others.
+    ``sequences`` belong to a model whose requests belong together. ``scheduling`` says how requests wait, and
+    whether they meet in one execution. ``labels`` is the instance's own, of one that learns the labels of its
+    classes from others.
     """
 
     def __init__(
@@ -95,7 +120,9 @@ class RequestVersion:
         input_reshapes: Mapping[str, Reshape] | None = None,
         output_reshapes: Mapping[str, Reshape] | None = None,
         sequences: Sequences | None = None,
+        scheduling: Scheduling | None = None,
     ) -> None:
+        scheduling = scheduling or Scheduling()
         self.number = str(number)
         self.instance = instance
         self.signature = signature
@@ -107,17 +134,55 @@ class RequestVersion:
         self._sequences = sequences
         self._labelled = {spec.name for spec in signature.outputs if spec.labels}
         self.labels: Labels | None = getattr(instance, "labels", None)
+        # one that only asks others keeps nobody waiting
+        places: int = getattr(instance, "places", UNBOUNDED)
+        self._admission = Admission(model, scheduling.limits, places)
+        self._scheduler: Scheduler | None = None
+        if scheduling.batching is not None:
+            self._scheduler = Scheduler(
+                model,
+                signature,
+                scheduling,
+                PlaceRunner(instance),
+                self._admission,
+                gives_outputs=False,
+                ordered=not self.decoupled,
+            )
 
     async def answers(self, request: InferRequest, outputs: tuple[str, ...]) -> AsyncGenerator[Answer, None]:
-        """The answers to ``request`` in the shapes that clients see. Raises what the instance raises, and
-        INVALID_TENSOR for a request that is in no sequence where it must be."""
+        """The answers to ``request`` in the shapes that clients see. Raises what the instance raises,
+        INVALID_TENSOR for a request that is in no sequence where it must be, OVERLOADED and UNAVAILABLE
+        where too many wait."""
         inputs = inward(request.inputs, self._input_reshapes)
         if self._sequences is not None:
             inputs += self._sequences.admit(request)
         with self.instance.asked(request.context):
-            async with aclosing(self.instance.stream(request, inputs, outputs)) as answers:
+            ask = self._at_once if self._scheduler is None else self._in_a_batch
+            async with aclosing(ask(request, inputs, outputs)) as answers:
                 async for answer in answers:
                     answer.outputs = outward(answer.outputs, self._output_reshapes)
+                    yield answer
+
+    async def _at_once(
+        self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
+    ) -> AsyncGenerator[Answer, None]:
+        with self._admission.entered(request):
+            async with aclosing(self.instance.stream(request, inputs, outputs)) as answers:
+                async for answer in answers:
+                    yield answer
+
+    async def _in_a_batch(
+        self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
+    ) -> AsyncGenerator[Answer, None]:
+        scheduler = self._scheduler
+        assert scheduler is not None, "there is one"  # noqa: S101
+        with scheduler.entered(request, inputs, outputs) as entry:
+            given: Given = await _taken(entry.answer)
+            async with aclosing(given.answers) as answers:
+                async for answer in answers:
+                    answer.execution = given.execution
+                    if not self.decoupled:
+                        await scheduler.turn(entry)
                     yield answer
 
     def join(self, surroundings: Surroundings) -> None:
@@ -140,5 +205,17 @@ class RequestVersion:
         return self.instance.readiness()
 
     async def close(self) -> None:
-        """Finish what runs and free the instance."""
+        """Finish what runs or waits and free the instance."""
+        if self._scheduler is not None:
+            await self._scheduler.drain()
         await self.instance.close()
+
+
+async def _taken(answer: asyncio.Future[Given]) -> Given:
+    """What ``answer`` gives. Where the caller goes away as it comes, nobody is left to take the answers."""
+    try:
+        return await answer
+    except asyncio.CancelledError:
+        if answer.done() and not answer.cancelled() and answer.exception() is None:
+            await answer.result().answers.aclose()
+        raise

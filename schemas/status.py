@@ -60,15 +60,26 @@ class RequestStatistics:
 
 
 @dataclass(slots=True)
+class ExecutionStatistics:
+    """Runs of a model with one size of batch, and the parts of each that was answered."""
+
+    compute_input: Duration = field(default_factory=Duration)
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
+
+
+@dataclass(slots=True)
 class VersionStatistics:
     """One version of a model. ``inference_count`` counts batch elements, ``execution_count`` runs of the
     model; ``last_inference_ms`` is milliseconds since 1970, 0 for never. ``by_batch_size`` has an entry
-    for every size of batch that was asked for; a model without batches has size 1."""
+    for every size of batch that was asked for, ``executions`` for every one that the model has run with,
+    which may hold several requests; a model without batches has size 1."""
 
     inference_count: int = 0
     execution_count: int = 0
     last_inference_ms: int = 0
     by_batch_size: dict[int, RequestStatistics] = field(default_factory=dict)
+    executions: dict[int, ExecutionStatistics] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

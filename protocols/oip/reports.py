@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from schemas import Duration, ModelStatus, RequestStatistics, SharedMemoryRegion, VersionStatistics
+from schemas import Duration, ModelStatus, SharedMemoryRegion, VersionStatistics
 from schemas.oip import MESSAGES
 
 STATISTICS = MESSAGES["inference.ModelStatisticsResponse"]
@@ -87,14 +87,9 @@ def _totals(counted: VersionStatistics) -> dict[str, dict[str, int]]:
 def _batches(counted: VersionStatistics) -> list[dict[str, Any]]:
     """What the sizes of batch took that the model has run with, the smallest first."""
     return [
-        {"batch_size": size, **_computed(requests)}
-        for size, requests in sorted(counted.by_batch_size.items())
-        if requests.success.count
+        {"batch_size": size, **{name: _sum((getattr(executions, name),)) for name in _COMPUTED}}
+        for size, executions in sorted(counted.executions.items())
     ]
-
-
-def _computed(requests: RequestStatistics) -> dict[str, dict[str, int]]:
-    return {name: _sum((getattr(requests, name),)) for name in _COMPUTED}
 
 
 def _sum(durations: Iterable[Duration]) -> dict[str, int]:

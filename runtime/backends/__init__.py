@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 from runtime.model_config import LoadError, ModelConfig
+from runtime.statistics import Execution
 from runtime.target import Target
 from schemas import CancelToken, Context, InferenceError, InferRequest, Readiness, Signature, Tensor
 from schemas.messages import Parameter
@@ -50,7 +51,8 @@ class Answer:
     """One response of a model that runs whole requests.
 
     ``error`` is a failure that others may follow, unless it is ``final``. ``started`` and ``ended`` are the
-    ``time.monotonic_ns()`` at which the request left the queue and the response was there.
+    ``time.monotonic_ns()`` at which the request left the queue and the response was there. ``gathering`` is
+    how many ns of that it took to put its batch together, ``execution`` the run that it shares with others.
     """
 
     outputs: tuple[Tensor, ...]
@@ -59,6 +61,8 @@ class Answer:
     final: bool
     started: int
     ended: int
+    gathering: int = 0
+    execution: Execution | None = None
 
 
 class Job(NamedTuple):

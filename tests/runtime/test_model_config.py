@@ -7,6 +7,7 @@ import pytest
 
 from runtime.model_config import LoadError, ModelConfig, VersionPolicy, agreed_signature
 from runtime.model_config_file import read_config
+from runtime.scheduling.policy import DynamicBatching, QueuePolicy
 from schemas import Datatype, Signature, TensorSpec
 
 FULL = """
@@ -55,6 +56,7 @@ def test_everything_that_matters_is_read(tmp_path: Path) -> None:
         instances=3,
         device="cuda:1",
         parameters={"intra_op_thread_count": "2"},
+        dynamic_batching=DynamicBatching(max_delay_us=100),
     )
 
 
@@ -128,6 +130,17 @@ def test_versions_are_numbers(policy: VersionPolicy, chosen: tuple[int, ...]) ->
         ),
         ("ensemble_scheduling { }", "platform 'ensemble' and ensemble_scheduling go together"),
         (
+            "max_batch_size: 4 dynamic_batching { preferred_batch_size: [ 4, 5 ] }",
+            "preferred_batch_size 5 is not from 1 to max_batch_size",
+        ),
+        ("dynamic_batching { preferred_batch_size: [ 0 ] }", "preferred_batch_size 0"),
+        ("dynamic_batching { priority_levels: 1001 }", "priority_levels is 1001, at most 1000"),
+        ("dynamic_batching { priority_levels: 3 }", "default_priority_level is 0, not from 1 to 3"),
+        (
+            "dynamic_batching { priority_queue_policy { key: 1 value { } } }",
+            "priority_queue_policy of level 1, not from 1 to 0",
+        ),
+        (
             "instance_group [ { kind: KIND_GPU gpus: [ 0, 1 ] } ]",
             "several devices are not supported: \\['cuda:0', 'cuda:1'\\]",
         ),
@@ -137,6 +150,29 @@ def test_what_cannot_be_served_is_refused_by_name(tmp_path: Path, text: str, sai
     with pytest.raises(LoadError, match=said) as caught:
         config(tmp_path, text)
     assert str(caught.value).startswith(str(tmp_path / "config.pbtxt"))
+
+
+def test_dynamic_batching(tmp_path: Path) -> None:
+    found = config(
+        tmp_path,
+        """
+        max_batch_size: 8
+        input { name: "A" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true }
+        dynamic_batching {
+            preferred_batch_size: [ 4, 8 ]
+            max_queue_delay_microseconds: 500
+            preserve_ordering: true
+            priority_levels: 3
+            default_priority_level: 2
+            default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 70 }
+            priority_queue_policy { key: 1 value { allow_timeout_override: true max_queue_size: 9 } }
+        }
+        """,
+    )
+    policies = {1: QueuePolicy(allow_override=True, max_size=9)}
+    delayed = QueuePolicy(delays=True, timeout_us=70)
+    assert found.dynamic_batching == DynamicBatching((4, 8), 500, True, 3, 2, delayed, policies)
+    assert found.ragged
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:

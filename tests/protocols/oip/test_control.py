@@ -26,6 +26,7 @@ from schemas import (
     VersionStatistics,
     VersionStatus,
 )
+from schemas.status import ExecutionStatistics
 from tests.protocols.oip import grpc_exchange, http_exchange
 from tests.protocols.oip.http_exchange import post
 
@@ -43,7 +44,11 @@ SIZE_1 = RequestStatistics(
 )
 SIZE_8 = RequestStatistics(success=Duration(1, 7), compute_infer=Duration(1, 6))
 FAILED_ONLY = RequestStatistics(failed=Duration(3, 9))
-COUNTED = VersionStatistics(10, 3, 1795223542167, {8: SIZE_8, 1: SIZE_1, 4: FAILED_ONLY})
+RUNS = {
+    8: ExecutionStatistics(compute_infer=Duration(1, 6)),
+    1: ExecutionStatistics(Duration(2, 20), Duration(2, 30), Duration(2, 40)),
+}
+COUNTED = VersionStatistics(10, 3, 1795223542167, {8: SIZE_8, 1: SIZE_1, 4: FAILED_ONLY}, RUNS)
 STATUS = ModelStatus(
     "m",
     versions=(

@@ -1,0 +1,83 @@
+"""Who may come in: the limits on the requests that are inside a model, waiting or running.
+
+Contract: what entered leaves exactly once. It costs a comparison of numbers where nobody waits. The sizes
+of the levels of a queue belong to ``queue``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from runtime.scheduling.policy import Limits
+from schemas import ErrorCode, InferenceError, InferRequest
+
+
+class Admission:
+    """Counts the requests inside model ``model``. Without a queue of their own, requests wait once there are
+    ``places`` of them."""
+
+    def __init__(self, model: str, limits: Limits, places: int) -> None:
+        self.inside = 0
+        self._waiting_bytes = 0
+        self._model = model
+        self._limits = limits
+        self._places = places
+
+    def enter(self, request: InferRequest) -> int:
+        """Let ``request`` in where there is no queue; the bytes that :meth:`leave` is to be told.
+
+        Those are the bytes of a request that had to wait, as long as their memory is held: until it is
+        answered. Raises OVERLOADED.
+        """
+        waiting = self.inside - self._places
+        nbytes = self.check(request, waiting, self._waiting_bytes) if waiting >= 0 else 0
+        self._enter()
+        self._waiting_bytes += nbytes
+        return nbytes
+
+    def leave(self, nbytes: int) -> None:
+        """One that entered with ``nbytes`` is done."""
+        self.inside -= 1
+        self._waiting_bytes -= nbytes
+
+    @contextmanager
+    def entered(self, request: InferRequest) -> Iterator[None]:
+        """Inside until the block ends. Raises as :meth:`enter`."""
+        nbytes = self.enter(request)
+        try:
+            yield
+        finally:
+            self.leave(nbytes)
+
+    @contextmanager
+    def queued(self, request: InferRequest, waiting: int, waiting_bytes: int) -> Iterator[int]:
+        """Inside until the block ends, behind ``waiting`` others of a queue; gives the bytes of ``request``.
+        Raises OVERLOADED."""
+        nbytes = self.check(request, waiting, waiting_bytes)
+        self._enter()
+        try:
+            yield nbytes
+        finally:
+            self.inside -= 1
+
+    def check(self, request: InferRequest, waiting: int, waiting_bytes: int) -> int:
+        """The bytes of ``request``. One that is too large by itself may still wait alone. Raises OVERLOADED
+        where ``waiting`` others, of ``waiting_bytes``, are as many as may."""
+        limits = self._limits
+        if waiting >= limits.queue_requests > 0:
+            raise self._full(f"{waiting} requests wait")
+        nbytes = sum(tensor.nbytes for tensor in request.inputs)
+        if limits.queue_bytes and waiting_bytes and waiting_bytes + nbytes > limits.queue_bytes:
+            raise self._full(f"requests of {waiting_bytes} bytes wait")
+        return nbytes
+
+    def _enter(self) -> None:
+        if 0 < self._limits.concurrent <= self.inside:
+            raise self._full(f"{self.inside} requests are inside")
+        self.inside += 1
+
+    def _full(self, why: str) -> InferenceError:
+        return InferenceError(
+            ErrorCode.OVERLOADED, f"Exceeds maximum queue size: {why} at model '{self._model}'"
+        )

@@ -1,0 +1,202 @@
+"""What runs a batch: the threads of an instance that is a function, or the places of one that is given whole
+requests.
+
+A runner says how many batches it could start, starts one, gives every entry its answer, and says when it
+could start another. It knows nothing of queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import NamedTuple, Protocol
+
+from runtime.backends import Answers, Job, Place, RequestInstance
+from runtime.reshape import Run
+from runtime.scheduling.batch import gathered, scattered
+from runtime.scheduling.queue import Entry
+from runtime.statistics import Execution
+from schemas import InferenceError, Tensor
+
+UNBOUNDED = 1 << 30
+
+
+class Ran(NamedTuple):
+    """What one request has of the run of its batch: its outputs, when the batch left the queue, was put
+    together and had ended (``time.monotonic_ns()``), and the execution that it shares."""
+
+    outputs: tuple[Tensor, ...]
+    started: int
+    gathered: int
+    ended: int
+    execution: Execution
+
+
+class Given(NamedTuple):
+    """The answers to one request, as they come, and the execution that it shares."""
+
+    answers: Answers
+    execution: Execution
+
+
+class Runner(Protocol):
+    """``free`` batches can be started now, each of up to ``room`` entries. ``on_free`` is called when there
+    may be more, ``on_failure`` when those who wait would wait in vain."""
+
+    on_free: Callable[[], None]
+    on_failure: Callable[[InferenceError], None]
+
+    @property
+    def free(self) -> int: ...
+
+    @property
+    def room(self) -> int: ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether something that was started here goes on."""
+
+    def wanted(self) -> None:
+        """Somebody waits and nothing is free."""
+
+    def unwanted(self) -> None:
+        """Nobody waits."""
+
+    def start(self, entries: list[Entry]) -> None:
+        """Run ``entries`` as one batch and set each one's ``answer``. Never raises."""
+
+
+def _nothing(*_: object) -> None:
+    """What nobody has asked to be told of."""
+
+
+class ThreadRunner:
+    """Runs ``run`` on ``threads``, as many batches at once as there are ``instances``; each entry is answered
+    with a :class:`Ran`."""
+
+    def __init__(self, run: Run, threads: Executor, instances: int) -> None:
+        self.on_free: Callable[[], None] = _nothing
+        self.on_failure: Callable[[InferenceError], None] = _nothing
+        self.free = instances
+        self.room = UNBOUNDED
+        self._run = run
+        self._threads = threads
+        self._instances = instances
+
+    @property
+    def busy(self) -> bool:
+        """See ``Runner``."""
+        return self.free < self._instances
+
+    def wanted(self) -> None:
+        """A thread that ends tells so anyway."""
+
+    def unwanted(self) -> None:
+        """Nothing is kept for anybody."""
+
+    def start(self, entries: list[Entry]) -> None:
+        """See ``Runner``."""
+        self.free -= 1
+        running = asyncio.get_running_loop().run_in_executor(self._threads, self._work, entries)
+        running.add_done_callback(lambda done: self._ended(entries, done))
+
+    def _work(self, entries: list[Entry]) -> list[Ran]:
+        started = time.monotonic_ns()
+        inputs = gathered(entries)
+        ready = time.monotonic_ns()
+        outputs = self._run(inputs, entries[0].outputs)
+        ended = time.monotonic_ns()
+        execution = _execution(entries)
+        # without batches the first dimension is any other
+        answers = scattered(outputs, entries) if entries[0].rows else [outputs]
+        return [Ran(each, started, ready, ended, execution) for each in answers]
+
+    def _ended(self, entries: list[Entry], done: asyncio.Future[list[Ran]]) -> None:
+        self.free += 1
+        error = done.exception()
+        if error is None:
+            for entry, ran in zip(entries, done.result(), strict=True):
+                if not entry.answer.done():
+                    entry.answer.set_result(ran)
+        else:
+            fail(entries, error)
+        self.on_free()
+
+
+class PlaceRunner:
+    """Runs on a place of ``instance``, which it claims when somebody waits; each entry is answered with a
+    :class:`Given`."""
+
+    def __init__(self, instance: RequestInstance) -> None:
+        self.on_free: Callable[[], None] = _nothing
+        self.on_failure: Callable[[InferenceError], None] = _nothing
+        self._instance = instance
+        self._place: Place | None = None
+        self._claim: asyncio.Task[None] | None = None
+
+    @property
+    def free(self) -> int:
+        """See ``Runner``."""
+        return int(self._place is not None)
+
+    @property
+    def room(self) -> int:
+        """See ``Runner``."""
+        return self._place.room if self._place is not None else 0
+
+    @property
+    def busy(self) -> bool:
+        """A claim is all that goes on here: the instance knows what it runs."""
+        return self._claim is not None
+
+    def wanted(self) -> None:
+        """See ``Runner``."""
+        if self._claim is None:
+            self._claim = asyncio.get_running_loop().create_task(self._claim_one())
+
+    def unwanted(self) -> None:
+        """See ``Runner``."""
+        place, self._place = self._place, None
+        if place is not None:
+            place.release()
+
+    def start(self, entries: list[Entry]) -> None:
+        """See ``Runner``."""
+        place, self._place = self._place, None
+        assert place is not None, "started without a place"  # noqa: S101
+        execution = _execution(entries)
+        jobs = [Job(entry.request, entry.inputs, entry.outputs) for entry in entries]
+        for entry, answers in zip(entries, place.run(jobs), strict=True):
+            entry.answer.set_result(Given(answers, execution))
+
+    async def _claim_one(self) -> None:
+        try:
+            self._place = await self._instance.claim()
+        except InferenceError as error:
+            self.on_failure(error)
+        finally:
+            self._claim = None
+            self.on_free()
+
+
+def _execution(entries: Sequence[Entry]) -> Execution:
+    return Execution(sum(entry.rows for entry in entries) or 1)
+
+
+def fail(entries: Sequence[Entry], error: BaseException) -> None:
+    """Answer ``entries`` with ``error``, each with its own where others may write into it."""
+    for entry in entries:
+        if not entry.answer.done():
+            own = error
+            if isinstance(error, InferenceError):
+                own = InferenceError(
+                    error.code,
+                    error.message,
+                    origin=error.origin,
+                    retryable=error.retryable,
+                    details=error.details,
+                )
+                own.__cause__ = error.__cause__
+            entry.answer.set_exception(own)

@@ -1,0 +1,191 @@
+"""The way of a request from the queue into a batch: when batches are formed and who starts them.
+
+Contract: everything happens on one event loop, driven by what comes, what ends and at most one timer for the
+batch that waits; nothing polls. A request that was cancelled, has expired or whose deadline has passed
+leaves the queue without running; one that runs goes on without the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from runtime.scheduling.admission import Admission
+from runtime.scheduling.batch import in_model_order, key_of
+from runtime.scheduling.forming import Rules, choose
+from runtime.scheduling.order import Order
+from runtime.scheduling.policy import DynamicBatching, Scheduling
+from runtime.scheduling.queue import EXPIRED, Entry, RequestQueue
+from runtime.scheduling.runners import Runner, fail
+from schemas import ErrorCode, InferenceError, InferRequest, Signature, Tensor
+
+
+class Scheduler:
+    """The queue of one version of model ``model`` before ``runner``.
+
+    ``scheduling`` states ``batching``. Where the model has no batches, or takes ragged ones, requests run one
+    by one under the same policies. ``gives_outputs``: only requests for the same outputs meet. ``ordered``:
+    answers may be kept in order, where that is asked for.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        signature: Signature,
+        scheduling: Scheduling,
+        runner: Runner,
+        admission: Admission,
+        *,
+        gives_outputs: bool = True,
+        ordered: bool = True,
+    ) -> None:
+        batching = scheduling.batching or DynamicBatching()
+        self._model = model
+        self._admission = admission
+        self._joins = signature.max_batch_size > 0 and not scheduling.ragged
+        self._batched = signature.max_batch_size > 0
+        self._places = {name: place for place, name in enumerate(signature.input_names)}
+        self._gives_outputs = gives_outputs
+        self._rules = Rules.of(batching, max(signature.max_batch_size, 1))
+        self._queue = RequestQueue(batching)
+        self._order = Order() if batching.preserve_ordering and ordered else None
+        self._runner = runner
+        self._timer: asyncio.TimerHandle | None = None
+        self._due: asyncio.Handle | None = None
+        self._quiet: asyncio.Event | None = None
+        runner.on_free = self._advance
+        runner.on_failure = self._fail_all
+
+    @contextmanager
+    def entered(
+        self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
+    ) -> Iterator[Entry]:
+        """Have ``request`` in the queue, with ``inputs`` as the model sees them; its ``answer`` comes when it
+        has run. Leaving the block is to wait no more: what has not begun then never runs.
+
+        Raises OVERLOADED and UNAVAILABLE where the queue is full. The answer may be UNAVAILABLE for one that
+        has expired, DEADLINE_EXCEEDED, CANCELLED, and what the runner gives.
+        """
+        loop = asyncio.get_running_loop()
+        inputs = in_model_order(inputs, self._places)
+        key = key_of(inputs, outputs if self._gives_outputs else ()) if self._joins and inputs else None
+        rows = inputs[0].shape[0] if self._batched and inputs else 0
+        entry = Entry(request, inputs, outputs, rows, key, time.monotonic_ns(), loop.create_future())
+        context = request.context
+
+        def cancel() -> None:
+            self._queue.remove(entry)
+            for waiter in (entry.answer, entry.turn):
+                if waiter is not None and not waiter.done():
+                    waiter.set_exception(self._cancelled())
+
+        with self._admission.queued(request, len(self._queue), self._queue.nbytes) as entry.nbytes:
+            policy = self._queue.add(entry)
+            if entry.expires and not policy.delays:
+                entry.timer = loop.call_later((entry.expires - entry.arrived) / 1e9, self._expired, entry)
+            context.cancel.on_cancel(cancel)
+            self._advance_soon()
+            try:
+                yield entry
+            finally:
+                context.cancel.forget(cancel)
+                self._leave(entry)
+
+    async def turn(self, entry: Entry) -> None:
+        """Wait until the answer to ``entry`` may go to the caller. Raises CANCELLED."""
+        if self._order is not None:
+            await self._order.turn(entry)
+
+    async def drain(self) -> None:
+        """Wait until nothing waits or runs. Batches wait for nobody from now on."""
+        self._quiet = asyncio.Event()
+        self._advance()
+        await self._quiet.wait()
+
+    # --- how it is done
+
+    def _leave(self, entry: Entry) -> None:
+        if entry.timer is not None:
+            entry.timer.cancel()
+        if self._queue.remove(entry):
+            # a batch may wait for it, or a place be kept
+            self._advance_soon()
+        if not entry.answer.done():
+            entry.answer.cancel()
+        elif not entry.answer.cancelled():
+            # whoever was to see it may have gone at the same moment
+            entry.answer.exception()
+        if self._order is not None:
+            self._order.leave(entry)
+
+    def _advance_soon(self) -> None:
+        """Once for all that comes in the same round of the loop, which can then meet."""
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_soon(self._advance)
+
+    def _advance(self) -> None:
+        """Start every batch that can be started."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        runner = self._runner
+        while self._queue and runner.free:
+            now = time.monotonic_ns()
+            taken, wait_ns = choose(self._queue, self._rules, runner.room, now)
+            overdue = [entry for entry in taken if self._is_overdue(entry, now)]
+            if overdue:
+                for entry in overdue:
+                    self._overdue(entry, now)
+                continue
+            if wait_ns and self._quiet is None:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(wait_ns / 1e9, self._advance)
+                return
+            for entry in taken:
+                self._queue.remove(entry)
+                if self._order is not None:
+                    self._order.enter(entry)
+                if entry.timer is not None:
+                    entry.timer.cancel()
+            runner.start(taken)
+        if self._queue:
+            runner.wanted()
+        else:
+            runner.unwanted()
+            if self._quiet is not None and not runner.busy:
+                self._quiet.set()
+
+    def _is_overdue(self, entry: Entry, now: int) -> bool:
+        deadline = entry.request.context.deadline
+        return 0 < entry.expires <= now or (deadline is not None and deadline * 1e9 <= now)
+
+    def _overdue(self, entry: Entry, now: int) -> None:
+        deadline = entry.request.context.deadline
+        if deadline is not None and deadline * 1e9 <= now:
+            self._queue.remove(entry)
+            fail([entry], self._too_late())
+        else:
+            self._expired(entry)
+
+    def _expired(self, entry: Entry) -> None:
+        if self._queue.expire(entry):
+            fail([entry], InferenceError(ErrorCode.UNAVAILABLE, EXPIRED))
+
+    def _fail_all(self, error: InferenceError) -> None:
+        waiting = list(self._queue)
+        for entry in waiting:
+            self._queue.remove(entry)
+        fail(waiting, error)
+
+    def _cancelled(self) -> InferenceError:
+        return InferenceError(ErrorCode.CANCELLED, f"request to model '{self._model}' was cancelled")
+
+    def _too_late(self) -> InferenceError:
+        return InferenceError(
+            ErrorCode.DEADLINE_EXCEEDED, f"model '{self._model}' did not answer before the deadline"
+        )
