@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from runtime.catalog import ModelCatalog
 from runtime.model import LocalModel
 from runtime.repository import find_models, load_models
-from schemas import Datatype, InferRequest, Tensor, pack_bytes
+from schemas import Datatype, InferenceError, InferRequest, Tensor, pack_bytes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 IDENTITIES = {f"identity_{datatype.value.lower()}": datatype for datatype in Datatype}
@@ -49,6 +50,7 @@ def test_every_datatype_has_an_identity() -> None:
         "add_sub",
         "multi_ver",
         "words",
+        "number",
     } == folders
 
 
@@ -118,6 +120,22 @@ async def test_three_versions(models: dict[str, LocalModel]) -> None:
         (await model.infer(InferRequest("multi_ver", (tensor,), version=v))).version for v in ("", "1", "3")
     ]
     assert ran == ["7", "1", "3"]
+
+
+async def test_a_number_is_read_digit_by_digit(models: dict[str, LocalModel]) -> None:
+    catalog = ModelCatalog(models)
+    with np.load(EXAMPLES / "digits" / "holdout.npz") as holdout:
+        images = holdout["images"][:12]
+    (number,) = (await catalog.find("number").infer(_images(images))).outputs
+    label = (await ask(models["digits"], image=images))["label"]
+    assert number.elements() == ["".join(str(digit) for digit in label.ravel()).encode()]
+    # more than digits takes at once
+    with pytest.raises(InferenceError, match="must be <= 64 for 'digits'"):
+        await catalog.find("number").infer(_images(np.zeros((65, 64), np.float32)))
+
+
+def _images(array: np.ndarray) -> InferRequest:
+    return InferRequest("number", (Tensor.from_numpy("images", array),))
 
 
 async def test_words_come_one_by_one(models: dict[str, LocalModel]) -> None:
