@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from protocols.brpc_status import ERROR_CODES
 from protocols.dialect import Dialect, Opened
 from protocols.path_table import PathTable
 from protocols.registry import DIALECTS
-from protocols.wire import GrpcAnswer, HttpAnswer, HttpReply, HttpRequest, parts_of
+from protocols.wire import BrpcAnswer, GrpcAnswer, HttpAnswer, HttpReply, HttpRequest, parts_of
 from runtime.model_config import ModelConfig
 from runtime.model_config_message import config_message
 from schemas import (
     Context,
+    Deployment,
+    ErrorCode,
     InferenceError,
     InferRequest,
     InferResponse,
@@ -65,8 +68,11 @@ def result_through(wire: tuple[str, str], operation: Operation, asked: ModelRef 
     opened = _endpoint(DIALECTS[wire[0]], wire[1], call).open(call)
     if opened.action.operation is Operation.STATUS:
         result = _status_of(opened.model, result)
+    elif opened.action.operation is Operation.DEPLOYMENT:
+        result = Deployment(_status_of("model", result).models)
     else:
-        assert opened.action.operation is operation
+        # some ask for the readiness of a model by that of its server
+        assert opened.action.operation in (operation, Operation.READY)
     return _table(wire)[operation].decode(kept, received(opened.action.encode(opened, result)))
 
 
@@ -98,17 +104,18 @@ def _status_of(model: str, result: ModelMetadata | Readiness | ServerMetadata) -
     return ServerStatus(name, ServerState.READY, 1, models)
 
 
-def received(answer: HttpAnswer | GrpcAnswer) -> Any:
-    """An answer as the other side gets it."""
-    if isinstance(answer, GrpcAnswer):
+def received(answer: HttpAnswer | GrpcAnswer | BrpcAnswer) -> Any:
+    """An answer as the other side gets it. Raises what a bRPC client raises by itself."""
+    if isinstance(answer, BrpcAnswer) and answer.code:
+        raise InferenceError(ERROR_CODES.get(answer.code, ErrorCode.BAD_UPSTREAM), answer.text)
+    if not isinstance(answer, HttpAnswer):
         return answer
     headers = {name.lower(): value for name, value in answer.headers}
     return HttpReply(answer.status, headers, b"".join(parts_of(answer)))
 
 
 def _table(wire: tuple[str, str]) -> Any:
-    dialect = DIALECTS[wire[0]]
-    return dialect.http_calls if wire[1] == "http" else dialect.grpc_calls
+    return DIALECTS[wire[0]].calls[wire[1]]
 
 
 def _encoded(wire: tuple[str, str], operation: Operation, argument: Any, signature: Any) -> tuple[Any, Any]:
@@ -124,6 +131,8 @@ def _encoded(wire: tuple[str, str], operation: Operation, argument: Any, signatu
 def _endpoint(dialect: Dialect, transport: str, call: Any) -> Any:
     if transport == "grpc":
         return next(each for each in dialect.grpc_endpoints if each.method == call.method)
+    if transport == "brpc":
+        return next(each for each in dialect.brpc_endpoints if each.method == call.method)
     table = PathTable(each for each in dialect.http_endpoints if each.path != "*")
     methods, call.params = table.find(call.path)
     return methods.get(call.method) or methods["*"]
