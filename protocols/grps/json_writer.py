@@ -172,7 +172,8 @@ class _Writer:
             )
         if not len(tensor.flat):
             return self._empty(tensor, 1)
-        wide = tensor.flat.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # some NaNs are signalling
+            wide = tensor.flat.astype(np.float64)
         finite = np.isfinite(wide)
         if finite.all():
             text = orjson.dumps(wide.reshape(shape), option=orjson.OPT_SERIALIZE_NUMPY) if shape else b""

@@ -65,7 +65,7 @@ def _numbers(leaves: list[Any], habits: JsonHabits) -> list[Any]:
 
 
 def _floats(wide: NDArray[Any]) -> NDArray[Any]:
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         floats = wide.astype("<f4")
     beyond = np.isinf(floats) & np.isfinite(wide)
     if beyond.any():

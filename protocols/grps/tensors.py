@@ -134,7 +134,8 @@ def _widened(flat: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
     if datatype is Datatype.BF16:
         return (flat.view("<u2").astype("<u4") << 16).view("<f4")
     if datatype is Datatype.FP16:
-        wide = flat.astype("<f4")
+        with np.errstate(invalid="ignore"):  # some NaNs are signalling
+            wide = flat.astype("<f4")
         nan = np.isnan(wide)
         if nan.any():
             bits = flat.view("<u2")[nan].astype("<u4")
