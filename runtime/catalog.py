@@ -21,7 +21,7 @@ from runtime.model_config import LoadError
 from runtime.overrides import SentFiles, write_files
 from runtime.repository import Repository, is_model_name, load_model
 from runtime.target import Target
-from runtime.upstream import UpstreamModel
+from runtime.upstream_model import UpstreamModel
 from schemas import (
     ErrorCode,
     InferenceError,

@@ -8,7 +8,8 @@ from protocols.registry import DIALECTS
 from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest, parts_of
 from runtime.repository import ModelSource, load_models
 from runtime.target import Target
-from runtime.upstream import Upstream, UpstreamModel
+from runtime.upstream import Upstream
+from runtime.upstream_model import UpstreamModel
 from schemas import ServerMetadata, Signature
 from translator.operations import Service
 from translator.pipeline import Pipeline

@@ -18,7 +18,8 @@ from protocols.transport.clients import CLIENTS, Client
 from runtime.catalog import ModelCatalog
 from runtime.repository import Loaded, ModelSource, Progress, Repository, find_models, load_models
 from runtime.target import Target
-from runtime.upstream import Calls, Upstream, UpstreamModel
+from runtime.upstream import Calls, Upstream
+from runtime.upstream_model import UpstreamModel
 from schemas import ServerMetadata
 from translator import logs
 from translator.config.options import Config, ListenerOptions, ModelOptions, UpstreamOptions

@@ -22,7 +22,8 @@ from protocols.transport.grpc_client import GrpcChannelClient
 from protocols.transport.grpc_server import GrpcServer
 from runtime.catalog import ModelCatalog
 from runtime.target import Target
-from runtime.upstream import Upstream, UpstreamModel
+from runtime.upstream import Upstream
+from runtime.upstream_model import UpstreamModel
 from schemas import ServerMetadata
 from schemas.oip import MESSAGES
 from tests.conformance.oip_recordings import GOLDEN

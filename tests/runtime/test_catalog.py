@@ -15,7 +15,8 @@ from runtime import catalog as catalog_module
 from runtime.catalog import ModelCatalog
 from runtime.model_config import LoadError
 from runtime.repository import Repository, find_models, load_model, load_models
-from runtime.upstream import Upstream, UpstreamModel
+from runtime.upstream import Upstream
+from runtime.upstream_model import UpstreamModel
 from schemas import (
     Datatype,
     ErrorCode,

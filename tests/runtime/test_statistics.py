@@ -11,7 +11,8 @@ from runtime import statistics
 from runtime.backends import Instance
 from runtime.model import LocalModel
 from runtime.statistics import Course, batch_size, count_failure, count_success
-from runtime.upstream import Upstream, UpstreamModel
+from runtime.upstream import Upstream
+from runtime.upstream_model import UpstreamModel
 from runtime.version import Version
 from schemas import (
     Context,

@@ -13,7 +13,8 @@ import pytest
 from protocols.registry import DIALECTS
 from protocols.wire import HttpReply, HttpRequest
 from runtime.catalog import ModelCatalog
-from runtime.upstream import Upstream, UpstreamModel
+from runtime.upstream import Upstream
+from runtime.upstream_model import UpstreamModel
 from schemas import (
     Datatype,
     ErrorCode,

@@ -10,7 +10,8 @@ import pytest
 from protocols.registry import DIALECTS
 from runtime.repository import find_models, load_models
 from runtime.target import Target
-from runtime.upstream import Upstream, UpstreamModel
+from runtime.upstream import Upstream
+from runtime.upstream_model import UpstreamModel
 from schemas import (
     Datatype,
     ErrorCode,

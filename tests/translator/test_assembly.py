@@ -11,7 +11,7 @@ from protocols.oip.metadata_json import parse_object, read_model_config
 from protocols.registry import DIALECTS
 from protocols.wire import HttpRequest
 from runtime.repository import Loaded
-from runtime.upstream import UpstreamModel
+from runtime.upstream_model import UpstreamModel
 from schemas import InferenceError, ModelControl, Operation
 from translator.assembly import Assembly, assemble
 from translator.config import parse

@@ -1,0 +1,380 @@
+"""A model behind another server, as a target like those here.
+
+An ``UpstreamModel`` is a model of an ``Upstream`` under the name, and with the tensor names, that our
+clients know it by. What is asked of it is counted here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+from typing import Any
+
+from runtime.model_config import ModelConfig
+from runtime.model_config_message import config_message, write_signature
+from runtime.statistics import Course, batch_size, count_failure, count_success
+from runtime.turns import Turns
+from runtime.upstream import Upstream
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelRef,
+    ModelState,
+    ModelStatus,
+    Operation,
+    Readiness,
+    RequestedOutput,
+    Signature,
+    Tensor,
+    TensorSpec,
+    VersionStatistics,
+    VersionStatus,
+)
+from schemas.oip import MESSAGES
+
+Renames = Mapping[str, str]
+
+Signatures = tuple[Signature, Signature]
+"""One in our clients' names, and the same in the upstream's."""
+
+_STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
+"""Errors after which the upstream's model may have changed under us: ask for its signature again."""
+
+_UNNAMED_VERSION = "1"
+"""What an upstream's version is called in statistics while the upstream has not said."""
+
+_KEPT_SIGNATURES = 64
+"""Some servers take any text for a version of their model, so clients could make us keep any number."""
+
+
+class UpstreamModel:
+    """A ``Target`` that asks a model of an upstream.
+
+    ``inputs`` and ``outputs`` map the names that our clients use to the upstream's. ``declared`` is
+    the signature in our clients' names, for upstreams whose metadata is missing or wrong. ``controlled``:
+    whether clients may have it loaded and unloaded there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        upstream: Upstream,
+        remote_model: str,
+        *,
+        inputs: Renames | None = None,
+        outputs: Renames | None = None,
+        declared: Signature | None = None,
+        description: str = "",
+        controlled: bool = False,
+    ) -> None:
+        self.name = name
+        self.controlled = controlled
+        self._upstream = upstream
+        self._remote = remote_model
+        self._to_inputs: Renames = inputs or {}
+        self._to_outputs: Renames = outputs or {}
+        self._from_inputs = {theirs: ours for ours, theirs in self._to_inputs.items()}
+        self._from_outputs = {theirs: ours for ours, theirs in self._to_outputs.items()}
+        self._declared = declared
+        self._description = description
+        self._signatures: dict[str, Signatures] = {}
+        self._asked: dict[str, asyncio.Task[Signatures]] = {}
+        self._turns = Turns()
+        self._statistics: dict[str, VersionStatistics] = {}
+        self._answered = _UNNAMED_VERSION
+        self._streams = upstream.offers(Operation.INFER_STREAM)
+        self._decoupled: bool | None = None
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """Ask the upstream; names are translated both ways, the answer is put in signature order.
+
+        Requests of one sequence are asked one after the other: on their way, each by itself, they could
+        overtake each other.
+        """
+        if request.sequence is None:
+            return await self._infer(request)
+        async with self._turns.of(request.sequence.id):
+            return await self._infer(request)
+
+    async def _infer(self, request: InferRequest) -> InferResponse:
+        ours, theirs = await self._both_signatures(request.version)
+        began = time.monotonic_ns()
+        asked = self._translated(request)
+        sent = time.monotonic_ns()
+        try:
+            answer: InferResponse = await self._upstream.call(Operation.INFER, asked, theirs, request.context)
+            received = time.monotonic_ns()
+            answer.outputs = self._select(_renamed(answer.outputs, self._from_outputs), request.outputs, ours)
+        except InferenceError as error:
+            self._count_failed(error, request, ours, began)
+            request.context.timings["upstream"] = time.monotonic_ns() - sent
+            raise
+        self._own(answer, request)
+        # no queue is ours to see: what the upstream's takes is part of its time
+        course = Course(began, sent, sent, received, time.monotonic_ns())
+        count_success(self._counted(self._answered), batch_size(request, ours), course)
+        request.context.timings["upstream"] = received - sent
+        return answer
+
+    async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        """The upstream's responses as they come; the one that :meth:`infer` gives where it has no streams
+        in its dialect, or does not know that method. Sequences are as there."""
+        async with AsyncExitStack() as turn:
+            if request.sequence is not None:
+                await turn.enter_async_context(self._turns.of(request.sequence.id))
+            async with aclosing(self._stream(request)) as answers:
+                async for answer in answers:
+                    yield answer
+
+    async def _stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        if not self._streams or (self._upstream.streams_at_need and not await self._is_decoupled()):
+            yield await self._infer(request)
+            return
+        ours, theirs = await self._both_signatures(request.version)
+        began = time.monotonic_ns()
+        final = answered = False
+        try:
+            async with aclosing(
+                self._upstream.stream(self._translated(request), theirs, request.context)
+            ) as answers:
+                async for answer in answers:
+                    answered, final = True, final or answer.final
+                    outputs = _renamed(answer.outputs, self._from_outputs)
+                    # not every response need have every output
+                    names = {tensor.name for tensor in outputs}
+                    asked = tuple(output for output in request.outputs or () if output.name in names)
+                    answer.outputs = self._select(outputs, None if request.outputs is None else asked, ours)
+                    if answer.error is not None:
+                        answer.error.origin = self._upstream.name
+                    self._own(answer, request)
+                    yield answer
+        except InferenceError as error:
+            if answered or error.code is not ErrorCode.UNSUPPORTED:
+                self._count_failed(error, request, ours, began)
+                raise
+            self._streams = False
+        if not self._streams:
+            yield await self._infer(request)
+            return
+        course = Course(began, began, began, time.monotonic_ns(), time.monotonic_ns())
+        count_success(self._counted(self._answered), batch_size(request, ours), course)
+        if not final:
+            # that it ended is all that some say
+            yield InferResponse(self.name, (), request.version, request.id)
+
+    async def signature(self, version: str = "") -> Signature:
+        """The signature in our clients' names: declared, or asked of the upstream once."""
+        return (await self._both_signatures(version))[0]
+
+    async def metadata(self, version: str = "") -> ModelMetadata:
+        """What the upstream says now, in our clients' names."""
+        try:
+            theirs: ModelMetadata = await self._upstream.call(
+                Operation.MODEL_METADATA, ModelRef(self._remote, version)
+            )
+        except InferenceError as error:
+            # a declared signature is there because this upstream cannot tell
+            if self._declared is None or error.code is not ErrorCode.UNSUPPORTED:
+                raise
+            theirs = ModelMetadata(self._remote, self._declared)
+        ours = self._declared or _signature(theirs.signature, self._from_inputs, self._from_outputs)
+        return replace(
+            theirs, name=self.name, signature=ours, description=self._description or theirs.description
+        )
+
+    async def status(self) -> ModelStatus:
+        """The configuration as the upstream has it, or as its metadata tell it, and what we have asked of its
+        versions."""
+        told = await self.metadata()
+        versions = told.versions or (self._answered,)
+        return ModelStatus(
+            self.name,
+            await self._stated_config(told.config) or await self._made_config(told),
+            tuple(VersionStatus(each, ModelState.READY, "", self._counted(each)) for each in versions),
+        )
+
+    async def ready(self, version: str = "") -> Readiness:
+        """Whether the upstream says that the model is ready; False where it cannot be asked."""
+        try:
+            said: Readiness = await self._upstream.call(
+                Operation.MODEL_READY, ModelRef(self._remote, version)
+            )
+        except InferenceError as error:
+            return Readiness(False, f"model '{self.name}': {error.message}")
+        return said if said.ready else Readiness(False, said.reason or f"model '{self.name}' is not ready")
+
+    async def close(self) -> None:
+        """Nothing of its own to close: the connections belong to the upstream."""
+
+    def _translated(self, request: InferRequest) -> InferRequest:
+        """The request in the upstream's names."""
+        return replace(
+            request,
+            model=self._remote,
+            inputs=_renamed(request.inputs, self._to_inputs),
+            outputs=None if request.outputs is None else self._asked_outputs(request.outputs),
+        )
+
+    def _own(self, answer: InferResponse, request: InferRequest) -> None:
+        """Put our names on an answer, and note which version gives them."""
+        answer.model, answer.id = self.name, request.id
+        self._answered = answer.version or self._answered
+
+    def _count_failed(
+        self, error: InferenceError, request: InferRequest, ours: Signature, began: int
+    ) -> None:
+        if error.code in _STALE:
+            self._forget()
+        # a version that never answered may be any text that a client has sent
+        version = request.version if request.version in self._statistics else self._answered
+        count_failure(self._counted(version), batch_size(request, ours), began)
+
+    def _forget(self) -> None:
+        """The upstream's model may be another than the one that is known."""
+        self._signatures.clear()
+        self._decoupled = None
+
+    async def load(self) -> None:
+        """Have the upstream load the model. Raises what it says, UNSUPPORTED where its dialect cannot."""
+        await self._upstream.call(Operation.MODEL_LOAD, ModelRef(self._remote))
+        self._forget()
+
+    async def unload(self) -> None:
+        """Have the upstream unload the model. Raises as :meth:`load`."""
+        await self._upstream.call(Operation.MODEL_UNLOAD, ModelRef(self._remote))
+        self._forget()
+
+    async def _stated_config(self, known: bytes) -> bytes:
+        """The upstream's own configuration, ``known`` or asked for, in our clients' names and with the
+        signature that is served; empty where it has none. Where a signature is declared nobody asks: such
+        an upstream tells little."""
+        stated = known or (b"" if self._declared is not None else await self._asked_config())
+        if not stated:
+            return b""
+        message: Any = MESSAGES["inference.ModelConfig"].FromString(stated)
+        message.name = self.name
+        for tensors, names in ((message.input, self._from_inputs), (message.output, self._from_outputs)):
+            for tensor in tensors:
+                tensor.name = names.get(tensor.name, tensor.name)
+        write_signature(message, await self.signature())
+        written: bytes = message.SerializeToString(deterministic=True)
+        return written
+
+    async def _is_decoupled(self) -> bool:
+        """Whether the upstream says that the model answers any number of times; asked once."""
+        if self._decoupled is None:
+            config: Any = MESSAGES["inference.ModelConfig"].FromString(await self._asked_config())
+            self._decoupled = bool(config.model_transaction_policy.decoupled)
+        return self._decoupled
+
+    async def _asked_config(self) -> bytes:
+        if not self._upstream.offers(Operation.MODEL_CONFIG):
+            return b""
+        try:
+            asked: bytes = await self._upstream.call(Operation.MODEL_CONFIG, ModelRef(self._remote))
+        except InferenceError as error:
+            if error.retryable:
+                raise
+            return b""
+        return asked
+
+    async def _made_config(self, told: ModelMetadata) -> bytes:
+        config = ModelConfig(name=self.name, platform=told.platform)
+        return config_message(config, await self.signature())
+
+    def _counted(self, version: str) -> VersionStatistics:
+        return self._statistics.setdefault(version, VersionStatistics())
+
+    async def _both_signatures(self, version: str) -> Signatures:
+        if self._declared is not None:
+            version = ""  # the same for all
+        known = self._signatures.get(version)
+        if known is not None:
+            return known
+        asked = self._asked.get(version)
+        if asked is None:
+            # asked once for all who wait, who go on in the order in which they came
+            asked = self._asked[version] = asyncio.create_task(self._ask_signatures(version))
+            asked.add_done_callback(lambda _: self._asked.pop(version))
+        return await asyncio.shield(asked)
+
+    async def _ask_signatures(self, version: str) -> Signatures:
+        if self._declared is not None:
+            found = (self._declared, _signature(self._declared, self._to_inputs, self._to_outputs))
+        else:
+            told: ModelMetadata = await self._upstream.call(
+                Operation.MODEL_METADATA, ModelRef(self._remote, version)
+            )
+            theirs = await self._with_batch(told.signature, version)
+            found = (_signature(theirs, self._from_inputs, self._from_outputs), theirs)
+        if len(self._signatures) >= _KEPT_SIGNATURES:
+            self._signatures.clear()
+        self._signatures[version] = found
+        return found
+
+    async def _with_batch(self, told: Signature, version: str) -> Signature:
+        """``told`` with the limit of the batch, where the upstream's metadata leaves that to a
+        configuration of its own, and has one: other servers of the same dialect do not."""
+        batched = all(spec.shape[:1] == (-1,) for spec in (*told.inputs, *told.outputs))
+        if told.max_batch_size or not batched or not self._upstream.offers(Operation.MODEL_CONFIG):
+            return told
+        try:
+            config: bytes = await self._upstream.call(Operation.MODEL_CONFIG, ModelRef(self._remote, version))
+            limit: int = MESSAGES["inference.ModelConfig"].FromString(config).max_batch_size  # type: ignore[attr-defined]
+        except InferenceError as error:
+            if error.retryable:
+                raise
+            return told
+        return replace(told, max_batch_size=max(limit, 0))
+
+    def _asked_outputs(self, outputs: tuple[RequestedOutput, ...]) -> tuple[RequestedOutput, ...]:
+        """The outputs under their names there, raw: classes are ranked here, from values that no server
+        has rounded."""
+        return tuple(
+            replace(output, name=self._to_outputs.get(output.name, output.name), classification=0)
+            for output in outputs
+        )
+
+    def _select(
+        self, answered: tuple[Tensor, ...], asked: tuple[RequestedOutput, ...] | None, signature: Signature
+    ) -> tuple[Tensor, ...]:
+        """The outputs asked for, in signature order; some servers answer with all of them in any."""
+        by_name = {tensor.name: tensor for tensor in answered}
+        if asked is not None:
+            missing = [output.name for output in asked if output.name not in by_name]
+            if missing:
+                raise InferenceError(
+                    ErrorCode.BAD_UPSTREAM,
+                    f"upstream '{self._upstream.name}' answered without output '{missing[0]}' "
+                    f"of model '{self.name}'",
+                    origin=self._upstream.name,
+                )
+            by_name = {output.name: by_name[output.name] for output in asked}
+        ordered = [by_name.pop(spec.name) for spec in signature.outputs if spec.name in by_name]
+        return (*ordered, *by_name.values())
+
+
+def _renamed(tensors: tuple[Tensor, ...], names: Renames) -> tuple[Tensor, ...]:
+    if not names:
+        return tensors
+    return tuple(tensor.renamed(names.get(tensor.name, tensor.name)) for tensor in tensors)
+
+
+def _signature(signature: Signature, inputs: Renames, outputs: Renames) -> Signature:
+    if not inputs and not outputs:
+        return signature
+    return Signature(
+        _renamed_specs(signature.inputs, inputs),
+        _renamed_specs(signature.outputs, outputs),
+        signature.max_batch_size,
+    )
+
+
+def _renamed_specs(specs: tuple[TensorSpec, ...], names: Renames) -> tuple[TensorSpec, ...]:
+    return tuple(replace(spec, name=names.get(spec.name, spec.name)) for spec in specs)
