@@ -18,7 +18,7 @@ import numpy as np
 from protocols.brpc_status import ERROR_CODES
 from protocols.dialect import UpstreamCall
 from protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer
-from protocols.grps.client_pieces import Pieces
+from protocols.grps.client_pieces import Piece, Pieces
 from protocols.grps.codec_json import parse_document, read_document
 from protocols.grps.json_habits import COMPACT, REPLY
 from protocols.grps.json_writer import write_message
@@ -111,7 +111,7 @@ def _decode(read: Read, reply: HttpReply) -> Any:
 
 def _message(reply: HttpReply) -> GrpsMessage:
     """The message in a reply. Raises the error that is told by the status of HTTP alone."""
-    media = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media = _media_type(reply)
     if media == "application/json":
         message: GrpsMessage = read_answer(lambda: _document(reply.body))
         if reply.status == 200 or message.status is not None:
@@ -119,6 +119,10 @@ def _message(reply: HttpReply) -> GrpsMessage:
     elif reply.status == 200 and media == "application/octet-stream":
         return GrpsMessage(Kind.BIN_DATA, bin_data=reply.body)
     raise _error(reply)
+
+
+def _media_type(reply: HttpReply) -> str:
+    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _document(body: Buffer) -> GrpsMessage:
@@ -160,16 +164,17 @@ class _Stream:
             raise InferenceError(ErrorCode.BAD_UPSTREAM, "the upstream's stream ended within a document")
         else:
             pieces = self._pieces.end()
-        return tuple(
-            [
-                self._read(
-                    GrpsMessage(Kind.BIN_DATA, bin_data=piece.content)
-                    if piece.octets
-                    else read_answer(partial(_document, piece.content))
-                )
-                for piece in pieces
-            ]
-        )
+        media = _media_type(reply)
+        return tuple([self._read(_message_of(piece, media)) for piece in pieces])
+
+
+def _message_of(piece: Piece, media: str) -> GrpsMessage:
+    if not piece.octets:
+        message: GrpsMessage = read_answer(lambda: _document(piece.content))
+        return message
+    if media == "application/json":
+        raise InferenceError(ErrorCode.BAD_UPSTREAM, "the upstream's answer is not valid: it is no document")
+    return GrpsMessage(Kind.BIN_DATA, bin_data=piece.content)
 
 
 def _encode_stream(argument: Any, signature: Signature | None, *, flavor: str) -> tuple[HttpRequest, _Stream]:
