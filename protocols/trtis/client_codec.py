@@ -67,7 +67,8 @@ def encode_request(request: InferRequest, signature: Signature | None) -> tuple[
 
     The dialect has no word for "all outputs", so they are named; classes are never asked, since they
     are ranked from the raw output here. An id that is no number and the parameters stay here. Raises
-    UNREPRESENTABLE naming what the dialect has no form for: a datatype, a batch, a sequence id.
+    UNREPRESENTABLE naming what the dialect has no form for: a datatype, a batch, a sequence id; INVALID_TENSOR
+    for another datatype than the model's.
     """
     signature = signature or _UNKNOWN
     batch_size = _batch_size(request.inputs, signature)
@@ -82,6 +83,7 @@ def encode_request(request: InferRequest, signature: Signature | None) -> tuple[
         )
         for tensor in request.inputs:
             check_carried("input", tensor.name, tensor.datatype)
+            _check_datatype(tensor, signature)
             entry = header.input.add(name=tensor.name, dims=fold(tensor.shape, signature))
             if tensor.datatype is Datatype.BYTES:
                 entry.batch_byte_size = tensor.nbytes
@@ -155,6 +157,17 @@ def version_of(version: str, model: str) -> int:
 def unrepresentable(what: str) -> InferenceError:
     """The error for what the dialect has no form for."""
     return InferenceError(ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry {what}")
+
+
+def _check_datatype(tensor: Tensor, signature: Signature) -> None:
+    """The wire has no datatypes: the server would take the bytes for those of its own."""
+    spec = signature.input_names.get(tensor.name)
+    if spec is not None and spec.datatype is not tensor.datatype:
+        raise InferenceError(
+            ErrorCode.INVALID_TENSOR,
+            f"input '{tensor.name}' has the datatype {tensor.datatype.value}, its model takes "
+            f"{spec.datatype.value}",
+        )
 
 
 def _batch_size(inputs: tuple[Tensor, ...], signature: Signature) -> int:

@@ -230,6 +230,13 @@ def test_what_has_no_form(transport: str, case: str) -> None:
     assert words in text and "trtis" in text
 
 
+@transports
+def test_a_datatype_that_the_server_would_take_for_its_own(transport: str) -> None:
+    other = Tensor.checked("a", Datatype.FP32, (2, 2), NUMBERS)
+    code, text = refusal(asked, transport, InferRequest("m", (other, S)))
+    assert (code, "'a'" in text, "FP32" in text, "INT32" in text) == (ErrorCode.INVALID_TENSOR, *[True] * 3)
+
+
 @pytest.mark.parametrize("model", ["a b", "a/b", "a?b", "a#b", "é", ""])
 def test_names_that_no_path_can_hold(model: str) -> None:
     for operation, argument in (
