@@ -54,6 +54,9 @@ _INT32 = np.dtype("<i4")
 _UINT32 = np.dtype("<u4")
 _NONE = np.empty(0, _UINT32)
 _INTEGER = re.compile(r"-?[0-9]{1,10}\Z", re.ASCII)
+_MINUS_ZERO = re.compile(rb"(?<![eE0-9])-0(?=[,\]}\s])")
+"""How a whole float is written by one of the servers; parsers take it for an integer, which has no sign."""
+_MINUS_ZERO_OR_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|' + _MINUS_ZERO.pattern, re.DOTALL)
 _URL_SAFE = str.maketrans("-_", "+/", "=")
 
 
@@ -64,10 +67,16 @@ def parse_document(body: Buffer, habits: JsonHabits) -> Any:
     """
     if not habits.byte_order_mark and body[:3] == _BOM:
         _refuse(f"{habits.no_json}the body begins with a byte order mark")
+    if _MINUS_ZERO.search(body):
+        body = _MINUS_ZERO_OR_TEXT.sub(_with_fraction, body)
     try:
         return parse_json(body, _LAZY, last_key_wins=habits.last_key_wins)
     except InferenceError as error:
         raise _malformed(f"{habits.no_json}{error.message}") from error
+
+
+def _with_fraction(found: re.Match[bytes]) -> bytes:
+    return b"-0.0" if found[0] == b"-0" else found[0]
 
 
 def read_document(document: Any, habits: JsonHabits) -> GrpsMessage:

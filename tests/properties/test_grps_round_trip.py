@@ -59,7 +59,8 @@ def one_nan(tensor: Tensor) -> Tensor:
     if tensor.datatype.dtype.kind not in "fV" or tensor.datatype is Datatype.BYTES:
         return tensor
     array = tensor.numpy().copy()
-    array[array != array] = np.nan
+    with np.errstate(invalid="ignore"):  # some NaNs are signalling
+        array[np.isnan(array)] = np.nan
     return Tensor.from_numpy(tensor.name, array, tensor.datatype)
 
 
