@@ -42,9 +42,12 @@ class Reply(Protocol):
 
 
 class Outgoing:
-    """The calls that one worker has under way; ``contexts`` are those of the requests that it has now."""
+    """The calls that one worker has under way. ``contexts`` are those of the requests that it has now, None
+    where it has some and nobody waits for any of them."""
 
-    def __init__(self, reply: Reply, contexts: Callable[[], Sequence[Context]], caller: object) -> None:
+    def __init__(
+        self, reply: Reply, contexts: Callable[[], Sequence[Context] | None], caller: object
+    ) -> None:
         self.surroundings: Surroundings | None = None
         self._reply = reply
         self._contexts = contexts
@@ -76,11 +79,12 @@ class Outgoing:
 
     def _context(self) -> Context:
         """What a call that begins now is bound to."""
-        contexts = self._contexts()
+        now = self._contexts()
+        contexts = now or ()
         deadlines = [context.deadline for context in contexts if context.deadline is not None]
         bound = bool(contexts) and len(deadlines) == len(contexts)
         first = contexts[0] if contexts else Context()
-        return Context(
+        context = Context(
             max(deadlines) if bound else None,
             traceparent=first.traceparent,
             tracestate=first.tracestate,
@@ -90,6 +94,9 @@ class Outgoing:
             request_number=first.request_number,
             caller=self._caller,
         )
+        if now is None:
+            context.cancel.cancel()
+        return context
 
     async def _answer(self, value: Sequence[Any], inputs: tuple[Tensor, ...], context: Context) -> None:
         number, name, *_, decoupled, _ = value
@@ -98,6 +105,8 @@ class Outgoing:
                 raise InferenceError(
                     ErrorCode.UNAVAILABLE, f"model '{name}' cannot be called: no server serves the caller"
                 )
+            if context.cancel.cancelled:
+                raise InferenceError(ErrorCode.CANCELLED, "nobody waits for the run that makes this call")
             target = self.surroundings.find(name)
             request = _request(value, inputs, context)
             if not decoupled:

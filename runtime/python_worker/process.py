@@ -204,7 +204,7 @@ class Worker:
         if self._calls.get(call.slot) is call:
             self._slots[call.slot] = CANCELLED
             self._calls[call.slot] = None
-            if not self._contexts():
+            if self._contexts() is None:
                 self.calls.cancel()
 
     def _load(self, told: Mapping[str, Any]) -> None:
@@ -333,8 +333,10 @@ class Worker:
             self._written.clear()
             await self._written.wait()
 
-    def _contexts(self) -> list[Context]:
-        return [call.context for call in self._calls.values() if call is not None]
+    def _contexts(self) -> list[Context] | None:
+        """Those of the requests that it has; None where nobody waits for any of them."""
+        contexts = [call.context for call in self._calls.values() if call is not None]
+        return contexts if contexts or not self._calls else None
 
     def _ended_run(self) -> None:
         self._running = False

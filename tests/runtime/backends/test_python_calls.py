@@ -357,6 +357,27 @@ async def test_a_client_that_goes_away_takes_its_calls_along(
     assert "cancelled" in capfd.readouterr().out
 
 
+async def test_a_run_that_nobody_waits_for_asks_nobody(
+    house: House, capfd: pytest.CaptureFixture[str]
+) -> None:
+    house.add("twice", TWICE)
+    house.add(
+        "asks",
+        """
+def execute(self, requests):
+    time.sleep(0.3)
+    response = self.ask("twice", [1]).exec()
+    print(response.error().message() if response.has_error() else "fine", flush=True)
+    return [answer([1])]
+""",
+    )
+    token = CancelToken()
+    asyncio.get_running_loop().call_later(0.1, token.cancel)
+    assert (await house.fails("asks", 1, context=Context(cancel=token))).code is ErrorCode.CANCELLED
+    assert await house.ask("asks", 1) == [1]
+    assert capfd.readouterr().out == "nobody waits for the run that makes this call\nfine\n"
+
+
 async def test_a_process_that_ends_amid_a_call(house: House) -> None:
     house.add("sleeps", SLEEPS)
     asks = house.add("asks", ASKS_SLEEPS)
