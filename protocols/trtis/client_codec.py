@@ -67,8 +67,8 @@ def encode_request(request: InferRequest, signature: Signature | None) -> tuple[
 
     The dialect has no word for "all outputs", so they are named; classes are never asked, since they
     are ranked from the raw output here. An id that is no number and the parameters stay here. Raises
-    UNREPRESENTABLE naming what the dialect has no form for: a datatype, a batch, a sequence id; INVALID_TENSOR
-    for another datatype than the model's.
+    UNREPRESENTABLE naming what the dialect has no form for: a datatype, a batch, a sequence id;
+    INVALID_TENSOR for another datatype than the model's.
     """
     signature = signature or _UNKNOWN
     batch_size = _batch_size(request.inputs, signature)
