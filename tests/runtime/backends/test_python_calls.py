@@ -319,7 +319,7 @@ def execute(self, requests):
 
 SLEEPS = """
 def execute(self, requests):
-    time.sleep(0.3)
+    time.sleep(0.7)
     return [answer([1]) for _ in requests]
 """
 ASKS_SLEEPS = """
@@ -352,7 +352,7 @@ async def test_a_client_that_goes_away_takes_its_calls_along(
     asyncio.get_running_loop().call_later(0.1, token.cancel)
     began = time.monotonic()
     assert (await house.fails("asks", 1, context=Context(cancel=token))).code is ErrorCode.CANCELLED
-    assert time.monotonic() - began < 0.25
+    assert time.monotonic() - began < 0.6
     assert await house.ask("asks", 1) == [1]
     assert "cancelled" in capfd.readouterr().out
 
