@@ -6,21 +6,22 @@ are made when they are first needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
+from protocols import grps
 from protocols.dialect import Dialect
 from protocols.registry import DIALECTS
-from protocols.transport.address import parse_url
+from protocols.transport.address import Address, parse_url
 from protocols.transport.clients import CLIENTS, Client
 from runtime.catalog import ModelCatalog
 from runtime.repository import Loaded, ModelSource, Progress, Repository, find_models, load_models
 from runtime.target import Target
 from runtime.upstream import Calls, Upstream
 from runtime.upstream_model import UpstreamModel
-from schemas import ServerMetadata
+from schemas import Listening, ServerMetadata
 from translator import logs
 from translator.config.options import Config, ListenerOptions, ModelOptions, UpstreamOptions
 from translator.operations import Service
@@ -42,11 +43,24 @@ class Assembly:
         return Pipeline(
             self.service,
             listener.listen,
-            [_flavored(name, listener) for name in listener.dialects],
+            _sharing([self._dialect(name, listener) for name in listener.dialects]),
             listener.default_model or self.config.default_model or "",
             listener.max_request_bytes,
             listener.nonfinite_json == "token",
         )
+
+    def is_bound(self, listeners: Iterable[tuple[ListenerOptions, Address]]) -> None:
+        """Let clients be told where the server listens."""
+        self.service.listeners = tuple(
+            Listening(options.transport, str(address), options.dialects) for options, address in listeners
+        )
+
+    def _dialect(self, name: str, listener: ListenerOptions) -> Dialect:
+        """A dialect as it is spoken on one listener."""
+        dialect = DIALECTS[name]
+        if name == grps.DIALECT_NAME:
+            dialect = grps.dialect(self.config.grps.build())
+        return dialect.flavors.get(listener.flavors.get(name, ""), dialect)
 
     async def close(self) -> None:
         """Finish what runs, free the models, close the connections."""
@@ -55,9 +69,22 @@ class Assembly:
             await upstream.close()
 
 
-def _flavored(name: str, listener: ListenerOptions) -> Dialect:
-    dialect = DIALECTS[name]
-    return dialect.flavors.get(listener.flavors.get(name, ""), dialect)
+def _sharing(dialects: list[Dialect]) -> list[Dialect]:
+    """``dialects`` on one listener. GraphPipe's document for a GET of ``/`` gives way to the page of grps; it
+    stands at ``/graphpipe/<model>`` too."""
+    if grps.DIALECT_NAME not in [dialect.name for dialect in dialects]:
+        return dialects
+    return [
+        replace(
+            dialect,
+            http_endpoints=tuple(
+                endpoint
+                for endpoint in dialect.http_endpoints
+                if dialect.name == grps.DIALECT_NAME or (endpoint.method, endpoint.path) != ("GET", "/")
+            ),
+        )
+        for dialect in dialects
+    ]
 
 
 def load_local(config: Config, progress: Progress | None = None) -> Loaded:

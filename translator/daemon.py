@@ -94,6 +94,7 @@ async def _listen(assembly: Assembly) -> list[Listening]:
         for each in listening:
             await each.server.stop(0)
         raise
+    assembly.is_bound([(each.options, each.address) for each in listening])
     for each in listening:
         facts = {
             "address": str(each.address),

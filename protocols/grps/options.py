@@ -2,7 +2,7 @@
 own, and whether a model is given the whole HTTP request.
 
 The names in the configuration are those of the original servers. Reading a request by these choices
-belongs to ``server_http``.
+belongs to ``server_predict``.
 """
 
 from __future__ import annotations

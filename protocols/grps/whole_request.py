@@ -3,7 +3,7 @@
 Contract: every input of such a model is one of :data:`INPUTS`, one BYTES element each, in any number and
 order. Of its outputs ``http_body`` is the body, or one chunk of it where it answers in a stream;
 ``http_status``, ``http_content_type`` and ``http_headers`` (a JSON object) count in the first response.
-Which requests come this way belongs to ``server_http``.
+Which requests come this way belongs to ``server_predict``.
 """
 
 from __future__ import annotations

@@ -83,11 +83,11 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         """\
         listeners:
           - {listen: ":0", transport: tcp}
-          - {listen: ":0", transport: http, dialects: [grps]}
+          - {listen: ":0", transport: tcp}
         """,
         [
             "c.yaml:2: listeners[0].transport: 'tcp' is not available yet",
-            "c.yaml:3: listeners[1].dialects[0]: 'grps' is not available yet",
+            "c.yaml:3: listeners[1].transport: 'tcp' is not available yet",
         ],
     ),
     "predict_of_ones_own": (
@@ -195,7 +195,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         [
             "c.yaml:2: listeners[0].flavors: unknown flavor 'kserv'; did you mean 'kserve'? "
             "(allowed: triton, kserve, mlserver)",
-            "c.yaml:3: listeners[1].flavors: unknown dialect with flavors 'graphpipe' (allowed: oip)",
+            "c.yaml:3: listeners[1].flavors: unknown dialect with flavors 'graphpipe' (allowed: oip, grps)",
         ],
     ),
     "backend_or_upstream": (
@@ -473,7 +473,7 @@ def test_defaults() -> None:
     http, grpc = config.listeners
     assert (http.dialects, grpc.dialects) == (("oip", "graphpipe"), ("oip",))
     assert (http.max_request_bytes, grpc.max_request_bytes) == (64 * 2**20, 2**31 - 1)
-    assert http.flavors == {"oip": "triton"}
+    assert http.flavors == {"oip": "triton", "grps": "py"}
     assert config.server.id == "inference:0"
     assert config.admin is None
     assert config.models == {}

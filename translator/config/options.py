@@ -47,7 +47,7 @@ LARGEST_MESSAGE = 2**31 - 1
 MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE, "brpc": 64 << 20}
 """How much a listener takes by default: what Triton, and bRPC itself, take over the same transport."""
 
-LISTENER_FLAVORS = {"oip": ("triton", "kserve", "mlserver")}
+LISTENER_FLAVORS = {"oip": ("triton", "kserve", "mlserver"), "grps": ("py", "cpp")}
 """Whose habits a listener can follow, by dialect, the default first."""
 
 UPSTREAM_FLAVORS = {"oip": ("triton", "kserve", "mlserver"), "grps": ("py", "cpp")}

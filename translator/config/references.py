@@ -97,7 +97,7 @@ ListenAddress = Annotated[str, AfterValidator(_address)]
 KnownModel = Annotated[str, _known("model", lambda around: around.models)]
 KnownUpstream = Annotated[str, _known("upstream", lambda around: around.upstreams)]
 KnownListener = Annotated[str, _known("listener", lambda around: around.listeners)]
-KnownDialect = Annotated[str, not_yet("grps"), _known("dialect", lambda around: around.installation.serves)]
+KnownDialect = Annotated[str, _known("dialect", lambda around: around.installation.serves)]
 KnownBackend = Annotated[str, _known("backend", lambda around: around.installation.backends)]
 UpstreamUrl = Annotated[str, AfterValidator(_url)]
 """Where a server is, in a form that the transport beside it can use."""
