@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runtime.model_config import ModelConfig
@@ -53,6 +53,15 @@ _KEPT_SIGNATURES = 64
 """Some servers take any text for a version of their model, so clients could make us keep any number."""
 
 
+@dataclass(slots=True)
+class _Asked:
+    """A question for signatures that is under way, asked once for all who wait for its answer."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+    answer: asyncio.Task[Signatures] | None = None
+
+
 class UpstreamModel:
     """A ``Target`` that asks a model of an upstream.
 
@@ -84,7 +93,7 @@ class UpstreamModel:
         self._declared = declared
         self._description = description
         self._signatures: dict[str, Signatures] = {}
-        self._asked: dict[str, asyncio.Task[Signatures]] = {}
+        self._asked: dict[str, _Asked] = {}
         self._turns = Turns()
         self._statistics: dict[str, VersionStatistics] = {}
         self._answered = _UNNAMED_VERSION
@@ -295,14 +304,20 @@ class UpstreamModel:
         if self._declared is not None:
             version = ""  # the same for all
         known = self._signatures.get(version)
-        if known is not None:
+        if known is not None and version not in self._asked:
             return known
-        asked = self._asked.get(version)
-        if asked is None:
-            # asked once for all who wait, who go on in the order in which they came
-            asked = self._asked[version] = asyncio.create_task(self._ask_signatures(version))
-            asked.add_done_callback(lambda _: self._asked.pop(version))
-        return await asyncio.shield(asked)
+        asked = self._asked.setdefault(version, _Asked())
+        asked.waiting += 1
+        try:
+            # one after the other, or who comes when it is just known would overtake those who wait
+            async with asked.turn:
+                if asked.answer is None:
+                    asked.answer = asyncio.create_task(self._ask_signatures(version))
+                return await asyncio.shield(asked.answer)
+        finally:
+            asked.waiting -= 1
+            if not asked.waiting:
+                del self._asked[version]
 
     async def _ask_signatures(self, version: str) -> Signatures:
         if self._declared is not None:

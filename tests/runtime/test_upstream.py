@@ -228,6 +228,27 @@ async def test_only_decoupled_models_are_asked_for_events(config: tuple[int, byt
     assert sum(each.endswith(f"/{path}") for each in client.asked) == 2
 
 
+async def test_nobody_overtakes_those_who_wait_for_a_signature() -> None:
+    client = Recorded(simple=METADATA, config=(200, CONFIG))
+    target = model(client)
+    order: list[int] = []
+
+    async def asked(number: int) -> None:
+        await target.signature()
+        order.append(number)
+
+    async def newcomers() -> None:
+        # one at each turn of the loop, until it is long known
+        for number in range(3, 23):
+            waiting.append(asyncio.ensure_future(asked(number)))
+            await asyncio.sleep(0)
+
+    waiting = [asyncio.ensure_future(asked(number)) for number in range(3)]
+    await newcomers()
+    await asyncio.gather(*waiting)
+    assert order == list(range(23))
+
+
 async def test_who_wants_a_signature_at_once_asks_once() -> None:
     client = Unfair(simple=(503, b'{"error": "later"}'), config=(200, CONFIG))
     target = model(client)
