@@ -54,9 +54,8 @@ _INT32 = np.dtype("<i4")
 _UINT32 = np.dtype("<u4")
 _NONE = np.empty(0, _UINT32)
 _INTEGER = re.compile(r"-?[0-9]{1,10}\Z", re.ASCII)
-_MINUS_ZERO = re.compile(rb"(?<![eE0-9])-0(?=[,\]}\s])")
-"""How a whole float is written by one of the servers; parsers take it for an integer, which has no sign."""
-_MINUS_ZERO_OR_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|' + _MINUS_ZERO.pattern, re.DOTALL)
+_MINUS_ZERO_OR_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|(?<![eE0-9])-0(?=[,\s])', re.DOTALL)
+"""A zero as one of the servers writes it, or a string that it may stand in."""
 _URL_SAFE = str.maketrans("-_", "+/", "=")
 
 
@@ -67,8 +66,10 @@ def parse_document(body: Buffer, habits: JsonHabits) -> Any:
     """
     if not habits.byte_order_mark and body[:3] == _BOM:
         _refuse(f"{habits.no_json}the body begins with a byte order mark")
-    if _MINUS_ZERO.search(body):
-        body = _MINUS_ZERO_OR_TEXT.sub(_with_fraction, body)
+    if habits.minus_zero:
+        body = bytes(body)
+        if b"-0," in body or b"-0\n" in body:
+            body = _MINUS_ZERO_OR_TEXT.sub(_with_fraction, body)
     try:
         return parse_json(body, _LAZY, last_key_wins=habits.last_key_wins)
     except InferenceError as error:

@@ -20,7 +20,8 @@ class JsonHabits:
     too, and whole floats as integers), ``booleans`` in an ndarray (1 and 0) and ``empty_arrays`` there,
     ``lenient_base64`` (unpadded or URL-safe), ``maps_as_lists`` of key and value, ``last_data_wins`` where
     a message has two payloads (else it is refused), ``bin_data`` inside of JSON, ``any_member`` (a document
-    needs no payload), ``null_is_nothing`` (a payload of null counts).
+    needs no payload), ``null_is_nothing`` (a payload of null counts), ``minus_zero`` (-0 is a float, of
+    which an integer would lose the sign).
 
     Writing: ``indent`` in spaces, None for no white space; ``ascii`` or raw text with < and > escaped;
     ``newline`` at the end; ``whole_floats`` written as integers; ``int64_text``; ``empty_model`` beside an
@@ -43,6 +44,7 @@ class JsonHabits:
     bin_data: bool = False
     any_member: bool = False
     null_is_nothing: bool = False
+    minus_zero: bool = False
     indent: int | None = None
     ascii: bool = False
     newline: bool = False
@@ -100,6 +102,7 @@ REPLY = JsonHabits(
     bin_data=True,
     any_member=True,
     null_is_nothing=True,
+    minus_zero=True,
 )
 
 HABITS = MappingProxyType({habits.name: habits for habits in (PY, CPP, COMPACT, REPLY)})

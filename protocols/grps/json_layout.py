@@ -29,20 +29,28 @@ class Layout:
         line = self._line(depth + 1)
         return b"".join((opening, line, (b"," + line).join(items), self._line(depth), closing))
 
-    def numbers(self, text: bytes, depth: int, rank: int = 1, quote: bytes = b"") -> bytes:
-        """A compact array ``text`` of numbers, regular and without empty rows, in ``rank`` levels."""
+    def numbers(self, text: bytes, depth: int, quote: bytes = b"") -> bytes:
+        """A compact array ``text`` of numbers, each in ``quote`` marks."""
         if self._indent is None and not quote:
             return text
+        line = self._line(depth + 1)
+        body = text[1:-1].replace(b",", quote + b"," + line + quote)
+        return b"".join((b"[", line, quote, body, quote, self._line(depth), b"]"))
+
+    def nested(self, text: bytes, depth: int, shape: Sequence[int]) -> bytes:
+        """The compact array ``text`` of the rows of an array of ``shape``, which has at least two dimensions
+        and none of 0, as nested arrays."""
+        rank = len(shape)
         inner = depth + rank
-        line = self._line(inner)
-        body = text[rank:-rank].replace(b",", quote + b"," + line + quote)
-        # from the highest level on: what is put in holds no separator of a lower one
-        for level in range(rank - 1, 0, -1):
-            gap = b"]" * level + b"," + line + b"[" * level
-            body = body.replace(gap, self._close(inner, level) + b"," + self._open(inner, level))
+        comma = b"," + self._line(inner)
+        pieces = text[2:-2].replace(b",", comma).split(b"]" + comma + b"[")
+        for level in range(1, rank):
+            gap = self._close(inner, level) + b"," + self._open(inner, level)
+            size = shape[rank - 1 - level]
+            pieces = [gap.join(pieces[start : start + size]) for start in range(0, len(pieces), size)]
         opening = b"[" + self._open(inner, rank - 1)
         closing = self._close(inner, rank - 1) + self._line(depth) + b"]"
-        return b"".join((opening, quote, body, quote, closing))
+        return b"".join((opening, *pieces, closing))
 
     def _open(self, inner: int, level: int) -> bytes:
         """What stands before an element at depth ``inner`` where ``level`` arrays begin with it."""

@@ -141,7 +141,8 @@ class _Writer:
         finite = np.isfinite(flat)
         values: Any = flat if finite.all() else _named(list(flat), flat, finite)
         text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
-        if self._habits.whole_floats:
+        # to look for whole numbers takes a tenth of the time that it takes to look for their text
+        if self._habits.whole_floats and (np.trunc(flat) == flat).any():
             return text.replace(b".0,", b",").replace(b".0]", b"]")
         return text
 
@@ -175,17 +176,15 @@ class _Writer:
         with np.errstate(invalid="ignore"):  # some NaNs are signalling
             wide = tensor.flat.astype(np.float64)
         finite = np.isfinite(wide)
-        if finite.all():
-            text = orjson.dumps(wide.reshape(shape), option=orjson.OPT_SERIALIZE_NUMPY) if shape else b""
-        else:
-            named = np.empty(len(wide), object)
-            named[:] = _named(wide.tolist(), wide, finite)
-            text = orjson.dumps(named.reshape(shape).tolist())
-            if not shape:
-                return text
+        values: Any = wide if finite.all() else _objects(_named(wide.tolist(), wide, finite))
         if not shape:
-            return orjson.dumps(wide.item())
-        return self._layout.numbers(text, 1, rank=len(shape))
+            return orjson.dumps(values[0].item() if values is wide else values[0])
+        if len(shape) > 1:
+            values = values.reshape(-1, shape[-1])
+        text = orjson.dumps(
+            values if values.dtype == wide.dtype else values.tolist(), option=orjson.OPT_SERIALIZE_NUMPY
+        )
+        return self._layout.numbers(text, 1) if len(shape) == 1 else self._layout.nested(text, 1, shape)
 
     def _empty(self, tensor: GenericTensor, depth: int) -> bytes:
         """An ndarray without elements: arrays down to the first dimension of 0."""
@@ -214,6 +213,12 @@ def _named(values: list[Any], flat: NDArray[Any], finite: NDArray[Any]) -> list[
         value = flat[index]
         values[index] = "NaN" if value != value else _NAMES[bool(value > 0)]
     return values
+
+
+def _objects(values: list[Any]) -> NDArray[Any]:
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
 
 
 def _base64(data: Any) -> bytes:
