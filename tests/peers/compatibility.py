@@ -123,7 +123,9 @@ once through the daemon to that server as its upstream, by the same transport on
 `python -m scripts.document_oip_compatibility` found, and `make peers` fails where it is no longer so.
 
 Servers: Triton 2.51 with its Python backend, MLServer 1.7, KServe's Python server 0.21. To MLServer itself
-tensors go as JSON over HTTP, since it takes no binary data.
+tensors go as JSON over HTTP, since it takes no binary data. The daemon has `control: explicit` for its
+upstreams, and the labels of `cls` in the `signature` of that model; a configuration or files do not travel
+with a load.
 
 """
 
