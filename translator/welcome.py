@@ -29,6 +29,17 @@ _LINES = {
         "ask = M[p + 'StatusRequest'](model_name='{model}').SerializeToString(); "
         "print(M[p + 'StatusResponse'].FromString(call(ask)))\""
     ),
+    ("grps", "http"): (
+        "curl -s http://{url}/grps/v1/metadata/model -H 'Content-Type: application/json' "
+        '-d \'{{"str_data": "{model}"}}\''
+    ),
+    ("grps", "unix"): "curl -s --unix-socket {path} http://localhost/grps/v1/metadata/server",
+    ("grps", "grpc"): (
+        "python -c \"import grpc; from schemas.grps import MESSAGES as M; p = 'grps.protos.v1.'; "
+        "call = grpc.insecure_channel('{url}').unary_unary(f'/{{p}}GrpsService/ModelMetadata'); "
+        "ask = M[p + 'GrpsMessage'](str_data='{model}').SerializeToString(); "
+        "print(M[p + 'GrpsMessage'].FromString(call(ask)).str_data)\""
+    ),
     ("grps", "brpc"): "curl -s http://{url}/GrpsBrpcService/CheckReadiness",
 }
 """A line to paste, by dialect and transport."""
