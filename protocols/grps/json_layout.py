@@ -20,14 +20,21 @@ class Layout:
 
     def members(self, members: Iterable[tuple[bytes, bytes]], depth: int) -> bytes:
         """An object at ``depth``, of quoted names and their values."""
-        return self.block(b"{", [name + self._colon + value for name, value in members], b"}", depth)
+        return self._block(b"{", [(name, self._colon, value) for name, value in members], b"}", depth)
 
-    def block(self, opening: bytes, items: Sequence[bytes], closing: bytes, depth: int) -> bytes:
-        """An array or an object at ``depth`` of finished ``items``."""
+    def items(self, items: Iterable[bytes], depth: int) -> bytes:
+        """An array at ``depth`` of finished ``items``."""
+        return self._block(b"[", [(item,) for item in items], b"]", depth)
+
+    def _block(self, opening: bytes, items: Sequence[Sequence[bytes]], closing: bytes, depth: int) -> bytes:
         if not items:
             return opening + closing
         line = self._line(depth + 1)
-        return b"".join((opening, line, (b"," + line).join(items), self._line(depth), closing))
+        parts = [opening, line, *items[0]]
+        for item in items[1:]:
+            parts += (b",", line, *item)
+        # joined once: values may be large
+        return b"".join((*parts, self._line(depth), closing))
 
     def numbers(self, text: bytes, depth: int, quote: bytes = b"") -> bytes:
         """A compact array ``text`` of numbers, each in ``quote`` marks."""

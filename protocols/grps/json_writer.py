@@ -112,7 +112,7 @@ class _Writer:
         if not message.tensors:
             return b"{}"
         tensors = [self._layout.members(self._tensor(tensor), 3) for tensor in message.tensors]
-        return self._layout.members([(b'"tensors"', self._layout.block(b"[", tensors, b"]", 2))], 1)
+        return self._layout.members([(b'"tensors"', self._layout.items(tensors, 2))], 1)
 
     # --- gtensors
 
@@ -130,7 +130,7 @@ class _Writer:
     def _flat(self, tensor: GenericTensor) -> bytes:
         flat = tensor.flat
         if tensor.dtype == DT_STRING or not isinstance(flat, np.ndarray):
-            return self._layout.block(b"[", [self._text(text) for text in flat], b"]", 4)
+            return self._layout.items([self._text(text) for text in flat], 4)
         quoted = self._habits.int64_text and tensor.dtype == _INT64_DTYPE
         return self._layout.numbers(self._numbers(flat), 4, quote=b'"' if quoted else b"")
 
@@ -195,7 +195,7 @@ class _Writer:
             )
         text = b"[]"
         for level in range(len(outer), 0, -1):
-            text = self._layout.block(b"[", [text] * outer[level - 1], b"]", depth + level - 1)
+            text = self._layout.items([text] * outer[level - 1], depth + level - 1)
         return text
 
     # --- text
