@@ -118,6 +118,7 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
             address,
             max_request_bytes=options.max_request_bytes,
             max_response_bytes=options.max_response_bytes,
+            max_concurrency=options.max_concurrency,
         )
     return GrpcServer(
         pipeline.grpc,

@@ -41,7 +41,7 @@ from schemas import (
 )
 from tests.protocols.transport.peers import RawHttp
 from tests.standins.brpc_client import BrpcStandinClient
-from tests.standins.brpc_frames import Received
+from tests.standins.brpc_frames import Received, request_frame
 from tests.standins.brpc_server import BrpcStandinServer, answer_frame
 from translator.assembly import Assembly, assemble, load_local
 from translator.cli.ask import ask
@@ -192,6 +192,17 @@ async def test_the_limit_of_the_configuration() -> None:
         assert code == BrpcStatus.ERESPONSE and "max_response_bytes" in words
         await caller.send(b"PRPC" + (1001).to_bytes(4, "big") + bytes(4))
         assert await caller.ended()
+
+
+async def test_the_concurrency_of_the_configuration() -> None:
+    listener = {**LISTENER, "dialects": ["octets"], "max_concurrency": 1}
+    async with listening(listeners=[listener]) as (_, server), client(server) as caller:
+        asked = request_frame("Infer", b"echo:x", service=SERVICE)
+        await caller.send(asked * 2)
+        errors = {(await caller.receive()).error[0] for _ in range(2)}
+        assert errors == {0, BrpcStatus.ELIMIT}
+    with pytest.raises(ConfigError, match=r"max_concurrency: is for transport brpc, not http"):
+        parse(yaml.safe_dump({"listeners": [{"listen": ":0", "transport": "http", "max_concurrency": 1}]}))
 
 
 async def test_an_upstream() -> None:

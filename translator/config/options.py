@@ -114,6 +114,9 @@ class ListenerOptions(Section):
     grpc."""
     max_response_bytes: Bytes = LARGEST_MESSAGE
     """The largest answer to give."""
+    max_concurrency: Annotated[int, Field(ge=1)] | None = None
+    """Over brpc: how many calls may be at work at once; those above are refused with 2004. The default is
+    no such limit."""
     nonfinite_json: Literal["error", "token"] = "error"
     """What to do with NaN and infinity in an answer that is to be JSON: refuse it, or write `NaN`,
     `Infinity` and `-Infinity`, which Triton does and strict readers of JSON do not take."""
@@ -149,6 +152,14 @@ class ListenerOptions(Section):
     @classmethod
     def _as_the_transport(cls, value: Any, info: ValidationInfo) -> Any:
         return MAX_REQUEST_BYTES[info.data.get("transport", "http")] if value is None else value
+
+    @field_validator("max_concurrency")
+    @classmethod
+    def _over_brpc(cls, value: int | None, info: ValidationInfo) -> int | None:
+        transport = info.data.get("transport", "brpc")
+        if value is not None and transport != "brpc":
+            raise ValueError(f"is for transport brpc, not {transport}")
+        return value
 
 
 class AdminOptions(Section):
