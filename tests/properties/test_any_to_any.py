@@ -28,18 +28,13 @@ from schemas import (
     pack_bytes,
 )
 from tests.properties.through import (
-    WIRES as ALL_WIRES,
-)
-from tests.properties.through import (
+    WIRES,
     error_through,
     request_through,
     response_through,
     result_through,
 )
 from tests.strategies import ALL_DATATYPES, batches, names, signature_of, tensor_tuples, tensors
-
-# grps carries text, not bytes, and tells no signature: it has its own properties
-WIRES = [wire for wire in ALL_WIRES if wire[0] != "grps"]
 
 wires = pytest.mark.parametrize("wire", WIRES, ids="/".join)
 pairs = pytest.mark.parametrize(
