@@ -197,7 +197,8 @@ class Dialect:
     that need another form than ``http_calls``, by flavor; such a server's metadata has that name.
     ``grpc_flavors`` likewise.
     ``contracts`` are the descriptor sets of its gRPC services, as a package and a file in it.
-    ``brpc_http_endpoints`` are what a bRPC listener answers over HTTP on the same port.
+    ``brpc_http_endpoints`` are what a bRPC listener answers over HTTP on the same port, ``brpc_unmatched``
+    what it answers to anything else there.
     ``flavors`` are the dialect as other servers of it speak it, for listeners that follow those.
     """
 
@@ -208,6 +209,7 @@ class Dialect:
     grpc_endpoints: tuple[GrpcEndpoint, ...] = ()
     brpc_endpoints: tuple[BrpcEndpoint, ...] = ()
     brpc_http_endpoints: tuple[HttpEndpoint, ...] = ()
+    brpc_unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer] | None = None
     contracts: tuple[tuple[str, str], ...] = ()
     unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer] | None = None
     http_calls: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = field(default_factory=dict)

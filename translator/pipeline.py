@@ -77,7 +77,7 @@ class Pipeline:
         self.grpc = GrpcPipeline(self, dialects)
         self.brpc = BrpcPipeline(self, dialects)
         beside = [
-            replace(dialect, http_endpoints=dialect.brpc_http_endpoints, unmatched=None)
+            replace(dialect, http_endpoints=dialect.brpc_http_endpoints, unmatched=dialect.brpc_unmatched)
             for dialect in dialects
         ]
         self.brpc_http = HttpPipeline(self, beside, max_request_bytes, nonfinite_json)

@@ -36,6 +36,7 @@ def dialect(options: PredictOptions | None = None) -> Dialect:
         prefixes=("/grps/",),
         brpc_endpoints=brpc_endpoints(CPP, chosen),
         brpc_http_endpoints=brpc_http_endpoints(CPP, chosen),
+        brpc_unmatched=CPP.unmatched,
         contracts=(("schemas.grps", "grps.desc"),),
         http_calls=HTTP_CALLS,
         grpc_calls=GRPC_CALLS,

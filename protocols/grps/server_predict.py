@@ -20,7 +20,7 @@ from protocols.grps.json_writer import write_message
 from protocols.grps.message import GrpsMessage, Kind
 from protocols.grps.options import PredictOptions, is_true, query_of
 from protocols.wire import Buffer, Headers, HttpAnswer, HttpRequest
-from schemas import InferenceError, InferRequest, InferResponse, Operation, Signature
+from schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 
 _JSON = "application/json"
 _OCTETS = "application/octet-stream"
@@ -63,7 +63,7 @@ class Predict:
         """Read the payload and choose the form of the answer. Raises ``InferenceError``."""
         query = query_of(request)
         if self._options.whole_request:
-            streams = self._asks_for_stream(request, query, None)
+            streams = self._asks_for_stream(request, query, self._json_or_none(request))
             action = self._whole_stream if streams else self._whole
             return Opened(action, query.get("model", ""), message=request, joined=True)
         kind = self._content_type(request)
@@ -90,6 +90,8 @@ class Predict:
     ) -> HttpAnswer:
         """``error`` in the form that the answer would have had."""
         if self._options.whole_request:
+            if opened is not None and opened.model and error.code is ErrorCode.NOT_FOUND:
+                error = InferenceError(error.code, self._flavor.unknown_model.format(opened.model))
             return whole_request.fail(request, opened, error)
         operation, model = (opened.action.operation, opened.model) if opened else (None, "")
         message = outcome.told(self._flavor, error, operation, model)
@@ -112,6 +114,15 @@ class Predict:
 
     def _asks_for_stream(self, request: HttpRequest, query: Mapping[str, str], document: Any) -> bool:
         return self._options.streaming.asked(request, query, document)
+
+    def _json_or_none(self, request: HttpRequest) -> Any:
+        """The body of a request that need not be JSON, where a switch may stand in it."""
+        if self._options.streaming.place != "body_param":
+            return None
+        try:
+            return parse_document(request.body, self._habits)
+        except InferenceError:
+            return None
 
     def _refused_in_stream(self, request: HttpRequest, error: InferenceError) -> bool:
         """Whether a request that was never understood is told so in the stream that it asked for."""
