@@ -90,6 +90,19 @@ def test_text_out(sockets: Path, way: tuple[str, str], capsys: pytest.CaptureFix
     assert capsys.readouterr().out == "OUT_NUMBERS  FP32 [1, 2]\n[[1. 2.]]\n\nOUT_WORDS  BYTES [1]\n['a']\n"
 
 
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_a_server_that_does_not_tell_what_it_takes(
+    sockets: Path, transport: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "n.npy", np.array([[1, 2]], "<f4"))
+    files = ["--input", f"NUMBERS=@{tmp_path}/n.npy", "--input", 'WORDS=["a"]']
+    assert infer(sockets, ("grps", transport), *files, "--output", "OUT_WORDS", "--json") == 0
+    outputs = orjson.loads(capsys.readouterr().out)["outputs"]
+    assert {"name": "OUT_WORDS", "datatype": "BYTES", "shape": [1], "data": ["a"]} in outputs
+    assert infer(sockets, ("grps", transport), "--input", "NUMBERS=[[1, 2]]", *files[2:]) == 2
+    assert "input 'NUMBERS': the server does not tell its datatype" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 def test_an_unknown_model_is_the_servers_error(
     sockets: Path, way: tuple[str, str], capsys: pytest.CaptureFixture[str]

@@ -38,7 +38,8 @@ async def ask(arguments: argparse.Namespace) -> InferResponse:
         if can_tell:
             model = ModelRef(arguments.model, arguments.version)
             metadata: ModelMetadata = await upstream.call(Operation.MODEL_METADATA, model, context=context)
-            signature = metadata.signature
+            # a server may tell of a model without telling what it takes
+            signature = metadata.signature if DIALECTS[arguments.dialect].capability.signatures else None
         names = arguments.outputs
         request = InferRequest(
             arguments.model,

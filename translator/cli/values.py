@@ -25,19 +25,21 @@ class RefusedError(Exception):
 def read_tensor(name: str, text: str, datatype: Datatype | None) -> Tensor:
     """The tensor that ``text`` stands for: ``@file.npy``, or JSON as nested as the shape.
 
-    ``datatype`` is the model's where it is known. Raises ``RefusedError``.
+    ``datatype`` is the model's where it is known; text is BYTES without that. Raises ``RefusedError``.
     """
     if text.startswith("@"):
         array = _load(name, text[1:])
         return Tensor.from_numpy(name, array if datatype is None else _cast(name, array, datatype), datatype)
-    if datatype is None:
-        raise RefusedError(f"input '{name}': the server does not tell its datatype: use @file.npy")
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise RefusedError(f"input '{name}' is neither @file.npy nor JSON: {error}") from error
     shape = _shape(value)
     flat = _flat(name, value, shape)
+    if datatype is None:
+        if not flat or not all(isinstance(item, str) for item in flat):
+            raise RefusedError(f"input '{name}': the server does not tell its datatype: use @file.npy")
+        datatype = Datatype.BYTES
     array = _numbers(name, flat, datatype) if datatype is not Datatype.BYTES else _strings(name, flat)
     return Tensor.from_numpy(name, array.reshape(shape), datatype)
 
