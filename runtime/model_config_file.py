@@ -111,6 +111,9 @@ def _refuse_unsupported(path: Path, message: Any) -> None:
     scheduling = message.WhichOneof("scheduling_choice")
     if (scheduling == "ensemble_scheduling") != ("ensemble" in (message.platform, message.backend)):
         raise LoadError(f"{path}: platform 'ensemble' and ensemble_scheduling go together")
+    for field in ("batch_input", "batch_output"):
+        if getattr(message, field):
+            raise LoadError(f"{path}: {field} is not supported")
     if message.max_batch_size < 0:
         raise LoadError(f"{path}: max_batch_size is {message.max_batch_size}, must be 0 or more")
 

@@ -163,6 +163,7 @@ def _source(name: str, model: ModelOptions) -> ModelSource:
         instances=model.instances or 0,
         device=model.device or "",
         providers=tuple((provider, {}) for provider in model.providers),
+        limits=model.limits,
     )
 
 

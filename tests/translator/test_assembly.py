@@ -11,9 +11,10 @@ from protocols.oip.metadata_json import parse_object, read_model_config
 from protocols.registry import DIALECTS
 from protocols.wire import HttpRequest
 from runtime.repository import Loaded
+from runtime.scheduling.policy import Limits
 from runtime.upstream_model import UpstreamModel
 from schemas import InferenceError, ModelControl, Operation
-from translator.assembly import Assembly, assemble
+from translator.assembly import Assembly, _source, assemble
 from translator.config import parse
 from translator.config.surroundings import Installation
 
@@ -87,3 +88,12 @@ async def test_what_a_repository_lets_clients_do(tmp_path: Path) -> None:
             await assembly.service.catalog.load("m", given)
             assert "m" in assembly.service.router.models
         await assembly.close()
+
+
+def test_the_limits_of_a_model() -> None:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1]}
+    plain = {"backend": "identity", "signature": {"inputs": [tensor], "outputs": [tensor]}}
+    stated = {"max_queue_requests": 5, "max_queue_bytes": 0, "max_concurrent_requests": 7}
+    config = assembled(models={"plain": plain, "stated": {**plain, **stated}}).config
+    limits = {name: _source(name, model).limits for name, model in config.models.items()}
+    assert limits == {"plain": Limits(), "stated": Limits(5, 0, 7)}

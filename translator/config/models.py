@@ -6,10 +6,12 @@ The sentence under an option is its documentation, as in ``options``.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from runtime.scheduling.policy import DEFAULT_LIMITS, Limits
 from schemas import Signature, TensorSpec
 from translator.config.references import (
     ExistingPath,
@@ -152,6 +154,14 @@ class ModelOptions(Section):
     instances: Annotated[int, Field(ge=1)] | None = None
     """With `backend`: how many requests run at once. The default is what the model's config.pbtxt says,
     else one per CPU, at most 4; for Python models one."""
+    max_queue_requests: Annotated[int, Field(ge=0)] | None = None
+    """With `backend`: how many requests may wait for the model before others are refused, 0 for any number.
+    The default is 10000."""
+    max_queue_bytes: Annotated[int, Field(ge=0)] | None = None
+    """With `backend`: how many bytes of inputs may wait, 0 for any number. The default is 1073741824 (1 GiB).
+    A request that is larger may wait where no other does."""
+    max_concurrent_requests: Annotated[int, Field(ge=0)] | None = None
+    """With `backend`: how many requests may be waiting or running at once, 0 for any number, the default."""
     remote_model: str | None = None
     """With `upstream`: what the model is called there; an empty text for the server's own default model,
     where its dialect has one. The default is its name here."""
@@ -176,7 +186,15 @@ class ModelOptions(Section):
             raise ValueError("a model has a 'backend' or an 'upstream', not both")
         return upstream
 
-    @field_validator("path", "device", "providers", "instances")
+    @field_validator(
+        "path",
+        "device",
+        "providers",
+        "instances",
+        "max_queue_requests",
+        "max_queue_bytes",
+        "max_concurrent_requests",
+    )
     @classmethod
     def _only_here(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.data.get("upstream") is not None:
@@ -217,3 +235,13 @@ class ModelOptions(Section):
                 if name not in {tensor.name for tensor in tensors}:
                     raise ValueError(f"has no '{name}', which {key} renames")
         return signature
+
+    @property
+    def limits(self) -> Limits:
+        """The limits on what may be inside, the program's own where nothing is stated."""
+        stated = {
+            "queue_requests": self.max_queue_requests,
+            "queue_bytes": self.max_queue_bytes,
+            "concurrent": self.max_concurrent_requests,
+        }
+        return replace(DEFAULT_LIMITS, **{name: limit for name, limit in stated.items() if limit is not None})
