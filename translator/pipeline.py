@@ -82,6 +82,11 @@ class Pipeline:
         ]
         self.brpc_http = HttpPipeline(self, beside, max_request_bytes, nonfinite_json)
 
+    @property
+    def service(self) -> Service:
+        """What is asked."""
+        return self._service
+
     def admit(self, context: Context) -> None:
         """Number a request, as dialects that show a number in every answer want it."""
         context.server_id = self._service.id

@@ -1,5 +1,5 @@
 """The models that the recorded servers had: one that echoes, and answers some texts otherwise; one that says
-who it is."""
+who it is; one that is given HTTP requests."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from schemas import (
     VersionStatus,
     pack_bytes,
 )
+from schemas.messages import TensorSpec
 from schemas.oip import MESSAGES
 
 CONFIG: Any = MESSAGES["inference.ModelConfig"]
@@ -124,3 +125,39 @@ def _said(request: InferRequest) -> str:
         return ""
     elements = request.inputs[0].elements()
     return elements[0].decode(errors="replace") if len(elements) == 1 else ""
+
+
+class Writer(Echo):
+    """A ``Target`` that is given an HTTP request and writes the answer. Of the two recorded servers one told
+    its model's method: ``tells_method``."""
+
+    def __init__(self, tells_method: bool) -> None:
+        super().__init__("your_model", "1.0.0")
+        self._tells_method = tells_method
+
+    async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
+        given = {tensor.name: tensor.elements()[0] for tensor in request.inputs}
+        body = given["http_body"]
+        streams = b'"stream": true' in body
+        if streams:
+            for index in range(2):
+                yield self._response(b"data: %d %s\n\n" % (index, body))
+        if body == b"raise" or b'"x": "raise"' in body:
+            raise InferenceError(ErrorCode.MODEL_FAILED, "custom boom")
+        if streams:
+            if b"seterr" not in body:
+                yield self._response(b"data: [DONE]\n\n")
+        elif body == b"tuple":
+            status = Tensor.from_numpy("http_status", np.array([201], np.int32))
+            yield self._response(b'{"a":1}', status, text(b"application/json", "http_content_type"))
+        elif body not in (b"seterr", b"nothing"):
+            method = given["http_method"] + b" " if self._tells_method else b""
+            yield self._response(b"echo " + method + body)
+        yield InferResponse(self.name, (), self._version)
+
+    def _response(self, body: bytes, *more: Tensor) -> InferResponse:
+        return InferResponse(self.name, (text(body, "http_body"), *more), self._version, final=False)
+
+    async def signature(self, version: str = "") -> Signature:
+        names = ("http_method", "http_body")
+        return Signature(tuple(TensorSpec(name, Datatype.BYTES, (1,)) for name in names), ())

@@ -1,0 +1,94 @@
+"""The recorded HTTP requests, answered by us as the recorded grps servers did, in the habits of both: the same
+HTTP status, content type and code in band, the same members of the JSON, the same chunks of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.grps_deviations import DEVIATIONS, MAPPED, NOT_COMPARED, Row
+from tests.conformance.grps_echo import Echo, Writer
+from tests.conformance.grps_replay import (
+    OPTIONS,
+    Recording,
+    Reply,
+    differences,
+    layout,
+    pipeline,
+    recordings,
+    send,
+)
+
+PAGE = Path(__file__).parents[2] / "docs" / "dialects" / "grps.md"
+
+ALL = [one for one in recordings() if one.group != "tensor_converter"]
+WRITERS = "custom_body_true_body_ctrl"
+
+
+def names(rows: Iterable[Row]) -> list[str]:
+    return [case for row in rows for case in row.cases]
+
+
+DIFFERENT = {*names(DEVIATIONS), *names(MAPPED)}
+LEFT_OUT = set(names(NOT_COMPARED))
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[tuple[str, str, str], Reply]:
+    """Our answers, asked for in the order of the recordings, which put the servers online and offline."""
+    told = {}
+    for group, options in OPTIONS.items():
+        for flavor in ("py", "cpp"):
+            models = (
+                {"your_model": Writer(tells_method=flavor == "py")}
+                if group == WRITERS
+                else {
+                    "your_model": Echo("your_model", "1.0.0"),
+                    "my-dashed-model": Echo("my-dashed-model", "2.0.0-rc1", b"tag:dashed"),
+                }
+            )
+            server, over_brpc = pipeline(models, flavor, options, "your_model"), group == "brpc_port_http"
+            for one in ALL:
+                if (one.group, one.flavor) != (group, flavor):
+                    continue
+                if one.name in ("ready_after_online", "m_CheckReadiness"):
+                    # they were put online over a connection that was not recorded
+                    server.service.online = True
+                told[group, flavor, one.name] = send(server, one.request(), over_brpc)
+    return told
+
+
+@pytest.mark.parametrize("recording", [one for one in ALL if str(one) not in LEFT_OUT], ids=str)
+def test_answered_as_recorded(recording: Recording, answers: dict[tuple[str, str, str], Reply]) -> None:
+    ours = answers[recording.group, recording.flavor, recording.name]
+    assert bool(differences(recording, ours)) == (str(recording) in DIFFERENT), differences(recording, ours)
+
+
+def test_what_is_held_against_the_recordings() -> None:
+    known = {str(one) for one in ALL}
+    rows = (*DEVIATIONS, *MAPPED, *NOT_COMPARED)
+    listed = names(rows)
+    assert len(listed) == len(set(listed)), "no case stands in two rows"
+    assert set(listed) <= known
+    crashed = {str(one) for one in ALL if one.reply is None}
+    assert crashed <= LEFT_OUT
+    assert len(known - set(listed)) > 250, "most are answered alike"
+
+
+@pytest.mark.parametrize("recording", [one for one in ALL if one.group == "streaming" and one.reply], ids=str)
+def test_pieces_are_laid_out_as_recorded(
+    recording: Recording, answers: dict[tuple[str, str, str], Reply]
+) -> None:
+    ours = answers[recording.group, recording.flavor, recording.name]
+    assert ours.chunks and recording.reply and recording.reply.chunks
+    first = recording.reply.chunks[0]
+    if first.startswith(b"{"):
+        assert layout(ours.chunks[0]) == layout(first)
+
+
+def test_the_page_lists_the_deviations() -> None:
+    page = " ".join(PAGE.read_text().split())
+    for row in (*DEVIATIONS, *MAPPED):
+        assert row.what in page, row.what
