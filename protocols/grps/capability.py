@@ -1,4 +1,4 @@
-"""What grps carries: ten types, of which FP16 travels as float and narrow integers in 32 bits, all exact.
+"""What grps carries: nine types, of which FP16 travels as float and narrow integers in 32 bits, all exact.
 
 BOOL, UINT16, UINT32 and BF16 travel as the next wider type and become themselves again where the model's
 signature says so; UINT64 has no wider one and is refused. Its strings are text: BYTES that are not UTF-8 are

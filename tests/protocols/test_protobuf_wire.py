@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from protocols import protobuf_wire
 from protocols.protobuf_wire import (
     MAX_FIELDS,
     MAX_MESSAGE_BYTES,
@@ -217,3 +218,31 @@ def test_fields_of_a_small_message(text: str, number: int, skipped: float) -> No
 def test_small_messages_that_are_none(wire: bytes) -> None:
     with pytest.raises(DecodeError):
         read_fields(wire)
+
+
+def test_fields_come_in_their_order() -> None:
+    wire = b"\x08\x96\x01\x12\x01a\x08\x01\x1d\x01\x02\x03\x04\x21" + bytes(8) + b"\x2b\x08\x01\x2c\x12\x00"
+    assert [
+        (number, kind, bytes(value) if isinstance(value, memoryview) else value)
+        for number, kind, value in protobuf_wire.fields(wire)
+    ] == [
+        (1, 0, 150),
+        (2, 2, b"a"),
+        (1, 0, 1),
+        (3, 5, b"\x01\x02\x03\x04"),
+        (4, 1, bytes(8)),
+        (5, 3, b""),
+        (2, 2, b""),
+    ]
+
+
+@pytest.mark.parametrize("wire", [b"\x00\x01", b"\x80\x80\x80\x80\x80\x01\x00"], ids=repr)
+def test_numbers_that_no_field_has(wire: bytes) -> None:
+    with pytest.raises(DecodeError, match="no field of tag"):
+        list(protobuf_wire.fields(wire))
+
+
+def test_no_more_fields_than_may_be_walked_over() -> None:
+    assert sum(1 for _ in protobuf_wire.fields(b"\x0a\x00" * MAX_FIELDS)) == MAX_FIELDS
+    with pytest.raises(DecodeError, match=f"more than {MAX_FIELDS} fields"):
+        list(protobuf_wire.fields(b"\x0a\x00" * (MAX_FIELDS + 1)))
