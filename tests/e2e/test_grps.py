@@ -1,0 +1,287 @@
+"""grps before the running daemon: its interfaces over real sockets, by clients that know nothing of ours."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import requests
+import yaml
+
+from schemas.oip import HEALTH_MESSAGES
+from tests.e2e.daemon import ROOT, Daemon
+from tests.standins.grps_client import GrpsGrpc
+from tests.standins.grps_contract import GrpsMessage
+
+HEALTH_REQUEST: Any = HEALTH_MESSAGES["grpc.health.v1.HealthCheckRequest"]
+HEALTH_RESPONSE: Any = HEALTH_MESSAGES["grpc.health.v1.HealthCheckResponse"]
+SERVING = 1
+
+SEED = """
+input [ { name: "in1" data_type: TYPE_INT32 dims: [ 3, 2 ] }, { name: "in2" data_type: TYPE_FP64 dims: [ 3, 3 ] } ]
+output [ { name: "out1" data_type: TYPE_INT32 dims: [ 3, 2 ] }, { name: "out2" data_type: TYPE_FP64 dims: [ 3, 3 ] } ]
+"""
+SEED_MODEL = """
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        def twice(request, name):
+            return pb.get_input_tensor_by_name(request, name).as_numpy() * 2
+
+        return [
+            pb.InferenceResponse([pb.Tensor("out1", twice(each, "in1")), pb.Tensor("out2", twice(each, "in2"))])
+            for each in requests
+        ]
+"""
+IN1 = {"name": "in1", "dtype": "DT_INT32", "shape": [3, 2], "flat_int32": [1, 2, 3, 4, 5, 6]}
+IN2 = {"name": "in2", "dtype": "DT_FLOAT64", "shape": [3, 3], "flat_float64": [i / 10 for i in range(9)]}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """Listeners, in order: HTTP with every dialect, gRPC, bRPC, HTTP as the C++ server has it."""
+    folder = tmp_path_factory.mktemp("grps")
+    (folder / "models" / "seed" / "1").mkdir(parents=True)
+    (folder / "models" / "seed" / "config.pbtxt").write_text(f'backend: "python"{SEED}')
+    (folder / "models" / "seed" / "1" / "model.py").write_text(SEED_MODEL)
+    daemon = Daemon.start(
+        folder,
+        {
+            "listeners": [
+                {"listen": "127.0.0.1:0", "transport": "http"},
+                {"listen": "127.0.0.1:0", "transport": "grpc"},
+                {"listen": "127.0.0.1:0", "transport": "brpc"},
+                {
+                    "listen": "127.0.0.1:0",
+                    "transport": "http",
+                    "dialects": ["grps"],
+                    "flavors": {"grps": "cpp"},
+                },
+            ],
+            "model_repository": [
+                {"path": str(folder / "models")},
+                {
+                    "path": str(ROOT / "examples" / "models"),
+                    "load": ["words", "digits", "identity_fp32", "identity_bytes"],
+                },
+            ],
+            "default_model": "identity_fp32",
+        },
+    )
+    try:
+        yield daemon
+        assert daemon.stop() == 0
+        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+    finally:
+        daemon.kill()
+
+
+def curl(*arguments: str) -> Any:
+    """What curl prints, as JSON."""
+    done = subprocess.run(["curl", "-s", *arguments], capture_output=True, check=True, timeout=30)
+    return json.loads(done.stdout)
+
+
+def predict(daemon: Daemon, document: Any, listener: int = 0, query: str = "") -> requests.Response:
+    return requests.post(
+        f"http://{daemon.addresses[listener]}/grps/v1/infer/predict{query}", json=document, timeout=30
+    )
+
+
+def test_the_samples_of_the_interface_document(daemon: Daemon) -> None:
+    url = f"http://{daemon.addresses[0]}/grps/v1/infer/predict"
+    told = curl(
+        "-X",
+        "POST",
+        "-H",
+        "Content-Type:application/json",
+        "-d",
+        json.dumps({"model": "seed-1", "gtensors": {"tensors": [IN1, IN2]}}),
+        url,
+    )
+    assert told["status"] == {"code": 200, "msg": "OK", "status": "SUCCESS"}
+    first, second = told["gtensors"]["tensors"]
+    assert first == {
+        "name": "out1",
+        "dtype": "DT_INT32",
+        "shape": [3, 2],
+        "flat_int32": [2, 4, 6, 8, 10, 12],
+    }
+    assert second["flat_float64"] == [2 * (i / 10) for i in range(9)]
+    told = curl("-X", "POST", "-H", "Content-Type:application/json", "-d", '{"ndarray": [1, 2.5]}', url)
+    assert told["gtensors"]["tensors"][0]["flat_float32"] == [1.0, 2.5]
+    told = curl(
+        "-H", "Content-Type:application/json", "-d", '{"ndarray": [1, 2]}', f"{url}?return-ndarray=true"
+    )
+    assert told["ndarray"] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("listener", [0, 3])
+def test_the_slip_of_the_document_is_refused_by_name(daemon: Daemon, listener: int) -> None:
+    """It writes ``flat_double``, which is no field: the tensor arrives without data."""
+    slip = {"flat_double" if key == "flat_float64" else key: value for key, value in IN2.items()}
+    reply = predict(daemon, {"model": "seed", "gtensors": {"tensors": [IN1, slip]}}, listener)
+    assert reply.status_code == {0: 500, 3: 200}[listener]
+    status = reply.json()["status"]
+    assert (status["code"], status["status"]) == (500, "FAILURE")
+    assert "in2" in status["msg"] and "data is empty" in status["msg"]
+
+
+def test_a_stream_over_http_and_grpc(daemon: Daemon) -> None:
+    document = {"model": "words", "gtensors": {"tensors": [_text("one after another")]}}
+    for listener in (0, 3):
+        reply = predict(daemon, document, listener, "?streaming=true")
+        assert reply.headers["Transfer-Encoding"] == "chunked"
+        assert reply.headers["Content-Type"] == "application/octet-stream"
+        words, decoder = [], json.JSONDecoder()
+        rest = reply.text
+        while rest := rest.lstrip():
+            piece, end = decoder.raw_decode(rest)
+            assert piece["status"]["code"] == 200
+            (tensor,) = piece["gtensors"]["tensors"]
+            words += tensor["flat_string"]
+            rest = rest[end:]
+        assert words == ["one", "after", "another"]
+    client = GrpsGrpc(daemon.addresses[1])
+    asked = GrpsMessage(model="words-1")
+    asked.gtensors.tensors.add(name="TEXT", dtype=9, shape=[1], flat_string=["one after another"])
+    told = list(client.stream(asked))
+    assert [list(piece.gtensors.tensors[0].flat_string) for piece in told] == [
+        ["one"],
+        ["after"],
+        ["another"],
+    ]
+    assert all(piece.status.code == 200 for piece in told)
+    client.close()
+    whole = predict(daemon, document)
+    assert whole.status_code == whole.json()["status"]["code"] == 501, (
+        "such a model answers in a stream alone"
+    )
+
+
+def _text(value: str) -> dict[str, Any]:
+    return {"name": "TEXT", "dtype": "DT_STRING", "shape": [1], "flat_string": [value]}
+
+
+def test_offline_is_seen_in_every_dialect(daemon: Daemon) -> None:
+    http, rpc = f"http://{daemon.addresses[0]}", daemon.addresses[1]
+    probes = ("/grps/v1/health/ready", "/v2/health/ready", "/api/health/ready", "/control/is_ready")
+
+    def seen() -> list[bool]:
+        with grpc.insecure_channel(rpc) as channel:
+            check = channel.unary_unary(
+                "/grpc.health.v1.Health/Check", HEALTH_REQUEST.SerializeToString, HEALTH_RESPONSE.FromString
+            )
+            health = check(HEALTH_REQUEST(), timeout=10)
+        return [
+            *(requests.get(http + path, timeout=10).status_code == 200 for path in probes),
+            health.status == SERVING,
+        ]
+
+    assert seen() == [True] * 5
+    assert requests.get(f"{http}/grps/v1/health/offline", timeout=10).status_code == 200
+    try:
+        assert seen() == [False] * 5
+        assert requests.get(f"{http}/grps/v1/health/live", timeout=10).status_code == 200
+        assert predict(daemon, {"ndarray": [1]}).status_code == 200
+    finally:
+        assert requests.post(f"{http}/grps/v1/health/online", timeout=10).status_code == 200
+    assert seen() == [True] * 5
+
+
+def test_metadata_tell_of_the_daemon_itself(daemon: Daemon) -> None:
+    told = requests.get(f"http://{daemon.addresses[0]}/grps/v1/metadata/server", timeout=10).json()
+    document = yaml.safe_load(told["str_data"])
+    host, http = daemon.addresses[0].split(":")
+    ports = [address.split(":")[1] for address in daemon.addresses[1:3]]
+    assert document["interface"] == {
+        "framework": "http+grpc+brpc",
+        "host": host,
+        "port": ",".join((http, *ports)),
+    }
+    assert "seed" in [model["name"] for model in document["models"]]
+    assert document["dag"]["nodes"] == [{"name": "node-1", "type": "model", "model": "identity_fp32-1"}]
+
+
+def test_the_page_of_metrics_and_graphpipe_share_the_root(daemon: Daemon) -> None:
+    http = f"http://{daemon.addresses[0]}"
+    page = requests.get(f"{http}/", timeout=10)
+    assert page.headers["Content-Type"] == "text/html"
+    assert "*qps" in page.text
+    series = requests.get(f"{http}/grps/v1/monitor/series?name=*latency_max(ms)", timeout=10).json()
+    assert series["label"] == "trend"
+    assert max(value for _, value in series["data"]) > 0, "there have been requests"
+    assert requests.get(f"{http}/graphpipe/digits", timeout=10).json()["Name"] == "digits"
+    # a POST there is GraphPipe's still, and this is none
+    assert requests.post(f"{http}/", data=b"no message", timeout=10).status_code == 400
+
+
+def test_a_server_that_starts_offline(tmp_path: Path) -> None:
+    daemon = Daemon.start(
+        tmp_path,
+        {
+            "server": {"start_offline": True},
+            "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
+            "model_repository": [{"path": str(ROOT / "examples" / "models"), "load": ["digits"]}],
+        },
+    )
+    try:
+        http = f"http://{daemon.addresses[0]}"
+        assert requests.get(f"{http}/v2/health/ready", timeout=10).status_code == 400
+        assert requests.get(f"{http}/grps/v1/health/online", timeout=10).status_code == 200
+        assert requests.get(f"{http}/v2/health/ready", timeout=10).status_code == 200
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
+
+
+def test_a_model_that_writes_http_answers(tmp_path: Path) -> None:
+    daemon = Daemon.start(
+        tmp_path,
+        {
+            "listeners": [{"listen": "127.0.0.1:0", "transport": "http", "dialects": ["grps", "oip"]}],
+            "model_repository": [{"path": str(ROOT / "examples" / "http_models")}],
+            "default_model": "chat",
+            "grps": {
+                "customized_predict_http": {
+                    "path": "/v1/chat/completions",
+                    "customized_body": True,
+                    "streaming_ctrl": {
+                        "ctrl_mode": "body_param",
+                        "ctrl_key": "stream",
+                        "res_content_type": "text/event-stream",
+                    },
+                }
+            },
+        },
+    )
+    try:
+        http = f"http://{daemon.addresses[0]}"
+        asked = {"messages": [{"role": "user", "content": "hello you"}]}
+        for path in ("/v1/chat/completions", "/grps/v1/infer/predict"):
+            whole = requests.post(http + path, json=asked, timeout=30)
+            assert whole.headers["Content-Type"] == "application/json"
+            assert whole.json()["choices"][0]["message"]["content"] == "hello you"
+            stream = requests.post(http + path, json={**asked, "stream": True}, timeout=30)
+            assert stream.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+            events = stream.text.split("\n\n")
+            assert [json.loads(event[6:])["choices"][0]["delta"]["content"] for event in events[:2]] == [
+                "hello",
+                "you",
+            ]
+            assert events[2:] == ["data: [DONE]", ""]
+        refused = requests.post(f"{http}/v1/chat/completions", data=b"?", timeout=30)
+        assert (refused.status_code, refused.headers["Content-Type"]) == (400, "application/json")
+        nobody = requests.post(f"{http}/v1/chat/completions?model=nope", json=asked, timeout=30)
+        assert (nobody.status_code, nobody.headers["Content-Type"]) == (500, "text/plain")
+        assert requests.get(f"{http}/v2/health/ready", timeout=10).status_code == 200
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
