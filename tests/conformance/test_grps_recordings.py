@@ -3,10 +3,13 @@ HTTP status, content type and code in band, the same members of the JSON, the sa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.conformance.grps_deviations import DEVIATIONS, MAPPED, NOT_COMPARED, Row
 from tests.conformance.grps_echo import Echo, Writer
@@ -20,6 +23,8 @@ from tests.conformance.grps_replay import (
     recordings,
     send,
 )
+from tests.conformance.mutations import mutated
+from tests.conformance.oip_replay import UNFORESEEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects" / "grps.md"
 
@@ -92,3 +97,20 @@ def test_the_page_lists_the_deviations() -> None:
     page = " ".join(PAGE.read_text().split())
     for row in (*DEVIATIONS, *MAPPED):
         assert row.what in page, row.what
+
+
+@settings(max_examples=200, deadline=None)
+@given(recording=st.sampled_from([one for one in ALL if one.body]), data=st.data())
+def test_broken_requests_are_answered_too(recording: Recording, data: st.DataObject) -> None:
+    models = {"your_model": Writer(True) if recording.group == WRITERS else Echo("your_model", "1.0.0")}
+    server = pipeline(models, recording.flavor, OPTIONS[recording.group], "your_model")
+    request = recording.request()
+    request.body = memoryview(data.draw(mutated(recording.body)))
+    answer = send(server, request, recording.group == "brpc_port_http")
+    assert answer.body is not None
+    assert UNFORESEEN.encode() not in answer.body
+    if recording.group != WRITERS and answer.content_type.startswith("application/json") and answer.body:
+        status = json.loads(answer.body)["status"]
+        assert (status["code"] == 200) == (status["status"] == "SUCCESS")
+        mirrors = recording.flavor == "py"
+        assert answer.status == (status["code"] if mirrors else 200)
