@@ -6,6 +6,7 @@ be those that the first gives itself. The stand-ins, clients and servers, import
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import requests
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from graphpipe import remote
@@ -104,8 +106,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with daemon(tmp_path_factory.mktemp("inner"), {"model_repository": repository}) as inner:
         for wire in WIRES:
             urls[wire] = inner.addresses[TRANSPORTS.index(wire.split("_")[1])]
-        models: dict[str, Any] = {"words.grps_grpc": {"upstream": "grps_grpc", "remote_model": "words"}}
-        models["words.grps_http"] = {"upstream": "grps_http", "remote_model": "words"}
+        words = {"inputs": tensors("TEXT", "BYTES", [1]), "outputs": tensors("WORD", "BYTES", [1])}
+        models: dict[str, Any] = {
+            f"words.{wire}": {"upstream": wire, "remote_model": "words", "signature": words}
+            for wire in ("grps_grpc", "grps_http")
+        }
         for wire in WIRES:
             dialect = wire.split("_")[0]
             for model in ("simple", *IDENTITIES.values()):
@@ -284,6 +289,10 @@ def test_a_stream_through_two_of_us(world: World, wire: str) -> None:
     for transport in ("http", "grpc"):
         said = world.clients[transport].stream(GrpsMessage(model=f"words.{wire}", str_data="to be or"))
         assert [piece.str_data for piece in said] == ["to", "be", "or"]
+    url = f"http://{world.bridge.addresses[0]}/v2/models/words.{wire}/generate_stream"
+    with requests.post(url, json={"TEXT": "not to be"}, stream=True, timeout=10) as reply:
+        events = [line for line in reply.iter_lines() if line]
+    assert [json.loads(event.removeprefix(b"data: "))["WORD"] for event in events] == ["not", "to", "be"]
 
 
 def test_the_default_model_is_the_servers_own(world: World) -> None:
