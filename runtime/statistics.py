@@ -55,20 +55,23 @@ def count_success(
 ) -> None:
     """Enter a request of ``size`` batch elements that was answered, by an ``execution`` that it may share,
     else by one of its own."""
+    given = course.ready - course.began + course.gathering
+    ran = course.ended - course.started - course.gathering
+    taken = course.done - course.ended
     counted.inference_count += size
     if execution is None:
-        _count_execution(counted, size, course)
+        _count_execution(counted, size, given, ran, taken)
     elif not execution.counted:
         execution.counted = True
-        _count_execution(counted, execution.rows, course)
+        _count_execution(counted, execution.rows, given, ran, taken)
     counted.last_inference_ms = time.time_ns() // 1_000_000
     requests = _of_size(counted, size)
     if requests is not None:
         requests.success.add(course.done - course.began)
-        requests.compute_input.add(course.ready - course.began + course.gathering)
+        requests.compute_input.add(given)
         requests.queue.add(course.started - course.ready)
-        requests.compute_infer.add(course.ended - course.started - course.gathering)
-        requests.compute_output.add(course.done - course.ended)
+        requests.compute_infer.add(ran)
+        requests.compute_output.add(taken)
 
 
 def count_failure(counted: VersionStatistics, size: int, began: int) -> None:
@@ -78,16 +81,17 @@ def count_failure(counted: VersionStatistics, size: int, began: int) -> None:
         requests.failed.add(time.monotonic_ns() - began)
 
 
-def _count_execution(counted: VersionStatistics, rows: int, course: Course) -> None:
+def _count_execution(counted: VersionStatistics, rows: int, given: int, ran: int, taken: int) -> None:
+    """Enter a run with ``rows`` whose input, inference and output took so many ns."""
     counted.execution_count += 1
     executions = counted.executions.get(rows)
     if executions is None:
         if len(counted.executions) >= MOST_BATCH_SIZES:
             return
         executions = counted.executions[rows] = ExecutionStatistics()
-    executions.compute_input.add(course.ready - course.began + course.gathering)
-    executions.compute_infer.add(course.ended - course.started - course.gathering)
-    executions.compute_output.add(course.done - course.ended)
+    executions.compute_input.add(given)
+    executions.compute_infer.add(ran)
+    executions.compute_output.add(taken)
 
 
 def _of_size(counted: VersionStatistics, size: int) -> RequestStatistics | None:

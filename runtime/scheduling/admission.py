@@ -31,7 +31,7 @@ class Admission:
         answered. Raises OVERLOADED.
         """
         waiting = self.inside - self._places
-        nbytes = self.check(request, waiting, self._waiting_bytes) if waiting >= 0 else 0
+        nbytes = self._checked(request, waiting, self._waiting_bytes) if waiting >= 0 else 0
         self._enter()
         self._waiting_bytes += nbytes
         return nbytes
@@ -50,24 +50,22 @@ class Admission:
         finally:
             self.leave(nbytes)
 
-    @contextmanager
-    def queued(self, request: InferRequest, waiting: int, waiting_bytes: int) -> Iterator[int]:
-        """Inside until the block ends, behind ``waiting`` others of a queue; gives the bytes of ``request``.
-        Raises OVERLOADED."""
-        nbytes = self.check(request, waiting, waiting_bytes)
+    def enter_queue(self, request: InferRequest, waiting: int, waiting_bytes: int) -> int:
+        """Let ``request`` in behind ``waiting`` others of a queue that keeps count of the bytes itself; the
+        bytes of ``request``. It leaves with 0. Raises OVERLOADED."""
+        nbytes = self._checked(request, waiting, waiting_bytes)
         self._enter()
-        try:
-            yield nbytes
-        finally:
-            self.inside -= 1
+        return nbytes
 
-    def check(self, request: InferRequest, waiting: int, waiting_bytes: int) -> int:
+    def _checked(self, request: InferRequest, waiting: int, waiting_bytes: int) -> int:
         """The bytes of ``request``. One that is too large by itself may still wait alone. Raises OVERLOADED
         where ``waiting`` others, of ``waiting_bytes``, are as many as may."""
         limits = self._limits
         if waiting >= limits.queue_requests > 0:
             raise self._full(f"{waiting} requests wait")
-        nbytes = sum(tensor.nbytes for tensor in request.inputs)
+        nbytes = 0
+        for tensor in request.inputs:
+            nbytes += tensor.nbytes
         if limits.queue_bytes and waiting_bytes and waiting_bytes + nbytes > limits.queue_bytes:
             raise self._full(f"requests of {waiting_bytes} bytes wait")
         return nbytes

@@ -81,17 +81,18 @@ class Scheduler:
                 if waiter is not None and not waiter.done():
                     waiter.set_exception(self._cancelled())
 
-        with self._admission.queued(request, len(self._queue), self._queue.nbytes) as entry.nbytes:
+        entry.nbytes = self._admission.enter_queue(request, len(self._queue), self._queue.nbytes)
+        try:
             policy = self._queue.add(entry)
             if entry.expires and not policy.delays:
                 entry.timer = loop.call_later((entry.expires - entry.arrived) / 1e9, self._expired, entry)
             context.cancel.on_cancel(cancel)
             self._advance_soon()
-            try:
-                yield entry
-            finally:
-                context.cancel.forget(cancel)
-                self._leave(entry)
+            yield entry
+        finally:
+            context.cancel.forget(cancel)
+            self._leave(entry)
+            self._admission.leave(0)
 
     async def turn(self, entry: Entry) -> None:
         """Wait until the answer to ``entry`` may go to the caller. Raises CANCELLED."""
