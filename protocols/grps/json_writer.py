@@ -57,7 +57,10 @@ def write_message(message: GrpsMessage, habits: JsonHabits, indent: int | None =
     """
     writer = _Writer(habits, Layout(habits.indent if indent is None else indent))
     try:
-        text = writer.message(message)
+        with np.errstate(
+            invalid="ignore"
+        ):  # some NaNs are signalling: to look at them is an invalid operation
+            text = writer.message(message)
     except (ValueError, TypeError) as error:
         raise InferenceError(
             ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry this: {error}"
@@ -173,8 +176,7 @@ class _Writer:
             )
         if not len(tensor.flat):
             return self._empty(tensor, 1)
-        with np.errstate(invalid="ignore"):  # some NaNs are signalling
-            wide = tensor.flat.astype(np.float64)
+        wide = tensor.flat.astype(np.float64)
         finite = np.isfinite(wide)
         values: Any = wide if finite.all() else _objects(_named(wide.tolist(), wide, finite))
         if not shape:

@@ -339,3 +339,11 @@ def test_text_that_is_no_unicode_is_not_written(habits: JsonHabits) -> None:
     with pytest.raises(InferenceError) as caught:
         write_message(GrpsMessage(Kind.STR_DATA, str_data="\ud800"), habits)
     assert caught.value.code is ErrorCode.UNREPRESENTABLE
+
+
+@pytest.mark.parametrize("habits", [PY, CPP, COMPACT], ids=lambda habits: habits.name)
+@pytest.mark.parametrize("kind", [Kind.GTENSORS, Kind.NDARRAY], ids=lambda kind: kind.value)
+def test_signalling_nans_are_nans(habits: JsonHabits, kind: Kind) -> None:
+    signalling = np.array([0x7F800001, 0xFF800001], "<u4").view("<f4")
+    text = write_message(GrpsMessage(kind, tensors=(GenericTensor("a", 7, (2,), signalling),)), habits)
+    assert text.count(b'"NaN"') == 2
