@@ -60,6 +60,8 @@ DEVIATIONS: tuple[Row, ...] = (
         "custom_seterr", "custom_nothing", "custom_tuple", "custom_stream_strtrue", "custom_stream_query",
         "custom_model_payload_ignored", "std_json_nostream", "std_nothing", "std_tuple",
         "std_stream_strtrue", "std_stream_query", "std_model_payload_ignored"))),
+    Row("a tensor of no elements", "its size is that of its shape", ("py:zero_dim",)),
+    Row("a tensor without a name is the model's input of that place", "the original counts them", ("py:noname",)),
     Row("the text of a model that fails stands alone", "the original tells the class of its exception too", (
         "cpp:std_stream_raise",)),
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """The models that the recorded servers had: one that echoes, and answers some texts otherwise; one that says
-who it is; one that is given HTTP requests."""
+who it is; one of tensors; one that is given HTTP
+requests."""
 
 from __future__ import annotations
 
@@ -161,3 +162,18 @@ class Writer(Echo):
     async def signature(self, version: str = "") -> Signature:
         names = ("http_method", "http_body")
         return Signature(tuple(TensorSpec(name, Datatype.BYTES, (1,)) for name in names), ())
+
+
+class Converter(Echo):
+    """A ``Target`` that takes tensors of FP32 alone and answers with each under another name."""
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        if not request.inputs or any(tensor.datatype is not Datatype.FP32 for tensor in request.inputs):
+            raise InferenceError(ErrorCode.INVALID_TENSOR, "it takes FP32 alone")
+        outputs = tuple(tensor.renamed(f"{tensor.name}_out") for tensor in request.inputs)
+        return InferResponse(self.name, outputs, self._version)
+
+    async def signature(self, version: str = "") -> Signature:
+        return Signature(
+            (TensorSpec("a", Datatype.FP32, (-1,)),), (TensorSpec("a_out", Datatype.FP32, (-1,)),)
+        )

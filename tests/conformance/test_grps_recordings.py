@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.grps_deviations import DEVIATIONS, MAPPED, NOT_COMPARED, Row
-from tests.conformance.grps_echo import Echo, Writer
+from tests.conformance.grps_echo import Converter, Echo, Writer
 from tests.conformance.grps_replay import (
     OPTIONS,
     Recording,
@@ -28,7 +28,7 @@ from tests.conformance.oip_replay import UNFORESEEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects" / "grps.md"
 
-ALL = [one for one in recordings() if one.group != "tensor_converter"]
+ALL = recordings()
 WRITERS = "custom_body_true_body_ctrl"
 
 
@@ -40,21 +40,28 @@ DIFFERENT = {*names(DEVIATIONS), *names(MAPPED)}
 LEFT_OUT = set(names(NOT_COMPARED))
 
 
+def models_of(group: str, flavor: str) -> dict[str, Echo]:
+    """The models of the recorded server."""
+    if group == WRITERS:
+        return {"your_model": Writer(tells_method=flavor == "py")}
+    if group == "tensor_converter":
+        return {"your_model": Converter("your_model", "1.0.0")}
+    return {
+        "your_model": Echo("your_model", "1.0.0"),
+        "my-dashed-model": Echo("my-dashed-model", "2.0.0-rc1", b"tag:dashed"),
+    }
+
+
 @pytest.fixture(scope="module")
 def answers() -> dict[tuple[str, str, str], Reply]:
     """Our answers, asked for in the order of the recordings, which put the servers online and offline."""
     told = {}
     for group, options in OPTIONS.items():
         for flavor in ("py", "cpp"):
-            models = (
-                {"your_model": Writer(tells_method=flavor == "py")}
-                if group == WRITERS
-                else {
-                    "your_model": Echo("your_model", "1.0.0"),
-                    "my-dashed-model": Echo("my-dashed-model", "2.0.0-rc1", b"tag:dashed"),
-                }
+            server, over_brpc = (
+                pipeline(models_of(group, flavor), flavor, options, "your_model"),
+                group == "brpc_port_http",
             )
-            server, over_brpc = pipeline(models, flavor, options, "your_model"), group == "brpc_port_http"
             for one in ALL:
                 if (one.group, one.flavor) != (group, flavor):
                     continue
@@ -102,7 +109,7 @@ def test_the_page_lists_the_deviations() -> None:
 @settings(max_examples=200, deadline=None)
 @given(recording=st.sampled_from([one for one in ALL if one.body]), data=st.data())
 def test_broken_requests_are_answered_too(recording: Recording, data: st.DataObject) -> None:
-    models = {"your_model": Writer(True) if recording.group == WRITERS else Echo("your_model", "1.0.0")}
+    models = models_of(recording.group, recording.flavor)
     server = pipeline(models, recording.flavor, OPTIONS[recording.group], "your_model")
     request = recording.request()
     request.body = memoryview(data.draw(mutated(recording.body)))
