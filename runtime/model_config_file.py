@@ -176,8 +176,10 @@ def _dynamic_batching(path: Path, message: Any) -> DynamicBatching | None:
         return None
     batching = message.dynamic_batching
     levels, default = batching.priority_levels, batching.default_priority_level
+    # the model itself says what is stated nowhere
+    open_ended = not (message.max_batch_size or message.input or message.output)
     for size in batching.preferred_batch_size:
-        if not 0 < size <= max(message.max_batch_size, 1):
+        if size < 1 or (size > max(message.max_batch_size, 1) and not open_ended):
             raise LoadError(
                 f"{path}: dynamic_batching: preferred_batch_size {size} is not from 1 to max_batch_size"
             )

@@ -17,7 +17,7 @@ from dataclasses import replace
 from runtime.backends import Answer, Instance, RequestInstance, Surroundings
 from runtime.reshape import Reshape, Run, inward, outward
 from runtime.scheduling.admission import Admission
-from runtime.scheduling.policy import Scheduling
+from runtime.scheduling.policy import DynamicBatching, Scheduling
 from runtime.scheduling.runners import UNBOUNDED, Given, PlaceRunner, Ran, ThreadRunner
 from runtime.scheduling.scheduler import Scheduler
 from runtime.sequences import Sequences
@@ -138,6 +138,9 @@ class RequestVersion:
         places: int = getattr(instance, "places", UNBOUNDED)
         self._admission = Admission(model, scheduling.limits, places)
         self._scheduler: Scheduler | None = None
+        if scheduling.batching is None and sequences is None and getattr(instance, "batches", False):
+            # the model has completed its configuration so
+            scheduling = replace(scheduling, batching=DynamicBatching())
         if scheduling.batching is not None:
             self._scheduler = Scheduler(
                 model,

@@ -69,6 +69,7 @@ class PythonInstance:
         first = self._workers[0]
         config = first.config if first is not None else {}
         self.decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled", False))
+        self.batches = "dynamic_batching" in config
         self.signature: Signature | None = _signature(config)
         self._datatypes = {spec.name: spec.datatype for spec in self.signature.outputs}
 

@@ -175,6 +175,11 @@ def test_dynamic_batching(tmp_path: Path) -> None:
     assert found.ragged
 
 
+def test_preferred_sizes_of_a_model_that_says_its_own_limit(tmp_path: Path) -> None:
+    found = config(tmp_path, "dynamic_batching { preferred_batch_size: [ 16 ] }").dynamic_batching
+    assert found == DynamicBatching((16,))
+
+
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "config.pbtxt").write_bytes(b'name: "\xff"')
     with pytest.raises(LoadError, match=r"config\.pbtxt: .*utf-8"):

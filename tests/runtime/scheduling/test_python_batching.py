@@ -143,3 +143,20 @@ async def test_an_error_of_one_is_its_own(tmp_path: Path) -> None:
     assert bad.message == "mine"
     assert numbers(good)[0] == [2, 2]
     await model.close()
+
+
+async def test_a_model_that_asks_for_batches_itself(tmp_path: Path) -> None:
+    completes = """
+    @staticmethod
+    def auto_complete_config(config):
+        config.set_max_batch_size(8)
+        config.add_input({"name": "IN", "data_type": "TYPE_INT32", "dims": [1]})
+        config.add_output({"name": "OUT", "data_type": "TYPE_INT32", "dims": [2]})
+        config.set_dynamic_batching()
+        return config
+    """
+    model = loaded(tmp_path, completes + COUNTS.replace("\n", "\n    "), "")
+    slow = await busy(model)
+    answers = await asyncio.gather(slow, *asked(model, one(1), one(2)))
+    assert [numbers(answer)[0] for answer in answers] == [[1, 99], [2, 1], [2, 2]]
+    await model.close()
