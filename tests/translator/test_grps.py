@@ -1,0 +1,70 @@
+"""What a configuration makes of grps: which habits, which paths, and what it shares a listener with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from protocols.transport.address import Address
+from protocols.wire import HttpAnswer, HttpRequest, parts_of
+from runtime.repository import Loaded
+from schemas import Listening
+from translator.assembly import Assembly, assemble
+from translator.config import parse
+
+HTTP = {"listen": "127.0.0.1:0", "transport": "http"}
+
+
+def assembled(listener: dict[str, Any] | None = None, **document: Any) -> Assembly:
+    config = {"listeners": [{**HTTP, **(listener or {})}], **document}
+    return assemble(parse(yaml.safe_dump(config), "c.yaml"), Loaded())
+
+
+def ask(assembly: Assembly, path: str, method: str = "GET") -> HttpAnswer:
+    http = assembly.pipeline(assembly.config.listeners[0]).http
+    request = HttpRequest(method, path)
+    return http.head(request) or asyncio.run(http.serve(request))
+
+
+@pytest.mark.parametrize(("flavor", "status"), [("py", 503), ("cpp", 200)])
+def test_a_listener_follows_its_flavor(flavor: str, status: int) -> None:
+    answer = ask(assembled({"flavors": {"grps": flavor}}), "/grps/v1/health/ready")
+    assert answer.status == status
+    assert json.loads(b"".join(parts_of(answer)))["status"]["code"] == 503
+
+
+@pytest.mark.parametrize(
+    ("dialects", "content_type"),
+    [
+        (["oip", "graphpipe", "trtis", "grps"], "text/html"),
+        (["grps", "graphpipe"], "text/html"),
+        (["graphpipe", "oip"], "text/plain; charset=utf-8"),
+    ],
+)
+def test_the_root_is_the_page_of_grps_where_that_is_spoken(dialects: list[str], content_type: str) -> None:
+    assembly = assembled({"dialects": dialects})
+    answer = ask(assembly, "/")
+    assert {name.lower(): value for name, value in answer.headers}["content-type"] == content_type
+    # a message of GraphPipe's, cut short
+    assert ask(assembly, "/", "POST").status == 400
+
+
+def test_predict_of_ones_own() -> None:
+    options = {"customized_predict_http": {"path": "/v1/chat/completions", "customized_body": True}}
+    assembly = assembled(grps=options)
+    answer = ask(assembly, "/v1/chat/completions", "POST")
+    assert (answer.status, dict(answer.headers)) == (500, {"Content-Type": "text/plain"})
+    assert ask(assembled(), "/v1/chat/completions", "POST").status == 404
+
+
+def test_where_it_listens_and_whether_it_is_online() -> None:
+    assembly = assembled(server={"start_offline": True})
+    assert not assembly.service.online
+    assert assembled().service.online
+    assembly.is_bound([(assembly.config.listeners[0], Address("127.0.0.1", 4711))])
+    (told,) = assembly.service.listeners
+    assert told == Listening("http", "127.0.0.1:4711", assembly.config.listeners[0].dialects)
