@@ -4,8 +4,9 @@ A question is a message and what to make of the message that comes back; it has 
 method of the same meaning over gRPC and bRPC. How messages travel belongs to ``client_http`` and
 ``client_rpc``.
 
-What a server serves is asked of its metadata as a whole: its metadata of one model leave out, or do not find,
-what that has. Nobody can be asked whether one model is ready, so that is whether the server is.
+What a server serves is read from its metadata as a whole: those of one model are found by its bare name,
+without a version, and one of the originals finds but the first. Nobody can be asked whether one model is
+ready, so that is whether the server is.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from schemas import (
 Read = Callable[[GrpsMessage], Any]
 
 # faults of an answer that would be the caller's in a request
-_FAULTS = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR})
+_FAULTS = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR, ErrorCode.UNREPRESENTABLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +119,6 @@ def _readiness(answer: GrpsMessage) -> Readiness:
     return Readiness(ready, "" if ready else status.msg or "the upstream answered without a status")
 
 
-def _done(answer: GrpsMessage) -> None:
-    check(answer)
-
-
 def _models(answer: GrpsMessage) -> tuple[DeployedModel, ...]:
     check(answer)
     if answer.kind is not Kind.STR_DATA:
@@ -161,8 +158,8 @@ QUESTIONS: Mapping[Operation, Question] = {
     Operation.LIVE: Question("health/live", "CheckLiveness", _plain(_readiness)),
     Operation.READY: _READY,
     Operation.MODEL_READY: _READY,
-    Operation.SET_ONLINE: Question("health/online", "Online", _plain(_done)),
-    Operation.SET_OFFLINE: Question("health/offline", "Offline", _plain(_done)),
+    Operation.SET_ONLINE: Question("health/online", "Online", _plain(check)),
+    Operation.SET_OFFLINE: Question("health/offline", "Offline", _plain(check)),
     Operation.SERVER_METADATA: Question(*_SERVER, _plain(_server_metadata)),
     Operation.MODEL_METADATA: Question(*_SERVER, _ask_metadata),
     Operation.REPOSITORY_INDEX: Question(*_SERVER, _plain(_index)),

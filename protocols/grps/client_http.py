@@ -2,13 +2,15 @@
 
 One server mirrors the code of an answer in the status of HTTP, the other answers 200 to whatever it has
 understood; so both are looked at. What each of them takes in JSON differs too little to matter but for NaN
-and infinity, which the C++ server has no form for.
+and infinity, which the C++ server has no form for, and the largest FP32, which the Python server reads as
+64 bits.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -47,7 +49,9 @@ _STREAMING = "streaming=true"
 _LONGEST_TEXT = 2000
 _TAG = re.compile(r"<[^>]*>")
 
-# the C++ server takes what stands in a query as it is
+_FLOAT = np.finfo(np.float32)
+
+# what means the same in a query whether it is decoded or not: the C++ server does not
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$'()*,;:@/]*")
 
 
@@ -62,22 +66,19 @@ def _predict(
     question: Question, argument: Any, signature: Signature | None, *, query: Sequence[str], flavor: str
 ) -> tuple[HttpRequest, Read]:
     message, read = question.ask(argument, signature)
-    headers, parts = _JSON, [message.bin_data]
+    path = f"/grps/v1/{question.path}"
     if message.kind is Kind.BIN_DATA:
-        headers = _OCTETS
         # the body has no place for it
         query = [*query, f"model={_queried(message.model, flavor)}"] if message.model else query
-    else:
-        if flavor == "cpp":
-            for tensor in message.tensors:
-                _check_finite(tensor)
-        parts = [write_message(message, COMPACT)]
-    path = f"/grps/v1/{question.path}"
-    return HttpRequest("POST", path, "&".join(query), headers, parts=parts), read
+        return HttpRequest("POST", path, "&".join(query), _OCTETS, parts=[message.bin_data]), read
+    message.tensors = tuple([_readable(tensor, flavor) for tensor in message.tensors])
+    return HttpRequest("POST", path, "&".join(query), _JSON, parts=[write_message(message, COMPACT)]), read
 
 
 def _queried(model: str, flavor: str) -> str:
-    if flavor == "cpp" and not _PLAIN.fullmatch(model):
+    if _PLAIN.fullmatch(model):
+        return model
+    if flavor == "cpp":
         raise _unrepresentable(f"the model name {model!a} in a query, which this server does not decode")
     try:
         return quote(model, safe="")
@@ -85,13 +86,20 @@ def _queried(model: str, flavor: str) -> str:
         raise _unrepresentable(f"the model name {model!a}: it is not Unicode text") from None
 
 
-def _check_finite(tensor: GenericTensor) -> None:
+def _readable(tensor: GenericTensor, flavor: str) -> GenericTensor:
+    """``tensor`` in such numbers as the server reads. Raises UNREPRESENTABLE where it does not read them."""
     flat = tensor.flat
-    if isinstance(flat, np.ndarray) and flat.dtype.kind == "f" and not np.isfinite(flat).all():
+    if not isinstance(flat, np.ndarray) or flat.dtype.kind != "f":
+        return tensor
+    if flavor == "cpp" and not np.isfinite(flat).all():
         raise _unrepresentable(
             f"input '{tensor.name}' of datatype {DTYPES[tensor.dtype].name} with NaN or infinity as JSON, "
             "which this server does not take; over gRPC and bRPC it does"
         )
+    if flat.dtype == _FLOAT.dtype and (np.abs(flat) == _FLOAT.max).any():
+        # its shortest text is a hair above it as a 64-bit float, which the Python server refuses
+        return replace(tensor, flat=flat.astype(np.float64))
+    return tensor
 
 
 def _unrepresentable(what: str) -> InferenceError:

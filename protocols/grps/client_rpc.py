@@ -13,11 +13,9 @@ from typing import Any
 from protocols.dialect import UpstreamCall
 from protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer
 from protocols.grps.codec_grpc import read_message, write_message
+from protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE
 from protocols.wire import BrpcAnswer, BrpcRequest, Buffer, GrpcAnswer, GrpcRequest
 from schemas import ErrorCode, InferenceError, InferResponse, Operation, Signature
-
-GRPC_SERVICE = "grps.protos.v1.GrpsService"
-BRPC_SERVICE = "grps.protos.v1.GrpsBrpcService"
 
 GrpcCall = UpstreamCall[GrpcRequest, GrpcAnswer]
 BrpcCall = UpstreamCall[BrpcRequest, BrpcAnswer]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,16 +96,17 @@ async def serving(server: GrpsServer, transport: str, posted: list[Posted], recu
         runner = web.AppRunner(grps_http_server(server, posted, recut=recut))
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield "{}:{}".format(*runner.addresses[0][:2])
-        await runner.cleanup()
+        address, stop = "{}:{}".format(*runner.addresses[0][:2]), runner.cleanup
     elif transport == "grpc":
         listening, port = await start_grpc(server)
-        yield f"127.0.0.1:{port}"
-        await listening.stop(None)
+        address, stop = f"127.0.0.1:{port}", partial(listening.stop, None)
     else:
         standin = BrpcServing(server)
-        yield f"127.0.0.1:{await standin.start()}"
-        await standin.stop()
+        address, stop = f"127.0.0.1:{await standin.start()}", standin.stop
+    try:
+        yield address
+    finally:
+        await stop()
 
 
 def text(value: bytes | str, name: str = "str_data") -> Tensor:
@@ -153,6 +155,29 @@ async def test_every_datatype_there_and_back(wire: tuple[str, str]) -> None:
         assert {tensor.name: tensor for tensor in answer.outputs} == {
             tensor.name: tensor for tensor in inputs
         }
+
+
+@wires
+async def test_the_ends_of_the_ranges(wire: tuple[str, str]) -> None:
+    """Of floats protobuf's reader of JSON refuses what is a hair above the largest, however it rounds."""
+    ends = tuple(
+        Tensor.from_numpy(f"f{bits}", np.array([limits.max, limits.min, limits.smallest_subnormal], dtype))
+        for bits, dtype, limits in (
+            (bits, f"f{bits // 8}", np.finfo(f"f{bits // 8}")) for bits in (16, 32, 64)
+        )
+    )
+    async with bench(wire) as there:
+        answer = await there.model("").infer(InferRequest("ours", ends))
+        assert answer.outputs == ends
+
+
+@wires
+async def test_text_for_numbers(wire: tuple[str, str]) -> None:
+    """A server that answers with something else than what is declared."""
+    async with bench(wire) as there:
+        declared = Signature(TEXT.inputs, (TensorSpec("prob", Datatype.FP32, (-1,)),))
+        error = await failure(there.model("", declared=declared), text("x"))
+        assert error.code is ErrorCode.BAD_UPSTREAM and "'prob'" in error.message
 
 
 @wires
