@@ -189,7 +189,7 @@ class UpstreamOptions(Section):
     request_timeout_secs: Seconds = 60.0
     """How long one request may take, connecting included; a caller's own deadline may end it sooner."""
     max_response_bytes: Bytes = LARGEST_MESSAGE
-    """The largest answer to take."""
+    """The largest answer to take; a stream over HTTP is one answer."""
 
     @field_validator("transport")
     @classmethod
