@@ -2,24 +2,27 @@
 
 The catalog is what the router looks models up in, so a load or an unload shows at once. A model that is
 loaded again is replaced: the new versions are ready before the old ones take no more requests, and these
-finish what they have. How files become a model belongs to ``runtime.repository``; who may ask for a load
-to the configuration.
+finish what they have; versions that have not changed stay. How files become a model belongs to
+``runtime.repository``; who may ask for a load to ``runtime.repositories``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from runtime.absent import Absent, absent_by, all_in, not_renewed, partial_failure
 from runtime.backends import Surroundings
 from runtime.changes import Changes
 from runtime.model import LocalModel
 from runtime.model_config import LoadError
 from runtime.overrides import SentFiles, write_files
-from runtime.repository import Repository, is_model_name, load_model
+from runtime.repositories import Repositories, check_overrides, names_in
+from runtime.repository import Repository, load_model, needed_models
 from runtime.target import Target
 from runtime.upstream_model import UpstreamModel
 from schemas import (
@@ -30,10 +33,8 @@ from schemas import (
     ModelState,
     ModelStatus,
     Readiness,
-    VersionStatus,
 )
 
-_NOT_ALLOWED = "explicit model load / unload is not allowed if polling is enabled"
 _UNLOADED = "unloaded"
 _PLAIN = ModelControl()
 _STATUS_SECS = 2.0
@@ -42,23 +43,14 @@ _STATUS_SECS = 2.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Absent:
-    """A model that is known and not served; ``blocks`` is why the server is not ready without it, empty
-    for one that was unloaded."""
-
-    status: ModelStatus
-    blocks: str
-
-
 class ModelCatalog:
     """The models of the server. ``models`` is the live mapping of those that are served.
 
     ``changes`` tells when what :meth:`readiness` says of a model may have changed, but for models behind an
     upstream. ``failed`` are those that could not be loaded. The models of ``repositories`` that are
     controlled may be loaded and unloaded, but for those in ``fixed``, which the configuration defines by
-    itself; of two repositories with one model the later counts. ``asked_for`` names what clients have
-    loaded. Use on one event loop.
+    itself; of two repositories with one model the later counts. ``asked_for`` names what clients, or new
+    files, have had loaded. Use on one event loop.
     """
 
     def __init__(
@@ -71,12 +63,13 @@ class ModelCatalog:
         self._models = dict(models or {})
         self.models: Mapping[str, Target] = self._models
         self.asked_for: set[str] = set()
-        self._absent = {name: _failed(name, error) for name, error in (failed or {}).items()}
-        self._repositories = tuple(reversed(repositories))
-        self._fixed = frozenset(fixed)
+        self._absent = {name: absent_by(name, error) for name, error in (failed or {}).items()}
+        self.repositories = Repositories(repositories, fixed)
         self._homes: dict[str, Repository] = {}
         for repository in repositories:
-            self._homes |= {name: repository for name in _names(repository) if self._knows(name)}
+            self._homes |= {name: repository for name in names_in(repository) if self._knows(name)}
+        self._not_renewed: dict[str, LoadError] = {}
+        self._only_needed: set[str] = set()
         self._joined: dict[str, tuple[Target, ModelRef]] = {}
         self._files: dict[str, SentFiles] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -183,7 +176,9 @@ class ModelCatalog:
         cannot be asked."""
         target = self._models.get(name)
         if target is not None:
-            return replace(await target.status(), name=name)
+            status = replace(await target.status(), name=name)
+            failure = self._not_renewed.get(name)
+            return status if failure is None else not_renewed(status, failure)
         absent = self._absent.get(name)
         return None if absent is None else absent.status
 
@@ -198,9 +193,9 @@ class ModelCatalog:
         """Every model that is served or was, and those of the repositories that never were, by name alone;
         where ``repository`` is named, the models of that one. Raises UNSUPPORTED for a name that is none."""
         known = await self.statuses()
-        chosen = self._named(repository)
+        chosen = self.repositories.named(repository)
         held: set[str] = set()
-        for found in await asyncio.gather(*(asyncio.to_thread(_names, each) for each in chosen)):
+        for found in await asyncio.gather(*(asyncio.to_thread(names_in, each) for each in chosen)):
             held.update(found)
         for name in held:
             known.setdefault(name, ModelStatus(name))
@@ -211,45 +206,58 @@ class ModelCatalog:
         return tuple(known[name] for name in sorted(known))
 
     async def load(self, name: str, control: ModelControl = _PLAIN) -> None:
-        """Load a model, again where it is served already; it goes on being served if that fails.
+        """Load a model, again where it is served already; it goes on being served if that fails. What its
+        requests go through is loaded before it, where it is not served and may be loaded.
 
         Raises UNAVAILABLE where loading is not allowed, FORBIDDEN where a configuration or files may not
         be given, UNSUPPORTED for a repository that there is not, INTERNAL in the original servers' words
         for a model that is not there, MODEL_FAILED for one of which a version could not be loaded.
         """
-        chosen = self._named(control.repository)
+        chosen = self.repositories.named(control.repository)
         remote = self._remote(name, control)
         if remote is not None:
             await remote.load()
             return
         # not in a thread: acts on one model take turns in the order in which they came
-        repository = _home(name, chosen)
-        self._check_control(name, repository)
-        if repository is None and control.files and is_model_name(name):
-            # with all its files a model needs no folder
-            repository = next((each for each in chosen if each.controlled), None)
+        repository = self.repositories.home(name, chosen)
+        self.repositories.check_control(name, repository)
+        if repository is None and control.files:
+            repository = self.repositories.home_of_files(name, chosen)
         if repository is None:
             raise _not_loaded(ErrorCode.INTERNAL, name, "failed to poll from model repository")
-        _check_overrides(name, repository, control)
+        check_overrides(name, repository, control)
+        self._only_needed.discard(name)
+        self.asked_for.add(name)
         # a caller who goes away must not leave a half-loaded model behind
-        await asyncio.shield(self._start(self._load(name, repository, control)))
+        await asyncio.shield(self._start(self._load_with_needs(name, repository, control, (name,))))
 
     async def unload(self, name: str, control: ModelControl = _PLAIN) -> None:
         """Take no more requests for a model and free it when those in flight are done, which is not
-        waited for. A model that is not known is unloaded already; no model depends on another. Raises
-        UNAVAILABLE where unloading is not allowed, UNSUPPORTED for a repository that there is not."""
-        chosen = self._named(control.repository)
+        waited for; with its dependents, where that is asked: the models that were loaded for it alone. A
+        model that is not known is unloaded already. Raises UNAVAILABLE where unloading is not allowed,
+        UNSUPPORTED for a repository that there is not."""
+        chosen = self.repositories.named(control.repository)
         remote = self._remote(name, control)
         if remote is not None:
             await remote.unload()
             return
         # its folder may have gone since it was loaded
-        home = self._homes.get(name) or _home(name, chosen)
-        self._check_control(name, home)
+        home = self._homes.get(name) or self.repositories.home(name, chosen)
+        self.repositories.check_control(name, home)
         if control.repository and home not in chosen:
             return
         if self._knows(name):
-            await asyncio.shield(self._start(self._unload(name)))
+            await asyncio.shield(self._start(self._unload(name, dependents=control.dependents)))
+
+    async def follow(self, name: str, repository: Repository | None) -> None:
+        """Serve a model as its files are now, in ``repository``; where that is None they are gone, and so is
+        the model. What goes wrong is logged and told in the model's status."""
+        if repository is None:
+            await asyncio.shield(self._start(self._unload(name, gone=True)))
+            return
+        self.asked_for.add(name)
+        with contextlib.suppress(InferenceError):
+            await asyncio.shield(self._start(self._load(name, repository, _PLAIN)))
 
     async def close(self) -> None:
         """Finish loads and requests, then free every model."""
@@ -262,63 +270,113 @@ class ModelCatalog:
 
     # --- how it is done
 
+    async def _load_with_needs(
+        self, name: str, repository: Repository, control: ModelControl, above: tuple[str, ...]
+    ) -> None:
+        """Load a model after those that it needs; ``above`` are those that are being loaded for it."""
+        source = replace(repository.source(name), config=control.config)
+        for needed in await asyncio.to_thread(needed_models, source):
+            home = self.repositories.controlled_home(needed)
+            if home is None or needed in self._models or needed in above:
+                continue
+            self._only_needed.add(needed)
+            try:
+                await self._load_with_needs(needed, home, _PLAIN, (*above, needed))
+            except InferenceError as error:
+                reason = f"it needs model '{needed}': {error.message}"
+                raise _not_loaded(error.code, name, reason) from error
+        await self._load(name, repository, control)
+
     async def _load(self, name: str, repository: Repository, control: ModelControl) -> None:
-        self.asked_for.add(name)
-        self._homes[name] = repository
         async with self._lock(name):
+            self._homes[name] = repository
             old = self._models.get(name)
             before = await self.status(name) or ModelStatus(name)
             if old is None:
-                loading = _all(before, ModelState.LOADING)
-                self._absent[name] = _Absent(loading, f"model '{name}' is being loaded")
+                loading = all_in(before, ModelState.LOADING)
+                self._absent[name] = Absent(loading, f"model '{name}' is being loaded")
                 self.changes.happened()
             try:
-                model, sent = await asyncio.to_thread(_load_from, repository, name, control)
+                model, sent = await asyncio.to_thread(_load_from, repository, name, control, _reusable(old))
             except Exception as error:
                 # whatever an engine may raise, a model must not stay in the state of being loaded
                 why = error if isinstance(error, LoadError) else LoadError(f"{type(error).__name__}: {error}")
                 _log.error("model not loaded", extra={"facts": {"model": name, "reason": str(why)}})
                 if old is None:
-                    self._absent[name] = _failed(name, why, before.config)
+                    self._absent[name] = absent_by(name, why, before.config)
+                else:
+                    self._not_renewed[name] = why
                 self.changes.happened()
                 reason = f"no version is available: {why}"
                 raise _not_loaded(ErrorCode.MODEL_FAILED, name, reason) from error
-            model.continue_statistics({each.version: each.statistics for each in before.versions})
-            model.join(self._surroundings)
-            self._models[name] = model
-            self._absent.pop(name, None)
-            old_files = self._files.pop(name, None)
-            if sent is not None:
-                self._files[name] = sent
-            if old is not None:
-                self._start(_close(old, old_files))
+            self._not_renewed.pop(name, None)
+            if model is old:
+                _log.debug("model has not changed", extra={"facts": {"model": name}})
+            elif _takes_away(model, old):
+                # to lose versions because others cannot be loaded would help nobody
+                self._not_renewed[name] = partial_failure(model)
+                self._start(_close(model, sent, old))
+            else:
+                self._serve(model, sent, before)
             self.changes.happened()
-        _log.info("model loaded", extra={"facts": {"model": name}})
         if model.failed:
             numbers = ",".join(sorted(model.failed, key=int))
+            facts = {"model": name, "versions": numbers, "reason": str(partial_failure(model))}
+            _log.error("versions not loaded", extra={"facts": facts})
             raise _not_loaded(ErrorCode.MODEL_FAILED, name, f"versions that are not available: {numbers}")
 
-    async def _unload(self, name: str) -> None:
+    def _serve(self, model: LocalModel, sent: SentFiles | None, before: ModelStatus) -> None:
+        """Put ``model`` in the place of whatever has its name; its status was ``before``."""
+        name = model.name
+        old, old_files = self._models.get(name), self._files.pop(name, None)
+        model.continue_statistics({each.version: each.statistics for each in before.versions})
+        model.join(self._surroundings)
+        self._models[name] = model
+        self._absent.pop(name, None)
+        if sent is not None:
+            self._files[name] = sent
+        if old is not None:
+            self._start(_close(old, old_files, model))
+        _log.info("model loaded", extra={"facts": {"model": name, "versions": ",".join(model.loaded)}})
+
+    async def _unload(self, name: str, dependents: bool = False, gone: bool = False) -> None:
+        """Unload a model; with its ``dependents``; for good where its files are ``gone``."""
         async with self._lock(name):
             before = await self.status(name) or ModelStatus(name)
             target = self._models.pop(name, None)
-            unloaded = _Absent(_all(before, ModelState.UNAVAILABLE, _UNLOADED), "")
+            self._not_renewed.pop(name, None)
+            self._only_needed.discard(name)
+            unloaded = None if gone else Absent(all_in(before, ModelState.UNAVAILABLE, _UNLOADED), "")
+            unloading = Absent(all_in(before, ModelState.UNLOADING), "")
+            self._absent[name] = unloading
             if target is None:
-                self._absent[name] = unloaded
+                self._freed(unloading, unloaded)
             else:
-                unloading = _Absent(_all(before, ModelState.UNLOADING), "")
-                self._absent[name] = unloading
                 self._start(self._free(target, self._files.pop(name, None), unloading, unloaded))
             self.changes.happened()
         _log.info("model unloaded", extra={"facts": {"model": name}})
+        if dependents and isinstance(target, LocalModel):
+            for needed in self._only_needed.intersection(target.needs):
+                if not any(needed in _needs(model) for model in self._models.values()):
+                    await self._unload(needed, dependents=True)
 
     async def _free(
-        self, target: Target, files: SentFiles | None, unloading: _Absent, unloaded: _Absent
+        self, target: Target, files: SentFiles | None, unloading: Absent, unloaded: Absent | None
     ) -> None:
-        name = unloading.status.name
         await _close(target, files)
+        self._freed(unloading, unloaded)
+
+    def _freed(self, unloading: Absent, unloaded: Absent | None) -> None:
+        """A model that was ``unloading`` is ``unloaded`` now, or forgotten where that is None."""
+        name = unloading.status.name
         # it may have been loaded again meanwhile
-        if self._absent.get(name) is unloading:
+        if self._absent.get(name) is not unloading:
+            return
+        if unloaded is None:
+            del self._absent[name]
+            self._homes.pop(name, None)
+            self.asked_for.discard(name)
+        else:
             self._absent[name] = unloaded
 
     async def _status_or_name(self, name: str) -> ModelStatus:
@@ -347,25 +405,6 @@ class ModelCatalog:
             )
         return target
 
-    def _named(self, repository: str) -> tuple[Repository, ...]:
-        """The repositories of that name, all for none. Raises UNSUPPORTED."""
-        if not repository:
-            return self._repositories
-        named = tuple(each for each in self._repositories if each.name == repository)
-        if not named:
-            raise InferenceError(
-                ErrorCode.UNSUPPORTED,
-                f"'repository_name' specification is not supported for '{repository}', which is none of "
-                f"the repositories here",
-            )
-        return named
-
-    def _check_control(self, name: str, home: Repository | None) -> None:
-        """Raise UNAVAILABLE where clients may not control ``name``, of the repository ``home``."""
-        allowed = home.controlled if home else any(each.controlled for each in self._repositories)
-        if not allowed or name in self._fixed:
-            raise InferenceError(ErrorCode.UNAVAILABLE, f"{_NOT_ALLOWED}: model '{name}'", retryable=False)
-
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
 
@@ -383,70 +422,46 @@ class ModelCatalog:
 
 
 def _load_from(
-    repository: Repository, name: str, control: ModelControl
+    repository: Repository, name: str, control: ModelControl, before: LocalModel | None
 ) -> tuple[LocalModel, SentFiles | None]:
-    """The model, and the folder that it was loaded from where its files were sent. Blocks."""
+    """The model, and the folder that it was loaded from where its files were sent; ``before`` itself where
+    nothing has changed. Blocks."""
     source = replace(repository.source(name), config=control.config)
     if not control.files:
-        return load_model(source), None
+        return load_model(source, before), None
     folder = write_files(name, control.files)
     try:
-        return load_model(replace(source, path=Path(folder.name))), folder
+        return load_model(replace(source, path=Path(folder.name)), before), folder
     except BaseException:
         folder.cleanup()
         raise
 
 
-def _check_overrides(name: str, repository: Repository, control: ModelControl) -> None:
-    """Raise FORBIDDEN for what ``repository`` does not let clients put in place of a model's own."""
-    if control.files and control.config is None:
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR,
-            f"failed to load '{name}', override model directory requires the override of its config",
-            origin=name,
-        )
-    given = "files" if control.files else "config" if control.config is not None else "none"
-    allowed = ("none", "config", "files")
-    if allowed.index(given) > allowed.index(repository.overrides):
-        raise InferenceError(
-            ErrorCode.FORBIDDEN,
-            f"failed to load '{name}', this repository does not allow clients to give a model's {given}",
-            origin=name,
-        )
-
-
-async def _close(target: Target, files: SentFiles | None) -> None:
-    await target.close()
+async def _close(target: Target, files: SentFiles | None, successor: Target | None = None) -> None:
+    """Free ``target``, in whose place ``successor`` answers from now on, and the folder that it came from."""
+    if isinstance(target, LocalModel) and isinstance(successor, LocalModel):
+        await target.give_way(successor)
+    else:
+        await target.close()
     if files is not None:
         await asyncio.to_thread(files.cleanup)
 
 
-def _home(name: str, repositories: Iterable[Repository]) -> Repository | None:
-    """The repository that holds ``name`` now. Reads folders."""
-    return next((each for each in repositories if each.holds(name)), None)
+def _reusable(target: Target | None) -> LocalModel | None:
+    """``target`` where its versions may be taken over: one that has broken down is better loaded anew."""
+    if isinstance(target, LocalModel) and all(each.readiness().ready for each in target.loaded.values()):
+        return target
+    return None
 
 
-def _names(repository: Repository) -> list[str]:
-    try:
-        return repository.names()
-    except LoadError as error:
-        _log.warning("no index of a repository", extra={"facts": {"reason": str(error)}})
-        return []
+def _takes_away(model: LocalModel, old: Target | None) -> bool:
+    """Whether ``model`` has failed versions and lacks some that ``old`` serves."""
+    served = old.loaded.keys() if isinstance(old, LocalModel) else frozenset()
+    return bool(model.failed) and not served <= model.loaded.keys()
 
 
-def _all(status: ModelStatus, state: ModelState, reason: str = "") -> ModelStatus:
-    """``status`` with all its versions in another state."""
-    versions = tuple(replace(version, state=state, reason=reason) for version in status.versions)
-    return replace(status, versions=versions)
-
-
-def _failed(name: str, error: LoadError, known_config: bytes = b"") -> _Absent:
-    versions = tuple(
-        VersionStatus(str(number), ModelState.UNAVAILABLE, reason)
-        for number, reason in sorted(error.versions.items())
-    )
-    status = ModelStatus(name, error.config or known_config, versions)
-    return _Absent(status, f"model '{name}' could not be loaded: {error}")
+def _needs(target: Target) -> tuple[str, ...]:
+    return target.needs if isinstance(target, LocalModel) else ()
 
 
 def _not_loaded(code: ErrorCode, name: str, why: str) -> InferenceError:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 
 from runtime.backends import Answer, Surroundings
+from runtime.snapshot import Origin
 from runtime.statistics import Course, batch_size, count_failure, count_success
 from runtime.version import RequestVersion, Timed, Version
 from schemas import (
@@ -40,8 +41,9 @@ class LocalModel:
     """A ``Target`` that runs here.
 
     ``versions`` are ready, at least one; ``failed`` tells for each version that the version policy
-    wants and that could not be loaded why. ``config`` is the serialized ``inference.ModelConfig``. Not
-    bound to an event loop until the first request.
+    wants and that could not be loaded why. ``config`` is the serialized ``inference.ModelConfig``,
+    ``origin`` what it was loaded from; its requests go through the models that it ``needs``. Not bound to
+    an event loop until the first request.
     """
 
     def __init__(
@@ -53,8 +55,12 @@ class LocalModel:
         platform: str = "",
         description: str = "",
         config: bytes = b"",
+        origin: Origin | None = None,
+        needs: Sequence[str] = (),
     ) -> None:
         self.name = name
+        self.origin = origin
+        self.needs = tuple(needs)
         self.failed: Mapping[str, str] = {str(number): reason for number, reason in (failed or {}).items()}
         ordered = sorted(versions, key=lambda version: int(version.number))
         self._loaded = tuple(ordered)
@@ -64,6 +70,12 @@ class LocalModel:
         self._description = description
         self._config = config
         self._closing = False
+        self._successor: LocalModel | None = None
+
+    @property
+    def loaded(self) -> Mapping[str, Version | RequestVersion]:
+        """The versions that are ready, by number, ascending."""
+        return self._versions
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Run ``request`` on the version it asks for, the highest where it asks for none.
@@ -185,12 +197,26 @@ class LocalModel:
         if self._closing:
             return
         self._closing = True
+        kept = () if self._successor is None else self._successor._loaded
         for version in self._loaded:
-            await version.close()
+            if version not in kept:
+                await version.close()
+
+    async def give_way(self, successor: LocalModel) -> None:
+        """As :meth:`close`, but requests that still come here go to ``successor``, and versions that it has
+        taken over stay."""
+        if not self._closing:
+            self._successor = successor
+        await self.close()
 
     def _version(self, asked: str) -> Version | RequestVersion:
         if self._closing:
-            raise InferenceError(ErrorCode.UNAVAILABLE, f"model '{self.name}' is being unloaded")
+            # whoever found this model a moment ago must not fail for that
+            if self._successor is not None:
+                return self._successor._version(asked)
+            raise InferenceError(
+                ErrorCode.NOT_FOUND, f"Request for unknown model: '{self.name}' has no available versions"
+            )
         if not asked:
             return self._latest
         version = self._versions.get(asked)

@@ -24,6 +24,7 @@ from runtime.model_config_message import config_message
 from runtime.reshape import reshaped
 from runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
 from runtime.sequences import Sequences
+from runtime.snapshot import Origin, snapshot, version_number
 from runtime.version import RequestVersion, Version, default_instances
 from schemas import Signature
 
@@ -72,12 +73,13 @@ class Loaded:
 class Repository:
     """A folder of model folders, by a ``name`` that clients may choose it by. ``controlled``: whether they
     may load and unload its models; ``overrides``: what they may put in place of a model's own when they
-    load it, nothing, its configuration, or its files too."""
+    load it, nothing, its configuration, or its files too; ``watched``: which models follow their files."""
 
     path: Path
     controlled: bool = False
     name: str = ""
     overrides: Literal["none", "config", "files"] = "none"
+    watched: frozenset[str] | Literal["*"] = frozenset()
 
     def names(self) -> list[str]:
         """The models that the folder holds now. Raises ``LoadError`` where it cannot be read."""
@@ -144,13 +146,16 @@ def load_models(sources: Sequence[ModelSource], progress: Progress | None = None
     return loaded
 
 
-def load_model(source: ModelSource) -> LocalModel:
+def load_model(source: ModelSource, before: LocalModel | None = None) -> LocalModel:
     """Load one model with every version that its version policy chooses.
 
-    Raises ``LoadError`` naming the file at fault where no version could be loaded, or where a folder
-    cannot be read. Blocks.
+    Versions of ``before``, the model as it is served, are taken over where nothing has changed; it comes back
+    itself where nothing has changed at all. Raises ``LoadError`` naming the file at fault where no version
+    could be loaded, or where a folder cannot be read. Blocks.
     """
     try:
+        # looked at before anything is read, so that a change meanwhile shows later
+        origin = Origin(source, snapshot(source.path) if source.path and source.path.exists() else None)
         where, config, found = _located(source)
     except OSError as error:
         raise LoadError(str(error)) from error
@@ -174,11 +179,14 @@ def load_model(source: ModelSource) -> LocalModel:
     missing = set(config.version_policy.specific) - set(found)
     failed = {number: f"{where}: there is no version {number}" for number in missing}
     versions: list[Version | RequestVersion] = []
+    same = {} if before is None else _unchanged(before, origin)
     for number in config.version_policy.choose(found):
         try:
-            versions.append(_load_version(number, found[number], backend, config))
+            versions.append(same.get(number) or _load_version(number, found[number], backend, config))
         except LoadError as error:
             failed[number] = str(error)
+    if before is not None and not failed and not before.failed and versions == list(before.loaded.values()):
+        return before
     if not versions:
         reasons = "; ".join(failed[number] for number in sorted(failed))
         stated = config_message(config, agreed_signature(where, config, None))
@@ -190,7 +198,39 @@ def load_model(source: ModelSource) -> LocalModel:
         platform=platform,
         description=config.description,
         config=config_message(config, versions[-1].signature),
+        origin=origin,
+        needs=needs(config),
     )
+
+
+def needed_models(source: ModelSource) -> tuple[str, ...]:
+    """The models that this one sends its requests through, as its configuration tells; none where that
+    cannot be read. Blocks."""
+    try:
+        _, config, _ = _located(source)
+    except (LoadError, OSError):
+        return ()
+    return needs(config)
+
+
+def needs(config: ModelConfig) -> tuple[str, ...]:
+    """The models of an ensemble's steps, each once."""
+    return tuple(dict.fromkeys(step.model for step in config.ensemble))
+
+
+def _unchanged(model: LocalModel, origin: Origin) -> dict[int, Version | RequestVersion]:
+    """The versions of ``model`` that loading from ``origin`` would only load again."""
+    old = model.origin
+    if old is None or old.files is None or origin.files is None:
+        return {}
+    if old.stated != origin.stated or old.files.common != origin.files.common:
+        return {}
+    before, now = old.files.versions, origin.files.versions
+    return {
+        int(number): version
+        for number, version in model.loaded.items()
+        if before.get(int(number)) == now.get(int(number))
+    }
 
 
 def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig) -> Version | RequestVersion:
@@ -265,8 +305,9 @@ def _versions(folder: Path) -> dict[int, Path]:
     """The version folders by number; whatever has another name is no version."""
     found: dict[int, Path] = {}
     for entry in folder.iterdir():
-        if entry.name.isdecimal() and entry.name == str(int(entry.name)) and entry.is_dir():
-            found[int(entry.name)] = entry
+        number = version_number(entry.name)
+        if number is not None and entry.is_dir():
+            found[number] = entry
     return found
 
 

@@ -228,9 +228,9 @@ async def test_a_load_goes_on_without_the_caller(tmp_path: Path, monkeypatch: py
     loading = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def slow_load(source):
+    def slow_load(source, before):
         loop.call_soon_threadsafe(loading.set)
-        return load_model(source)
+        return load_model(source, before)
 
     monkeypatch.setattr(catalog_module, "load_model", slow_load)
     call = asyncio.ensure_future(catalog.load("m"))
@@ -251,10 +251,10 @@ async def test_what_is_being_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     blocked: list[Readiness] = []
     loop = asyncio.get_running_loop()
 
-    def watched(source):
+    def watched(source, before):
         seen.append(asyncio.run_coroutine_threadsafe(catalog.status("m"), loop).result(10))
         blocked.append(asyncio.run_coroutine_threadsafe(catalog.readiness(["m"]), loop).result(10))
-        return load_model(source)
+        return load_model(source, before)
 
     monkeypatch.setattr(catalog_module, "load_model", watched)
     await catalog.load("m")
@@ -469,7 +469,7 @@ async def test_an_engine_that_breaks_its_promise(tmp_path: Path, monkeypatch: py
     write_model(tmp_path, "m")
     catalog = catalog_of(tmp_path, load=[])
 
-    def broken(source):
+    def broken(source, before):
         raise MemoryError("too much")
 
     monkeypatch.setattr(catalog_module, "load_model", broken)

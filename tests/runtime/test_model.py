@@ -283,9 +283,9 @@ async def test_close_finishes_what_runs_and_refuses_what_comes() -> None:
     await asyncio.sleep(0.02)
     assert not closing.done()
     assert not (await model.ready()).ready
-    with pytest.raises(InferenceError, match="'m' is being unloaded") as caught:
+    with pytest.raises(InferenceError, match="'m' has no available versions") as caught:
         await model.infer(request())
-    assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert caught.value.code is ErrorCode.NOT_FOUND
     gate.open.set()
     await closing
     assert running.done()
