@@ -54,14 +54,13 @@ def _flatten(value: Any) -> tuple[tuple[int, ...], list[Any]]:
 
 
 def _numbers(leaves: list[Any], habits: JsonHabits) -> list[Any]:
-    types = set(map(type, leaves))
-    if str in types and all(type(leaf) is not str or leaf in NONFINITE for leaf in leaves):
-        return [NONFINITE[leaf] if type(leaf) is str else leaf for leaf in leaves]
+    plain = [leaf for leaf in leaves if not (type(leaf) is str and leaf in NONFINITE)]
+    types = set(map(type, plain))
     if not types <= {int, float} and not (habits.booleans and types <= {int, float, bool}):
         _refuse("Parse NDArray failed: NDArray some array is not a number or array.")
-    if not habits.nan_tokens and not all(map(isfinite, leaves)):
+    if not habits.nan_tokens and not all(map(isfinite, plain)):
         _refuse("Parse NDArray failed: NDArray some array is not a number or array: it has a bare NaN")
-    return leaves
+    return leaves if len(plain) == len(leaves) else [NONFINITE.get(leaf, leaf) for leaf in leaves]
 
 
 def _floats(wide: NDArray[Any]) -> NDArray[Any]:

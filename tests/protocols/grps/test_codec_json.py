@@ -266,6 +266,7 @@ def test_gmaps(value: str, py: Any, cpp: Any) -> None:
         ("[3, [1, 2]]", (), False, False),
         ('["1"]', (), False, False),
         ("[null]", (), False, False),
+        ('["NaN", {}]', (), False, False),
         ("[1e39]", (), False, False),
         ("{}", (), False, False),
         ('"abc"', (), False, False),
