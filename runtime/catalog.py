@@ -122,6 +122,10 @@ class ModelCatalog:
         """Whether ``changes`` tells of every model, because none is elsewhere."""
         return all(isinstance(model, LocalModel) for model in self._models.values())
 
+    def home(self, name: str) -> Repository | None:
+        """The repository that a model is, or was last, loaded from."""
+        return self._homes.get(name)
+
     def find(self, name: str) -> Target:
         """The model of that name, where it is served. Raises NOT_FOUND."""
         target = self._models.get(name)
@@ -292,6 +296,7 @@ class ModelCatalog:
             self._homes[name] = repository
             old = self._models.get(name)
             before = await self.status(name) or ModelStatus(name)
+            told = self._failure(name)
             if old is None:
                 loading = all_in(before, ModelState.LOADING)
                 self._absent[name] = Absent(loading, f"model '{name}' is being loaded")
@@ -301,7 +306,9 @@ class ModelCatalog:
             except Exception as error:
                 # whatever an engine may raise, a model must not stay in the state of being loaded
                 why = error if isinstance(error, LoadError) else LoadError(f"{type(error).__name__}: {error}")
-                _log.error("model not loaded", extra={"facts": {"model": name, "reason": str(why)}})
+                # what is tried again and again is said once
+                level = logging.DEBUG if str(why) in told else logging.ERROR
+                _log.log(level, "model not loaded", extra={"facts": {"model": name, "reason": str(why)}})
                 if old is None:
                     self._absent[name] = absent_by(name, why, before.config)
                 else:
@@ -389,6 +396,11 @@ class ModelCatalog:
 
     def _knows(self, name: str) -> bool:
         return name in self._models or name in self._absent
+
+    def _failure(self, name: str) -> str:
+        """Why the last load of a model failed, as far as that still counts."""
+        absent = self._absent.get(name)
+        return absent.blocks if absent is not None else str(self._not_renewed.get(name, ""))
 
     def _remote(self, name: str, control: ModelControl) -> UpstreamModel | None:
         """The model behind an upstream that clients may control there, where ``name`` is one. Raises

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 from protocols import grps
 from protocols.dialect import Dialect
@@ -17,13 +18,20 @@ from protocols.registry import DIALECTS
 from protocols.transport.address import Address, parse_url
 from protocols.transport.clients import CLIENTS, Client
 from runtime.catalog import ModelCatalog
+from runtime.polling import Poller
 from runtime.repository import Loaded, ModelSource, Progress, Repository, find_models, load_models
 from runtime.target import Target
 from runtime.upstream import Calls, Upstream
 from runtime.upstream_model import UpstreamModel
 from schemas import Listening, ServerMetadata
 from translator import logs
-from translator.config.options import Config, ListenerOptions, ModelOptions, UpstreamOptions
+from translator.config.options import (
+    Config,
+    ListenerOptions,
+    ModelOptions,
+    RepositoryOptions,
+    UpstreamOptions,
+)
 from translator.operations import Service
 from translator.pipeline import Pipeline
 from translator.router import Route, Router
@@ -37,6 +45,7 @@ class Assembly:
     config: Config
     service: Service
     upstreams: Mapping[str, Upstream]
+    poller: Poller
 
     def pipeline(self, listener: ListenerOptions) -> Pipeline:
         """The pipeline of one listener."""
@@ -64,6 +73,7 @@ class Assembly:
 
     async def close(self) -> None:
         """Finish what runs, free the models, close the connections."""
+        await self.poller.stop()
         await self.service.catalog.close()
         for upstream in self.upstreams.values():
             await upstream.close()
@@ -120,7 +130,11 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     ]
     repositories = [
         Repository(
-            Path(repository.path), repository.control == "explicit", repository.name, repository.overrides
+            Path(repository.path),
+            repository.control == "explicit",
+            repository.name,
+            repository.overrides,
+            _watched(repository),
         )
         for repository in config.model_repository
     ]
@@ -135,7 +149,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
         shared_memory_for=config.server.shared_memory.allow,
         log=LogBook(logs.settings(config.server.log_level), logs.apply),
     )
-    return Assembly(config, service, upstreams)
+    return Assembly(config, service, upstreams, Poller(service.catalog, config.server.repository_poll_secs))
 
 
 EXTENSIONS = (
@@ -152,6 +166,13 @@ EXTENSIONS = (
     "logging",
 )
 """What server metadata lists, in Triton's order; a client decides by it what it may ask for."""
+
+
+def _watched(repository: RepositoryOptions) -> frozenset[str] | Literal["*"]:
+    """The models of a repository that follow their files."""
+    if repository.control != "poll":
+        return frozenset()
+    return "*" if repository.load == "*" else frozenset(repository.load)
 
 
 def _source(name: str, model: ModelOptions) -> ModelSource:

@@ -71,6 +71,8 @@ async def _serve(config: Config) -> int:
     try:
         if not stop.first.done():
             listening = await _listen(assembly)
+            if assembly.poller.is_needed:
+                assembly.poller.start()
             sys.stdout.write(welcome(config, [(each.options, each.address) for each in listening]))
             sys.stdout.flush()
             await stop.first

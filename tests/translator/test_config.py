@@ -451,9 +451,10 @@ def test_repository_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "models").mkdir()
     text = with_listeners("model_repository: [{path: %s, control: %s}]\ndefault_model: any")
     # which models there are is not known then, so nothing is said of default_model
-    assert errors(text % ("nowhere", "poll")) == [
+    assert errors(text % ("nowhere", "pull")) == [
         f"c.yaml:2: model_repository[0].path: 'nowhere' does not exist (relative paths start at {tmp_path})",
-        "c.yaml:2: model_repository[0].control: 'poll' is not available yet",
+        "c.yaml:2: model_repository[0].control: unknown value 'pull'; did you mean 'poll'? "
+        "(allowed: none, explicit, poll)",
     ]
     assert errors(text % ("file", "none")) == [
         "c.yaml:2: model_repository[0].path: 'file' is no folder that can be read: Not a directory"

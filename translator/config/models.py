@@ -20,7 +20,6 @@ from translator.config.references import (
     KnownDatatype,
     KnownUpstream,
     around,
-    not_yet,
     require,
 )
 from translator.config.section import Section, Text, distinct
@@ -43,15 +42,17 @@ class RepositoryOptions(Section):
     """The folder. A relative path starts at the working directory of the process."""
     name: Text = Field(default=None, validate_default=True)
     """What to call it. The default is its path."""
-    control: Annotated[Literal["none", "explicit"], not_yet("poll")] = "none"
-    """Whether clients may load and unload its models: not at all, or when they ask for it. A model that
-    is defined under `models` is never theirs to control."""
+    control: Literal["none", "explicit", "poll"] = "none"
+    """How its models change while the server runs: not at all, when clients load and unload them, or as
+    their files do, looked at every `server.repository_poll_secs`. A model that is defined under `models`
+    does not change."""
     overrides: Literal["none", "config", "files"] = "none"
     """What a client may give in place of a model's own when it loads it: nothing, its configuration, or its
     files too. Files are programs where the backend runs programs: allow them to those alone whom you would
     let write into the folder."""
     load: str | tuple[str, ...] = "*"
-    """Which models to load at start: `"*"` for all, or a list of names."""
+    """Which models to load at start, and to look at with `control: poll`: `"*"` for all, or a list of
+    names."""
 
     @field_validator("name", mode="before")
     @classmethod

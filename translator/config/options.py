@@ -75,6 +75,8 @@ class ServerOptions(Section):
     """The server is ready when every required model is; false: as soon as it answers at all."""
     ready_when_empty: bool = False
     """Whether a server without any model is ready."""
+    repository_poll_secs: Seconds = 15.0
+    """How often repositories with `control: poll` are looked at."""
     start_offline: bool = False
     """Whether the server is not ready until a client says so (grps: `/grps/v1/health/online`). It answers
     requests all the same."""
