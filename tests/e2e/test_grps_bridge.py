@@ -273,6 +273,21 @@ def test_a_grps_server_behind_a_grps_listener(world: World, transport: str, wire
     assert caught.value.code == 500
 
 
+@pytest.mark.parametrize("wire", STANDINS)
+def test_named_tensors_need_no_signature(world: World, wire: str) -> None:
+    for module, address in ((triton_http, 0), (triton_grpc, 1)):
+        with module.InferenceServerClient(world.bridge.addresses[address]) as client:
+            given = [module.InferInput(name, [2, 16], "INT32") for name in ("x", "y")]
+            for tensor, array in zip(given, (A, B), strict=True):
+                tensor.set_data_from_numpy(array)
+            answer = client.infer(f"plain.{wire}", given)
+            assert same(answer.as_numpy("x"), A) and same(answer.as_numpy("y"), B)
+            answer = client.infer(f"plain.{wire}", given, outputs=[module.InferRequestedOutput("y")])
+            assert answer.as_numpy("x") is None and same(answer.as_numpy("y"), B)
+            with pytest.raises(InferenceServerException, match="without output 'z'"):
+                client.infer(f"plain.{wire}", given, outputs=[module.InferRequestedOutput("z")])
+
+
 @pytest.mark.parametrize("wire", [wire for wire in STANDINS if not wire.endswith("brpc")])
 @pytest.mark.parametrize("transport", ["http", "grpc"])
 def test_streams_go_through(world: World, transport: str, wire: str) -> None:
