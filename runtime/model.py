@@ -298,8 +298,11 @@ class LocalModel:
     async def _batched(self, version: Version, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
         left = self._left(request.context)
         try:
-            async with asyncio.timeout(left):
+            if left is None:
                 ran = await version.ask_in_batch(request, outputs)
+            else:
+                async with asyncio.timeout(left):
+                    ran = await version.ask_in_batch(request, outputs)
         except TimeoutError:
             raise self._too_late() from None
         gathering = ran.gathered - ran.started

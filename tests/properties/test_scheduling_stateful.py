@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from runtime.model import LocalModel
 from runtime.scheduling.policy import DynamicBatching, Limits, QueuePolicy
-from runtime.version import Version
+from runtime.scheduling.queue import Entry
 from schemas import CancelToken, Context, ErrorCode, InferenceError, InferRequest, RequestedOutput, Tensor
 from tests.runtime.scheduling.models import STAMP, Stamps, model_of, settled
 
@@ -59,12 +59,29 @@ class Asked:
 
 @dataclass
 class Served:
-    """One model that was loaded, what it was asked, and the requests that were answered, in order."""
+    """One model that was loaded, what it was asked, and the requests that left its queue to run and that were
+    answered, in order."""
 
     instance: Stamps
     model: LocalModel
     asked: list[Asked] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
     answered: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        runner = self.version.scheduler._runner
+        start = runner.start
+
+        def started(entries: list[Entry]) -> None:
+            self.taken += [int(entry.request.id) for entry in entries]
+            start(entries)
+
+        runner.start = started
+
+    @property
+    def version(self) -> Any:
+        (version,) = self.model._loaded
+        return version
 
 
 class Interleaved(RuleBasedStateMachine):
@@ -232,9 +249,8 @@ class Interleaved(RuleBasedStateMachine):
                 failed += 1
                 assert isinstance(error, InferenceError), error
                 self.check_refusal(each, error, each.value in ran)
-        (version,) = served.model._loaded
-        assert isinstance(version, Version)
-        assert version.scheduler is not None
+        assert sorted(served.taken) == sorted(ran)
+        version = served.version
         assert version.admission.inside == 0
         assert (len(version.scheduler._queue), version.scheduler._queue.nbytes) == (0, 0)
         counted = version.statistics
@@ -250,7 +266,7 @@ class Interleaved(RuleBasedStateMachine):
         assert sum(each.success.count for each in by_size) == len(good)
         assert sum(each.failed.count for each in by_size) == failed
         if self.batching.preserve_ordering:
-            assert served.answered == [value for value in ran if value in set(served.answered)]
+            assert served.answered == [value for value in served.taken if value in set(served.answered)]
 
     def policies(self) -> list[QueuePolicy]:
         return [self.batching.default_policy, *self.batching.policies.values()]

@@ -76,16 +76,16 @@ async def test_without_batches_or_ragged_they_run_one_by_one(flat: bool) -> None
 
 async def test_a_batch_waits_for_more_only_so_long() -> None:
     instance = Stamps()
-    model = model_of(instance, DynamicBatching(max_delay_us=60_000))
+    model = model_of(instance, DynamicBatching(max_delay_us=300_000))
     began = time.monotonic()
     first = asked(model, request(1))
     await asyncio.sleep(0.02)
     await asyncio.gather(*first, *asked(model, request(2)))
-    assert 0.055 < time.monotonic() - began < 0.5
+    assert time.monotonic() - began > 0.29
     assert instance.batches == [[1, 2]]
     began = time.monotonic()
     await asyncio.gather(*asked(model, *(request(number) for number in range(8))))
-    assert time.monotonic() - began < 0.05, "a full batch waits for nobody"
+    assert time.monotonic() - began < 0.25, "a full batch waits for nobody"
     await model.close()
 
 
