@@ -204,6 +204,8 @@ def test_the_default_model_and_a_route(tmp_path: Path) -> None:
     daemon = Daemon.start(
         tmp_path,
         config(
+            # where grps is spoken too, "/" is its page
+            listeners=[{"listen": "127.0.0.1:0", "transport": "http", "dialects": ["oip", "graphpipe"]}],
             default_model="identity",
             routes=[{"match": {"model": "old_*", "dialect": "oip"}, "to": "identity"}],
         ),
