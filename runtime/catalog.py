@@ -209,6 +209,20 @@ class ModelCatalog:
             known = {name: known[name] for name in known if name in names | (held - self._homes.keys())}
         return tuple(known[name] for name in sorted(known))
 
+    async def warm_up(self) -> None:
+        """Have every model run its samples before clients come. One that fails is not served, which is told
+        as of one that could not be loaded."""
+        models = [model for model in self._models.values() if isinstance(model, LocalModel)]
+        for model, failure in zip(
+            models, await asyncio.gather(*(_warm_up(model) for model in models)), strict=True
+        ):
+            if failure is not None:
+                _log.error("model not loaded", extra={"facts": {"model": model.name, "reason": str(failure)}})
+                del self._models[model.name]
+                self._absent[model.name] = absent_by(model.name, failure)
+                self._start(_close(model, None))
+                self.changes.happened()
+
     async def load(self, name: str, control: ModelControl = _PLAIN) -> None:
         """Load a model, again where it is served already; it goes on being served if that fails. What its
         requests go through is loaded before it, where it is not served and may be loaded.
@@ -303,6 +317,8 @@ class ModelCatalog:
                 self.changes.happened()
             try:
                 model, sent = await asyncio.to_thread(_load_from, repository, name, control, _reusable(old))
+                if model is not old and not _takes_away(model, old):
+                    await self._warm(model, sent, old)
             except Exception as error:
                 # whatever an engine may raise, a model must not stay in the state of being loaded
                 why = error if isinstance(error, LoadError) else LoadError(f"{type(error).__name__}: {error}")
@@ -332,12 +348,21 @@ class ModelCatalog:
             _log.error("versions not loaded", extra={"facts": facts})
             raise _not_loaded(ErrorCode.MODEL_FAILED, name, f"versions that are not available: {numbers}")
 
+    async def _warm(self, model: LocalModel, sent: SentFiles | None, old: Target | None) -> None:
+        """Have ``model`` run its samples among the models that are served. Raises ``LoadError``; it is freed
+        then, but for what it shares with ``old``."""
+        model.join(self._surroundings)
+        try:
+            await model.warm_up(old if isinstance(old, LocalModel) else None)
+        except LoadError:
+            self._start(_close(model, sent, old))
+            raise
+
     def _serve(self, model: LocalModel, sent: SentFiles | None, before: ModelStatus) -> None:
         """Put ``model`` in the place of whatever has its name; its status was ``before``."""
         name = model.name
         old, old_files = self._models.get(name), self._files.pop(name, None)
         model.continue_statistics({each.version: each.statistics for each in before.versions})
-        model.join(self._surroundings)
         self._models[name] = model
         self._absent.pop(name, None)
         if sent is not None:
@@ -447,6 +472,15 @@ def _load_from(
     except BaseException:
         folder.cleanup()
         raise
+
+
+async def _warm_up(model: LocalModel) -> LoadError | None:
+    """Why ``model`` could not run its samples."""
+    try:
+        await model.warm_up()
+    except LoadError as error:
+        return error
+    return None
 
 
 async def _close(target: Target, files: SentFiles | None, successor: Target | None = None) -> None:

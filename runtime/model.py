@@ -14,9 +14,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 
 from runtime.backends import Answer, Surroundings
+from runtime.model_config import LoadError
 from runtime.snapshot import Origin
 from runtime.statistics import Course, batch_size, count_failure, count_success
 from runtime.version import RequestVersion, Timed, Version
+from runtime.warmup import Sample
 from schemas import (
     Context,
     ErrorCode,
@@ -42,8 +44,8 @@ class LocalModel:
 
     ``versions`` are ready, at least one; ``failed`` tells for each version that the version policy
     wants and that could not be loaded why. ``config`` is the serialized ``inference.ModelConfig``,
-    ``origin`` what it was loaded from; its requests go through the models that it ``needs``. Not bound to
-    an event loop until the first request.
+    ``origin`` what it was loaded from; its requests go through the models that it ``needs``; ``samples`` are
+    what :meth:`warm_up` runs. Not bound to an event loop until the first request.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class LocalModel:
         config: bytes = b"",
         origin: Origin | None = None,
         needs: Sequence[str] = (),
+        samples: Sequence[Sample] = (),
     ) -> None:
         self.name = name
         self.origin = origin
@@ -69,6 +72,7 @@ class LocalModel:
         self._platform = platform
         self._description = description
         self._config = config
+        self._samples = samples
         self._closing = False
         self._successor: LocalModel | None = None
 
@@ -180,6 +184,24 @@ class LocalModel:
         for version in self._loaded:
             if isinstance(version, RequestVersion):
                 version.join(surroundings)
+
+    async def warm_up(self, before: LocalModel | None = None) -> None:
+        """Run the samples of the configuration on every version but those that are of ``before``. They are in
+        no statistics. Raises ``LoadError`` naming the version and the sample that failed."""
+        samples, self._samples = self._samples, ()
+        for version in self._loaded:
+            if before is not None and version in before._loaded:
+                continue
+            for sample in samples:
+                try:
+                    await version.warm_up(sample)
+                except InferenceError as error:
+                    reason = f"warm-up '{sample.name}' failed: {error.message}"
+                    raise LoadError(
+                        f"model '{self.name}', version {version.number}: {reason}",
+                        {int(version.number): reason},
+                        self._config,
+                    ) from error
 
     async def ready(self, version: str = "") -> Readiness:
         """Whether ``version``, or any where that is empty, would be run now."""

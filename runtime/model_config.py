@@ -16,6 +16,7 @@ from runtime.ensemble import Step
 from runtime.reshape import Reshape
 from runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits
 from runtime.sequences import SequenceBatching
+from runtime.warmup import Warmup
 from schemas import Signature, TensorSpec
 from schemas.datatypes import DATATYPES, Datatype
 
@@ -66,8 +67,8 @@ class ModelConfig:
     (``cpu``, ``cuda`` or ``cuda:1``). ``decoupled`` is whether the model may answer any number of times.
     ``sequence_batching`` is there for one whose requests belong together, ``ensemble`` for one that is
     made of others, ``dynamic_batching`` for one whose requests may meet in a batch, unless it is ``ragged``;
-    ``limits`` are on what may be inside. ``stated`` is the configuration file as a serialized
-    ``inference.ModelConfig``.
+    ``limits`` are on what may be inside, ``warmup`` is what it is asked first. ``stated`` is the
+    configuration file as a serialized ``inference.ModelConfig``.
     """
 
     name: str = ""
@@ -91,6 +92,7 @@ class ModelConfig:
     dynamic_batching: DynamicBatching | None = None
     ragged: bool = False
     limits: Limits = DEFAULT_LIMITS
+    warmup: tuple[Warmup, ...] = ()
     stated: bytes = b""
 
     def with_signature(self, signature: Signature) -> ModelConfig:

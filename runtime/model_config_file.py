@@ -1,7 +1,7 @@
 """Reads ``config.pbtxt``, the configuration in a model folder.
 
 The text format is the one of Triton and of the TensorRT Inference Server. Fields that do not change an
-answer (optimization, warm-up) are read over, fields that would change it and that are
+answer (optimization) are read over, fields that would change it and that are
 not supported are refused by name, and fields that this program does not know are told in the log.
 What follows from a configuration belongs to ``model_config`` and ``runtime.repository``.
 """
@@ -22,6 +22,7 @@ from runtime.overrides import is_inside
 from runtime.reshape import Reshape
 from runtime.scheduling.policy import MOST_PRIORITY_LEVELS, DynamicBatching, QueuePolicy
 from runtime.sequences import CONTROL_KINDS, CORRELATION_ID, DEFAULT_IDLE_US, Control, SequenceBatching
+from runtime.warmup import Warmup, WarmupInput
 from schemas import Datatype, TensorSpec
 from schemas.oip import MESSAGES
 
@@ -88,6 +89,7 @@ def _config(path: Path, message: Any) -> ModelConfig:
         ragged=any(tensor.allow_ragged_batch for tensor in message.input),
         ensemble=_steps(message.ensemble_scheduling.step),
         decoupled=message.model_transaction_policy.decoupled,
+        warmup=tuple(_warmup(path, sample) for sample in message.model_warmup),
         stated=message.SerializeToString(),
     )
 
@@ -254,6 +256,23 @@ def _steps(messages: Sequence[Any]) -> tuple[Step, ...]:
         )
         for message in messages
     )
+
+
+def _warmup(path: Path, message: Any) -> Warmup:
+    inputs = []
+    for name, given in sorted(message.inputs.items()):
+        kinds = given.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
+        value = kinds.get(given.data_type)
+        datatype = DATATYPE_OF_TYPE.get(value.name) if value else None
+        source = given.WhichOneof("input_data_type")
+        if datatype is None or source is None:
+            missing = "data_type" if datatype is None else "zero_data, random_data or input_data_file"
+            raise LoadError(f"{path}: model_warmup '{message.name}': input '{name}' has no {missing}")
+        if source == "input_data_file" and not is_inside(given.input_data_file):
+            raise LoadError(f"{path}: file '{given.input_data_file}' is not in the model's folder")
+        drawn = source == "random_data"
+        inputs.append(WarmupInput(name, datatype, tuple(given.dims), drawn, given.input_data_file))
+    return Warmup(message.name, message.batch_size, tuple(inputs), message.count or 1)
 
 
 def _version_policy(message: Any) -> VersionPolicy:

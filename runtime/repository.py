@@ -26,6 +26,7 @@ from runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
 from runtime.sequences import Sequences
 from runtime.snapshot import Origin, snapshot, version_number
 from runtime.version import RequestVersion, Version, default_instances
+from runtime.warmup import read_samples
 from schemas import Signature
 
 State = Literal["loading", "ready", "failed"]
@@ -178,6 +179,10 @@ def load_model(source: ModelSource, before: LocalModel | None = None) -> LocalMo
     )
     missing = set(config.version_policy.specific) - set(found)
     failed = {number: f"{where}: there is no version {number}" for number in missing}
+    try:
+        samples = read_samples(source.name, where, config.warmup, config.max_batch_size > 0)
+    except ValueError as error:
+        raise LoadError(f"{where}: model_warmup: {error}") from error
     versions: list[Version | RequestVersion] = []
     same = {} if before is None else _unchanged(before, origin)
     for number in config.version_policy.choose(found):
@@ -200,6 +205,7 @@ def load_model(source: ModelSource, before: LocalModel | None = None) -> LocalMo
         config=config_message(config, versions[-1].signature),
         origin=origin,
         needs=needs(config),
+        samples=samples,
     )
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
 
-from runtime.backends import Answer, Instance, RequestInstance, Surroundings
+from runtime.backends import Answer, Answers, Instance, Job, RequestInstance, Surroundings
 from runtime.reshape import Reshape, Run, inward, outward
 from runtime.scheduling.admission import Admission
 from runtime.scheduling.policy import DynamicBatching, Scheduling
@@ -22,7 +22,9 @@ from runtime.scheduling.runners import UNBOUNDED, Given, PlaceRunner, Ran, Threa
 from runtime.scheduling.scheduler import Scheduler
 from runtime.sequences import Sequences
 from runtime.validation import RequestCheck
+from runtime.warmup import Sample
 from schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
+from schemas import Sequence as Place
 
 Labels = Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]
 
@@ -87,6 +89,16 @@ class Version:
             ran: Ran = await entry.answer
             await self.scheduler.turn(entry)
             return ran
+
+    async def warm_up(self, sample: Sample) -> None:
+        """Run ``sample``, once for all threads: they share the instance. Raises as a request would."""
+        outputs = self.check(sample.request)
+        for _ in range(sample.count):
+            if self.threads is None:
+                self.run(sample.request.inputs, outputs)
+            else:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self.threads, self.run, sample.request.inputs, outputs)
 
     def readiness(self) -> Readiness:
         """Ready: what is loaded can run."""
@@ -188,6 +200,22 @@ class RequestVersion:
                         await scheduler.turn(entry)
                     yield answer
 
+    async def warm_up(self, sample: Sample) -> None:
+        """Run ``sample`` on every place of the instance; once and as a sequence of its own where it has
+        sequences. Raises as a request would."""
+        request = sample.request
+        outputs = self.check(request)
+        inputs = inward(request.inputs, self._input_reshapes)
+        places = getattr(self.instance, "places", 0) if self._sequences is None else 0
+        for _ in range(sample.count):
+            for place in range(places):
+                held = await self.instance.claim(None, place)
+                (answers,) = held.run([Job(request, inputs, outputs)])
+                await _to_the_end(answers)
+            if not places:
+                request.sequence = Place(1, True, True) if self._sequences is not None else None
+                await _to_the_end(self.answers(request, outputs))
+
     def join(self, surroundings: Surroundings) -> None:
         """It is served from now on."""
         self.instance.join(surroundings)
@@ -212,6 +240,14 @@ class RequestVersion:
         if self._scheduler is not None:
             await self._scheduler.drain()
         await self.instance.close()
+
+
+async def _to_the_end(answers: Answers | AsyncGenerator[Answer, None]) -> None:
+    """Take all ``answers`` and drop them. Raises the error of one that failed."""
+    async with aclosing(answers):
+        async for answer in answers:
+            if answer.error is not None:
+                raise answer.error
 
 
 async def _taken(answer: asyncio.Future[Given]) -> Given:

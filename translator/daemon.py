@@ -69,6 +69,7 @@ async def _serve(config: Config) -> int:
     if config.admin is not None:
         _log.warning("admin address is not served yet", extra={"facts": {"listen": config.admin.listen}})
     try:
+        await assembly.service.catalog.warm_up()
         if not stop.first.done():
             listening = await _listen(assembly)
             if assembly.poller.is_needed:
