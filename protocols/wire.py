@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from schemas import Context, InferenceError
+from schemas import Context, ErrorCode, InferenceError
 
 Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str, str]]
@@ -153,15 +153,24 @@ class BrpcHandler(Protocol):
         """Answer one call."""
 
 
+class ConnectionFailedError(InferenceError):
+    """No answer came from an upstream: it cannot be reached, breaks off (both UNAVAILABLE), or what comes is
+    not of its transport (BAD_UPSTREAM). ``sent`` is False where no byte of the request went out, so that
+    nothing can have been done about it."""
+
+    def __init__(self, code: ErrorCode, message: str, *, sent: bool) -> None:
+        super().__init__(code, message)
+        self.sent = sent
+
+
 class HttpClient(Protocol):
     """A connection pool to one HTTP upstream."""
 
     async def send(self, request: HttpRequest) -> HttpReply:
         """Send ``request`` and read the whole reply, within the deadline of ``request.context``.
 
-        Raises ``InferenceError``: UNAVAILABLE where no connection could be made or it broke before the
-        reply, DEADLINE_EXCEEDED, TOO_LARGE for a reply above the limit, BAD_UPSTREAM for bytes that
-        are not HTTP.
+        Raises ``ConnectionFailedError``, and ``InferenceError`` DEADLINE_EXCEEDED, or TOO_LARGE for a reply
+        above the limit.
         """
 
     def stream(self, request: HttpRequest) -> AsyncGenerator[HttpReply, None]:
@@ -179,8 +188,8 @@ class GrpcClient(Protocol):
     async def send(self, request: GrpcRequest) -> GrpcAnswer:
         """Make one unary call within the deadline of ``request.context``.
 
-        A status of the server's own comes back as an answer; raises ``InferenceError`` UNAVAILABLE
-        where the server could not be reached, DEADLINE_EXCEEDED, CANCELLED, TOO_LARGE.
+        A status of the server's own comes back as an answer; raises ``ConnectionFailedError``, and
+        ``InferenceError`` DEADLINE_EXCEEDED, CANCELLED, TOO_LARGE.
         """
 
     def stream(self, request: GrpcRequest) -> AsyncGenerator[GrpcAnswer, None]:
@@ -198,9 +207,8 @@ class BrpcClient(Protocol):
     async def send(self, request: BrpcRequest) -> BrpcAnswer:
         """Make one call within the deadline of ``request.context``.
 
-        Raises ``InferenceError``: the server's own error with its words, UNAVAILABLE where it could not
-        be reached or the connection broke, DEADLINE_EXCEEDED, TOO_LARGE for a reply above the limit,
-        BAD_UPSTREAM for bytes that are not bRPC.
+        Raises ``ConnectionFailedError``, and ``InferenceError``: the server's own error with its words,
+        DEADLINE_EXCEEDED, TOO_LARGE for a reply above the limit.
         """
 
     async def close(self) -> None:

@@ -18,10 +18,11 @@ from protocols.transport.address import Url
 from protocols.transport.brpc_compression import decompress
 from protocols.transport.brpc_frame import MAX_BODY_BYTES, Frame, FrameCutter, FrameError, write_request
 from protocols.transport.http_answer import JOINED_BYTES
-from protocols.wire import BrpcAnswer, BrpcRequest
+from protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
 from schemas import ErrorCode, InferenceError
 
 _LARGEST_TIMEOUT_MS = 2**31 - 1
+_BROKEN_OFF = "closed the connection without an answer"
 _IDENTITY = re.compile(r"\A\[[^\]]*\](?:\[E\d+\])?")
 """What a server puts before the words of an error: its address, perhaps hashed, and the number."""
 
@@ -56,9 +57,12 @@ class BrpcConnectionClient:
                 self._retire(connection)
             raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from late
         except FrameError as fault:
-            raise self._error(ErrorCode.BAD_UPSTREAM, f"does not speak bRPC: {fault}") from fault
+            words = f"the upstream at {self._url} does not speak bRPC: {fault}"
+            raise ConnectionFailedError(ErrorCode.BAD_UPSTREAM, words, sent=True) from fault
         except ConnectionError as fault:
-            raise self._error(ErrorCode.UNAVAILABLE, str(fault)) from fault
+            words = f"the upstream at {self._url} {fault}"
+            sent = not isinstance(fault, _UnsentError)
+            raise ConnectionFailedError(ErrorCode.UNAVAILABLE, words, sent=sent) from fault
         return self._answer(frame)
 
     async def close(self) -> None:
@@ -71,7 +75,7 @@ class BrpcConnectionClient:
 
     async def _connected(self) -> _Connection:
         """The connection, made once for all calls that wait for it. Raises ``ConnectionError``."""
-        if self._connection is not None and not self._connection.lost.done():
+        if self._connection is not None and self._connection.usable:
             return self._connection
         if self._connecting is None:
             self._connecting = asyncio.ensure_future(self._connect())
@@ -92,10 +96,10 @@ class BrpcConnectionClient:
                 else:
                     _, protocol = await loop.create_connection(self._protocol, address.host, address.port)
         except TimeoutError as late:
-            raise ConnectionError(f"gave no connection within {self._connect_secs:g} seconds") from late
+            raise _UnsentError(f"gave no connection within {self._connect_secs:g} seconds") from late
         except OSError as fault:
             reason = os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror or fault
-            raise ConnectionError(f"cannot be reached: {reason}") from fault
+            raise _UnsentError(f"cannot be reached: {reason}") from fault
         return protocol
 
     def _protocol(self) -> _Connection:
@@ -159,8 +163,8 @@ class _Connection(asyncio.Protocol):
         first, ``FrameError`` where what comes is not bRPC."""
         # a client that sends faster than the server reads must not hold all of it here
         await self._writable.wait()
-        if self.lost.done():
-            raise _broken_off()
+        if not self.usable:
+            raise _UnsentError(_BROKEN_OFF)
         self._last_id = correlation_id = self._last_id + 1
         reply: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = reply
@@ -172,6 +176,12 @@ class _Connection(asyncio.Protocol):
             del self._waiting[correlation_id]
             if self._retired and not self._waiting:
                 self._transport.abort()
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request that is written now may be answered; the end of the stream closes a transport
+        some time before the connection counts as lost."""
+        return not (self.lost.done() or self._transport.is_closing())
 
     def retire(self) -> None:
         """Close when the last call that runs has ended."""
@@ -211,7 +221,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """No reply will come any more."""
-        self._end(_broken_off())
+        self._end(ConnectionError(_BROKEN_OFF))
 
     def _write(self, request: BrpcRequest, correlation_id: int, timeout_ms: int) -> None:
         parts = write_request(request.service, request.method, correlation_id, request.message, timeout_ms)
@@ -230,8 +240,8 @@ class _Connection(asyncio.Protocol):
                 waiting.set_exception(reason)
 
 
-def _broken_off() -> ConnectionError:
-    return ConnectionError("closed the connection without an answer")
+class _UnsentError(ConnectionError):
+    """The connection failed before anything of the request was written to it."""
 
 
 def _timeout_ms(deadline: float) -> int:

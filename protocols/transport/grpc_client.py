@@ -1,22 +1,29 @@
-"""Makes calls to one gRPC upstream over one channel, messages as bytes."""
+"""Makes calls to one gRPC upstream over one channel, messages as bytes.
+
+A channel whose server has fallen silent is replaced: the system may take many minutes to notice that a
+machine is gone, and servers punish clients that ping often.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from protocols.transport.address import Url
-from protocols.wire import GrpcAnswer, GrpcRequest
+from protocols.wire import ConnectionFailedError, GrpcAnswer, GrpcRequest
 from schemas import ErrorCode, InferenceError
 
 LARGEST_MESSAGE = 2**31 - 1
 
-_NOBODY_THERE = ("failed to connect to all addresses", "connection refused", "connections to all backends")
-"""How grpcio tells that it reached nobody. A status that a server sent has other words."""
+_NOBODY_THERE = ("failed to connect to all addresses", "errors resolving", "dns resolution failed")
+"""How grpcio tells that it has reached nobody. A server may say so too, of its own upstream."""
+
+_BROKEN = ("stream removed", "socket closed", "connection reset", "broken pipe", "goaway")
+"""How it tells that a connection has ended."""
 
 _TOO_LARGE = "received message larger than max"
 _BY_THE_SERVER = "server:"
@@ -31,47 +38,57 @@ class GrpcChannelClient:
     ) -> None:
         self._url = url
         self._limit = max_response_bytes
-        self._options = (
+        self._options: tuple[tuple[str, int | str], ...] = (
             ("grpc.max_receive_message_length", max_response_bytes or LARGEST_MESSAGE),
             ("grpc.max_send_message_length", LARGEST_MESSAGE),
             ("grpc.enable_http_proxy", 0),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.min_reconnect_backoff_ms", int(connect_timeout_secs * 1000)),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 2000),
+            ("grpc.max_reconnect_backoff_ms", 500),
+            ("grpc.dns_min_time_between_resolutions_ms", 1000),
         )
-        self._channel: grpc.aio.Channel | None = None
-        self._methods: dict[str, Any] = {}
+        self._channel: _Channel | None = None
 
     async def send(self, request: GrpcRequest) -> GrpcAnswer:
         """Make one unary call; errors are those of ``GrpcClient``."""
-        call = self._method(request.method, stream=False)(
-            bytes(request.message), timeout=self._timeout(request), metadata=tuple(request.metadata.items())
-        )
+        timeout, channel = self._timeout(request), self._current()
+        heard = channel.begin()
         try:
-            message = await call
+            message = await channel.method(request.method, stream=False)(
+                bytes(request.message), timeout=timeout, metadata=tuple(request.metadata.items())
+            )
+            channel.heard += 1
         except grpc.aio.AioRpcError as status:
-            return self._status(status)
+            return self._status(status, channel, heard)
         except grpc.aio.InternalError as fault:
             raise _unsendable(request) from fault
+        finally:
+            await channel.end()
         return GrpcAnswer(message)
 
     async def stream(self, request: GrpcRequest) -> AsyncGenerator[GrpcAnswer, None]:
         """Make one call of a streaming method; answers and errors are those of ``GrpcClient``."""
-        call = self._method(request.method, stream=True)(
-            bytes(request.message), timeout=self._timeout(request), metadata=tuple(request.metadata.items())
-        )
+        timeout, channel = self._timeout(request), self._current()
+        heard = channel.begin()
+        call = None
         try:
+            call = channel.method(request.method, stream=True)(
+                bytes(request.message), timeout=timeout, metadata=tuple(request.metadata.items())
+            )
             async for message in call:
+                channel.heard += 1
                 yield GrpcAnswer(message)
         except grpc.aio.AioRpcError as status:
-            answer = self._status(status)
+            answer = self._status(status, channel, heard)
         except grpc.aio.InternalError as fault:
             raise _unsendable(request) from fault
         else:
             return
         finally:
-            call.cancel()
+            if call is not None:
+                call.cancel()
+            await channel.end()
         yield answer
 
     async def close(self) -> None:
@@ -87,24 +104,25 @@ class GrpcChannelClient:
             raise self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
         return timeout
 
-    def _method(self, name: str, *, stream: bool) -> Any:
-        method = self._methods.get(name)
-        if method is None:
-            if self._channel is None:
-                self._channel = grpc.aio.insecure_channel(str(self._url.address), options=self._options)
-            # one message goes out whatever the method takes; where a stream of them is written, grpcio has
-            # INTERNAL in place of the status of a server that answers before it has read
-            make = self._channel.unary_stream if stream else self._channel.unary_unary
-            method = self._methods[name] = make(name)
-        return method
+    def _current(self) -> _Channel:
+        if self._channel is None or self._channel.retired:
+            self._channel = _Channel(str(self._url.address), self._options)
+        return self._channel
 
-    def _status(self, status: grpc.aio.AioRpcError) -> GrpcAnswer:
+    def _status(self, status: grpc.aio.AioRpcError, channel: _Channel, heard: int) -> GrpcAnswer:
         """The server's own status as an answer. Raises where it is grpcio that speaks."""
         code, details = status.code(), status.details() or ""
         words = details.lower()
-        if code is grpc.StatusCode.UNAVAILABLE and any(text in words for text in _NOBODY_THERE):
-            raise self._error(ErrorCode.UNAVAILABLE, f"cannot be reached: {details}") from status
+        if code is grpc.StatusCode.UNAVAILABLE and not channel.connected:
+            # a server that had answered would still be connected, whatever it says
+            if any(text in words for text in _NOBODY_THERE):
+                raise self._failure(f"cannot be reached: {details}", sent=False) from status
+            raise self._failure(f"closed the connection without an answer: {details}") from status
+        if code is grpc.StatusCode.UNAVAILABLE and any(text in words for text in _BROKEN):
+            raise self._failure(f"closed the connection without an answer: {details}") from status
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            if channel.heard == heard:
+                channel.retired = True
             raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from status
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in words and _BY_THE_SERVER not in words:
             raise self._error(
@@ -112,10 +130,57 @@ class GrpcChannelClient:
                 f"gave an answer larger than the {self._limit} bytes that max_response_bytes of this "
                 f"upstream allows: {details}",
             ) from status
+        channel.heard += 1
         return GrpcAnswer(code=code.value[0], details=details)
+
+    def _failure(self, what: str, *, sent: bool = True) -> ConnectionFailedError:
+        return ConnectionFailedError(ErrorCode.UNAVAILABLE, f"the upstream at {self._url} {what}", sent=sent)
 
     def _error(self, code: ErrorCode, what: str) -> InferenceError:
         return InferenceError(code, f"the upstream at {self._url} {what}")
+
+
+class _Channel:
+    """A channel and the calls that run on it. ``heard`` counts what the server has said; one that is
+    ``retired`` takes no more calls and closes after the last."""
+
+    def __init__(self, target: str, options: Sequence[tuple[str, int | str]]) -> None:
+        self._channel = grpc.aio.insecure_channel(target, options=options)
+        self._methods: dict[str, Any] = {}
+        self._running = 0
+        self.heard = 0
+        self.retired = False
+
+    def method(self, name: str, *, stream: bool) -> Any:
+        """What calls ``name`` with one message as bytes."""
+        method = self._methods.get(name)
+        if method is None:
+            # one message goes out whatever the method takes; where a stream of them is written, grpcio has
+            # INTERNAL in place of the status of a server that answers before it has read
+            make = self._channel.unary_stream if stream else self._channel.unary_unary
+            method = self._methods[name] = make(name)
+        return method
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        state: grpc.ChannelConnectivity = self._channel.get_state()
+        return state is grpc.ChannelConnectivity.READY
+
+    def begin(self) -> int:
+        """A call begins; what has been heard before it."""
+        self._running += 1
+        return self.heard
+
+    async def end(self) -> None:
+        """It has ended."""
+        self._running -= 1
+        if self.retired and not self._running:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close it; calls on it fail."""
+        await self._channel.close()
 
 
 def _unsendable(request: GrpcRequest) -> InferenceError:

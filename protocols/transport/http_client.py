@@ -22,7 +22,7 @@ from protocols.content_coding import WINDOW_BITS, inflate
 from protocols.transport.address import Url
 from protocols.transport.http_answer import JOINED_BYTES, size_of
 from protocols.transport.http_body import READ_BYTES, read_body
-from protocols.wire import Buffer, HttpReply, HttpRequest
+from protocols.wire import Buffer, ConnectionFailedError, HttpReply, HttpRequest
 from schemas import ErrorCode, InferenceError
 
 KEEP_SECS = 4.0
@@ -168,24 +168,29 @@ class PooledHttpClient:
         try:
             yield
         except aiohttp.ServerTimeoutError as late:
-            raise self._error(
-                ErrorCode.UNAVAILABLE, f"gave no connection within {self._connect_secs:g} seconds"
-            ) from late
+            words = f"gave no connection within {self._connect_secs:g} seconds"
+            raise self._failure(words, sent=False) from late
         except TimeoutError as late:
             raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from late
         except aiohttp.ClientConnectorError as fault:
-            raise self._error(ErrorCode.UNAVAILABLE, f"cannot be reached: {_reason(fault)}") from fault
+            raise self._failure(f"cannot be reached: {_reason(fault)}", sent=False) from fault
         except aiohttp.ClientPayloadError as fault:
-            raise self._error(ErrorCode.UNAVAILABLE, "broke off in the middle of its answer") from fault
+            raise self._failure("broke off in the middle of its answer") from fault
         except (aiohttp.ClientConnectionError, ConnectionError) as fault:
-            raise self._error(ErrorCode.UNAVAILABLE, "closed the connection without an answer") from fault
+            raise self._failure("closed the connection without an answer") from fault
         except ValueError as fault:  # a line break in a header, say
             raise InferenceError(
                 ErrorCode.MALFORMED, f"this request cannot be written as HTTP: {fault}"
             ) from fault
         except aiohttp.ClientError as fault:
             reason = (getattr(fault, "message", "") or str(fault)).strip().partition("\n")[0]
-            raise self._error(ErrorCode.BAD_UPSTREAM, f"does not speak HTTP: {reason.rstrip(':')}") from fault
+            words = f"does not speak HTTP: {reason.rstrip(':')}"
+            raise self._failure(words, ErrorCode.BAD_UPSTREAM) from fault
+
+    def _failure(
+        self, what: str, code: ErrorCode = ErrorCode.UNAVAILABLE, *, sent: bool = True
+    ) -> ConnectionFailedError:
+        return ConnectionFailedError(code, f"the upstream at {self._url} {what}", sent=sent)
 
     def _too_large(self, size: int | None) -> InferenceError:
         what = "an answer" if size is None else f"an answer of {size} bytes"
