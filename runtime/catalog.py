@@ -23,6 +23,7 @@ from runtime.model_config import LoadError
 from runtime.overrides import SentFiles, write_files
 from runtime.repositories import Repositories, check_overrides, names_in
 from runtime.repository import Repository, load_model, needed_models
+from runtime.response_cache import ResponseCache
 from runtime.target import Target
 from runtime.upstream_model import UpstreamModel
 from schemas import (
@@ -59,6 +60,7 @@ class ModelCatalog:
         failed: Mapping[str, LoadError] | None = None,
         repositories: Sequence[Repository] = (),
         fixed: Iterable[str] = (),
+        cache: ResponseCache | None = None,
     ) -> None:
         self._models = dict(models or {})
         self.models: Mapping[str, Target] = self._models
@@ -75,7 +77,7 @@ class ModelCatalog:
         self._locks: dict[str, asyncio.Lock] = {}
         self._working: set[asyncio.Task[None]] = set()
         self.changes = Changes()
-        self._surroundings = Surroundings(self.find, self.standing, self.changes.happened)
+        self._surroundings = Surroundings(self.find, self.standing, self.changes.happened, cache)
         for model in self._models.values():
             if isinstance(model, LocalModel):
                 model.join(self._surroundings)

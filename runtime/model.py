@@ -15,8 +15,9 @@ from contextlib import aclosing
 
 from runtime.backends import Answer, Surroundings
 from runtime.model_config import LoadError
+from runtime.response_cache import ResponseCache, key_of
 from runtime.snapshot import Origin
-from runtime.statistics import Course, batch_size, count_failure, count_success
+from runtime.statistics import Course, batch_size, count_failure, count_hit, count_success
 from runtime.version import RequestVersion, Timed, Version
 from runtime.warmup import Sample
 from schemas import (
@@ -45,7 +46,8 @@ class LocalModel:
     ``versions`` are ready, at least one; ``failed`` tells for each version that the version policy
     wants and that could not be loaded why. ``config`` is the serialized ``inference.ModelConfig``,
     ``origin`` what it was loaded from; its requests go through the models that it ``needs``; ``samples`` are
-    what :meth:`warm_up` runs. Not bound to an event loop until the first request.
+    what :meth:`warm_up` runs. With ``caches`` it answers what it was asked before from the server's response
+    cache, where there is one. Not bound to an event loop until the first request.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class LocalModel:
         config: bytes = b"",
         origin: Origin | None = None,
         needs: Sequence[str] = (),
+        caches: bool = False,
         samples: Sequence[Sample] = (),
     ) -> None:
         self.name = name
@@ -73,6 +76,8 @@ class LocalModel:
         self._description = description
         self._config = config
         self._samples = samples
+        self._caches = caches
+        self._cache: ResponseCache | None = None
         self._closing = False
         self._successor: LocalModel | None = None
 
@@ -100,6 +105,15 @@ class LocalModel:
         try:
             outputs = version.check(request)
             ready = time.monotonic_ns()
+            cache = self._cache if request.sequence is None else None
+            if cache is not None:
+                key = key_of(version.scope, request, outputs)
+                if (known := cache.get(key)) is not None:
+                    count_hit(version.statistics, size, began, ready)
+                    return InferResponse(
+                        self.name, known.outputs, version.number, request.id, known.parameters
+                    )
+                looked_up = time.monotonic_ns()
             answer = await self._run(version, request, outputs)
         except InferenceError:
             count_failure(version.statistics, size, began)
@@ -108,6 +122,10 @@ class LocalModel:
         course = Course(began, ready, started, ended, time.monotonic_ns(), answer.gathering)
         count_success(version.statistics, size, course, answer.execution)
         request.context.timings.update(queue=started - ready, exec=ended - started)
+        if cache is not None:
+            given = time.monotonic_ns()
+            cache.put(key, version.scope, answer.outputs, answer.parameters)
+            version.statistics.cache_miss.add(looked_up - ready + time.monotonic_ns() - given)
         return InferResponse(self.name, answer.outputs, version.number, request.id, answer.parameters)
 
     async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
@@ -181,6 +199,8 @@ class LocalModel:
 
     def join(self, surroundings: Surroundings) -> None:
         """It is served from now on, among the models that ``surroundings`` tells of."""
+        if self._caches:
+            self._cache = surroundings.cache
         for version in self._loaded:
             if isinstance(version, RequestVersion):
                 version.join(surroundings)
@@ -223,6 +243,8 @@ class LocalModel:
         for version in self._loaded:
             if version not in kept:
                 await version.close()
+                if self._cache is not None:
+                    self._cache.forget(version.scope)
 
     async def give_way(self, successor: LocalModel) -> None:
         """As :meth:`close`, but requests that still come here go to ``successor``, and versions that it has

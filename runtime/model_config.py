@@ -67,6 +67,7 @@ class ModelConfig:
     (``cpu``, ``cuda`` or ``cuda:1``). ``decoupled`` is whether the model may answer any number of times.
     ``sequence_batching`` is there for one whose requests belong together, ``ensemble`` for one that is
     made of others, ``dynamic_batching`` for one whose requests may meet in a batch, unless it is ``ragged``;
+    ``response_cache`` is whether it answers what it was asked before without running.
     ``limits`` are on what may be inside, ``warmup`` is what it is asked first. ``stated`` is the
     configuration file as a serialized ``inference.ModelConfig``.
     """
@@ -89,6 +90,7 @@ class ModelConfig:
     decoupled: bool = False
     sequence_batching: SequenceBatching | None = None
     ensemble: tuple[Step, ...] = ()
+    response_cache: bool = False
     dynamic_batching: DynamicBatching | None = None
     ragged: bool = False
     limits: Limits = DEFAULT_LIMITS

@@ -88,6 +88,7 @@ def _config(path: Path, message: Any) -> ModelConfig:
         dynamic_batching=_dynamic_batching(path, message),
         ragged=any(tensor.allow_ragged_batch for tensor in message.input),
         ensemble=_steps(message.ensemble_scheduling.step),
+        response_cache=message.response_cache.enable,
         decoupled=message.model_transaction_policy.decoupled,
         warmup=tuple(_warmup(path, sample) for sample in message.model_warmup),
         stated=message.SerializeToString(),

@@ -205,6 +205,7 @@ def load_model(source: ModelSource, before: LocalModel | None = None) -> LocalMo
         config=config_message(config, versions[-1].signature),
         origin=origin,
         needs=needs(config),
+        caches=config.response_cache,
         samples=samples,
     )
 
@@ -241,6 +242,9 @@ def _unchanged(model: LocalModel, origin: Origin) -> dict[int, Version | Request
 
 def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig) -> Version | RequestVersion:
     file = _model_file(path, backend, config)
+    for option in ("decoupled", "sequence_batching", "ensemble"):
+        if getattr(config, option) and config.response_cache:
+            raise LoadError(f"{file}: response_cache is not supported beside {option}")
     for option in ("decoupled", "sequence_batching"):
         if getattr(config, option) and not backend.whole_requests:
             raise LoadError(f"{file}: {option} is not supported by backend '{config.backend}'")

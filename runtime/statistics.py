@@ -74,6 +74,17 @@ def count_success(
         requests.compute_output.add(taken)
 
 
+def count_hit(counted: VersionStatistics, size: int, began: int, looked: int) -> None:
+    """Enter a request of ``size`` batch elements that was answered from the response cache, where it was
+    ``looked`` for."""
+    now = time.monotonic_ns()
+    counted.last_inference_ms = time.time_ns() // 1_000_000
+    counted.cache_hit.add(now - looked)
+    requests = _of_size(counted, size)
+    if requests is not None:
+        requests.success.add(now - began)
+
+
 def count_failure(counted: VersionStatistics, size: int, began: int) -> None:
     """Enter a request of ``size`` batch elements that failed just now."""
     requests = _of_size(counted, size)

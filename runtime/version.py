@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from runtime.backends import Answer, Answers, Instance, Job, RequestInstance, Surroundings
 from runtime.reshape import Reshape, Run, inward, outward
+from runtime.response_cache import new_scope
 from runtime.scheduling.admission import Admission
 from runtime.scheduling.policy import DynamicBatching, Scheduling
 from runtime.scheduling.runners import UNBOUNDED, Given, PlaceRunner, Ran, ThreadRunner
@@ -60,6 +61,7 @@ class Version:
     ) -> None:
         scheduling = scheduling or Scheduling()
         self.number = str(number)
+        self.scope = new_scope()
         self.instance = instance
         self.signature = signature
         self.decoupled = False
@@ -136,6 +138,7 @@ class RequestVersion:
     ) -> None:
         scheduling = scheduling or Scheduling()
         self.number = str(number)
+        self.scope = new_scope()
         self.instance = instance
         self.signature = signature
         self.decoupled = instance.decoupled

@@ -73,13 +73,17 @@ class VersionStatistics:
     """One version of a model. ``inference_count`` counts batch elements, ``execution_count`` runs of the
     model; ``last_inference_ms`` is milliseconds since 1970, 0 for never. ``by_batch_size`` has an entry
     for every size of batch that was asked for, ``executions`` for every one that the model has run with,
-    which may hold several requests; a model without batches has size 1."""
+    which may hold several requests; a model without batches has size 1. ``cache_hit`` are requests that were
+    answered from the response cache, which are counted among the successes and nowhere else, ``cache_miss``
+    those that were looked for there in vain."""
 
     inference_count: int = 0
     execution_count: int = 0
     last_inference_ms: int = 0
     by_batch_size: dict[int, RequestStatistics] = field(default_factory=dict)
     executions: dict[int, ExecutionStatistics] = field(default_factory=dict)
+    cache_hit: Duration = field(default_factory=Duration)
+    cache_miss: Duration = field(default_factory=Duration)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from protocols.transport.clients import CLIENTS, Client
 from runtime.catalog import ModelCatalog
 from runtime.polling import Poller
 from runtime.repository import Loaded, ModelSource, Progress, Repository, find_models, load_models
+from runtime.response_cache import ResponseCache
 from runtime.target import Target
 from runtime.upstream import Calls, Upstream
 from runtime.upstream_model import UpstreamModel
@@ -138,8 +139,9 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
         )
         for repository in config.model_repository
     ]
+    cache = ResponseCache(config.server.response_cache_bytes) if config.server.response_cache_bytes else None
     service = Service(
-        Router(ModelCatalog(models, loaded.failed, repositories, config.models), routes),
+        Router(ModelCatalog(models, loaded.failed, repositories, config.models, cache), routes),
         ServerMetadata(config.server.name, version("interlingua"), EXTENSIONS),
         required=frozenset((models.keys() | loaded.failed.keys()) - optional),
         strict_readiness=config.server.strict_readiness,

@@ -32,7 +32,7 @@ def config_message(config: bytes) -> Any:
 
 
 def statistics_message(models: Iterable[ModelStatus]) -> Any:
-    """The statistics of every version of ``models``. There is no cache here, so hits and misses are 0."""
+    """The statistics of every version of ``models``."""
     told: Any = STATISTICS()
     for model in models:
         for version in model.versions:
@@ -80,7 +80,8 @@ def _totals(counted: VersionStatistics) -> dict[str, dict[str, int]]:
     sizes = counted.by_batch_size.values()
     totals = {name: _sum(getattr(size, name) for size in sizes) for name in ("success", *_PARTS)}
     totals["fail"] = _sum(size.failed for size in sizes)
-    totals["cache_hit"] = totals["cache_miss"] = _sum(())
+    totals["cache_hit"] = _sum((counted.cache_hit,))
+    totals["cache_miss"] = _sum((counted.cache_miss,))
     return totals
 
 

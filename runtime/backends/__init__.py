@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 from runtime.model_config import LoadError, ModelConfig
+from runtime.response_cache import ResponseCache
 from runtime.statistics import Execution
 from runtime.target import Target
 from schemas import CancelToken, Context, InferenceError, InferRequest, Readiness, Signature, Tensor
@@ -105,11 +106,13 @@ class Place(Protocol):
 class Surroundings:
     """What a model knows of the server that serves it: ``find`` gives the model of a name and raises
     NOT_FOUND, ``standing`` says whether a model and version would be run now, as far as that is known here,
-    ``changed`` is to be called when what :meth:`RequestInstance.readiness` says has changed."""
+    ``changed`` is to be called when what :meth:`RequestInstance.readiness` says has changed. ``cache`` keeps
+    answers for models that want it, None where there is none."""
 
     find: Callable[[str], Target]
     standing: Callable[[str, str], Readiness]
     changed: Callable[[], None]
+    cache: ResponseCache | None = None
 
 
 class RequestInstance(Protocol):

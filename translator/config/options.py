@@ -80,6 +80,9 @@ class ServerOptions(Section):
     start_offline: bool = False
     """Whether the server is not ready until a client says so (grps: `/grps/v1/health/online`). It answers
     requests all the same."""
+    response_cache_bytes: Annotated[int, Field(ge=0)] = 0
+    """How many bytes of answers to keep, for models whose config.pbtxt has `response_cache { enable: true }`.
+    0 keeps none."""
     shared_memory: SharedMemoryOptions = Field(default_factory=SharedMemoryOptions)
     """Tensors in shared memory instead of messages."""
     tune_allocator: bool = True
