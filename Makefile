@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-torch lint format schemas schemas-check bench peers clean
+.PHONY: help run test test-torch lint format schemas schemas-check soak bench peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ schemas: $(VENV)/.installed-dev ## regenerate descriptor sets and the flatc orac
 
 schemas-check: $(VENV)/.installed-dev ## fail where a generated artefact is stale
 	$(BIN)/python scripts/compile_schemas.py --check
+
+soak: $(VENV)/.installed-dev ## load, unload and reload models 100 times under traffic (SOAK_ROUNDS=100)
+	SOAK_ROUNDS=$(or $(SOAK_ROUNDS),100) $(BIN)/python -m pytest tests/e2e/test_reload.py -k nothing_is_left \
+		--timeout 3600 --capture no
 
 bench: $(VENV)/.installed-dev ## CPU per request, each row beside a bare echo server (BENCH_ARGS=--quick)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -67,7 +67,8 @@ class Worker:
         self._outgoing: deque[tuple[memoryview, list[int]]] = deque()
         self._frames = channel.FrameReader()
         pages = [regions.make_page() for _ in range(3)]
-        self._slots = memoryview(regions.map_page(pages[0])).cast("Q")
+        self._page = regions.map_page(pages[0])
+        self._slots = memoryview(self._page).cast("Q")
         self._pool = regions.RegionPool(regions.map_page(pages[1]))
         self._views = regions.RegionViews(regions.map_page(pages[2]))
         self.calls = Outgoing(self._answer, self._contexts, self)
@@ -165,8 +166,14 @@ class Worker:
         self.on_idle()
 
     def stop(self) -> None:
-        """Let the model finalize and end the process. Blocks."""
+        """Let the model finalize, end the process and let go of the memory that is shared with it, but for
+        what somebody still looks at. Blocks."""
         self._stop()
+        self._pool.close()
+        self._views.close()
+        if not self._calls:
+            self._slots.release()
+            self._page.close()
 
     # --- how it is done
 

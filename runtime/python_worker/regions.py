@@ -72,10 +72,11 @@ class RegionPool:
         return number, starts, descriptor
 
     def close(self) -> None:
-        """Let go of the regions; what the reader has mapped stays with it."""
+        """Let go of the regions and of the flags; what the reader has mapped stays with it."""
         for region in self._regions:
             region.close()
         self._regions.clear()
+        self._flags.close()
 
     def _free(self, size: int) -> tuple[int, int | None]:
         free = [number for number in range(len(self._regions)) if not self._flags[number]]
@@ -120,6 +121,18 @@ class RegionViews:
         # one view at a time: the writer places nothing more until this one is gone
         self._watched[number] = weakref.ref(whole, self._freed(number))
         return whole.data
+
+    def close(self) -> None:
+        """Let go of the regions that nobody looks at, and of the flags where that is all of them; the rest
+        goes with those who look."""
+        for number in [number for number in self._regions if not self._is_watched(number)]:
+            self._regions.pop(number).close()
+        if not self._regions:
+            self._flags.close()
+
+    def _is_watched(self, number: int) -> bool:
+        watched = self._watched.get(number)
+        return watched is not None and watched() is not None
 
     def _freed(self, number: int) -> Callable[[weakref.ref[NDArray[Any]]], None]:
         flags = self._flags

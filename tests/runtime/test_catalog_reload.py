@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from pathlib import Path
 
@@ -243,4 +244,24 @@ async def test_ensembles_that_need_each_other_are_loaded(tmp_path: Path) -> None
     assert sorted(catalog.models) == ["a", "b"]
     with pytest.raises(InferenceError, match="is a step of itself"):
         await ask(catalog, "a")
+    await catalog.close()
+
+
+async def test_a_python_model_leaves_no_files_open(tmp_path: Path) -> None:
+    """Not even until the garbage collector comes by."""
+    source = python_model(tmp_path, ECHO)
+    assert source.path is not None
+    catalog = ModelCatalog(repositories=[Repository(tmp_path, True)])
+    opened = []
+    gc.disable()
+    try:
+        for turn in range(3):
+            os.utime(source.path / "1" / "model.py", ns=(turn, turn))
+            await catalog.load("m")
+            await catalog.models["m"].infer(request(*range(50_000)))
+            await settled(catalog)
+            opened.append(len(os.listdir("/proc/self/fd")))
+    finally:
+        gc.enable()
+    assert opened[0] == opened[2], opened
     await catalog.close()
