@@ -92,7 +92,7 @@ async def test_a_watch_looks_at_nothing_while_nothing_changes(monkeypatch: pytes
         return Readiness(True)
 
     monkeypatch.setattr(ModelCatalog, "readiness", readiness)
-    monkeypatch.setattr("translator.pipeline._WATCH_SECS", 0.05)
+    monkeypatch.setattr("translator.exchange._WATCH_SECS", 0.05)
     service = Service(Router(ModelCatalog({})), ServerMetadata("interlingua", "0"), ready_when_empty=True)
     async with watching(service) as watch:
         assert await told(watch) == SERVING

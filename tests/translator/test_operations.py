@@ -41,8 +41,8 @@ from schemas import (
 )
 from schemas.oip import MESSAGES
 from tests.runtime.onnx_models import write_identity
+from translator.exchange import Exchange
 from translator.operations import Service
-from translator.pipeline import Pipeline
 from translator.router import Route, Router
 from translator.settings import LogBook
 
@@ -64,9 +64,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
 async def ask(service: Service, operation: Operation, context: Context = HERE, **opened: Any) -> Any:
     """What ``operation`` answers, not encoded."""
     action: Action[Any] = Action(operation, lambda form, result: result)
-    return await Pipeline(service, "127.0.0.1:8000", (), "m").perform(
-        Opened(action, **opened), "oip", context
-    )
+    return await Exchange(service, "127.0.0.1:8000", "m").perform(Opened(action, **opened), "oip", context)
 
 
 @contextmanager
@@ -138,11 +136,11 @@ async def test_inferences_are_seen_in_the_trends(service: Service) -> None:
     action: Action[Any] = Action(
         Operation.INFER, lambda form, result: result, lambda opened, signature: (opened.message, None)
     )
-    pipeline = Pipeline(service, "127.0.0.1:8000", (), "m")
+    exchange = Exchange(service, "127.0.0.1:8000", "m")
     for values in ([1.0, 2.0], [[1.0]]):
         asked = InferRequest("m", (Tensor.from_numpy("x", np.array(values, np.float32)),))
         with suppress(InferenceError):
-            await pipeline.perform(Opened(action, "m", message=asked), "oip", HERE)
+            await exchange.perform(Opened(action, "m", message=asked), "oip", HERE)
     told: Metrics = await ask(service, Operation.METRICS)
     assert told.trends["failed_percent"][29] == 50, "the second has too many dimensions"
     assert told.trends["latency_max_ms"][29] > 0
@@ -277,7 +275,7 @@ async def infer(service: Service, context: Context = HERE, size: int = 16) -> An
     action: Action[Any] = Action(
         Operation.INFER, lambda form, response: response, lambda opened, signature: (request, None)
     )
-    return await Pipeline(service, "127.0.0.1:8000", ()).perform(Opened(action, "m"), "oip", context)
+    return await Exchange(service, "127.0.0.1:8000").perform(Opened(action, "m"), "oip", context)
 
 
 async def test_tensors_in_shared_memory(service: Service, key: str) -> None:
