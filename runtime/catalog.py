@@ -13,16 +13,16 @@ import contextlib
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from runtime.absent import Absent, absent_by, all_in, not_renewed, partial_failure
 from runtime.backends import Surroundings
 from runtime.changes import Changes
 from runtime.model import LocalModel
 from runtime.model_config import LoadError
-from runtime.overrides import SentFiles, write_files
+from runtime.overrides import SentFiles
+from runtime.renewal import failing_sample, free, load_from, needs_of, reusable, takes_away
 from runtime.repositories import Repositories, check_overrides, names_in
-from runtime.repository import Repository, load_model, needed_models
+from runtime.repository import Repository, needed_models
 from runtime.response_cache import ResponseCache
 from runtime.target import Target
 from runtime.upstream_model import UpstreamModel
@@ -216,13 +216,13 @@ class ModelCatalog:
         as of one that could not be loaded."""
         models = [model for model in self._models.values() if isinstance(model, LocalModel)]
         for model, failure in zip(
-            models, await asyncio.gather(*(_warm_up(model) for model in models)), strict=True
+            models, await asyncio.gather(*(failing_sample(model) for model in models)), strict=True
         ):
             if failure is not None:
                 _log.error("model not loaded", extra={"facts": {"model": model.name, "reason": str(failure)}})
                 del self._models[model.name]
                 self._absent[model.name] = absent_by(model.name, failure)
-                self._start(_close(model, None))
+                self._start(free(model, None))
                 self.changes.happened()
 
     async def load(self, name: str, control: ModelControl = _PLAIN) -> None:
@@ -284,9 +284,7 @@ class ModelCatalog:
         while self._working:
             await asyncio.wait(self._working)
         # at once, because a model in a process of its own takes some time to end
-        await asyncio.gather(
-            *(_close(target, self._files.get(name)) for name, target in self._models.items())
-        )
+        await asyncio.gather(*(free(target, self._files.get(name)) for name, target in self._models.items()))
 
     # --- how it is done
 
@@ -318,8 +316,8 @@ class ModelCatalog:
                 self._absent[name] = Absent(loading, f"model '{name}' is being loaded")
                 self.changes.happened()
             try:
-                model, sent = await asyncio.to_thread(_load_from, repository, name, control, _reusable(old))
-                if model is not old and not _takes_away(model, old):
+                model, sent = await asyncio.to_thread(load_from, repository, name, control, reusable(old))
+                if model is not old and not takes_away(model, old):
                     await self._warm(model, sent, old)
             except Exception as error:
                 # whatever an engine may raise, a model must not stay in the state of being loaded
@@ -337,10 +335,10 @@ class ModelCatalog:
             self._not_renewed.pop(name, None)
             if model is old:
                 _log.debug("model has not changed", extra={"facts": {"model": name}})
-            elif _takes_away(model, old):
+            elif takes_away(model, old):
                 # to lose versions because others cannot be loaded would help nobody
                 self._not_renewed[name] = partial_failure(model)
-                self._start(_close(model, sent, old))
+                self._start(free(model, sent, old))
             else:
                 self._serve(model, sent, before)
             self.changes.happened()
@@ -357,7 +355,7 @@ class ModelCatalog:
         try:
             await model.warm_up(old if isinstance(old, LocalModel) else None)
         except LoadError:
-            self._start(_close(model, sent, old))
+            self._start(free(model, sent, old))
             raise
 
     def _serve(self, model: LocalModel, sent: SentFiles | None, before: ModelStatus) -> None:
@@ -370,7 +368,7 @@ class ModelCatalog:
         if sent is not None:
             self._files[name] = sent
         if old is not None:
-            self._start(_close(old, old_files, model))
+            self._start(free(old, old_files, model))
         _log.info("model loaded", extra={"facts": {"model": name, "versions": ",".join(model.loaded)}})
 
     async def _unload(self, name: str, dependents: bool = False, gone: bool = False) -> None:
@@ -391,13 +389,13 @@ class ModelCatalog:
         _log.info("model unloaded", extra={"facts": {"model": name}})
         if dependents and isinstance(target, LocalModel):
             for needed in self._only_needed.intersection(target.needs):
-                if not any(needed in _needs(model) for model in self._models.values()):
+                if not any(needed in needs_of(model) for model in self._models.values()):
                     await self._unload(needed, dependents=True)
 
     async def _free(
         self, target: Target, files: SentFiles | None, unloading: Absent, unloaded: Absent | None
     ) -> None:
-        await _close(target, files)
+        await free(target, files)
         self._freed(unloading, unloaded)
 
     def _freed(self, unloading: Absent, unloaded: Absent | None) -> None:
@@ -458,58 +456,6 @@ class ModelCatalog:
         # the caller who would be told may have gone away
         if not task.cancelled():
             task.exception()
-
-
-def _load_from(
-    repository: Repository, name: str, control: ModelControl, before: LocalModel | None
-) -> tuple[LocalModel, SentFiles | None]:
-    """The model, and the folder that it was loaded from where its files were sent; ``before`` itself where
-    nothing has changed. Blocks."""
-    source = replace(repository.source(name), config=control.config)
-    if not control.files:
-        return load_model(source, before), None
-    folder = write_files(name, control.files)
-    try:
-        return load_model(replace(source, path=Path(folder.name)), before), folder
-    except BaseException:
-        folder.cleanup()
-        raise
-
-
-async def _warm_up(model: LocalModel) -> LoadError | None:
-    """Why ``model`` could not run its samples."""
-    try:
-        await model.warm_up()
-    except LoadError as error:
-        return error
-    return None
-
-
-async def _close(target: Target, files: SentFiles | None, successor: Target | None = None) -> None:
-    """Free ``target``, in whose place ``successor`` answers from now on, and the folder that it came from."""
-    if isinstance(target, LocalModel) and isinstance(successor, LocalModel):
-        await target.give_way(successor)
-    else:
-        await target.close()
-    if files is not None:
-        await asyncio.to_thread(files.cleanup)
-
-
-def _reusable(target: Target | None) -> LocalModel | None:
-    """``target`` where its versions may be taken over: one that has broken down is better loaded anew."""
-    if isinstance(target, LocalModel) and all(each.readiness().ready for each in target.loaded.values()):
-        return target
-    return None
-
-
-def _takes_away(model: LocalModel, old: Target | None) -> bool:
-    """Whether ``model`` has failed versions and lacks some that ``old`` serves."""
-    served = old.loaded.keys() if isinstance(old, LocalModel) else frozenset()
-    return bool(model.failed) and not served <= model.loaded.keys()
-
-
-def _needs(target: Target) -> tuple[str, ...]:
-    return target.needs if isinstance(target, LocalModel) else ()
 
 
 def _not_loaded(code: ErrorCode, name: str, why: str) -> InferenceError:

@@ -152,7 +152,12 @@ class PythonInstance:
         self._closing.set()
         try:
             async with asyncio.timeout(_CLOSE_SECS):
-                while self._waiting or any(worker.held for worker in self._workers if worker is not None):
+                while self._waiting or any(
+                    # promised: whoever waited for it has not run yet
+                    worker.held or worker.promised
+                    for worker in self._workers
+                    if worker is not None
+                ):
                     self._attach()
                     await asyncio.sleep(0.01)
         except TimeoutError:

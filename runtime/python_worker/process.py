@@ -168,6 +168,8 @@ class Worker:
     def stop(self) -> None:
         """Let the model finalize, end the process and let go of the memory that is shared with it, but for
         what somebody still looks at. Blocks."""
+        # whoever comes now is refused
+        self.lost = True
         self._stop()
         self._pool.close()
         self._views.close()

@@ -242,7 +242,7 @@ def test_nothing_fails_and_nothing_is_left(tmp_path: Path) -> None:
         assert last.threads <= first.threads + EXECUTOR_THREADS
         assert last.mebibytes <= first.mebibytes * 1.1 + 10
         assert daemon.stop() == 0
-        assert not [line for line in daemon.log if line["level"] in ("error", "critical")], daemon.log
+        assert not [line for line in daemon.log if line["level"] in ("error", "critical")]
     finally:
         daemon.kill()
 

@@ -12,6 +12,7 @@ import pytest
 from tritonclient.grpc import model_config_pb2
 
 from runtime import catalog as catalog_module
+from runtime import renewal
 from runtime.catalog import ModelCatalog
 from runtime.model_config import LoadError
 from runtime.repository import Repository, find_models, load_model, load_models
@@ -232,7 +233,7 @@ async def test_a_load_goes_on_without_the_caller(tmp_path: Path, monkeypatch: py
         loop.call_soon_threadsafe(loading.set)
         return load_model(source, before)
 
-    monkeypatch.setattr(catalog_module, "load_model", slow_load)
+    monkeypatch.setattr(renewal, "load_model", slow_load)
     call = asyncio.ensure_future(catalog.load("m"))
     await loading.wait()
     call.cancel()
@@ -256,7 +257,7 @@ async def test_what_is_being_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         blocked.append(asyncio.run_coroutine_threadsafe(catalog.readiness(["m"]), loop).result(10))
         return load_model(source, before)
 
-    monkeypatch.setattr(catalog_module, "load_model", watched)
+    monkeypatch.setattr(renewal, "load_model", watched)
     await catalog.load("m")
     await catalog.load("m")
     assert [states(each) for each in seen] == [[("1", ModelState.LOADING, "")], [("1", ModelState.READY, "")]]
@@ -472,7 +473,7 @@ async def test_an_engine_that_breaks_its_promise(tmp_path: Path, monkeypatch: py
     def broken(source, before):
         raise MemoryError("too much")
 
-    monkeypatch.setattr(catalog_module, "load_model", broken)
+    monkeypatch.setattr(renewal, "load_model", broken)
     with pytest.raises(InferenceError, match="no version is available: MemoryError: too much"):
         await catalog.load("m")
     assert catalog.absence("m") == "model 'm' could not be loaded: MemoryError: too much"
