@@ -7,13 +7,16 @@ An ``Upstream`` carries out operations there. What its models are to our clients
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from protocols.dialect import UpstreamCall
+from protocols.wire import HttpRequest
+from runtime.pool import Gate, Member, Pool
+from runtime.pool.probes import Ask
 from schemas import (
     Context,
     ErrorCode,
@@ -21,6 +24,7 @@ from schemas import (
     InferRequest,
     InferResponse,
     Operation,
+    Readiness,
     ServerMetadata,
     Signature,
 )
@@ -28,12 +32,26 @@ from schemas import (
 _FLAVORED = frozenset({Operation.INFER, Operation.INFER_STREAM, Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
 """Operations that have another form on some servers."""
 
+_HARMLESS = frozenset(
+    {
+        Operation.LIVE,
+        Operation.READY,
+        Operation.MODEL_READY,
+        Operation.SERVER_METADATA,
+        Operation.MODEL_METADATA,
+        Operation.MODEL_CONFIG,
+        Operation.STATISTICS,
+        Operation.REPOSITORY_INDEX,
+    }
+)
+"""Operations that only read: another server may be asked when one breaks off."""
+
 Calls = Mapping[Operation, UpstreamCall[Any, Any]]
 
 
 class Upstream:
-    """A server in some dialect, reached through one client per URL, taken in turn; all requests of a
-    sequence go to the same one, since the model keeps its state there.
+    """Servers in some dialect that are alike, as if they were one: ``clients``, or the pool of them. ``gate``
+    bounds what is under way.
 
     ``flavors`` are the calls for servers of this dialect that need another form than ``calls``, by the
     name that such a server's metadata gives; it is asked for that name before the first inference.
@@ -43,14 +61,17 @@ class Upstream:
         self,
         name: str,
         calls: Calls,
-        clients: Sequence[Any],
+        clients: Sequence[Any] | Pool,
         request_timeout_secs: float,
         flavors: Mapping[str, Calls] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.name = name
         self._calls = calls
-        self._clients = clients
-        self._turn = 0
+        if not isinstance(clients, Pool):
+            clients = Pool([Member(client, str(place)) for place, client in enumerate(clients)])
+        self._pool = clients
+        self._gate = gate
         self._timeout = request_timeout_secs
         self._flavors: Mapping[str, Calls] = flavors or {}
 
@@ -63,15 +84,18 @@ class Upstream:
     ) -> Any:
         """Carry out ``operation`` there; arguments and results are those of ``UpstreamCall``.
 
-        Raises the upstream's own error with its own words, or UNAVAILABLE, DEADLINE_EXCEEDED,
+        Raises the upstream's own error with its own words, or UNAVAILABLE, DEADLINE_EXCEEDED, OVERLOADED,
         BAD_UPSTREAM, UNREPRESENTABLE; ``origin`` names the upstream.
         """
         call = await self._call(operation, context)
         try:
             request, form = call.encode(argument, signature)
             request.context = self._bounded(context)
-            client = self._client(argument)
-            return call.decode(form, await self._send(client, request))
+            async with self._passing(operation, request):
+                attempt = self._pool.attempt(_inference(argument), harmless=operation in _HARMLESS)
+                while True:
+                    with attempt as client:
+                        return call.decode(form, await self._send(client, request))
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
@@ -84,15 +108,21 @@ class Upstream:
         try:
             message, form = call.encode(request, signature)
             message.context = self._bounded(context)
-            async with aclosing(self._client(request).stream(message)) as answers:
-                async for answer in answers:
-                    for response in call.decode(form, answer):
-                        yield response
+            async with self._passing(Operation.INFER_STREAM, message):
+                attempt = self._pool.attempt(request)
+                while True:
+                    with attempt as client:
+                        async with aclosing(client.stream(message)) as answers:
+                            async for answer in answers:
+                                for response in call.decode(form, answer):
+                                    yield response
+                        return
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
 
     async def _call(self, operation: Operation, context: Context | None) -> UpstreamCall[Any, Any]:
+        self._pool.watch(self.name, self._probe)
         if self._flavors and operation in _FLAVORED:
             await self._find_flavor(context)
         call = self._calls.get(operation)
@@ -124,8 +154,7 @@ class Upstream:
 
     async def close(self) -> None:
         """Close every connection."""
-        for client in self._clients:
-            await client.close()
+        await self._pool.close()
 
     async def _find_flavor(self, context: Context | None) -> None:
         flavors, self._flavors = self._flavors, {}
@@ -140,13 +169,26 @@ class Upstream:
             return
         self._calls = flavors.get(said.name, self._calls)
 
-    def _client(self, argument: Any) -> Any:
-        if isinstance(argument, InferRequest) and argument.sequence is not None:
-            # a checksum, because hash() differs from one process to the next
-            place = zlib.crc32(str(argument.sequence.id).encode(errors="surrogatepass"))
-            return self._clients[place % len(self._clients)]
-        self._turn = (self._turn + 1) % len(self._clients)
-        return self._clients[self._turn]
+    @cached_property
+    def _probe(self) -> Ask | None:
+        """Asks a server whether it is ready, or alive where its dialect has only that."""
+        call = self._calls.get(Operation.READY) or self._calls.get(Operation.LIVE)
+        if call is None:
+            return None
+
+        async def ask(member: Member, timeout_secs: float) -> Readiness:
+            request, form = call.encode(None, None)
+            request.context = Context(deadline=time.monotonic() + timeout_secs)
+            said: Readiness = call.decode(form, await member.client.send(request))
+            return said
+
+        return ask
+
+    def _passing(self, operation: Operation, request: Any) -> AbstractAsyncContextManager[None]:
+        """The gate, for what is inference."""
+        if self._gate is None or operation not in (Operation.INFER, Operation.INFER_STREAM):
+            return nullcontext()
+        return self._gate.passing(_nbytes(request), request.context.deadline)
 
     async def _send(self, client: Any, request: Any) -> Any:
         try:
@@ -154,3 +196,14 @@ class Upstream:
         except InferenceError as error:
             error.message = f"upstream '{self.name}': {error.message}"
             raise
+
+
+def _inference(argument: Any) -> InferRequest | None:
+    return argument if isinstance(argument, InferRequest) else None
+
+
+def _nbytes(request: Any) -> int:
+    """The bytes of a message that is to be sent."""
+    if isinstance(request, HttpRequest):
+        return sum(memoryview(part).nbytes for part in request.parts)
+    return memoryview(request.message).nbytes

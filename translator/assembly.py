@@ -19,6 +19,7 @@ from protocols.transport.address import Address, parse_url
 from protocols.transport.clients import CLIENTS, Client
 from runtime.catalog import ModelCatalog
 from runtime.polling import Poller
+from runtime.pool import Gate, Member, Pool, Probes
 from runtime.repository import Loaded, ModelSource, Progress, Repository, find_models, load_models
 from runtime.response_cache import ResponseCache
 from runtime.target import Target
@@ -194,9 +195,19 @@ def _source(name: str, model: ModelOptions) -> ModelSource:
 def _upstream(name: str, options: UpstreamOptions) -> Upstream:
     dialect = DIALECTS[options.dialect]
     calls, flavors = _calls(dialect, options)
-    return Upstream(
-        name, calls, [_client(url, options) for url in options.urls], options.request_timeout_secs, flavors
-    )
+    return Upstream(name, calls, _pool(options), options.request_timeout_secs, flavors, _gate(options))
+
+
+def _pool(options: UpstreamOptions) -> Pool:
+    members = [Member(_client(url, options), url, options.eject_after_failures) for url in options.urls]
+    interval = options.probe_interval_secs
+    return Pool(members, Probes(interval, options.connect_timeout_secs) if interval else None)
+
+
+def _gate(options: UpstreamOptions) -> Gate | None:
+    if options.max_concurrency is None and options.max_bytes_in_flight is None:
+        return None
+    return Gate(options.max_concurrency, options.max_bytes_in_flight, options.max_wait_secs)
 
 
 def _calls(dialect: Dialect, options: UpstreamOptions) -> tuple[Calls, Mapping[str, Calls]]:

@@ -184,7 +184,8 @@ class UpstreamOptions(Section):
     transport: Transport
     """How messages travel to it."""
     urls: Annotated[tuple[UpstreamUrl, ...], Field(min_length=1)]
-    """Where it is: `host:port`, `http://host:port/prefix`, or `unix:path`; several are taken in turn."""
+    """Where it is: `host:port`, `http://host:port/prefix`, or `unix:path`. Several are servers that are
+    alike: each request goes to the one with the least to do, those of a sequence to the same one."""
     flavor: str = "auto"
     """Whose habits it has, where servers of one dialect differ. `auto` suits them all."""
     control: Literal["none", "explicit"] = "none"
@@ -195,6 +196,19 @@ class UpstreamOptions(Section):
     """How long one request may take, connecting included; a caller's own deadline may end it sooner."""
     max_response_bytes: Bytes = LARGEST_MESSAGE
     """The largest answer to take; a stream over HTTP is one answer."""
+    probe_interval_secs: Annotated[float, Field(ge=0)] = 5.0
+    """How often to ask each server whether it is ready, once it has been used; 0 for never. A server that
+    failed gets requests again when it answers."""
+    eject_after_failures: Annotated[int, Field(ge=1)] = 3
+    """After how many failures in a row a server is left out; one that cannot be reached is so at once."""
+    max_concurrency: Annotated[int, Field(ge=1)] | None = None
+    """How many requests for inference may be under way to all its servers together. The default is no such
+    limit."""
+    max_bytes_in_flight: Bytes | None = None
+    """How many bytes these requests may have together; a larger one goes alone. The default is no such
+    limit."""
+    max_wait_secs: Annotated[float, Field(ge=0)] = 1.0
+    """How long a request above these limits waits before it is refused as overload."""
 
     @field_validator("transport")
     @classmethod

@@ -1,0 +1,99 @@
+"""Bounds what is under way to an upstream: how many requests, and how many bytes of them.
+
+Contract: who cannot go waits, in the order of coming, for a bounded time. A request that is larger than the
+limit of bytes goes when it is alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from schemas import ErrorCode, InferenceError
+
+
+class Gate:
+    """Lets in at most ``max_concurrency`` requests at once, and ``max_bytes`` of them (None: any number);
+    others wait at most ``max_wait_secs``."""
+
+    def __init__(
+        self, max_concurrency: int | None = None, max_bytes: int | None = None, max_wait_secs: float = 1.0
+    ) -> None:
+        self._most = max_concurrency
+        self._most_bytes = max_bytes
+        self._wait_secs = max_wait_secs
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._running = 0
+        self._nbytes = 0
+
+    @asynccontextmanager
+    async def passing(self, nbytes: int, deadline: float | None) -> AsyncIterator[None]:
+        """Be in until the block ends. Raises OVERLOADED where that was not to be had in time,
+        DEADLINE_EXCEEDED where ``deadline`` came first."""
+        if self._waiting or not self._fits(nbytes):
+            await self._turn(nbytes, deadline)
+        else:
+            self._enter(nbytes)
+        try:
+            yield
+        finally:
+            self._leave(nbytes)
+
+    async def _turn(self, nbytes: int, deadline: float | None) -> None:
+        left = None if deadline is None else deadline - time.monotonic()
+        seconds = self._wait_secs if left is None else max(0.0, min(self._wait_secs, left))
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((nbytes, turn))
+        try:
+            await asyncio.wait((turn,), timeout=seconds)
+        except asyncio.CancelledError:
+            if turn.done():
+                self._leave(nbytes)
+            raise
+        finally:
+            if not turn.done():
+                turn.cancel()
+                self._let_in()  # those behind it may fit
+        if turn.cancelled():
+            raise self._refusal(seconds, left is not None and left <= self._wait_secs)
+
+    def _refusal(self, seconds: float, late: bool) -> InferenceError:
+        limits = {"max_concurrency": self._most, "max_bytes_in_flight": self._most_bytes}
+        told = " and ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
+        return InferenceError(
+            ErrorCode.DEADLINE_EXCEEDED if late else ErrorCode.OVERLOADED,
+            f"as much is under way as {told} of this upstream allows: {self._running} requests of "
+            f"{self._nbytes} bytes; waited {seconds:.3g} seconds",
+        )
+
+    def _fits(self, nbytes: int) -> bool:
+        if not self._running:
+            return True
+        if self._most is not None and self._running >= self._most:
+            return False
+        return self._most_bytes is None or self._nbytes + nbytes <= self._most_bytes
+
+    def _enter(self, nbytes: int) -> None:
+        self._running += 1
+        self._nbytes += nbytes
+
+    def _leave(self, nbytes: int) -> None:
+        self._running -= 1
+        self._nbytes -= nbytes
+        self._let_in()
+
+    def _let_in(self) -> None:
+        """Those who wait, as long as the first of them fits."""
+        while self._waiting:
+            nbytes, turn = self._waiting[0]
+            if turn.done():
+                self._waiting.popleft()
+                continue
+            if not self._fits(nbytes):
+                return
+            self._waiting.popleft()
+            self._enter(nbytes)
+            turn.set_result(None)

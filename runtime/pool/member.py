@@ -1,0 +1,83 @@
+"""One server of a pool, and what is known of its health: a circuit breaker.
+
+The circuit opens when the server cannot be reached, or fails ``threshold`` times in a row; while it is open,
+the server is asked by one request at a time, as a trial, and only where no other is better off, or where
+nobody probes it and it has been left in peace for a while. Whatever the server answers closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+PEACE_SECS = 5.0
+"""How long a server that has failed and is not probed is left alone while there are others."""
+
+_log = logging.getLogger(__name__)
+
+
+class Member:
+    """A server behind ``client``, called ``url``. ``running`` counts the requests that it is asked now;
+    ``ready`` is what it has last said of itself."""
+
+    def __init__(self, client: Any, url: str, threshold: int = 3) -> None:
+        self.client = client
+        self.url = url
+        self.running = 0
+        self.ready = True
+        self.open = False
+        self.trying = False
+        self.reason = ""
+        self.upstream = ""
+        self.probed = False
+        self.suspected = asyncio.Event()
+        self._threshold = threshold
+        self._failures = 0
+        self._failed_at = 0.0
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes a request now."""
+        return not (self.open and self.trying)
+
+    @property
+    def rating(self) -> int:
+        """How badly off it is: it works, says that it is not ready, fails."""
+        if not self.open:
+            return 0 if self.ready else 1
+        overdue = not self.probed and time.monotonic() - self._failed_at > PEACE_SECS
+        return 0 if overdue else 2
+
+    def answered(self) -> None:
+        """It has said something: it is there."""
+        self._failures = 0
+        if self.open:
+            self.open, self.reason = False, ""
+            _log.info("upstream server is back", extra={"facts": self._facts()})
+
+    def failed(self, reason: str, *, unreachable: bool = False) -> None:
+        """It broke off, or what it said makes no sense; ``unreachable``: there is no connection to it, which
+        is certain the first time."""
+        self._failures += 1
+        self._failed_at = time.monotonic()
+        self.reason = reason
+        if not self.open and (unreachable or self._failures >= self._threshold):
+            self.open = True
+            _log.warning("upstream server fails", extra={"facts": {**self._facts(), "reason": reason}})
+
+    def said(self, ready: bool) -> None:
+        """It has said whether it is ready."""
+        self.answered()
+        if ready is not self.ready:
+            self.ready = ready
+            words = "upstream server is ready" if ready else "upstream server is not ready"
+            _log.info(words, extra={"facts": self._facts()})
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self.client.close()
+
+    def _facts(self) -> dict[str, str]:
+        return {"upstream": self.upstream, "url": self.url}

@@ -1,0 +1,167 @@
+"""Chooses the server that is asked, and the next one where that is safe.
+
+Contract: a request that may have reached a server goes to no other, unless it only reads. One that could not
+be sent goes to the next server, each of which is tried once. A sequence is asked where its state is, and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Several
+from types import TracebackType
+from typing import Any
+
+from protocols.wire import ConnectionFailedError
+from runtime.pool.homes import Homes, Key, in_order
+from runtime.pool.member import Member
+from runtime.pool.probes import Ask, Probes
+from schemas import ErrorCode, InferenceError, InferRequest
+
+
+class Pool:
+    """``members`` are the servers of one upstream, at least one of them. Without ``probes`` nobody asks them
+    how they are."""
+
+    def __init__(self, members: Several[Member], probes: Probes | None = None) -> None:
+        self.members = list(members)
+        self._probes = probes
+        self._homes = Homes()
+        self._turn = 0
+
+    def watch(self, upstream: str, ask: Ask | None) -> None:
+        """Serve ``upstream``, and probe every server by ``ask`` (None: its dialect has no probe) from now on;
+        once is enough."""
+        if self.members[0].upstream == upstream:
+            return
+        probes = self._probes if ask is not None else None
+        for member in self.members:
+            member.upstream, member.probed = upstream, probes is not None
+        if probes is not None and ask is not None:
+            probes.start(self.members, ask)
+
+    def attempt(self, request: InferRequest | None = None, *, harmless: bool = False) -> Attempt:
+        """How to ask a server; ``request`` is what will be asked, where it is an inference. ``harmless``:
+        to ask twice changes nothing."""
+        return Attempt(self, request, harmless)
+
+    def choose(self, tried: Several[Member]) -> Member | None:
+        """The server with the least to do among those that are best off, in turn among equals; None where
+        no server but those ``tried`` takes a request now."""
+        count = len(self.members)
+        best: tuple[int, int] | None = None
+        chosen = self._turn
+        for step in range(1, count + 1):
+            place = (self._turn + step) % count
+            member = self.members[place]
+            if not member.usable or member in tried:
+                continue
+            rated = member.rating, member.running
+            if best is None or rated < best:
+                best, chosen = rated, place
+        if best is None:
+            return None
+        self._turn = chosen
+        return self.members[chosen]
+
+    def home(self, request: InferRequest, tried: Several[Member]) -> Member | None:
+        """The server of a sequence. One that starts may choose among those that work; another goes where
+        its state is, or nowhere."""
+        sequence = request.sequence
+        assert sequence is not None, "only a sequence has a home"  # noqa: S101
+        key: Key = (request.model, sequence.id)
+        ordered = in_order(sequence.id, self.members)
+        if sequence.start:
+            ordered.sort(key=lambda member: member.rating)
+            left = [member for member in ordered if member not in tried]
+            home = left[0] if left else None
+        else:
+            home = self._homes.find(key) or ordered[0]
+            home = None if home in tried else home
+        if home is None or not home.usable:
+            return None
+        if sequence.end:
+            self._homes.forget(key)
+        else:
+            self._homes.remember(key, home)
+        return home
+
+    def has_other(self, member: Member) -> bool:
+        """Whether a server besides ``member`` works."""
+        return any(not other.open for other in self.members if other is not member)
+
+    async def close(self) -> None:
+        """Stop probing and close every connection."""
+        if self._probes is not None:
+            await self._probes.stop()
+        for member in self.members:
+            await member.close()
+
+
+class Attempt:
+    """One request, at one server after the other: enter it to get the client to ask, again and again until
+    the block is left by a result or an exception.
+
+    The block is left without either, to be entered once more, where it raised ``ConnectionFailedError`` and
+    another server may be asked. To enter raises the last such error where no server is left, UNAVAILABLE
+    where none takes a request.
+    """
+
+    __slots__ = ("_failure", "_harmless", "_member", "_pool", "_request", "_trial", "_tried")
+
+    def __init__(self, pool: Pool, request: InferRequest | None, harmless: bool) -> None:
+        self._pool = pool
+        self._request = request if request is not None and request.sequence is not None else None
+        self._harmless = harmless
+        self._tried: list[Member] = []
+        self._failure: InferenceError | None = None
+        self._member: Member
+        self._trial = False
+
+    def __enter__(self) -> Any:
+        pool, request = self._pool, self._request
+        member = pool.choose(self._tried) if request is None else pool.home(request, self._tried)
+        if member is None:
+            raise self._failure or InferenceError(ErrorCode.UNAVAILABLE, self._why_nobody())
+        self._member = member
+        member.running += 1
+        self._trial = member.open
+        if self._trial:
+            member.trying = True
+        return member.client
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        member = self._member
+        member.running -= 1
+        if self._trial:
+            member.trying = False
+        if error is None:
+            member.answered()
+        elif isinstance(error, InferenceError):
+            self._judge(error)
+        if isinstance(error, ConnectionFailedError) and (self._harmless or not error.sent):
+            self._tried.append(member)
+            self._failure = error
+            return True
+        return False
+
+    def _judge(self, error: InferenceError) -> None:
+        member = self._member
+        if isinstance(error, ConnectionFailedError):
+            member.failed(error.message, unreachable=not error.sent)
+        elif error.code is ErrorCode.DEADLINE_EXCEEDED:
+            # perhaps the caller was impatient: a probe will tell
+            member.suspected.set()
+        elif error.code is not ErrorCode.BAD_UPSTREAM:
+            member.answered()
+        elif self._pool.has_other(member):
+            # what one model answers badly is no reason to leave the last server
+            member.failed(error.message)
+
+    def _why_nobody(self) -> str:
+        failing = next((member for member in self._pool.members if member.reason), None)
+        reason = failing.reason if failing is not None else "it is being tried"
+        if self._request is not None and self._request.sequence is not None:
+            return f"the server that has sequence '{self._request.sequence.id}' fails: {reason}"
+        return f"all its servers fail: {reason}"
