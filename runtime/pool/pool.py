@@ -160,8 +160,10 @@ class Attempt:
             member.failed(error.message)
 
     def _why_nobody(self) -> str:
-        failing = next((member for member in self._pool.members if member.reason), None)
-        reason = failing.reason if failing is not None else "it is being tried"
+        reasons = [member.reason for member in self._pool.members if member.reason]
+        last = reasons[-1] if reasons else "none has been seen"
         if self._request is not None and self._request.sequence is not None:
-            return f"the server that has sequence '{self._request.sequence.id}' fails: {reason}"
-        return f"all its servers fail: {reason}"
+            who = f"the server of sequence '{self._request.sequence.id}' is being tried"
+        else:
+            who = "all servers fail and are being tried"
+        return f"{who}; the last failure: {last}"
