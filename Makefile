@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-torch lint format schemas schemas-check soak bench peers clean
+.PHONY: help run test test-torch lint format schemas schemas-check soak bench peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,8 +43,12 @@ soak: $(VENV)/.installed-dev ## load, unload and reload models 100 times under t
 	SOAK_ROUNDS=$(or $(SOAK_ROUNDS),100) $(BIN)/python -m pytest tests/e2e/test_reload.py -k nothing_is_left \
 		--timeout 3600 --capture no
 
-bench: $(VENV)/.installed-dev ## CPU per request, each row beside a bare echo server (BENCH_ARGS=--quick)
+bench: $(VENV)/.installed-dev ## CPU per request beside bare servers, batching beside the peers that are installed (BENCH_ARGS=--quick)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+	TRITON_ENVIRONMENT=$(wildcard $(TRITON)) MLSERVER_ENVIRONMENT=$(wildcard $(MLSERVER)) \
+	$(BIN)/python -m benchmarks.batching $(BENCH_ARGS)
+
+peers-install: $(TRITON)/.installed $(MLSERVER)/.installed ## Triton and MLServer, for `make bench`
 
 peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF_ANALYZER)/.installed ## real Triton, MLServer, KServe and perf_analyzer, as upstreams and clients
 	TRITON_ENVIRONMENT=$(TRITON) MLSERVER_ENVIRONMENT=$(MLSERVER) \
@@ -69,12 +73,12 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 # The wheel carries Triton 2.51's server binary; it wants the system library libpython3.11 and numpy 1.
 $(TRITON)/.installed:
 	$(PYTHON) -m venv $(TRITON)
-	$(TRITON)/bin/python -m pip install --quiet --disable-pip-version-check nvidia-pytriton==0.7.0 'numpy<2'
+	$(TRITON)/bin/python -m pip install --quiet --disable-pip-version-check nvidia-pytriton==0.7.0 'numpy<2' onnxruntime
 	@touch $@
 
 $(MLSERVER)/.installed:
 	$(PYTHON) -m venv $(MLSERVER)
-	$(MLSERVER)/bin/python -m pip install --quiet --disable-pip-version-check mlserver==1.7.1
+	$(MLSERVER)/bin/python -m pip install --quiet --disable-pip-version-check mlserver==1.7.1 onnxruntime
 	@touch $@
 
 # An old wheel of tritonclient carries the program; it wants the system library libb64-0d, and a CUDA runtime

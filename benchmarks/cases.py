@@ -70,7 +70,8 @@ def _infer(size: int) -> tuple[InferRequest, bytes]:
     return InferRequest(MODEL, (tensor,)), payload
 
 
-def _http(path: str, headers: dict[str, str], body: bytes) -> bytes:
+def http_request(path: str, headers: dict[str, str], body: bytes) -> bytes:
+    """A POST as it goes over the wire, head and body."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{lines}\r\n"
     return head.encode() + body
@@ -79,14 +80,14 @@ def _http(path: str, headers: dict[str, str], body: bytes) -> bytes:
 def _oip_binary(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
     call, _ = DIALECTS["oip"].http_calls[Operation.INFER].encode(request, _SIGNATURE)
-    return _http(call.path, dict(call.headers), b"".join(call.parts)), payload
+    return http_request(call.path, dict(call.headers), b"".join(call.parts)), payload
 
 
 def _oip_json(size: int) -> tuple[bytes, bytes]:
     values = np.random.default_rng(0).random((1, size // 4), np.float32)
     tensor = {"name": "INPUT0", "shape": values.shape, "datatype": "FP32", "data": values}
     body = orjson.dumps({"inputs": [tensor]}, option=orjson.OPT_SERIALIZE_NUMPY)
-    return _http(f"/v2/models/{MODEL}/infer", {"Content-Type": "application/json"}, body), b'"data":['
+    return http_request(f"/v2/models/{MODEL}/infer", {"Content-Type": "application/json"}, body), b'"data":['
 
 
 def _oip_raw(size: int) -> tuple[bytes, bytes]:
@@ -99,14 +100,14 @@ def _graphpipe(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
     call: HttpRequest
     call, _ = DIALECTS["graphpipe"].http_calls[Operation.INFER].encode(request, _SIGNATURE)
-    return _http(f"/graphpipe/{MODEL}", dict(call.headers), b"".join(call.parts)), payload
+    return http_request(f"/graphpipe/{MODEL}", dict(call.headers), b"".join(call.parts)), payload
 
 
 def _trtis_http(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
     call: HttpRequest
     call, _ = DIALECTS["trtis"].http_calls[Operation.INFER].encode(request, _SIGNATURE)
-    return _http(f"{call.path}?{call.query}", dict(call.headers), b"".join(call.parts)), payload
+    return http_request(f"{call.path}?{call.query}", dict(call.headers), b"".join(call.parts)), payload
 
 
 def _trtis_grpc(size: int) -> tuple[bytes, bytes]:

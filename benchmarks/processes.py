@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,21 +66,14 @@ def floor(kind: str) -> Iterator[Server]:
 
 
 class Load:
-    """The process that sends."""
+    """The process that sends, one request at a time."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def drive(self, order: dict[str, Any]) -> int:
         """Carry out ``order`` (see ``benchmarks.load``); how many requests were answered."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{json.dumps(order)}\n")
-        self._process.stdin.flush()
-        told = self._process.stdout.readline()
-        if not told:
-            raise RuntimeError(f"the load generator failed on {order}")
-        count: int = json.loads(told)["count"]
+        count: int = _exchange(self._process, json.dumps(order))["count"]
         return count
 
 
@@ -88,6 +82,62 @@ def load() -> Iterator[Load]:
     """A load generator of its own process."""
     with _process("-m", "benchmarks.load", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield Load(process)
+
+
+class Clients:
+    """The process of many clients (see ``benchmarks.clients``): first :meth:`connect`, then :meth:`go`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def connect(self, order: dict[str, Any]) -> tuple[str, bytes]:
+        """Let them connect and ask once; the head and the body of an answer."""
+        told = _exchange(self._process, json.dumps(order))
+        return told["head"], base64.b64decode(told["body"])
+
+    def go(self) -> dict[str, float]:
+        """Carry out the order: ``count`` of requests, the ``secs`` that they took, and percentiles."""
+        found: dict[str, float] = _exchange(self._process, "go")
+        return found
+
+
+@contextmanager
+def clients() -> Iterator[Clients]:
+    """Clients in a process of their own."""
+    with _process("-m", "benchmarks.clients", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield Clients(process)
+
+
+class OnnxLoop:
+    """The process that runs a model with nothing around it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def cpu_per_row(self, batch_size: int, secs: float) -> float:
+        """CPU seconds that a row takes in batches of that size."""
+        told = _exchange(self._process, json.dumps({"batch_size": batch_size, "secs": secs}))
+        return float(told["cpu_secs"] / told["rows"])
+
+
+@contextmanager
+def onnx_loop(file: Path, name: str, dims: Sequence[int]) -> Iterator[OnnxLoop]:
+    """A bare loop on the model ``file`` with its input ``name``."""
+    arguments = ("-m", "benchmarks.onnx_loop", str(file), name, ",".join(map(str, dims)))
+    with _process(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield OnnxLoop(process)
+
+
+def _exchange(process: subprocess.Popen[str], line: str) -> dict[str, Any]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+    told = process.stdout.readline()
+    if not told:
+        raise RuntimeError(f"a process that was measured with failed on {line}")
+    found: dict[str, Any] = json.loads(told)
+    return found
 
 
 @contextmanager
