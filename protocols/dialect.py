@@ -69,7 +69,8 @@ class Action(Generic[Answer]):
     ``error`` and the one that is but the final flag included; where ``encode`` returns None nothing is
     sent. An error before the first answer goes to ``fail`` as everywhere, a later one to ``encode``, as a
     final response with that ``error``. Over HTTP the answers make one streamed body, whose status and
-    headers are the first answer's.
+    headers are the first answer's; with ``collects``, ``encode`` answers the final response alone, and that
+    is the whole answer.
 
     With ``watched``, on a streaming method, the operation is carried out again and again, and its answer
     is sent whenever it has changed, until the caller goes or the server does.
@@ -79,6 +80,7 @@ class Action(Generic[Answer]):
     encode: Callable[[ReplyForm, Any], Answer | None]
     decode: Callable[[Opened[Answer], Signature], tuple[InferRequest, ReplyForm]] | None = None
     watched: bool = False
+    collects: bool = False
 
 
 @dataclass(slots=True)

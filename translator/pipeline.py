@@ -107,7 +107,7 @@ class HttpPipeline:
             opened = endpoint.open(request)
             if opened.action.operation is Operation.INFER_STREAM:
                 answers = self._exchange.stream(opened, self._owners[endpoint], request.context)
-                answer = await _streamed(answers)
+                answer = await (_collected if opened.action.collects else _streamed)(answers)
             else:
                 answer = await self._exchange.perform(opened, self._owners[endpoint], request.context)
         except InferenceError as error:
@@ -266,6 +266,15 @@ async def _streamed(answers: AsyncGenerator[Told[HttpAnswer], None]) -> HttpAnsw
                     yield part
 
     return HttpAnswer(first.status, first.headers, body())
+
+
+async def _collected(answers: AsyncGenerator[Told[HttpAnswer], None]) -> HttpAnswer:
+    """The one answer that is made of a whole stream of responses. Raises as they do."""
+    async with aclosing(answers):
+        async for answer, _ in answers:
+            if answer is not None:
+                return answer
+    raise RuntimeError("a stream of answers has at least one")
 
 
 def _timing(timings: Mapping[str, int]) -> str:

@@ -31,15 +31,24 @@ from schemas import (
     pack_bytes,
 )
 
+
+def _headers_of(request: HttpRequest) -> bytes:
+    told: dict[str, str] = {}
+    for name, value in request.headers.items():
+        key = name.lower()
+        told[key] = f"{told[key]}, {value}" if key in told else value
+    return json.dumps(told).encode()
+
+
 INPUTS: Mapping[str, Callable[[HttpRequest], bytes]] = {
     "http_method": lambda request: request.method.encode(),
     "http_path": lambda request: request.path.encode(errors="surrogateescape"),
     "http_query": lambda request: request.query.encode(errors="surrogateescape"),
-    "http_headers": lambda request: json.dumps(dict(request.headers)).encode(),
+    "http_headers": _headers_of,
     "http_body": lambda request: bytes(request.body),
 }
 """What a model may be told of a request, by the name of the input: percent-escapes stay, headers are a JSON
-object of lower-case names."""
+object of lower-case names, values of the same name joined by commas."""
 
 _STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.MALFORMED: 400,
@@ -92,7 +101,8 @@ def whole_request_action(stream_type: str = "") -> Action[HttpAnswer]:
         )
         return InferRequest(opened.model, inputs), _Answering(stream_type)
 
-    return Action(Operation.INFER_STREAM, _encode_chunk if stream_type else _encode_whole, decode)
+    encode = _encode_chunk if stream_type else _encode_whole
+    return Action(Operation.INFER_STREAM, encode, decode, collects=not stream_type)
 
 
 def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:

@@ -55,11 +55,6 @@ DEVIATIONS: tuple[Row, ...] = (
         "py:stream_kinds", "py:stream-kinds", "py:stream-kinds-slow", "py:stream_err", "py:stream-err",
         "py:stream-raise")),
     Row("server metadata over RPC have a status", "every other answer has one", ("cpp:m_ServerMetadata",)),
-    Row("an answer to a whole HTTP request is always chunked", "its length is not known when it begins", (
-        "cpp:std_get", "cpp:std_bytes", *_both("custom_plain", "custom_get", "custom_json_nostream",
-        "custom_seterr", "custom_nothing", "custom_tuple", "custom_stream_strtrue", "custom_stream_query",
-        "custom_model_payload_ignored", "std_json_nostream", "std_nothing", "std_tuple",
-        "std_stream_strtrue", "std_stream_query", "std_model_payload_ignored"))),
     Row("a tensor of no elements", "its size is that of its shape", ("py:zero_dim",)),
     Row("a tensor without a name is the model's input of that place", "the original counts them", ("py:noname",)),
     Row("the text of a model that fails stands alone", "the original tells the class of its exception too", (

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from protocols.dialect import Opened
 from protocols.grps.whole_request import INPUTS, fail, whole_request_action
@@ -66,6 +67,12 @@ def test_what_a_model_is_told() -> None:
         "http_query": [b"a=%62"],
         "http_body": [b"hello\xff"],
     }
+
+
+def test_header_names_are_told_in_lower_case_once_each() -> None:
+    headers = CIMultiDictProxy(CIMultiDict([("X-One", "1"), ("Accept", "a"), ("x-one", "2")]))
+    told = json.loads(INPUTS["http_headers"](HttpRequest("GET", "/", "", headers)))
+    assert told == {"x-one": "1, 2", "accept": "a"}
 
 
 def test_only_what_the_model_takes_is_told() -> None:
