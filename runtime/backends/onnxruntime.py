@@ -16,6 +16,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from runtime.devices import cuda_count
 from runtime.model_config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
 from schemas import Datatype, ErrorCode, InferenceError, Signature, Tensor, TensorSpec
 
@@ -196,6 +197,8 @@ def _providers(path: Path, config: ModelConfig) -> tuple[tuple[str, Mapping[str,
     providers = config.providers
     if not providers:
         kind, _, index = config.device.partition(":")
+        if not kind and CUDA in ort.get_available_providers() and cuda_count():
+            kind = "cuda"
         if kind in ("", "cpu"):
             providers = ((CPU, {}),)
         elif kind == "cuda" and (index or "0").isdecimal():

@@ -278,7 +278,7 @@ def _writable(tensor: Tensor, copied: bool) -> np.ndarray[Any, Any]:
 
 
 def _device(path: Path, config: ModelConfig) -> torch.device:
-    kind, _, index = (config.device or "cpu").partition(":")
+    kind, _, index = (config.device or ("cuda" if torch.cuda.is_available() else "cpu")).partition(":")
     if kind == "cpu":
         return torch.device("cpu")
     there = torch.cuda.device_count()

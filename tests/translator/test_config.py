@@ -245,6 +245,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
               file: {backend: onnxruntime}
               stated: {backend: identity}
               device: {backend: onnxruntime, path: /, device: "gpu:0"}
+              absent: {backend: onnxruntime, path: /, device: "cuda:99"}
             """
         ),
         [
@@ -252,6 +253,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "c.yaml:4: models.stated.signature: is missing: backend 'identity' has no file that would "
             "tell it",
             "c.yaml:5: models.device.device: unknown device 'gpu:0' (allowed: cpu, cuda, cuda:N)",
+            "c.yaml:6: models.absent.device: there is no device 'cuda:99' here (there are: cpu)",
         ],
     ),
     "renames": (

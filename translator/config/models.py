@@ -26,9 +26,12 @@ from translator.config.section import Section, Text, distinct
 from translator.config.surroundings import model_folders
 
 
-def _device(value: str) -> str:
+def _device(value: str, info: ValidationInfo) -> str:
     if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", value):
         raise ValueError(f"unknown device '{value}' (allowed: cpu, cuda, cuda:N)")
+    there = around(info).installation.devices
+    if (f"{value}:0" if value == "cuda" else value) not in there:
+        raise ValueError(f"there is no device '{value}' here (there are: {', '.join(there)})")
     return value
 
 
@@ -148,7 +151,7 @@ class ModelOptions(Section):
     working directory of the process."""
     device: Device | None = None
     """With `backend`: where it runs, `cpu`, `cuda` or `cuda:N`. The default is what the model's
-    config.pbtxt says, else `cpu`."""
+    config.pbtxt says, else a GPU that is there and that the engine can use, else `cpu`."""
     providers: tuple[str, ...] = ()
     """With `backend: onnxruntime`: ONNX Runtime's execution providers, the preferred first. The default
     is what suits the device."""

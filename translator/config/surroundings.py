@@ -16,24 +16,27 @@ from typing import Any
 class Installation:
     """What the program can do: ``serves`` and ``calls`` give each dialect's transports as a listener
     and as an upstream's client, ``backends`` the engines for local models and whether each of them
-    reads a file, ``prefixes`` what each dialect's paths begin with."""
+    reads a file, ``prefixes`` what each dialect's paths begin with, ``devices`` what models can run on."""
 
     serves: Mapping[str, frozenset[str]]
     calls: Mapping[str, frozenset[str]]
     backends: Mapping[str, bool]
     prefixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    devices: tuple[str, ...] = ("cpu",)
 
     @classmethod
     def present(cls) -> Installation:
         """This program, as its tables say."""
         from protocols.registry import DIALECTS
         from runtime.backends import BACKENDS
+        from runtime.devices import devices
 
         return cls(
             serves={name: dialect.transports for name, dialect in DIALECTS.items()},
             calls={name: frozenset(dialect.calls) for name, dialect in DIALECTS.items()},
             backends={name: bool(backend.filename) for name, backend in BACKENDS.items()},
             prefixes={name: dialect.prefixes for name, dialect in DIALECTS.items()},
+            devices=devices(),
         )
 
 
