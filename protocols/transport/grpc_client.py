@@ -45,7 +45,7 @@ class GrpcChannelClient:
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.min_reconnect_backoff_ms", int(connect_timeout_secs * 1000)),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 500),
+            ("grpc.max_reconnect_backoff_ms", 250),
             ("grpc.dns_min_time_between_resolutions_ms", 1000),
         )
         self._channel: _Channel | None = None
