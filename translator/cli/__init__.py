@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from translator.cli import check, infer, serve
+from translator.cli import check, conformance, infer, serve
 
-COMMANDS = {"serve": serve, "check": check, "infer": infer}
+COMMANDS = {"serve": serve, "check": check, "infer": infer, "conformance": conformance}
 """Subcommands by name. Each has HELP, ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
 
 INTERRUPTED = 130

@@ -1,0 +1,202 @@
+"""The command, its reports, and the same inside pytest."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from tests.e2e.daemon import ROOT
+from tests.translator.conformance.faults import wrong_value
+from tests.translator.conformance.relay import relay
+from translator.cli import main
+from translator.conformance.kit import Effort, Outcome, Verdict, checks_of
+from translator.conformance.report import as_junit, as_markdown
+from translator.conformance.session import examine
+from translator.conformance.wires import WIRES
+
+QUICK = ("--examples", "5")
+
+
+def conformance(url: str, *more: str, dialect: str = "oip", transport: str = "http") -> int:
+    return main(["conformance", "--dialect", dialect, "--transport", transport, "--url", url, *QUICK, *more])
+
+
+def one_failure(address: str) -> Outcome:
+    _, outcomes = examine("oip", "http", address, ["simple"], effort=Effort(10), only="exact")
+    [outcome] = outcomes
+    assert outcome.verdict is Verdict.FAILED
+    return outcome
+
+
+def test_a_right_server_exits_with_0(served: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert conformance(served["http"], "--model", "simple", "--only", "answers/exact") == 0
+    assert capsys.readouterr().out.splitlines() == ["ok   simple answers/exact-values", "", "1 passed"]
+
+
+def test_a_wrong_server_exits_with_1_and_shows_why(
+    served: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    junit, page = tmp_path / "junit.xml", tmp_path / "page.md"
+    with relay(served["http"], wrong_value) as address:
+        files = ("--junit", str(junit), "--markdown", str(page))
+        assert conformance(address, "--model", "simple", "--only", "exact", *files) == 1
+    shown = capsys.readouterr().out
+    assert "FAIL simple answers/exact-values: OUTPUT0 is the sum of INPUT0 and INPUT1, but 1 of 16" in shown
+    assert "curl -i -X POST" in shown and address in shown
+    [suite] = Xml.fromstring(junit.read_bytes())
+    assert suite.attrib | {"time": ""} == {
+        "name": "oip-http", "tests": "1", "failures": "1", "skipped": "0", "errors": "0", "time": "",
+    }  # fmt: skip
+    assert suite[0].attrib["name"] == "answers/exact-values" and "curl" in (suite[0][0].text or "")
+    assert "| answers/exact-values |" in page.read_text() and "**no**" in page.read_text()
+
+
+def test_a_failure_is_shrunk(served: dict[str, str]) -> None:
+    with relay(served["http"], wrong_value) as address:
+        outcome = one_failure(address)
+    # one row of zeros is the smallest request there is
+    assert '"shape":[1,16]' in bytes.fromhex(outcome.request.split()[1]).decode(errors="replace")
+    assert bytes.fromhex(outcome.request.split()[1]).endswith(bytes(128))
+
+
+@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("xxd")), reason="needs curl and xxd")
+@pytest.mark.parametrize("dialect", ["oip", "trtis", "grps"])
+def test_what_is_shown_can_be_run(served: dict[str, str], dialect: str) -> None:
+    from schemas import Datatype, InferRequest, Signature, TensorSpec
+    from tests.translator.conformance.test_own_daemon import identity  # noqa: F401
+    from translator.conformance.exchange import shown_request
+    from translator.conformance.session import server_of
+    from translator.conformance.values import distinct
+
+    signature = Signature(
+        (TensorSpec("INPUT0", Datatype.INT32, (-1,)),), (TensorSpec("OUTPUT0", Datatype.INT32, (-1,)),)
+    )
+    model = "identity_int32-1" if dialect == "grps" else "identity_int32"
+    with server_of(dialect, "http", served["http"]) as server:
+        server.signature = signature
+        request = InferRequest(model, distinct(signature, 1))
+        command = shown_request(server.encoded(request), served["http"])
+        answer = server.answer(request)
+    shown = subprocess.run(["sh", "-c", command], capture_output=True, timeout=20, check=True).stdout
+    assert b"200 OK" in shown
+    assert bytes(answer.outputs[0].view) in shown or b"14" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--dialect", "oip", "--transport", "brpc"), "transport"),
+        (("--dialect", "opi", "--transport", "http"), "oip"),
+        (("--dialect", "oip", "--transport", "http", "--only", "nothing"), "nothing"),
+        (("--dialect", "oip", "--transport", "http", "--signature", "no/file"), "no/file"),
+    ],
+)
+def test_wrong_usage_exits_with_2(
+    served: dict[str, str], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    assert main(["conformance", "--url", served["http"], "--model", "simple", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["inputs: 3", "inputs: [", "{inputs: [], outputs: []}", "more: 1"])
+def test_a_bad_signature_exits_with_2(
+    served: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    file = tmp_path / "signature.yaml"
+    file.write_text(text)
+    assert conformance(served["http"], "--model", "simple", "--signature", str(file)) == 2
+    assert "signature.yaml" in capsys.readouterr().err
+
+
+def test_nobody_there_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert conformance("127.0.0.1:1", "--model", "simple") == 1
+    assert "UNAVAILABLE" in capsys.readouterr().err
+
+
+def test_models_are_found(served: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert conformance(served["grpc"], "--only", "probes/model-ready", transport="grpc") == 0
+    shown = capsys.readouterr().out
+    assert "ok   digits " in shown and "ok   identity_bytes " in shown
+
+
+def test_a_model_that_is_not_there_fails(served: dict[str, str]) -> None:
+    assert conformance(served["http"], "--model", "nobody", "--only", "probes/") == 1
+
+
+def test_without_a_signature_little_is_left(served: dict[str, str]) -> None:
+    _, outcomes = examine("grps", "http", served["http"], ["simple-1"], effort=Effort(3))
+    found = {outcome.check.name: outcome for outcome in outcomes}
+    assert found["probes/live"].verdict is Verdict.PASSED
+    assert found["answers/same-twice"].verdict is Verdict.SKIPPED
+    assert "signature" in found["answers/same-twice"].reason
+
+
+def test_an_unsteady_failure_is_told_as_such(served: dict[str, str]) -> None:
+    from tests.translator.conformance.relay import Passing
+
+    def once(passing: Passing) -> None:
+        if passing.good and "struck" not in passing.memory and passing.number > 8:
+            passing.memory["struck"] = True
+            wrong_value(passing)
+
+    with relay(served["http"], once) as address:
+        _, outcomes = examine("oip", "http", address, ["simple"], effort=Effort(10), only="exact")
+        [outcome] = outcomes
+    assert outcome.verdict is Verdict.UNSTEADY and outcome.verdict.bad
+    assert "elements are not" in outcome.reason
+
+
+def test_reports_of_nothing_are_well_formed() -> None:
+    assert Xml.fromstring(as_junit([])).tag == "testsuites"
+    assert as_markdown([]).startswith(b"# Conformance")
+
+
+def test_every_rule_is_on_the_page() -> None:
+    page = (ROOT / "docs" / "conformance.md").read_text()
+    for wire in WIRES.values():
+        for check in checks_of(wire):
+            assert f"| {check.name} | {check.rule} |" in page
+
+
+def test_names_of_checks_differ() -> None:
+    for wire in WIRES.values():
+        names = [check.name for check in checks_of(wire)]
+        assert len(set(names)) == len(names)
+
+
+def in_pytest(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+def test_inside_pytest(served: dict[str, str], tmp_path: Path) -> None:
+    shown = in_pytest(
+        tmp_path,
+        *("-p", "translator.conformance.plugin", "--pyargs", "translator.conformance.test_conformance"),
+        *("--conformance-dialect", "oip", "--conformance-transport", "http"),
+        *("--conformance-url", served["http"], "--conformance-model", "simple", "-k", "exact or probes"),
+    )
+    assert "9 passed" in shown and "failed" not in shown, shown
+
+
+def test_inside_a_suite_of_its_own(served: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["translator.conformance.plugin"]\n')
+    with relay(served["http"], wrong_value) as address:
+        (tmp_path / "test_mine.py").write_text(
+            "import pytest\n"
+            "from translator.conformance.test_conformance import *\n"
+            "@pytest.fixture(scope='session')\n"
+            f"def conformance_url():\n    return '{address}'\n"
+        )
+        shown = in_pytest(
+            tmp_path,
+            *("--conformance-dialect", "oip", "--conformance-transport", "http"),
+            *("--conformance-model", "simple", "-k", "exact"),
+        )
+    assert "1 failed" in shown and "but 1 of 16 elements are not" in shown and "curl" in shown, shown

@@ -1,0 +1,33 @@
+"""The kit finds what a relay in front of a right server does wrong, and nothing where it does nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.translator.conformance.faults import FAULTS, Seeded
+from tests.translator.conformance.relay import relay
+from translator.conformance.kit import Effort
+from translator.conformance.session import examine
+
+EFFORT = Effort(examples=12, secs=10)
+
+
+def test_there_are_faults_enough() -> None:
+    assert len({seeded.name for seeded in FAULTS}) == len(FAULTS) >= 20
+
+
+@pytest.mark.parametrize("model", ["simple", "identity_bytes"])
+def test_a_relay_without_a_fault_passes(served: dict[str, str], model: str) -> None:
+    with relay(served["http"]) as address:
+        _, outcomes = examine("oip", "http", address, [model], effort=EFFORT)
+        assert not [outcome for outcome in outcomes if outcome.verdict.bad]
+
+
+@pytest.mark.parametrize("seeded", FAULTS, ids=lambda seeded: seeded.name)
+def test_a_fault_is_found(served: dict[str, str], seeded: Seeded) -> None:
+    faults = {"on_way_up" if seeded.up else "on_way_back": seeded.fault}
+    with relay(served["http"], **faults) as address:
+        _, outcomes = examine("oip", "http", address, [seeded.model], effort=EFFORT)
+        found = next((outcome for outcome in outcomes if outcome.verdict.bad), None)
+    assert found is not None
+    assert found.reason

@@ -1,0 +1,81 @@
+"""Generated requests look for one that breaks a rule; the smallest that does is shown as a shell command.
+Without --model every model that the server lists is tested. Needs the extra `conformance`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+HELP = "test whether a server, ours or not, keeps to its dialect"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``conformance`` takes."""
+    add = parser.add_argument
+    add("--dialect", required=True, metavar="D", help="what the server speaks, such as oip or graphpipe")
+    add("--transport", required=True, metavar="T", help="how: http, grpc or brpc")
+    add("--url", required=True, metavar="U", help="host:port, http://host:port/prefix or unix:path")
+    add("--model", action="append", metavar="M", dest="models", help="a model, as often as you like")
+    add(
+        "--signature",
+        metavar="FILE",
+        help="what the model takes and gives (YAML), where the server is silent",
+    )
+    add("--only", metavar="TEXT", default="", help="only checks with this in their name")
+    add("--examples", type=int, default=25, metavar="N", help="examples for each check (default: 25)")
+    add("--secs", type=float, default=20.0, metavar="S", help="for each check at most (default: 20)")
+    add("--seed", type=int, default=0, metavar="N", help="of the examples (default: 0)")
+    add("--timeout-secs", type=float, default=10.0, metavar="S", help="for one request (default: 10)")
+    add("--junit", metavar="FILE", help="write JUnit XML")
+    add("--markdown", metavar="FILE", help="write a Markdown page")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Test, and tell. 1 where a rule was broken or the server could not be reached, 2 for wrong usage."""
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError:
+        sys.stderr.write(
+            "interlingua conformance: install the extra: pip install 'interlingua[conformance]'\n"
+        )
+        return 2
+    from schemas import InferenceError
+    from translator.conformance.kit import Effort
+    from translator.conformance.report import as_details, as_junit, as_line, as_markdown, summary
+    from translator.conformance.session import UsageError, examine
+
+    outcomes = []
+    effort = Effort(arguments.examples, arguments.secs, arguments.seed)
+    try:
+        tested, running = examine(
+            arguments.dialect,
+            arguments.transport,
+            arguments.url,
+            arguments.models or (),
+            Path(arguments.signature) if arguments.signature else None,
+            effort,
+            arguments.timeout_secs,
+            arguments.only,
+        )
+        for outcome in running:
+            outcomes.append(outcome)
+            sys.stdout.write(f"{as_line(outcome)}\n")
+            sys.stdout.flush()
+        for name, write in (("junit", as_junit), ("markdown", as_markdown)):
+            if getattr(arguments, name):
+                Path(getattr(arguments, name)).write_bytes(write([(tested, outcomes)]))
+    except UsageError as error:
+        sys.stderr.write(f"interlingua conformance: {error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"interlingua conformance: {error}\n")
+        return 2
+    except InferenceError as error:
+        sys.stderr.write(f"{error.code.name}: {error.message}\n")
+        return 1
+    failed = [outcome for outcome in outcomes if outcome.verdict.bad]
+    for outcome in failed:
+        sys.stdout.write(f"\n{as_details(outcome)}\n")
+    sys.stdout.write(f"\n{summary(outcomes)}\n")
+    return 1 if failed else 0

@@ -1,0 +1,326 @@
+"""Rules for answers: whatever a model computes, these hold of every server of every dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from schemas import Datatype, InferResponse, Tensor
+from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from translator.conformance.relations import Relation, same_values
+from translator.conformance.subject import Subject
+from translator.conformance.values import distinct, extreme, halved, inputs, usual
+from translator.conformance.wire import expect
+
+ANSWERS = Group("answers", asks=True)
+
+_TOLERANCE = 1e-5
+"""Models on many threads add floats in any order."""
+
+_BATCH_TOLERANCE = 1e-3
+"""Another size of batch may take another algorithm."""
+
+_AT_ONCE = 8
+
+_HALVES = frozenset({Datatype.FP16, Datatype.BF16})
+
+
+@ANSWERS("Names, datatypes and shapes of the outputs are those of the metadata.")
+def as_declared(subject: Subject, draw: Draw) -> None:
+    signature = subject.known
+    given = draw(inputs(signature, usual))
+    response = subject.answer(subject.request(given))
+    names = [tensor.name for tensor in response.outputs]
+    declared = [spec.name for spec in signature.outputs]
+    expect(sorted(names) == sorted(declared), f"outputs {names} in place of {declared}", subject.last)
+    for tensor in response.outputs:
+        spec = signature.output_names[tensor.name]
+        kind = subject.capability.widened.get(spec.datatype, spec.datatype)
+        expect(
+            tensor.datatype in (spec.datatype, kind),
+            f"output '{tensor.name}' is {tensor.datatype.value}, its metadata say {spec.datatype.value}",
+            subject.last,
+        )
+        shape = list(spec.shape)
+        if signature.max_batch_size:
+            shape[0] = given[0].shape[0]
+        expect(
+            len(shape) == len(tensor.shape)
+            and all(want in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)),
+            f"output '{tensor.name}' has the shape {list(tensor.shape)}, its metadata say {shape}",
+            subject.last,
+        )
+
+
+@ANSWERS("The same request gets the same answer again.")
+def same_twice(subject: Subject, draw: Draw) -> None:
+    request = subject.request(draw(inputs(subject.known, usual)))
+    first = subject.answer(request)
+    _expect_same(subject, first, subject.answer(request), "the same request was answered otherwise")
+
+
+@ANSWERS("Every request gets its own answer, not that of the request before it.")
+def interleaved(subject: Subject, draw: Draw) -> None:
+    batch = 1 if subject.known.max_batch_size else None
+    one, other = (subject.request(draw(inputs(subject.known, usual, batch))) for _ in range(2))
+    first, second = subject.answer(one), subject.answer(other)
+    _expect_same(subject, first, subject.answer(one), "after another request, the answer is another")
+    _expect_same(subject, second, subject.answer(other), "after another request, the answer is another")
+
+
+@ANSWERS("Of requests at the same time, each gets its own answer.")
+def at_once(subject: Subject, draw: Draw) -> None:
+    start = draw(st.integers(0, 50))
+    requests = [subject.request(distinct(subject.known, start + number)) for number in range(_AT_ONCE)]
+    alone = [subject.answer(request) for request in requests]
+    for request, exchange, before in zip(requests, subject.together(requests), alone, strict=True):
+        _expect_same(
+            subject, before, subject.judged(request, exchange), "beside others the answer is another"
+        )
+
+
+@ANSWERS("Rows of a batch are independent: in another order they have the same answers.")
+def rows_in_any_order(subject: Subject, draw: Draw) -> None:
+    if subject.known.max_batch_size < 2:
+        raise InapplicableError("the model has no batches, as far as the server tells")
+    batch = draw(st.integers(2, min(subject.known.max_batch_size, 4)))
+    given = draw(inputs(subject.known, usual, batch))
+    order = draw(st.permutations(range(batch)))
+    straight = subject.answer(subject.request(given))
+    shuffled = subject.answer(subject.request([_rows(tensor, order) for tensor in given]))
+    _expect_same(
+        subject,
+        _response(straight, [_rows(tensor, order) for tensor in straight.outputs]),
+        shuffled,
+        f"rows in the order {list(order)} have other answers",
+        _BATCH_TOLERANCE,
+    )
+
+
+@ANSWERS("A row has the same answer alone as in a batch.")
+def row_alone(subject: Subject, draw: Draw) -> None:
+    if subject.known.max_batch_size < 2:
+        raise InapplicableError("the model has no batches, as far as the server tells")
+    batch = draw(st.integers(2, min(subject.known.max_batch_size, 4)))
+    given = draw(inputs(subject.known, usual, batch))
+    row = draw(st.integers(0, batch - 1))
+    whole = subject.answer(subject.request(given))
+    alone = subject.answer(subject.request([_rows(tensor, [row]) for tensor in given]))
+    rows = _response(whole, [_rows(tensor, [row]) for tensor in whole.outputs])
+    _expect_same(subject, rows, alone, f"row {row} has another answer alone", _BATCH_TOLERANCE)
+
+
+@ANSWERS("Asked for some outputs, the server gives those, and what it gives is what it gives of all.")
+def requested_outputs(subject: Subject, draw: Draw) -> None:
+    if not subject.capability.requested_outputs:
+        raise InapplicableError("the dialect cannot ask for outputs")
+    names = [spec.name for spec in subject.known.outputs]
+    given = draw(inputs(subject.known, usual))
+    chosen = draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+    whole = subject.answer(subject.request(given))
+    part = subject.answer(subject.request(given, chosen))
+    have = sorted(tensor.name for tensor in part.outputs)
+    expect(have == sorted(chosen), f"asked for {chosen}, got {have}", subject.last)
+    wanted = _response(whole, [tensor for tensor in whole.outputs if tensor.name in chosen])
+    _expect_same(subject, wanted, part, "an output asked for by name is another")
+
+
+@ANSWERS("The order of the inputs does not matter.")
+def inputs_in_any_order(subject: Subject, draw: Draw) -> None:
+    if len(subject.known.inputs) < 2 or not subject.capability.input_names:
+        raise InapplicableError("there is but one input" if subject.capability.input_names else "no names")
+    given = draw(inputs(subject.known, usual))
+    other = draw(st.permutations(given))
+    first = subject.answer(subject.request(given))
+    _expect_same(subject, first, subject.answer(subject.request(other)), "inputs in another order")
+
+
+@ANSWERS("The id of a request comes back with its answer.")
+def id_comes_back(subject: Subject, draw: Draw) -> None:
+    if subject.dialect.name not in ID_TEXTS:
+        raise InapplicableError("the dialect has no ids")
+    request = subject.request(distinct(subject.known, 1))
+    request.id = draw(ID_TEXTS[subject.dialect.name])
+    response = subject.answer(request)
+    expect(response.id == request.id, f"the id {request.id!a} came back as {response.id!a}", subject.last)
+
+
+@ANSWERS("The answer names the model that was asked.", once=True)
+def model_named(subject: Subject, draw: Draw) -> None:
+    response = subject.answer(subject.request(distinct(subject.known, 1)))
+    if not subject.capability.model_name:
+        raise InapplicableError("the dialect does not name models")
+    expect(response.model == subject.model, f"the answer names the model {response.model!a}", subject.last)
+
+
+@ANSWERS("The version that answered can be asked for by its number, and answers the same.", once=True)
+def version_named(subject: Subject, draw: Draw) -> None:
+    request = subject.request(distinct(subject.known, 1))
+    response = subject.answer(request)
+    if not response.version or not subject.capability.versions:
+        raise InapplicableError("the answer names no version")
+    request.version = response.version
+    again = subject.answer(request)
+    expect(again.version == response.version, f"version {again.version!a} answered", subject.last)
+    _expect_same(subject, response, again, "asked for by version, the answer is another")
+
+
+@ANSWERS("Where an output is an input, or the sum or difference of two, every bit of it is right.")
+def exact_values(subject: Subject, draw: Draw) -> None:
+    relations = _relations(subject)
+    contents = extreme(subject.wire.finite or not _binary(subject), subject.capability.text_only)
+    if any(relation.kind != "echo" for relation in relations):
+        contents = halved(contents)
+    given = draw(inputs(subject.known, contents))
+    exchange = subject.infer(subject.request(given))
+    if exchange.error is not None and not _all_text(given):
+        # bytes that are no text may be refused, not changed
+        return
+    _expect_right(subject, relations, given, subject.judged(subject.request(given), exchange))
+
+
+@ANSWERS("Tensors without elements are answered with what follows from them, or refused; never otherwise.")
+def no_elements(subject: Subject, draw: Draw) -> None:
+    free = [
+        size
+        for spec in subject.known.inputs
+        for at, size in enumerate(spec.shape)
+        if size < 0 and not (at == 0 and subject.known.max_batch_size)
+    ]
+    if not free:
+        raise InapplicableError("no dimension of an input is free")
+    given = draw(
+        inputs(subject.known, usual, min_side=0).filter(lambda tensors: any(not t.count for t in tensors))
+    )
+    exchange = subject.infer(subject.request(given))
+    subject.answered(exchange)
+    if subject.wire.succeeded(exchange):
+        response = subject.judged(subject.request(given), exchange)
+        _expect_right(subject, subject.relations, given, response)
+
+
+@ANSWERS("A request means the same in every form that it can be written in.")
+def forms_agree(subject: Subject, draw: Draw) -> None:
+    usual_form, *others = subject.forms
+    if not others:
+        raise InapplicableError("there is but one form")
+    if any(spec.datatype in _HALVES for spec in (*subject.known.inputs, *subject.known.outputs)):
+        raise InapplicableError("floats of 16 bits have one form")
+    echoes = subject.relations and all(relation.kind == "echo" for relation in subject.relations)
+    # what only hands on its input takes everything that both forms have
+    contents = extreme(finite=True, text=True) if echoes else usual
+    request = subject.request(draw(inputs(subject.known, contents)))
+    form = draw(st.sampled_from(others))
+    first = subject.answer(request)
+    other = subject.answer(request, form)
+    _expect_same(subject, first, other, f"as {form} the answer is not that to {usual_form}", 0.0)
+
+
+ID_TEXTS = {
+    "oip": st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=12),
+    "trtis": st.integers(1, 2**64 - 1).map(str),
+}
+"""The ids that a dialect has, by its name."""
+
+
+def _relations(subject: Subject) -> Sequence[Relation]:
+    subject.known  # noqa: B018 - raises where there is none
+    if not subject.relations:
+        raise InapplicableError("the outputs are neither inputs nor sums or differences of them")
+    return subject.relations
+
+
+def _binary(subject: Subject) -> bool:
+    return subject.forms[0] != "JSON"
+
+
+def _all_text(tensors: Sequence[Tensor]) -> bool:
+    """Whether no BYTES element is anything but UTF-8 without NUL."""
+    for tensor in tensors:
+        if tensor.datatype is Datatype.BYTES:
+            try:
+                if "\0" in b"".join(tensor.elements()).decode():
+                    return False
+                for element in tensor.elements():
+                    element.decode()
+            except UnicodeDecodeError:
+                return False
+    return True
+
+
+def _expect_right(
+    subject: Subject, relations: Sequence[Relation], given: Sequence[Tensor], response: InferResponse
+) -> None:
+    by_name = {tensor.name: tensor for tensor in given}
+    outputs = {tensor.name: tensor for tensor in response.outputs}
+    for relation in relations:
+        right = relation.expected(by_name)
+        expect(relation.output in outputs, f"output '{relation.output}' is missing", subject.last)
+        have = outputs[relation.output].numpy()
+        expect(
+            have.shape == right.shape and have.dtype == right.dtype,
+            f"{relation}, but is {have.dtype} {list(have.shape)} for {right.dtype} {list(right.shape)}",
+            subject.last,
+        )
+        wrong = np.flatnonzero(~same_values(have, right).ravel())
+        if wrong.size:
+            at = int(wrong[0])
+            raise ViolationError(
+                f"{relation}, but {wrong.size} of {right.size} elements are not, the first at {at}: "
+                f"{_element(have, at)}, not {_element(right, at)}",
+                subject.last,
+            )
+
+
+def _element(array: NDArray[Any], at: int) -> str:
+    return repr(array.ravel()[at : at + 1].tolist()[0])
+
+
+def _rows(tensor: Tensor, order: Sequence[int]) -> Tensor:
+    return Tensor.from_numpy(tensor.name, tensor.numpy()[list(order)], tensor.datatype)
+
+
+def _response(response: InferResponse, outputs: Sequence[Tensor]) -> InferResponse:
+    return InferResponse(response.model, tuple(outputs), response.version)
+
+
+def _expect_same(
+    subject: Subject, right: InferResponse, have: InferResponse, what: str, tolerance: float = _TOLERANCE
+) -> None:
+    """``have`` has the outputs of ``right``; floats may differ by ``tolerance`` of the largest."""
+    others = {tensor.name: tensor for tensor in have.outputs}
+    for tensor in right.outputs:
+        expect(tensor.name in others, f"{what}: output '{tensor.name}' is missing", subject.last)
+        one, other = tensor.numpy(), others[tensor.name].numpy()
+        expect(
+            one.shape == other.shape and one.dtype == other.dtype,
+            f"{what}: output '{tensor.name}' is {other.dtype} {list(other.shape)}, it was {one.dtype} "
+            f"{list(one.shape)}",
+            subject.last,
+        )
+        equal = same_values(one, other)
+        if tensor.datatype.dtype.kind in "fV" and not equal.all():
+            equal |= _close(one.astype(np.float64), other.astype(np.float64), tensor.datatype, tolerance)
+        if not equal.all():
+            at = int(np.flatnonzero(~equal.ravel())[0])
+            raise ViolationError(
+                f"{what}: output '{tensor.name}' differs in {int((~equal).sum())} of {equal.size} elements, "
+                f"the first at {at}: {_element(other, at)}, not {_element(one, at)}",
+                subject.last,
+            )
+
+
+def _close(
+    one: NDArray[np.float64], other: NDArray[np.float64], datatype: Datatype, tolerance: float
+) -> NDArray[np.bool_]:
+    if not tolerance:
+        return np.zeros(one.shape, bool)
+    if datatype in _HALVES:
+        tolerance = max(tolerance, 2e-2)
+    finite = np.abs(one[np.isfinite(one)])
+    largest = float(finite.max()) if finite.size else 0.0
+    return np.asarray(np.isclose(one, other, tolerance, tolerance * largest, equal_nan=True))

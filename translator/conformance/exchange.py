@@ -1,0 +1,109 @@
+"""One request to the server under test and what came back, and how a person sends the same by hand."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+from typing import Any
+
+from protocols.transport.brpc_frame import write_request
+from protocols.wire import BrpcAnswer, BrpcRequest, GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from schemas import InferenceError
+
+Sent = HttpRequest | GrpcRequest | BrpcRequest
+Reply = HttpReply | GrpcAnswer | BrpcAnswer
+
+_LONGEST_SHOWN = 2048
+"""Bytes of a message that are shown in full."""
+
+_PREFIX = 5
+"""A gRPC message has a flag and its length before it."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request and its outcome: ``result`` where it was carried out, else ``error``. ``reply`` is None where
+    the transport gave none (over bRPC: where it gave an error)."""
+
+    sent: Sent
+    reply: Reply | None = None
+    result: Any = None
+    error: InferenceError | None = None
+
+
+def body_of(sent: Sent) -> bytes:
+    """The body or message of a request."""
+    return b"".join(map(bytes, sent.parts)) if isinstance(sent, HttpRequest) else bytes(sent.message)
+
+
+def with_body(sent: Sent, body: bytes) -> Sent:
+    """The same request with another body."""
+    if isinstance(sent, HttpRequest):
+        return replace(sent, parts=[body] if body else [])
+    return replace(sent, message=body)
+
+
+def shown_request(sent: Sent, url: str) -> str:
+    """A shell command that sends ``sent`` to the server at ``url``."""
+    place, unix = (url.removeprefix("http://").rstrip("/"), "")
+    if place.startswith("unix:"):
+        place, unix = "localhost", f" --unix-socket {shlex.quote(place.removeprefix('unix:'))}"
+    if isinstance(sent, BrpcRequest):
+        frame = b"".join(map(bytes, write_request(sent.service, sent.method, 1, sent.message)))
+        return f"# {sent.service}/{sent.method}\n{_bytes_of(frame)} | nc {place.replace(':', ' ')} | xxd"
+    if isinstance(sent, GrpcRequest):
+        message = bytes(sent.message)
+        framed = b"\0" + len(message).to_bytes(_PREFIX - 1, "big") + message
+        return (
+            f"{_bytes_of(framed)} | curl{unix} --http2-prior-knowledge -v -H 'te: trailers' "
+            f"-H 'content-type: application/grpc' --data-binary @- http://{place}{sent.method} | xxd"
+        )
+    path = f"{sent.path}?{sent.query}" if sent.query else sent.path
+    headers = "".join(f" -H {shlex.quote(f'{name}: {value}')}" for name, value in sent.headers.items())
+    if "content-type" not in map(str.lower, sent.headers):
+        # curl would add one of its own
+        headers += " -H 'Content-Type:'"
+    command = f"curl{unix} -i -X {sent.method}{headers}"
+    address = shlex.quote(f"http://{place}{path}")
+    body = body_of(sent)
+    if not body:
+        return f"{command} {address}"
+    text = _plain_text(body)
+    if text is not None:
+        return f"{command} --data-binary {shlex.quote(text)} {address}"
+    return f"{_bytes_of(body)} | {command} --data-binary @- {address}"
+
+
+def shown_reply(exchange: Exchange) -> str:
+    """What came back, in a few lines."""
+    reply = exchange.reply
+    if isinstance(reply, HttpReply):
+        headers = "".join(f"\n{name}: {value}" for name, value in reply.headers.items())
+        return f"HTTP {reply.status}{headers}\n\n{_readable(bytes(reply.body))}"
+    if isinstance(reply, GrpcAnswer) and reply.code:
+        return f"gRPC status {reply.code}: {reply.details}"
+    if reply is not None:
+        return _readable(bytes(reply.message))
+    return exchange.error.message if exchange.error is not None else "nothing"
+
+
+def _plain_text(body: bytes) -> str | None:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    # a body that begins so would name a file to curl
+    return text if text.isprintable() and len(text) <= _LONGEST_SHOWN and text[0] != "@" else None
+
+
+def _bytes_of(body: bytes) -> str:
+    if len(body) <= _LONGEST_SHOWN:
+        return f"echo {body.hex()} | xxd -r -p" if body else "printf ''"
+    return f"(echo {body[:_LONGEST_SHOWN].hex()} | xxd -r -p; : and {len(body) - _LONGEST_SHOWN} bytes more)"
+
+
+def _readable(body: bytes) -> str:
+    text = _plain_text(body.strip().replace(b"\n", b" ")) if body.strip() else ""
+    if text is not None:
+        return text
+    return f"{len(body)} bytes: {body[:256].hex()}{'...' if len(body) > 256 else ''}"

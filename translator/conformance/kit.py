@@ -1,0 +1,157 @@
+"""Runs checks against a server and tells what became of each."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Flaky, HypothesisException
+from hypothesis.strategies import SearchStrategy
+
+from translator.conformance.answers import ANSWERS
+from translator.conformance.check import Check, InapplicableError, ViolationError
+from translator.conformance.exchange import shown_reply, shown_request
+from translator.conformance.malformed import MALFORMED
+from translator.conformance.probes import PROBES
+from translator.conformance.refusals import ABSENT, REFUSALS
+from translator.conformance.subject import Subject
+from translator.conformance.wire import Wire
+
+T = TypeVar("T")
+
+
+class Verdict(enum.Enum):
+    """What became of a check; ``UNSTEADY``: the rule was broken, and not when the same was tried again."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNSTEADY = "failed now and then"
+    SKIPPED = "skipped"
+
+    @property
+    def bad(self) -> bool:
+        """Whether the rule was broken."""
+        return self in (Verdict.FAILED, Verdict.UNSTEADY)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of ``check`` for ``model``: ``reason`` says why it failed or says nothing, ``request`` is a
+    shell command that shows it and ``reply`` what came back."""
+
+    check: Check
+    model: str
+    verdict: Verdict
+    reason: str = ""
+    request: str = ""
+    reply: str = ""
+    secs: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard to look: ``examples`` for each check at most, no new ones after ``secs``; the same ``seed``
+    gives the same examples."""
+
+    examples: int = 25
+    secs: float = 20.0
+    seed: int = 0
+
+
+def checks_of(wire: Wire) -> tuple[Check, ...]:
+    """Every check of a wire, in the order of a report."""
+    groups = (PROBES, ANSWERS, ABSENT, REFUSALS, MALFORMED)
+    return (*(check for group in groups for check in group.checks), *wire.checks)
+
+
+def run_all(subject: Subject, checks: Iterable[Check], effort: Effort) -> Iterator[Outcome]:
+    """Run ``checks`` one after the other."""
+    for check in checks:
+        yield run(check, subject, effort)
+
+
+def run(check: Check, subject: Subject, effort: Effort) -> Outcome:
+    """Run one check."""
+    began = time.monotonic()
+    outcome = Outcome(check, subject.model, Verdict.PASSED)
+    try:
+        if check.asks and subject.silent:
+            raise InapplicableError(subject.silent)
+        if check.once:
+            check.run(subject, _nothing)
+        else:
+            _search(check, subject, effort)
+    except InapplicableError as reason:
+        outcome = replace(outcome, verdict=Verdict.SKIPPED, reason=str(reason))
+    except _UnsteadyError as found:
+        outcome = _failed(outcome, found.violation, subject, Verdict.UNSTEADY)
+    except ViolationError as violation:
+        outcome = _failed(outcome, violation, subject, Verdict.FAILED)
+    return replace(outcome, secs=time.monotonic() - began)
+
+
+class _UnsteadyError(Exception):
+    def __init__(self, violation: ViolationError) -> None:
+        super().__init__()
+        self.violation = violation
+
+
+def _nothing(strategy: SearchStrategy[T]) -> T:
+    raise AssertionError("a check that runs once draws nothing")
+
+
+def _search(check: Check, subject: Subject, effort: Effort) -> None:
+    """Try examples until one breaks the rule, then look for a small one. Raises what the check raises."""
+    began = time.monotonic()
+    found: list[ViolationError] = []
+
+    def example(data: Any) -> None:
+        if not found and time.monotonic() - began > effort.secs:
+            return
+        if found and time.monotonic() - began > 2 * effort.secs:
+            # small enough: a slow server would keep the search for a smaller one busy for minutes
+            raise found[-1]
+        try:
+            check.run(subject, data.draw)
+        except ViolationError as violation:
+            found.append(violation)
+            raise
+
+    searching: Callable[[], None] = seed(effort.seed)(
+        settings(
+            max_examples=effort.examples,
+            deadline=None,
+            database=None,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+            report_multiple_bugs=False,
+            verbosity=Verbosity.quiet,
+            print_blob=False,
+        )(given(st.data())(example))
+    )
+    try:
+        searching()
+    except Flaky:
+        if not found:
+            raise
+        raise _UnsteadyError(found[-1]) from None
+    except HypothesisException:
+        if not found:
+            raise
+        raise found[-1] from None
+
+
+def _failed(outcome: Outcome, violation: ViolationError, subject: Subject, verdict: Verdict) -> Outcome:
+    exchange = violation.exchange
+    return replace(
+        outcome,
+        verdict=verdict,
+        reason=violation.message,
+        request=shown_request(exchange.sent, subject.url) if exchange is not None else "",
+        reply=shown_reply(exchange) if exchange is not None else "",
+    )

@@ -1,0 +1,127 @@
+"""Rules for bytes that are no message: they are never taken for one, and the server lives on."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+
+from hypothesis import strategies as st
+
+from protocols.wire import HttpRequest
+from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from translator.conformance.exchange import Exchange, body_of, with_body
+from translator.conformance.subject import Subject
+from translator.conformance.values import distinct
+from translator.conformance.wire import Mistake, expect, http_request
+
+MALFORMED = Group("malformed")
+
+_SECS = 10.0
+
+
+@MALFORMED("A message cut short is refused, and the server lives on.")
+def cut_short(subject: Subject, draw: Draw) -> None:
+    sent = subject.encoded(subject.request(distinct(subject.known, 1)))
+    body = body_of(sent)
+    end = draw(st.integers(0, max(len(body) - 1 - subject.wire.padding, 0)))
+    _not_accepted(subject, subject.send(with_body(sent, body[:end])), f"{end} of {len(body)} bytes")
+    _lives(subject)
+
+
+@MALFORMED("Bytes that are no message at all are refused, and the server lives on.")
+def garbage(subject: Subject, draw: Draw) -> None:
+    sent = subject.encoded(subject.request(distinct(subject.known, 1)))
+    # a byte of 255 begins no JSON, no field of protobuf and no offset of flatbuffers
+    noise = b"\xff" + draw(st.binary(max_size=64))
+    _not_accepted(subject, subject.send(with_body(sent, noise)), "garbage")
+    _lives(subject)
+
+
+@MALFORMED("A message with bytes changed on the way never kills the server.")
+def changed(subject: Subject, draw: Draw) -> None:
+    sent = subject.encoded(subject.request(distinct(subject.known, 1)))
+    body = body_of(sent)
+    place = st.integers(0, len(body))
+    start, end = sorted((draw(place), draw(place)))
+    broken = draw(
+        st.sampled_from(
+            (
+                body[:start] + body[end:],
+                body[:end] + body[start:],
+                body[:start] + draw(st.binary(min_size=1, max_size=4)) + body[start + 1 :],
+            )
+        )
+    )
+    subject.send(with_body(sent, broken))
+    _lives(subject)
+
+
+@MALFORMED("A connection on which a request was refused serves the next one.", once=True)
+def connection_kept(subject: Subject, draw: Draw) -> None:
+    good = subject.encoded(subject.request(distinct(subject.known, 1)))
+    if not isinstance(good, HttpRequest):
+        raise InapplicableError("connections are not seen over this transport")
+    bad = http_request(with_body(good, b"\xff\xff"))
+    connection = _connection(subject)
+    try:
+        statuses = []
+        for sent in (good, bad, good):
+            path = f"{subject.base}{sent.path}" + (f"?{sent.query}" if sent.query else "")
+            connection.request(sent.method, path, body_of(sent), dict(sent.headers))
+            reply = connection.getresponse()
+            reply.read()
+            statuses.append(reply.status)
+            if reply.will_close and sent is not bad:
+                raise InapplicableError("the server closes every connection")
+            if reply.will_close:
+                # it said so: a client knows to connect anew
+                raise InapplicableError("the server closes a connection on which a request was refused")
+    except (OSError, http.client.HTTPException) as error:
+        raise ViolationError(
+            f"the connection broke without a word after statuses {statuses}: {error!r}", Exchange(bad)
+        ) from error
+    finally:
+        connection.close()
+    expect(statuses[0] == statuses[2], f"on one connection, statuses {statuses}", Exchange(bad))
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_SECS)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(_SECS)
+        self.sock.connect(self._path)
+
+
+def _connection(subject: Subject) -> http.client.HTTPConnection:
+    address = subject.address
+    if address.path:
+        return _UnixConnection(address.path)
+    return http.client.HTTPConnection(address.host, address.port, timeout=_SECS)
+
+
+def _not_accepted(subject: Subject, exchange: Exchange, what: str) -> None:
+    """An error in any form will do, and a connection that is closed: what matters is that nobody takes it
+    for an answer."""
+    if exchange.reply is None:
+        return
+    expect(not subject.wire.succeeded(exchange), f"{what} was taken for a request", exchange)
+    subject.wire.check_error(exchange, Mistake.MALFORMED)
+
+
+def _lives(subject: Subject) -> None:
+    """The server answers a good request as well as before."""
+    last = subject.last
+    after = subject.infer(subject.request(distinct(subject.known, 1)))
+    if after.reply is None or (after.error is not None and not subject.silent):
+        # once more: the connection may have been closed under it
+        after = subject.infer(subject.request(distinct(subject.known, 1)))
+    broken = after.reply is None or (after.error is not None and not subject.silent)
+    if broken and after.error is not None:
+        raise ViolationError(f"afterwards a good request failed: {after.error.message}", last)

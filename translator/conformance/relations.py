@@ -1,0 +1,105 @@
+"""What an output has to do with the inputs, where that can be seen from a few answers.
+
+A model that answers with its input, or with the sum or the difference of two, says what the right values
+are: then every bit can be checked. A relation is taken for the model's if most elements of the answers fit
+it; what does not fit is the server's fault, and found by the checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas import Datatype, InferResponse, Signature, Tensor
+
+_NUMBERS = "iuf"
+
+_MOST = 0.5
+"""The part of all elements that must fit."""
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """``output`` is ``kind`` of the tensors ``of``: `echo` of one, `sum` or `difference` of two."""
+
+    output: str
+    kind: str
+    of: tuple[str, ...]
+
+    def expected(self, inputs: Tensors) -> NDArray[Any]:
+        """The right value of the output."""
+        with np.errstate(all="ignore"):
+            return _KINDS[self.kind](*(inputs[name].numpy() for name in self.of))
+
+    def __str__(self) -> str:
+        return f"{self.output} is the {self.kind} of {' and '.join(self.of)}"
+
+
+_KINDS: Mapping[str, Callable[..., NDArray[Any]]] = {
+    "echo": lambda one: one,
+    "sum": lambda one, other: (one + other).astype(one.dtype),
+    "difference": lambda one, other: (one - other).astype(one.dtype),
+}
+
+
+def find_relations(
+    signature: Signature, asked: Sequence[Sequence[Tensor]], answers: Sequence[InferResponse]
+) -> tuple[Relation, ...]:
+    """At most one relation for each output, from answers to requests with inputs ``asked``."""
+    pairs = [
+        ({tensor.name: tensor for tensor in inputs}, {tensor.name: tensor for tensor in answer.outputs})
+        for inputs, answer in zip(asked, answers, strict=True)
+    ]
+    found = []
+    for output in signature.outputs:
+        fits = ((_fit(relation, pairs), relation) for relation in _candidates(signature, output.name))
+        best = max(fits, default=None, key=lambda scored: scored[0])
+        if best is not None and best[0] > _MOST:
+            found.append(best[1])
+    return tuple(found)
+
+
+def same_values(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where two arrays of one shape are equal bit for bit, any NaN being equal to any other."""
+    if one.dtype == object or one.dtype.kind not in "fV":
+        return np.asarray(one == other, dtype=bool)
+    bits = f"u{one.dtype.itemsize}"
+    equal = np.ascontiguousarray(one).view(bits) == np.ascontiguousarray(other).view(bits)
+    both_nan = np.isnan(one.astype(np.float64)) & np.isnan(other.astype(np.float64))
+    return np.asarray(equal | both_nan, dtype=bool)
+
+
+def _candidates(signature: Signature, output: str) -> Iterator[Relation]:
+    kind = signature.output_names[output].datatype
+    inputs = [spec.name for spec in signature.inputs if spec.datatype is kind]
+    for name in inputs:
+        yield Relation(output, "echo", (name,))
+    if kind is Datatype.BYTES or kind.dtype.kind not in _NUMBERS:
+        return
+    for one in inputs:
+        for other in inputs:
+            if one != other:
+                yield Relation(output, "sum", (one, other))
+                yield Relation(output, "difference", (one, other))
+
+
+def _fit(relation: Relation, pairs: Sequence[tuple[Tensors, Tensors]]) -> float:
+    """The part of all elements that are as ``relation`` says."""
+    fitting = total = 0
+    for inputs, outputs in pairs:
+        if relation.output not in outputs or any(name not in inputs for name in relation.of):
+            continue
+        if len({inputs[name].shape for name in relation.of}) > 1:
+            continue
+        right = relation.expected(inputs)
+        total += right.size
+        given = outputs[relation.output].numpy()
+        if given.shape == right.shape and given.dtype == right.dtype:
+            fitting += int(same_values(given, right).sum())
+    return fitting / total if total else 0.0

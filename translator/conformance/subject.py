@@ -1,0 +1,216 @@
+"""The server under test and one model of it, asked one request at a time, or several at once.
+
+Everything is sent by the dialect's own calls, as to an upstream, and may be sent raw. An event loop of its
+own runs underneath, because checks are plain functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from protocols.dialect import Capability, Dialect, UpstreamCall
+from protocols.transport.address import Address, parse_url
+from protocols.transport.clients import CLIENTS
+from protocols.wire import BrpcRequest, GrpcRequest, HttpRequest
+from schemas import (
+    Context,
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+    RequestedOutput,
+    Signature,
+    Tensor,
+)
+from translator.conformance.check import InapplicableError, ViolationError
+from translator.conformance.exchange import Exchange, Sent
+from translator.conformance.relations import Relation
+from translator.conformance.wire import Mistake, Wire, expect
+
+Call = UpstreamCall[Any, Any]
+
+_NO_ANSWER = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED, ErrorCode.BAD_UPSTREAM})
+"""Errors of a transport that say that the server did not answer, where there is no reply."""
+
+
+class Subject:
+    """A server at ``url`` that speaks ``dialect`` over ``transport``, and its ``model``.
+
+    ``signature``, ``extensions`` and ``relations`` are what ``discovery`` found out; None and empty before.
+    ``silent`` is why the model gives no answers to generated requests, empty where it does. ``last`` is the
+    exchange before now. Use as a context manager. Raises ``ValueError`` for a URL that is none.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        transport: str,
+        url: str,
+        wire: Wire,
+        model: str = "",
+        *,
+        version: str = "",
+        timeout_secs: float = 10.0,
+    ) -> None:
+        self.dialect = dialect
+        self.transport = transport
+        self.url = url
+        self.wire = wire
+        self.model = model
+        self.version = version
+        self.signature: Signature | None = None
+        self.extensions: tuple[str, ...] = ()
+        self.relations: tuple[Relation, ...] = ()
+        self.silent = ""
+        self.last: Exchange | None = None
+        self._place = parse_url(url, transport)
+        self._timeout = timeout_secs
+        self._client: Any = CLIENTS[transport](self._place, connect_timeout_secs=timeout_secs)
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._runner.run(self._client.close())
+        finally:
+            self._runner.close()
+
+    @property
+    def capability(self) -> Capability:
+        """What the dialect carries."""
+        return self.dialect.capability
+
+    @property
+    def address(self) -> Address:
+        """Where the server listens."""
+        return self._place.address
+
+    @property
+    def base(self) -> str:
+        """What stands before every path."""
+        return self._place.base
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The forms in which the server takes requests, the usual one first."""
+        needed = self.wire.extensions
+        return tuple(name for name in self.wire.calls if needed.get(name, "") in ("", *self.extensions))
+
+    @property
+    def known(self) -> Signature:
+        """The signature. Raises ``InapplicableError`` where there is none."""
+        if self.signature is None:
+            raise InapplicableError("the server does not tell what the model takes: give a signature")
+        return self.signature
+
+    # --- questions in the dialect's own calls
+
+    def call(self, operation: Operation, argument: Any = None) -> Exchange:
+        """Carry out ``operation``, whatever comes of it. Raises ``InapplicableError`` where the dialect has
+        none."""
+        call = self.dialect.calls[self.transport].get(operation)
+        if call is None:
+            raise InapplicableError(f"the dialect has no {operation.value}")
+        sent, form = self._encoded(call, argument)
+        return _decoded(call, form, self._run([sent])[0])
+
+    def request(self, inputs: Sequence[Tensor], outputs: Sequence[str] | None = None) -> InferRequest:
+        """A request to the model."""
+        chosen = None if outputs is None else tuple(RequestedOutput(name) for name in outputs)
+        return InferRequest(self.model, tuple(inputs), chosen, version=self.version)
+
+    def infer(self, request: InferRequest, form: str = "") -> Exchange:
+        """Ask the model, in one of ``forms``."""
+        return self.together([request], form)[0]
+
+    def together(self, requests: Sequence[InferRequest], form: str = "") -> list[Exchange]:
+        """Ask several things at once."""
+        call = self.wire.calls[form or self.forms[0]]
+        calls = [self._encoded(call, request) for request in requests]
+        exchanges = self._run([sent for sent, _ in calls])
+        return [_decoded(call, kept, exchange) for exchange, (_, kept) in zip(exchanges, calls, strict=True)]
+
+    def encoded(self, request: InferRequest, form: str = "") -> Sent:
+        """The message that asks for ``request``."""
+        return self._encoded(self.wire.calls[form or self.forms[0]], request)[0]
+
+    def answer(self, request: InferRequest, form: str = "") -> InferResponse:
+        """The answer to a request that must have one, in the dialect's form."""
+        return self.judged(request, self.infer(request, form))
+
+    def judged(self, request: InferRequest, exchange: Exchange) -> InferResponse:
+        """The answer in ``exchange``. Raises ``ViolationError`` for anything but a good one."""
+        if not self.wire.succeeded(exchange) and exchange.error is not None:
+            raise ViolationError(f"a good request was refused: {exchange.error.message}", exchange)
+        self.wire.check_answer(request, exchange)
+        if exchange.error is not None:
+            raise ViolationError(f"not a valid answer: {exchange.error.message}", exchange)
+        response: InferResponse = exchange.result
+        return response
+
+    def refuses(self, exchange: Exchange, mistake: Mistake, what: str = "") -> None:
+        """Raise ``ViolationError`` unless ``exchange`` is a refusal in the dialect's form."""
+        self.answered(exchange)
+        what = what or mistake.value
+        expect(not self.wire.succeeded(exchange), f"{what} was not refused", exchange)
+        self.wire.check_error(exchange, mistake)
+
+    def answered(self, exchange: Exchange) -> None:
+        """Raise ``ViolationError`` where nothing came back at all."""
+        if exchange.reply is None and exchange.error is not None and exchange.error.code in _NO_ANSWER:
+            raise ViolationError(f"no answer: {exchange.error.message}", exchange)
+
+    # --- raw messages
+
+    def send(self, sent: Sent) -> Exchange:
+        """Send a message as it stands; nothing of the reply is read."""
+        return self._run([sent])[0]
+
+    def _encoded(self, call: Call, argument: Any) -> tuple[Sent, Any]:
+        try:
+            return call.encode(argument, self.signature)
+        except InferenceError as error:
+            raise InapplicableError(f"the dialect cannot carry it: {error.message}") from error
+
+    def _run(self, sent: Sequence[Sent]) -> list[Exchange]:
+        exchanges = self._runner.run(self._exchange_all(sent))
+        self.last = exchanges[-1]
+        return exchanges
+
+    async def _exchange_all(self, sent: Sequence[Sent]) -> list[Exchange]:
+        return list(await asyncio.gather(*map(self._exchange, sent)))
+
+    async def _exchange(self, sent: Sent) -> Exchange:
+        # a copy, since a deadline of its own goes with it
+        bounded: HttpRequest | GrpcRequest | BrpcRequest = replace(
+            sent, context=Context(deadline=time.monotonic() + self._timeout)
+        )
+        try:
+            return Exchange(sent, await self._client.send(bounded))
+        except InferenceError as error:
+            return Exchange(sent, error=error)
+
+
+def _decoded(call: Call, kept: Any, exchange: Exchange) -> Exchange:
+    if exchange.reply is not None:
+        try:
+            exchange.result = call.decode(kept, exchange.reply)
+        except InferenceError as error:
+            exchange.error = error
+    return exchange
+
+
+def carried(subject: Subject, datatype: Datatype) -> bool:
+    """Whether the dialect has a form for tensors of ``datatype``."""
+    return datatype in subject.capability.exact or datatype in subject.capability.widened

@@ -1,0 +1,87 @@
+"""What the kit must know of a dialect on one transport, beyond the dialect's own calls.
+
+A ``Wire`` judges replies as they stand on the wire: the codecs of this program read more forms than the
+protocols allow, since they are made to get along with every server.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from protocols.dialect import UpstreamCall
+from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from schemas import InferRequest
+from translator.conformance.check import Check, ViolationError
+from translator.conformance.exchange import Exchange, Sent
+
+if TYPE_CHECKING:
+    from translator.conformance.subject import Subject
+
+
+class Mistake(enum.Enum):
+    """What is wrong with a request that must be refused."""
+
+    UNKNOWN_MODEL = "an unknown model"
+    UNKNOWN_VERSION = "an unknown version"
+    INVALID = "a request that contradicts itself or the model"
+    MALFORMED = "bytes that are no message"
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How one dialect looks on one transport.
+
+    ``succeeded(exchange)``: whether the reply says that the request was carried out. ``check_error(exchange,
+    mistake)`` and ``check_answer(request, exchange)`` raise where the form of a refusal or of an answer is
+    not the dialect's. ``calls`` are the forms in which a request can be sent, by name, the usual one first; a
+    name in ``extensions`` is there only where the server's metadata list what it maps to. ``padding`` bytes
+    at the end of a message may mean nothing. ``finite``: NaN and infinity are not sent. ``list_models`` is
+    there where the dialect's own calls do not ask for the models that there are.
+    """
+
+    succeeded: Callable[[Exchange], bool]
+    check_error: Callable[[Exchange, Mistake], None]
+    check_answer: Callable[[InferRequest, Exchange], None]
+    calls: Mapping[str, UpstreamCall[Any, Any]]
+    checks: tuple[Check, ...] = ()
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    padding: int = 0
+    finite: bool = False
+    list_models: Callable[[Subject], tuple[str, ...]] | None = None
+
+
+def expect(holds: object, message: str, exchange: Exchange | None = None) -> None:
+    """Raise ``ViolationError`` unless ``holds``."""
+    if not holds:
+        raise ViolationError(message, exchange)
+
+
+def http_reply(exchange: Exchange | None) -> HttpReply:
+    """What came back over HTTP. Raises ``ViolationError`` where nothing did."""
+    if exchange is None or not isinstance(exchange.reply, HttpReply):
+        raise ViolationError("no answer", exchange)
+    return exchange.reply
+
+
+def grpc_reply(exchange: Exchange) -> GrpcAnswer:
+    """What came back over gRPC. Raises ``ViolationError`` where nothing did."""
+    if not isinstance(exchange.reply, GrpcAnswer):
+        raise ViolationError("no answer", exchange)
+    return exchange.reply
+
+
+def http_request(sent: Sent) -> HttpRequest:
+    """A message of an HTTP wire as what it is."""
+    if not isinstance(sent, HttpRequest):
+        raise TypeError("not sent over HTTP")
+    return sent
+
+
+def grpc_request(sent: Sent) -> GrpcRequest:
+    """A message of a gRPC wire as what it is."""
+    if not isinstance(sent, GrpcRequest):
+        raise TypeError("not sent over gRPC")
+    return sent

@@ -1,0 +1,186 @@
+"""The Open Inference Protocol over gRPC, as it must stand on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from hypothesis import strategies as st
+
+from protocols.dialect import UpstreamCall
+from protocols.oip.client import GRPC_CALLS
+from protocols.wire import GrpcAnswer, GrpcRequest
+from schemas import Datatype, ErrorCode, InferenceError, InferRequest, Operation, Signature, element_count
+from schemas.datatypes import DATATYPES
+from schemas.oip import MESSAGES
+from translator.conformance.check import Draw, Group, ViolationError
+from translator.conformance.exchange import Exchange
+from translator.conformance.subject import Subject
+from translator.conformance.values import distinct
+from translator.conformance.wire import Mistake, Wire, expect, grpc_reply, grpc_request
+
+_RULES = Group("oip-grpc", asks=True)
+
+_REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
+_RESPONSE: Any = MESSAGES["inference.ModelInferResponse"]
+
+_INVALID_ARGUMENT, _NOT_FOUND, _UNIMPLEMENTED = 3, 5, 12
+_CALLERS = {
+    _INVALID_ARGUMENT: "INVALID_ARGUMENT",
+    _NOT_FOUND: "NOT_FOUND",
+    9: "FAILED_PRECONDITION",
+    11: "OUT_OF_RANGE",
+    _UNIMPLEMENTED: "UNIMPLEMENTED",
+}
+"""Statuses that say that the caller made a mistake."""
+
+_CONTENTS = {
+    Datatype.BOOL: "bool_contents",
+    **dict.fromkeys((Datatype.INT8, Datatype.INT16, Datatype.INT32), "int_contents"),
+    Datatype.INT64: "int64_contents",
+    **dict.fromkeys((Datatype.UINT8, Datatype.UINT16, Datatype.UINT32), "uint_contents"),
+    Datatype.UINT64: "uint64_contents",
+    Datatype.FP32: "fp32_contents",
+    Datatype.FP64: "fp64_contents",
+    Datatype.BYTES: "bytes_contents",
+}
+"""The field of ``InferTensorContents`` for the elements of a datatype; two have none."""
+
+
+def _succeeded(exchange: Exchange) -> bool:
+    return isinstance(exchange.reply, GrpcAnswer) and exchange.reply.code == 0
+
+
+def _check_error(exchange: Exchange, mistake: Mistake) -> None:
+    """A status that says whose mistake it was, with a text. For bytes that are no protobuf it is gRPC itself
+    that answers, and any status will do."""
+    reply = grpc_reply(exchange)
+    if mistake is Mistake.MALFORMED:
+        return
+    expect(reply.details, f"status {reply.code} without a text", exchange)
+    if mistake in (Mistake.UNKNOWN_MODEL, Mistake.UNKNOWN_VERSION):
+        expect(reply.code == _NOT_FOUND, f"status {reply.code} for {mistake.value}, not NOT_FOUND", exchange)
+    else:
+        expect(
+            reply.code in _CALLERS,
+            f"status {reply.code} ({reply.details[:80]}) for the caller's mistake: none of "
+            f"{', '.join(_CALLERS.values())}",
+            exchange,
+        )
+
+
+def _check_answer(request: InferRequest, exchange: Exchange) -> None:
+    """Each output once, with all its elements: in raw contents, one entry for each output, or in the typed
+    field of its datatype."""
+    reply = grpc_reply(exchange)
+    expect(reply.code == 0, f"status {reply.code} of an answer", exchange)
+    try:
+        answer = _RESPONSE.FromString(bytes(reply.message))
+    except DecodeError as error:
+        raise ViolationError(f"an answer that is no ModelInferResponse: {error}", exchange) from error
+    names = [output.name for output in answer.outputs]
+    expect(all(names), "an output has no name", exchange)
+    expect(len(set(names)) == len(names), f"two of the outputs {names} have one name", exchange)
+    raws = list(answer.raw_output_contents)
+    expect(len(raws) in (0, len(names)), f"{len(raws)} raw contents for {len(names)} outputs", exchange)
+    for place, output in enumerate(answer.outputs):
+        datatype = DATATYPES.get(output.datatype)
+        if datatype is None:
+            raise ViolationError(
+                f"output '{output.name}' has the datatype {output.datatype!a}, which the protocol lacks",
+                exchange,
+            )
+        expect(
+            all(size >= 0 for size in output.shape),
+            f"output '{output.name}' has the shape {list(output.shape)}",
+            exchange,
+        )
+        count = element_count(output.shape)
+        if not raws:
+            field = _CONTENTS.get(datatype)
+            have = len(getattr(output.contents, field)) if field else -1
+            expect(have == count, f"output '{output.name}' has {have} elements for {count}", exchange)
+        elif datatype is not Datatype.BYTES:
+            right = count * datatype.itemsize
+            expect(
+                len(raws[place]) == right,
+                f"output '{output.name}': {len(raws[place])} bytes for {count} {datatype.value}",
+                exchange,
+            )
+
+
+def _encode_typed(request: InferRequest, signature: Signature | None) -> tuple[GrpcRequest, Any]:
+    """The request with its elements in typed contents."""
+    sent, form = GRPC_CALLS[Operation.INFER].encode(request, signature)
+    message = _REQUEST.FromString(bytes(sent.message))
+    del message.raw_input_contents[:]
+    for entry, tensor in zip(message.inputs, request.inputs, strict=True):
+        field = _CONTENTS.get(tensor.datatype)
+        if field is None:
+            raise InferenceError(
+                ErrorCode.UNREPRESENTABLE,
+                f"input '{tensor.name}': {tensor.datatype.value} has no typed contents",
+            )
+        getattr(entry.contents, field).extend(tensor.numpy().ravel().tolist())
+    return replace(sent, message=message.SerializeToString()), form
+
+
+def _list_models(subject: Subject) -> tuple[str, ...]:
+    """The models that are ready, by the repository extension."""
+    exchange = subject.send(GrpcRequest("/inference.GRPCInferenceService/RepositoryIndex", b""))
+    if not _succeeded(exchange):
+        return ()
+    answer: Any = MESSAGES["inference.RepositoryIndexResponse"].FromString(
+        bytes(grpc_reply(exchange).message)
+    )
+    ready = [entry.name for entry in answer.models if entry.state == "READY"]
+    return tuple(dict.fromkeys(ready))
+
+
+# --- rules of this wire alone
+
+
+@_RULES("Fields that the protocol does not have are ignored.")
+def unknown_fields(subject: Subject, draw: Draw) -> None:
+    request = subject.request(distinct(subject.known, 1))
+    right = subject.answer(request)
+    sent = grpc_request(subject.encoded(request))
+    number = draw(st.integers(200, 1000))
+    text = draw(st.binary(max_size=20))
+    head = (number << 3) | 2
+    more = bytes([head & 127 | 128, head >> 7, len(text)]) + text
+    exchange = subject.send(replace(sent, message=bytes(sent.message) + more))
+    expect(_succeeded(exchange), f"a request with the unknown field {number} was refused", exchange)
+    have = _RESPONSE.FromString(bytes(grpc_reply(exchange).message))
+    expect(len(have.outputs) == len(right.outputs), "with an unknown field the answer is another", exchange)
+
+
+@_RULES("Contents both raw and typed are refused.", once=True)
+def raw_and_typed(subject: Subject, draw: Draw) -> None:
+    request = subject.request(distinct(subject.known, 1))
+    sent = grpc_request(subject.encoded(request, "typed"))
+    raw = grpc_request(subject.encoded(request))
+    both = _REQUEST.FromString(bytes(sent.message))
+    both.raw_input_contents.extend(_REQUEST.FromString(bytes(raw.message)).raw_input_contents)
+    exchange = subject.send(replace(sent, message=both.SerializeToString()))
+    subject.refuses(exchange, Mistake.INVALID, "contents both raw and typed")
+
+
+@_RULES("A method that is none of the service's is UNIMPLEMENTED.", once=True)
+def unknown_method(subject: Subject, draw: Draw) -> None:
+    exchange = subject.send(GrpcRequest("/inference.GRPCInferenceService/NoSuchThing", b""))
+    expect(grpc_reply(exchange).code == _UNIMPLEMENTED, "it is not UNIMPLEMENTED", exchange)
+
+
+WIRE = Wire(
+    _succeeded,
+    _check_error,
+    _check_answer,
+    {
+        "raw": GRPC_CALLS[Operation.INFER],
+        "typed": UpstreamCall(_encode_typed, GRPC_CALLS[Operation.INFER].decode),
+    },
+    tuple(_RULES.checks),
+    list_models=_list_models,
+)

@@ -1,0 +1,297 @@
+"""TensorRT Inference Server version 1, as it must stand on the wire: over HTTP and over gRPC.
+
+The messages are the same on both; over HTTP they stand in headers, and the header of an answer once more at
+the end of its body.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+from hypothesis import strategies as st
+
+from protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
+from protocols.wire import GrpcRequest, HttpRequest
+from schemas import InferRequest, Operation
+from schemas.trtis import MESSAGES
+from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from translator.conformance.exchange import Exchange, body_of
+from translator.conformance.subject import Subject
+from translator.conformance.values import distinct
+from translator.conformance.wire import (
+    Mistake,
+    Wire,
+    expect,
+    grpc_reply,
+    grpc_request,
+    http_reply,
+    http_request,
+)
+
+_HTTP = Group("trtis-http", asks=True)
+_GRPC = Group("trtis-grpc", asks=True)
+
+_PACKAGE = "nvidia.inferenceserver"
+_STATUS: Any = MESSAGES[f"{_PACKAGE}.RequestStatus"]
+_HEADER: Any = MESSAGES[f"{_PACKAGE}.InferResponseHeader"]
+_CALL: Any = MESSAGES[f"{_PACKAGE}.InferRequest"]
+_ANSWER: Any = MESSAGES[f"{_PACKAGE}.InferResponse"]
+
+_SUCCESS = 1
+_INVALID_ARG, _UNAVAILABLE = 5, 6
+_CODES = {
+    Mistake.UNKNOWN_MODEL: _UNAVAILABLE,
+    Mistake.UNKNOWN_VERSION: _UNAVAILABLE,
+    Mistake.INVALID: _INVALID_ARG,
+}
+
+
+def _text(message_type: Any, text: str, exchange: Exchange) -> Any:
+    """A message in the text of a header."""
+    try:
+        return text_format.Parse(text, message_type())
+    except text_format.ParseError as error:
+        name = message_type.DESCRIPTOR.name
+        raise ViolationError(f"a header that is no {name} in text format: {error}", exchange) from error
+
+
+def _check_refusal(status: Any, exchange: Exchange, mistake: Mistake) -> None:
+    expect(status.msg, f"code {status.code} without a text", exchange)
+    expect(status.server_id, "a status without the server's id", exchange)
+    right = _CODES.get(mistake)
+    expect(right in (None, status.code), f"code {status.code} for {mistake.value}, not {right}", exchange)
+
+
+def _check_header(request: InferRequest, header: Any, exchange: Exchange) -> int:
+    """The raw bytes that ``header`` announces."""
+    expect(header.model_name == request.model, f"the answer names the model {header.model_name!a}", exchange)
+    expect(header.batch_size >= 1, "an answer without a batch size ends the original client", exchange)
+    names = [output.name for output in header.output]
+    expect(all(names), "an output has no name", exchange)
+    expect(len(set(names)) == len(names), f"two of the outputs {names} have one name", exchange)
+    for output in header.output:
+        expect(
+            output.HasField("raw") != bool(output.batch_classes),
+            f"'{output.name}' is raw or classes",
+            exchange,
+        )
+        if math.prod(output.raw.dims):
+            expect(output.raw.batch_byte_size, f"output '{output.name}' without a size", exchange)
+    if exchange.result is not None:
+        sizes = {tensor.name: tensor.nbytes for tensor in exchange.result.outputs}
+        for output in header.output:
+            have, right = output.raw.batch_byte_size, sizes.get(output.name, 0)
+            expect(have == right, f"output '{output.name}' says {have} bytes, it has {right}", exchange)
+    return sum(output.raw.batch_byte_size for output in header.output)
+
+
+# --- HTTP
+
+
+def _http_status(exchange: Exchange) -> Any:
+    told = http_reply(exchange).headers.get("nv-status")
+    return None if told is None else _text(_STATUS, told, exchange)
+
+
+def _http_succeeded(exchange: Exchange) -> bool:
+    if exchange.reply is None or http_reply(exchange).status != 200:
+        return False
+    status = _http_status(exchange)
+    return status is None or status.code == _SUCCESS
+
+
+def _check_http_error(exchange: Exchange, mistake: Mistake) -> None:
+    """Status 400 with an NV-Status that says why, and no body."""
+    reply = http_reply(exchange)
+    expect(reply.status == 400, f"status {reply.status} of an error, not 400", exchange)
+    status = _http_status(exchange)
+    if status is None and mistake is Mistake.MALFORMED:
+        return
+    expect(status is not None, "an error without NV-Status", exchange)
+    _check_refusal(status, exchange, mistake)
+    expect(not reply.body, "an error with a body", exchange)
+
+
+def _check_http_answer(request: InferRequest, exchange: Exchange) -> None:
+    """NV-Status says success and the number of the request; NV-InferResponse describes the body, at whose
+    end the same message stands once more."""
+    reply = http_reply(exchange)
+    status = _http_status(exchange)
+    if status is None:
+        raise ViolationError("an answer without NV-Status", exchange)
+    expect(status.code == _SUCCESS, f"an answer with the code {status.code}", exchange)
+    expect(
+        status.server_id and status.request_id, "NV-Status without the ids of server and request", exchange
+    )
+    told = reply.headers.get("nv-inferresponse")
+    if told is None:
+        raise ViolationError("an answer without NV-InferResponse", exchange)
+    header = _text(_HEADER, told, exchange)
+    size = _check_header(request, header, exchange)
+    expect(size <= len(reply.body), f"{len(reply.body)} bytes, the header says {size} at least", exchange)
+    tail = bytes(reply.body)[size:]
+    try:
+        repeated = _HEADER.FromString(tail)
+    except DecodeError as error:
+        raise ViolationError(f"the body does not end in an InferResponseHeader: {error}", exchange) from error
+    expect(repeated == header, "the message at the end of the body is not that of the header", exchange)
+
+
+@_HTTP("Every request has a number of its own, larger than the one before.")
+def request_numbers(subject: Subject, draw: Draw) -> None:
+    request = subject.request(distinct(subject.known, 1))
+    numbers = []
+    for _ in range(3):
+        if draw(st.booleans()):
+            subject.answer(request)
+        else:
+            subject.infer(replace(request, model="no_such_model"))
+        numbers.append(_http_status(subject.last).request_id if subject.last else 0)
+    expect(numbers == sorted(set(numbers)), f"the numbers {numbers} do not grow", subject.last)
+
+
+@_HTTP("Without outputs asked for, none come.", once=True)
+def no_outputs(subject: Subject, draw: Draw) -> None:
+    response = subject.answer(replace(subject.request(distinct(subject.known, 1)), outputs=()))
+    expect(not response.outputs, "outputs that nobody asked for", subject.last)
+
+
+@_HTTP("A request without its header, or with one that is no message, is refused with 400.")
+def bad_header(subject: Subject, draw: Draw) -> None:
+    sent = http_request(subject.encoded(subject.request(distinct(subject.known, 1))))
+    others = {name: text for name, text in sent.headers.items() if name.lower() != "nv-inferrequest"}
+    text = draw(st.sampled_from(("", "batch_size: x", "no_such_field: 1", "input {", 'input { name: "a')))
+    exchange = subject.send(replace(sent, headers=others | ({"NV-InferRequest": text} if text else {})))
+    subject.refuses(exchange, Mistake.MALFORMED, f"the header {text!a}")
+
+
+@_HTTP("Without format=binary, the message at the end of the body is text.", once=True)
+def text_at_the_end(subject: Subject, draw: Draw) -> None:
+    sent = http_request(subject.encoded(subject.request(distinct(subject.known, 1))))
+    exchange = subject.send(replace(sent, query=""))
+    reply = http_reply(exchange)
+    header = _text(_HEADER, reply.headers.get("nv-inferresponse", "?"), exchange)
+    size = sum(output.raw.batch_byte_size for output in header.output)
+    tail = _text(_HEADER, bytes(reply.body)[size:].decode(errors="replace"), exchange)
+    expect(tail == header, "the text at the end is not that of the header", exchange)
+
+
+@_HTTP("Where no dimension is free, a request may leave out the dimensions.", once=True)
+def dimensions_left_out(subject: Subject, draw: Draw) -> None:
+    batched = bool(subject.known.max_batch_size)
+    if any(size < 0 for spec in subject.known.inputs for size in spec.shape[batched:]):
+        raise InapplicableError("a dimension is free")
+    request = subject.request(distinct(subject.known, 1))
+    right = subject.answer(request)
+    sent = http_request(subject.encoded(request))
+    header = text_format.Parse(sent.headers["NV-InferRequest"], MESSAGES[f"{_PACKAGE}.InferRequestHeader"]())
+    for entry in header.input:  # type: ignore[attr-defined]
+        del entry.dims[:]
+    text = text_format.MessageToString(header, as_one_line=True)
+    exchange = subject.send(replace(sent, headers={**sent.headers, "NV-InferRequest": text}))
+    expect(_http_succeeded(exchange), "a request without dimensions was refused", exchange)
+    have = bytes(http_reply(exchange).body)
+    for tensor in right.outputs:
+        expect(bytes(tensor.view) in have, f"without dimensions, '{tensor.name}' is another", exchange)
+
+
+@_HTTP("An unknown path is 400, another method than the endpoint's 405.", once=True)
+def paths_and_methods(subject: Subject, draw: Draw) -> None:
+    for path in ("/api/health", "/api/no_such_thing", f"/api/infer/{subject.model}/x"):
+        method = "POST" if "infer" in path else "GET"
+        exchange = subject.send(HttpRequest(method, path))
+        status = http_reply(exchange).status
+        expect(status == 400, f"{method} {path} was answered {status}", exchange)
+    exchange = subject.send(HttpRequest("GET", f"/api/infer/{subject.model}"))
+    status = http_reply(exchange).status
+    expect(status == 405, f"GET of infer was answered {status}", exchange)
+
+
+# --- gRPC
+
+
+def _grpc_answer(exchange: Exchange) -> Any:
+    reply = grpc_reply(exchange)
+    expect(not reply.code, f"gRPC status {reply.code}: errors are told in the message", exchange)
+    try:
+        return _ANSWER.FromString(bytes(reply.message))
+    except DecodeError as error:
+        raise ViolationError(f"an answer that is no InferResponse: {error}", exchange) from error
+
+
+def _grpc_succeeded(exchange: Exchange) -> bool:
+    if exchange.reply is None or grpc_reply(exchange).code:
+        return False
+    return bool(_grpc_answer(exchange).request_status.code == _SUCCESS)
+
+
+def _check_grpc_error(exchange: Exchange, mistake: Mistake) -> None:
+    """Status OK, and a request_status that says why. Bytes that are no protobuf are gRPC's own to refuse."""
+    if mistake is Mistake.MALFORMED and grpc_reply(exchange).code:
+        return
+    answer = _grpc_answer(exchange)
+    _check_refusal(answer.request_status, exchange, mistake)
+    expect(not answer.raw_output, "an error with raw outputs", exchange)
+
+
+def _check_grpc_answer(request: InferRequest, exchange: Exchange) -> None:
+    """One raw output for every output, as large as is announced."""
+    answer = _grpc_answer(exchange)
+    header = answer.meta_data
+    expect(answer.request_status.request_id, "a status without the number of the request", exchange)
+    _check_header(request, header, exchange)
+    sizes = [output.raw.batch_byte_size for output in header.output]
+    have = list(map(len, answer.raw_output))
+    expect(have == sizes, f"raw outputs of {have} bytes, announced are {sizes}", exchange)
+
+
+@_GRPC("The id of a request comes back with its refusal too.")
+def id_of_a_refusal(subject: Subject, draw: Draw) -> None:
+    number = draw(st.integers(1, 2**64 - 1))
+    request = replace(subject.request(distinct(subject.known, 1)), id=str(number), model="no_such_model")
+    exchange = subject.infer(request)
+    subject.refuses(exchange, Mistake.UNKNOWN_MODEL)
+    have = _grpc_answer(exchange).meta_data.id
+    expect(have == number, f"the id {number} came back as {have}", exchange)
+
+
+@_GRPC("Without outputs asked for, none come.", once=True)
+def none_asked_for(subject: Subject, draw: Draw) -> None:
+    response = subject.answer(replace(subject.request(distinct(subject.known, 1)), outputs=()))
+    expect(not response.outputs, "outputs that nobody asked for", subject.last)
+
+
+@_GRPC("A batch of none is refused.", once=True)
+def batch_of_none(subject: Subject, draw: Draw) -> None:
+    sent = grpc_request(subject.encoded(subject.request(distinct(subject.known, 1))))
+    call = _CALL.FromString(body_of(sent))
+    call.meta_data.batch_size = 0
+    exchange = subject.send(replace(sent, message=call.SerializeToString()))
+    subject.refuses(exchange, Mistake.INVALID, "a batch of none")
+
+
+@_GRPC("A method that is none of the service's is UNIMPLEMENTED.", once=True)
+def no_such_method(subject: Subject, draw: Draw) -> None:
+    exchange = subject.send(GrpcRequest(f"/{_PACKAGE}.GRPCService/NoSuchThing", b""))
+    expect(grpc_reply(exchange).code == 12, "it is not UNIMPLEMENTED", exchange)
+
+
+HTTP = Wire(
+    _http_succeeded,
+    _check_http_error,
+    _check_http_answer,
+    {"header and body": HTTP_CALLS[Operation.INFER]},
+    tuple(_HTTP.checks),
+)
+
+GRPC = Wire(
+    _grpc_succeeded,
+    _check_grpc_error,
+    _check_grpc_answer,
+    {"message": GRPC_CALLS[Operation.INFER]},
+    tuple(_GRPC.checks),
+)
