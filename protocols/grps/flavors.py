@@ -7,10 +7,12 @@ stands in ``json_habits``.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from protocols.brpc_status import BrpcStatus
 from protocols.grps import metadata
 from protocols.grps.message import Status, StatusFlag
 from protocols.grps.options import PredictOptions
@@ -32,7 +34,8 @@ class Flavor:
 
     ``mirrors``: the HTTP status is the code of the answer. ``any_method``: methods are not told apart, and a
     slash at the end of a path does not matter. ``streams_refusals``: what is wrong with a request for a
-    stream is told in the stream, but for its content type.
+    stream is told in the stream, but for its content type. ``unread`` tells what is wrong with a body that is
+    no message, where that is not told in band.
     """
 
     name: Literal["py", "cpp"]
@@ -50,29 +53,50 @@ class Flavor:
     server_yaml: Callable[[Deployment, PredictOptions], str]
     model_yaml: Callable[[Deployment], str]
     unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer]
+    unread: Callable[[str], HttpAnswer]
+
+
+_HTML_TYPE = ("Content-Type", "text/html; charset=utf-8")
+
+
+def _page(status: int, title: str, text: str) -> bytes:
+    return _HTML.format(status=status, title=title, text=html.escape(text, quote=False)).encode(
+        errors="backslashreplace"
+    )
 
 
 def _py_unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
     """A page for a person, as Flask has it; OPTIONS lists the methods."""
-    kind = ("Content-Type", "text/html; charset=utf-8")
     if not allowed:
-        text = "The requested URL was not found on the server."
-        return HttpAnswer(404, (kind,), [_HTML.format(status=404, title="Not Found", text=text).encode()])
-    headers = (kind, ("Allow", ", ".join((*allowed, "OPTIONS"))))
+        page = _page(404, "Not Found", "The requested URL was not found on the server.")
+        return HttpAnswer(404, (_HTML_TYPE,), [page])
+    headers = (_HTML_TYPE, ("Allow", ", ".join((*allowed, "OPTIONS"))))
     if request.method == "OPTIONS":
         return HttpAnswer(200, headers)
-    text = "The method is not allowed for the requested URL."
-    page = _HTML.format(status=405, title="Method Not Allowed", text=text)
-    return HttpAnswer(405, headers, [page.encode()])
+    page = _page(405, "Method Not Allowed", "The method is not allowed for the requested URL.")
+    return HttpAnswer(405, headers, [page])
+
+
+def _py_unread(why: str) -> HttpAnswer:
+    return HttpAnswer(400, (_HTML_TYPE,), [_page(400, "Bad Request", why)])
 
 
 def _cpp_unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
-    """A line of text, and the number of the error, as bRPC has it."""
-    headers = (("Content-Type", "text/plain"), ("x-bd-error-code", "1002"))
     if allowed:
-        return HttpAnswer(405, headers, [f"[E1002]Method {request.method} is not allowed".encode()])
-    text = f"[E1002]Fail to find method on `{request.path}'"
-    return HttpAnswer(404, headers, [text.encode(errors="backslashreplace")])
+        return _cpp_line(405, BrpcStatus.ENOMETHOD, f"Method {request.method} is not allowed")
+    return _cpp_line(404, BrpcStatus.ENOMETHOD, f"Fail to find method on `{request.path}'")
+
+
+def _cpp_unread(why: str) -> HttpAnswer:
+    return _cpp_line(
+        400, BrpcStatus.EREQUEST, f"Fail to parse http body as grps.protos.v1.GrpsMessage, {why}"
+    )
+
+
+def _cpp_line(status: int, number: BrpcStatus, text: str) -> HttpAnswer:
+    """A line of text, and the number of the error, as bRPC has it."""
+    headers = (("Content-Type", "text/plain"), ("x-bd-error-code", f"{number:d}"))
+    return HttpAnswer(status, headers, [f"[E{number:d}]{text}".encode(errors="backslashreplace")])
 
 
 PY = Flavor(
@@ -91,6 +115,7 @@ PY = Flavor(
     server_yaml=metadata.py_server,
     model_yaml=metadata.py_model,
     unmatched=_py_unmatched,
+    unread=_py_unread,
 )
 CPP = Flavor(
     name="cpp",
@@ -108,6 +133,7 @@ CPP = Flavor(
     server_yaml=metadata.cpp_server,
     model_yaml=metadata.cpp_model,
     unmatched=_cpp_unmatched,
+    unread=_cpp_unread,
 )
 
 FLAVORS: Mapping[str, Flavor] = {flavor.name: flavor for flavor in (PY, CPP)}

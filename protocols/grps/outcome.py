@@ -6,6 +6,9 @@ belong to ``status``.
 
 from __future__ import annotations
 
+from typing import Any
+
+from protocols.dialect import Opened
 from protocols.grps.flavors import Flavor
 from protocols.grps.message import OK, GrpsMessage, Kind, Status, StatusFlag
 from protocols.grps.options import PredictOptions
@@ -31,14 +34,15 @@ def bad_request(text: str, in_stream: bool = True) -> InferenceError:
     return InferenceError(ErrorCode.MALFORMED, text, details=details)
 
 
-def has_status(error: InferenceError) -> bool:
-    """Whether ``error`` is one of those that are told by a status of their own."""
-    return _STATUS in error.details
-
-
 def in_stream(error: InferenceError) -> bool:
     """Whether ``error`` is told in the stream that was asked for."""
     return bool(error.details.get(_IN_STREAM, True))
+
+
+def is_no_message(opened: Opened[Any] | None, error: InferenceError) -> bool:
+    """Whether ``error`` says that the bytes of a request are no message at all, which most endpoints tell in
+    the way of their transport, not in band."""
+    return opened is None and error.code is ErrorCode.MALFORMED and _STATUS not in error.details
 
 
 def no_metadata(flavor: Flavor) -> InferenceError:

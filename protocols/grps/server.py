@@ -20,7 +20,7 @@ from protocols.grps.options import PredictOptions, query_of
 from protocols.grps.page import SCRIPT, page, series_json
 from protocols.grps.server_predict import Predict, json_answer
 from protocols.wire import HttpAnswer, HttpRequest
-from schemas import InferenceError, Metrics, Operation
+from schemas import ErrorCode, InferenceError, Metrics, Operation
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
 
@@ -105,10 +105,12 @@ def _pages(flavor: Flavor) -> dict[str, Open]:
 
 def _model_name(flavor: Flavor, request: HttpRequest) -> str:
     """The bare name of the model that is asked about, whatever the content type."""
-    document = parse_document(request.body, HABITS[flavor.name]) if request.body else None
-    name = document.get("str_data") if isinstance(document, dict) else None
-    if not isinstance(name, str):
+    document = parse_document(request.body, HABITS[flavor.name]) if request.body else {}
+    name = document.get("str_data") if isinstance(document, dict) else document
+    if name is None:
         raise outcome.refusal(flavor.no_name)
+    if not isinstance(document, dict) or not isinstance(name, str):
+        raise InferenceError(ErrorCode.MALFORMED, "a model is asked about by its name, a string in str_data")
     if not name:
         raise outcome.no_metadata(flavor)
     return name
@@ -134,5 +136,7 @@ def _encode_script(opened: Opened[HttpAnswer], result: Any) -> HttpAnswer:
 def _fail(
     flavor: Flavor, request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError
 ) -> HttpAnswer:
+    if outcome.is_no_message(opened, error):
+        return flavor.unread(error.message)
     operation, model = (opened.action.operation, opened.model) if opened else (None, "")
     return json_answer(flavor, outcome.told(flavor, error, operation, model))

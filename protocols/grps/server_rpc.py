@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from protocols.brpc_status import BrpcStatus, unparsable
+from protocols.brpc_status import unparsable
 from protocols.dialect import Action, BrpcEndpoint, GrpcEndpoint, HttpEndpoint, Opened
 from protocols.grps import outcome
 from protocols.grps.codec import ReplyForm, decode_request, encode_response
@@ -27,7 +27,6 @@ from protocols.grps.server_predict import Predict
 from protocols.wire import BrpcAnswer, BrpcRequest, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
 from schemas import (
     Deployment,
-    ErrorCode,
     InferenceError,
     InferRequest,
     InferResponse,
@@ -88,8 +87,10 @@ def grpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[GrpcEndpoin
         return lambda request: open_call(Call(read_message(request.message), _grpc_answer))
 
     def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
-        if _is_no_message(opened, error):
-            return GrpcAnswer(code=_GRPC_INTERNAL, details=_line(error))
+        if outcome.is_no_message(opened, error):
+            return GrpcAnswer(
+                code=_GRPC_INTERNAL, details=error.message.encode(errors="backslashreplace").decode()
+            )
         return _grpc_answer(_told(flavor, opened, error))
 
     return tuple(
@@ -105,7 +106,7 @@ def brpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[BrpcEndpoin
         return lambda request: open_call(Call(read_message(request.message), _brpc_answer))
 
     def fail(request: BrpcRequest, opened: Opened[BrpcAnswer] | None, error: InferenceError) -> BrpcAnswer:
-        if _is_no_message(opened, error):
+        if outcome.is_no_message(opened, error):
             return unparsable(request)
         return _brpc_answer(_told(flavor, opened, error))
 
@@ -124,10 +125,8 @@ def brpc_http_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[HttpEn
         return lambda request: open_call(Call(_http_message(request), partial(_http_answer, request)))
 
     def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
-        if _is_no_message(opened, error):
-            text = f"[E{BrpcStatus.EREQUEST:d}]Fail to parse http body as grps.protos.v1.GrpsMessage, "
-            headers = (("Content-Type", "text/plain"), ("x-bd-error-code", f"{BrpcStatus.EREQUEST:d}"))
-            return HttpAnswer(400, headers, [(text + _line(error)).encode()])
+        if outcome.is_no_message(opened, error):
+            return flavor.unread(error.message)
         return _http_answer(request, _told(flavor, opened, error))
 
     predict = Predict(flavor, options)
@@ -192,14 +191,6 @@ def _told(flavor: Flavor, opened: Opened[Any] | None, error: InferenceError) -> 
     if opened is None:
         return outcome.told(flavor, error)
     return outcome.told(flavor, error, opened.action.operation, opened.model)
-
-
-def _is_no_message(opened: Opened[Any] | None, error: InferenceError) -> bool:
-    return opened is None and error.code is ErrorCode.MALFORMED and not outcome.has_status(error)
-
-
-def _line(error: InferenceError) -> str:
-    return error.message.encode(errors="backslashreplace").decode()
 
 
 # --- the bytes

@@ -59,12 +59,22 @@ _UNKNOWN_MODEL = re.compile(r"(?:Not found model: \S.*|Model \S.* not found\.)\s
 """How both servers, the one of them at the end of a traceback, say that there is no such model."""
 
 
+_FRAMES = "\n\nAt:\n  "
+"""Begins what stands behind the text of an exception in a Python model: the files and lines of its code."""
+
+
+def words(error: InferenceError) -> str:
+    """What a client is told of ``error``: never where in a model's code it arose."""
+    return error.message.partition(_FRAMES)[0]
+
+
 def failure(error: InferenceError, flavor: str) -> Status:
     """The status that tells of ``error`` in the flavor ``py`` or ``cpp``; over HTTP the status line of the
     former has its code too."""
+    text = words(error)
     if flavor == "py":
-        return Status(PY_CODES[error.code], error.message, StatusFlag.FAILURE)
-    told = f"Bad Request, err: {error.message}" if error.code is ErrorCode.MALFORMED else error.message
+        return Status(PY_CODES[error.code], text, StatusFlag.FAILURE)
+    told = f"Bad Request, err: {text}" if error.code is ErrorCode.MALFORMED else text
     return Status(CODES[error.code], told, StatusFlag.FAILURE)
 
 

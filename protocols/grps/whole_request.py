@@ -16,6 +16,7 @@ from math import prod
 from typing import Any, NoReturn
 
 from protocols.dialect import Action, Opened
+from protocols.grps.status import words
 from protocols.json_document import parse_json
 from protocols.wire import Buffer, HttpAnswer, HttpRequest
 from schemas import (
@@ -195,4 +196,4 @@ def _badly_written(why: str) -> NoReturn:
 
 
 def _error_text(error: InferenceError) -> bytes:
-    return error.message.encode(errors="backslashreplace")
+    return words(error).encode(errors="backslashreplace")

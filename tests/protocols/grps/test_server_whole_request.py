@@ -156,3 +156,5 @@ def test_an_error_is_a_line_of_text() -> None:
     answer = fail(REQUEST, None, InferenceError(ErrorCode.NOT_FOUND, "no model \udcff"))
     assert (answer.status, body(answer)) == (500, b"no model \\udcff")
     assert fail(REQUEST, None, InferenceError(ErrorCode.TOO_LARGE, "")).status == 413
+    where = "ValueError: no\n\nAt:\n  /secret/model.py(8): execute\n"
+    assert body(fail(REQUEST, None, InferenceError(ErrorCode.MODEL_FAILED, where))) == b"ValueError: no"
