@@ -9,7 +9,7 @@ belong to ``tensors``, bytes and text to ``codec_grpc``, ``codec_json`` and ``js
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -138,25 +138,12 @@ def encode_request(request: InferRequest) -> GrpsMessage:
     return GrpsMessage(Kind.GTENSORS, tensors=tuple(map(write_tensor, inputs)))
 
 
-def decode_response(
-    message: GrpsMessage, signature: Signature | None, asked: Collection[str] | None = None
-) -> tuple[Tensor, ...]:
-    """The outputs in an upstream's answer, those ``asked`` for in that order, else all. What its status says
-    is for ``status.check``.
+def decode_response(message: GrpsMessage, signature: Signature | None) -> tuple[Tensor, ...]:
+    """The outputs in an upstream's answer. What its status says is for ``status.check``.
 
-    Raises INVALID_TENSOR, BAD_UPSTREAM where an output is missing.
+    Raises INVALID_TENSOR.
     """
-    outputs = _tensors(message, signature.outputs if signature is not None else (), "output")
-    if asked is None:
-        return outputs
-    given = {output.name: output for output in outputs}
-    for name in asked:
-        if name not in given:
-            raise InferenceError(
-                ErrorCode.BAD_UPSTREAM,
-                f"the upstream answered without output '{name}'; it has {', '.join(given) or 'none'}",
-            )
-    return tuple([given[name] for name in asked])
+    return _tensors(message, signature.outputs if signature is not None else (), "output")
 
 
 # --- tensors by name

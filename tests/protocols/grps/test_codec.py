@@ -270,13 +270,6 @@ def test_text_and_bytes_go_as_such_by_their_name() -> None:
     refused(ErrorCode.UNREPRESENTABLE, "'str_data'", encode_request, InferRequest("m", (texts("str_data", b"\xff"),)))  # fmt: skip
 
 
-def test_the_outputs_asked_for_in_their_order() -> None:
-    message = gtensors(floats("a", 1), floats("b", 2))
-    assert [tensor.name for tensor in decode_response(message, None, ["b", "a"])] == ["b", "a"]
-    assert decode_response(message, None, ()) == ()
-    refused(ErrorCode.BAD_UPSTREAM, "without output 'c'; it has a, b", decode_response, message, None, ["c"])
-
-
 @pytest.mark.parametrize("code", ErrorCode)
 @pytest.mark.parametrize("flavor", ["py", "cpp"])
 def test_errors_keep_their_words(code: ErrorCode, flavor: str) -> None:
