@@ -15,7 +15,7 @@ from pathlib import Path
 from runtime.ensemble import Step
 from runtime.reshape import Reshape
 from runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits
-from runtime.sequences import SequenceBatching
+from runtime.scheduling.sequence_policy import SequenceBatching
 from runtime.warmup import Warmup
 from schemas import Signature, TensorSpec
 from schemas.datatypes import DATATYPES, Datatype

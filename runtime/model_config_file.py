@@ -9,6 +9,7 @@ What follows from a configuration belongs to ``model_config`` and ``runtime.repo
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,17 @@ from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig, Versi
 from runtime.overrides import is_inside
 from runtime.reshape import Reshape
 from runtime.scheduling.policy import MOST_PRIORITY_LEVELS, DynamicBatching, QueuePolicy
-from runtime.sequences import CONTROL_KINDS, CORRELATION_ID, DEFAULT_IDLE_US, Control, SequenceBatching
+from runtime.sequence_config import read_sequence_batching
 from runtime.warmup import Warmup, WarmupInput
-from schemas import Datatype, TensorSpec
+from schemas import TensorSpec
 from schemas.oip import MESSAGES
 
 CONFIG_FILENAME = "config.pbtxt"
 
 _Reshapes = dict[str, Reshape]
+
+_GENERATIVE = re.compile(r"\bgenerative_sequence\s*:\s*true")
+"""An older name of ``iterative_sequence``, which has no number any more."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +61,13 @@ def given_config(folder: Path, message: bytes) -> ModelConfig:
     except DecodeError as error:
         raise LoadError(f"{folder}: the configuration that was given is none: {error}") from error
     # whoever gives a configuration may not have files read that are none of the model's
-    for name in (parsed.default_model_filename, *(output.label_filename for output in parsed.output)):
+    states = [given for state in parsed.sequence_batching.state for given in state.initial_state]
+    named = [
+        parsed.default_model_filename,
+        *(output.label_filename for output in parsed.output),
+        *(state.data_file for state in states),
+    ]
+    for name in named:
         if name and not is_inside(name):
             raise LoadError(f"{folder}: file '{name}' is not in the model's folder")
     return _config(folder / CONFIG_FILENAME, parsed)
@@ -84,7 +94,7 @@ def _config(path: Path, message: Any) -> ModelConfig:
         parameters={key: value.string_value for key, value in message.parameters.items()},
         instances=instances,
         device=device,
-        sequence_batching=_sequence_batching(path, message),
+        sequence_batching=read_sequence_batching(path, message),
         dynamic_batching=_dynamic_batching(path, message),
         ragged=any(tensor.allow_ragged_batch for tensor in message.input),
         ensemble=_steps(message.ensemble_scheduling.step),
@@ -104,6 +114,8 @@ def _parsed(path: Path, text: str) -> Any:
     try:
         text_format.Parse(text, MESSAGES["inference.ModelConfig"]())
     except text_format.ParseError as error:
+        if _GENERATIVE.search(text):
+            raise LoadError(f"{path}: generative_sequence is not supported") from error
         # it parses but for what is unknown; a strict parser stops at the first such field
         facts = {"file": str(path), "first": str(error)}
         _log.warning("model configuration has fields that are not known here", extra={"facts": facts})
@@ -164,16 +176,6 @@ def _tensors(
     return tuple(specs.values()), reshapes
 
 
-def _sequence_batching(path: Path, message: Any) -> SequenceBatching | None:
-    if not message.HasField("sequence_batching"):
-        return None
-    batching = message.sequence_batching
-    controls = [
-        _control(path, given.name, each) for given in batching.control_input for each in given.control
-    ]
-    return SequenceBatching(batching.max_sequence_idle_microseconds or DEFAULT_IDLE_US, tuple(controls))
-
-
 def _dynamic_batching(path: Path, message: Any) -> DynamicBatching | None:
     if not message.HasField("dynamic_batching"):
         return None
@@ -217,24 +219,6 @@ def _queue_policy(message: Any) -> QueuePolicy:
         message.allow_timeout_override,
         message.max_queue_size,
     )
-
-
-def _control(path: Path, name: str, message: Any) -> Control:
-    """One thing that input ``name`` tells a model of a sequence."""
-    kind = message.Kind.Name(message.kind) if message.kind in message.Kind.values() else str(message.kind)
-    if kind == CORRELATION_ID:
-        named = message.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
-        value = named.get(message.data_type)
-        datatype = DATATYPE_OF_TYPE.get(value.name) if value else None
-        if datatype is None:
-            raise LoadError(f"{path}: control input '{name}' has no data_type")
-        return Control(name, kind, datatype)
-    values = tuple(message.int32_false_true) or tuple(message.fp32_false_true)
-    if kind not in CONTROL_KINDS or len(values) != 2:
-        raise LoadError(
-            f"{path}: control input '{name}' needs int32_false_true or fp32_false_true of two values"
-        )
-    return Control(name, kind, Datatype.INT32 if message.int32_false_true else Datatype.FP32, values)
 
 
 def _labels(path: Path, filename: str) -> tuple[str, ...]:

@@ -24,8 +24,8 @@ from runtime.model_config_file import given_config, read_config
 from runtime.model_config_message import config_message
 from runtime.reshape import reshaped
 from runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
-from runtime.sequences import Sequences
 from runtime.snapshot import Origin, snapshot, version_number
+from runtime.unseen_tensors import seen_signature
 from runtime.version import RequestVersion, Version, default_instances
 from runtime.warmup import read_samples
 from schemas import Signature
@@ -166,8 +166,8 @@ def load_model(source: ModelSource, before: LocalModel | None = None) -> LocalMo
         raise LoadError(f"model '{source.name}': its backend needs a path")
     instances = 0 if backend.inline else config.instances or backend.instances or default_instances()
     if config.sequence_batching is not None:
-        # every sequence has to stay where it began
-        instances = 1
+        # each has slots of its own, so none is there unasked
+        instances = config.instances or 1
     platform = config.platform or backend.metadata_platform or backend.platform
     config = replace(
         config,
@@ -246,17 +246,20 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
     for option in ("decoupled", "sequence_batching", "ensemble"):
         if getattr(config, option) and config.response_cache:
             raise LoadError(f"{file}: response_cache is not supported beside {option}")
-    for option in ("decoupled", "sequence_batching"):
-        if getattr(config, option) and not backend.whole_requests:
-            raise LoadError(f"{file}: {option} is not supported by backend '{config.backend}'")
+    if config.decoupled and not backend.whole_requests:
+        raise LoadError(f"{file}: decoupled is not supported by backend '{config.backend}'")
+    sequences = config.sequence_batching
+    if sequences is not None and sequences.states and backend.whole_requests:
+        raise LoadError(f"{file}: sequence_batching: state is not supported by backend '{config.backend}'")
     loaded = backend.load(file, config)
-    signature = agreed_signature(file, config, loaded.signature)
-    scheduling = Scheduling(config.dynamic_batching, config.limits, config.ragged)
+    found = loaded.signature
+    if sequences is not None and not backend.whole_requests:
+        declared = Signature(config.inputs, config.outputs, config.max_batch_size)
+        found = seen_signature(file, sequences, declared, found)
+    signature = agreed_signature(file, config, found)
+    scheduling = Scheduling(config.dynamic_batching, config.limits, config.ragged, sequences)
     if backend.whole_requests:
         whole = cast(RequestInstance, loaded)
-        sequences = None
-        if config.sequence_batching is not None:
-            sequences = Sequences(config.name, config.sequence_batching, signature.max_batch_size > 0)
         return RequestVersion(
             config.name,
             number,
@@ -264,7 +267,6 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
             signature,
             config.input_reshapes,
             config.output_reshapes,
-            sequences,
             scheduling,
         )
     instance = cast(Instance, loaded)

@@ -21,11 +21,11 @@ from runtime.scheduling.admission import Admission
 from runtime.scheduling.policy import DynamicBatching, Scheduling
 from runtime.scheduling.runners import UNBOUNDED, Given, PlaceRunner, Ran, ThreadRunner
 from runtime.scheduling.scheduler import Scheduler
-from runtime.sequences import Sequences
+from runtime.scheduling.sequence_scheduler import ALONE, SequenceScheduler
+from runtime.scheduling.sequence_state import StatefulRunner, States
 from runtime.validation import RequestCheck
 from runtime.warmup import Sample
 from schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
-from schemas import Sequence as Place
 
 Labels = Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]
 
@@ -45,8 +45,8 @@ class Version:
 
     ``instances`` is how many runs may go on at once; 0 runs on the event loop itself. ``run`` is the
     instance's own, or what stands around it where clients see other shapes than the instance.
-    ``scheduling`` says how requests wait; there is a ``scheduler`` where they may meet in batches, else they
-    wait for ``threads``. What runs on the event loop never waits.
+    ``scheduling`` says how requests wait; there is a ``scheduler`` where they may meet in batches or belong
+    together, else they wait for ``threads``. What runs on the event loop never waits.
     """
 
     def __init__(
@@ -70,10 +70,21 @@ class Version:
         self._run = run or instance.run
         self.threads: ThreadPoolExecutor | None = None
         self.admission = Admission(model, scheduling.limits, instances)
-        self.scheduler: Scheduler | None = None
+        self.scheduler: Scheduler | SequenceScheduler | None = None
         if instances:
             self.threads = ThreadPoolExecutor(instances, thread_name_prefix=f"{model}/{number}")
-            if scheduling.batching is not None:
+            if scheduling.sequences is not None:
+                states = States(scheduling.sequences.states, signature.max_batch_size > 0)
+                runners = [StatefulRunner(self._run, self.threads, states) for _ in range(instances)]
+                self.scheduler = SequenceScheduler(
+                    model,
+                    signature,
+                    scheduling.sequences,
+                    runners,
+                    self.admission,
+                    joins=not scheduling.ragged,
+                )
+            elif scheduling.batching is not None:
                 runner = ThreadRunner(self._run, self.threads, instances)
                 self.scheduler = Scheduler(model, signature, scheduling, runner, self.admission)
 
@@ -93,14 +104,18 @@ class Version:
             return ran
 
     async def warm_up(self, sample: Sample) -> None:
-        """Run ``sample``, once for all threads: they share the instance. Raises as a request would."""
+        """Run ``sample``, once for all threads: they share the instance; as a sequence of its own where there
+        are sequences. Raises as a request would."""
         outputs = self.check(sample.request)
+        inputs = sample.request.inputs
+        if isinstance(self.scheduler, SequenceScheduler):
+            inputs = self.scheduler.whole(inputs)
         for _ in range(sample.count):
             if self.threads is None:
-                self.run(sample.request.inputs, outputs)
+                self.run(inputs, outputs)
             else:
                 loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self.threads, self.run, sample.request.inputs, outputs)
+                await loop.run_in_executor(self.threads, self.run, inputs, outputs)
 
     def readiness(self) -> Readiness:
         """Ready: what is loaded can run."""
@@ -119,9 +134,9 @@ class Version:
 class RequestVersion:
     """A version whose instance is given whole requests; ``decoupled`` is the instance's own.
 
-    ``input_reshapes`` and ``output_reshapes`` tell where clients see other shapes than the instance,
-    ``sequences`` belong to a model whose requests belong together. ``scheduling`` says how requests wait, and
-    whether they meet in one execution. ``labels`` is the instance's own, of one that learns the labels of its
+    ``input_reshapes`` and ``output_reshapes`` tell where clients see other shapes than the instance.
+    ``scheduling`` says how requests wait, whether they meet in one execution, and whether they belong
+    together. ``labels`` is the instance's own, of one that learns the labels of its
     classes from others.
     """
 
@@ -133,7 +148,6 @@ class RequestVersion:
         signature: Signature,
         input_reshapes: Mapping[str, Reshape] | None = None,
         output_reshapes: Mapping[str, Reshape] | None = None,
-        sequences: Sequences | None = None,
         scheduling: Scheduling | None = None,
     ) -> None:
         scheduling = scheduling or Scheduling()
@@ -146,17 +160,28 @@ class RequestVersion:
         self.check = RequestCheck(model, signature).check
         self._input_reshapes = input_reshapes or {}
         self._output_reshapes = output_reshapes or {}
-        self._sequences = sequences
         self._labelled = {spec.name for spec in signature.outputs if spec.labels}
         self.labels: Labels | None = getattr(instance, "labels", None)
         # one that only asks others keeps nobody waiting
         places: int = getattr(instance, "places", UNBOUNDED)
         self._admission = Admission(model, scheduling.limits, places)
-        self._scheduler: Scheduler | None = None
+        self._scheduler: Scheduler | SequenceScheduler | None = None
+        sequences = scheduling.sequences
         if scheduling.batching is None and sequences is None and getattr(instance, "batches", False):
             # the model has completed its configuration so
             scheduling = replace(scheduling, batching=DynamicBatching())
-        if scheduling.batching is not None:
+        if sequences is not None:
+            self._scheduler = SequenceScheduler(
+                model,
+                signature,
+                sequences,
+                [PlaceRunner(instance, place) for place in range(places)],
+                self._admission,
+                joins=not scheduling.ragged,
+                whole_requests=True,
+                ordered=not self.decoupled,
+            )
+        elif scheduling.batching is not None:
             self._scheduler = Scheduler(
                 model,
                 signature,
@@ -172,8 +197,6 @@ class RequestVersion:
         INVALID_TENSOR for a request that is in no sequence where it must be, OVERLOADED and UNAVAILABLE
         where too many wait."""
         inputs = inward(request.inputs, self._input_reshapes)
-        if self._sequences is not None:
-            inputs += self._sequences.admit(request)
         with self.instance.asked(request.context):
             ask = self._at_once if self._scheduler is None else self._in_a_batch
             async with aclosing(ask(request, inputs, outputs)) as answers:
@@ -204,19 +227,21 @@ class RequestVersion:
                     yield answer
 
     async def warm_up(self, sample: Sample) -> None:
-        """Run ``sample`` on every place of the instance; once and as a sequence of its own where it has
-        sequences. Raises as a request would."""
+        """Run ``sample`` on every place of the instance, or once where it has none; as a sequence of its own
+        where it has sequences. Raises as a request would."""
         request = sample.request
         outputs = self.check(request)
         inputs = inward(request.inputs, self._input_reshapes)
-        places = getattr(self.instance, "places", 0) if self._sequences is None else 0
+        if isinstance(self._scheduler, SequenceScheduler):
+            inputs = self._scheduler.whole(inputs)
+            request.sequence = ALONE
+        places = getattr(self.instance, "places", 0)
         for _ in range(sample.count):
             for place in range(places):
                 held = await self.instance.claim(None, place)
                 (answers,) = held.run([Job(request, inputs, outputs)])
                 await _to_the_end(answers)
             if not places:
-                request.sequence = Place(1, True, True) if self._sequences is not None else None
                 await _to_the_end(self.answers(request, outputs))
 
     def join(self, surroundings: Surroundings) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from runtime.scheduling.sequence_policy import SequenceBatching
+
 MOST_PRIORITY_LEVELS = 1000
 
 
@@ -66,8 +68,10 @@ DEFAULT_LIMITS = Limits()
 @dataclass(frozen=True, slots=True)
 class Scheduling:
     """All of it for one model. Without ``batching`` requests run one by one as they came; ``ragged``: some
-    input allows requests of different shapes in a batch, so none are joined here."""
+    input allows requests of different shapes in a batch, so none are joined here. ``sequences`` are there for
+    a model whose requests belong together, which then run by that and not by ``batching``."""
 
     batching: DynamicBatching | None = None
     limits: Limits = DEFAULT_LIMITS
     ragged: bool = False
+    sequences: SequenceBatching | None = None

@@ -18,6 +18,9 @@ from schemas import ErrorCode, InferenceError, InferRequest, Tensor
 FULL = "Exceeds maximum queue size"
 EXPIRED = "Request timeout expired"
 
+Memory = dict[str, Tensor]
+"""What a model remembers of a sequence, by the input that it is."""
+
 
 @dataclass(eq=False, slots=True)
 class Entry:
@@ -26,7 +29,8 @@ class Entry:
     ``inputs`` are as the model sees them, ``rows`` the batch elements that they have, 0 where
     there are no batches. Entries of one ``key``
     may meet in a batch; None meets nobody. ``arrived`` and ``expires`` are ``time.monotonic_ns()``, 0 for
-    never. ``answer`` gets what the runner gives. ``turn`` is there while it waits for earlier answers.
+    never. ``answer`` gets what the runner gives. ``turn`` is there while it waits for earlier answers,
+    ``memory`` once it runs as part of a sequence.
     """
 
     request: InferRequest
@@ -42,6 +46,7 @@ class Entry:
     late: bool = False
     timer: asyncio.TimerHandle | None = None
     turn: asyncio.Future[None] | None = None
+    memory: Memory | None = None
 
 
 @dataclass(slots=True)

@@ -43,10 +43,12 @@ class Given(NamedTuple):
 
 class Runner(Protocol):
     """``free`` batches can be started now, each of up to ``room`` entries. ``on_free`` is called when there
-    may be more, ``on_failure`` when those who wait would wait in vain."""
+    may be more, ``on_failure`` when those who wait would wait in vain, ``on_replaced`` when what runs from
+    now on has no memory of what ran."""
 
     on_free: Callable[[], None]
     on_failure: Callable[[InferenceError], None]
+    on_replaced: Callable[[], None]
 
     @property
     def free(self) -> int: ...
@@ -79,6 +81,7 @@ class ThreadRunner:
     def __init__(self, run: Run, threads: Executor, instances: int) -> None:
         self.on_free: Callable[[], None] = _nothing
         self.on_failure: Callable[[InferenceError], None] = _nothing
+        self.on_replaced: Callable[[], None] = _nothing
         self.free = instances
         self.room = UNBOUNDED
         self._run = run
@@ -108,7 +111,7 @@ class ThreadRunner:
         ready = time.monotonic_ns()
         outputs = self._run(inputs, entries[0].outputs)
         ended = time.monotonic_ns()
-        execution = _execution(entries)
+        execution = execution_of(entries)
         # without batches the first dimension is any other
         answers = scattered(outputs, entries) if entries[0].rows else [outputs]
         return [Ran(each, started, ready, ended, execution) for each in answers]
@@ -126,13 +129,16 @@ class ThreadRunner:
 
 
 class PlaceRunner:
-    """Runs on a place of ``instance``, which it claims when somebody waits; each entry is answered with a
-    :class:`Given`."""
+    """Runs on a place of ``instance``, any or the one with ``number``, which it claims when somebody waits;
+    each entry is answered with a :class:`Given`."""
 
-    def __init__(self, instance: RequestInstance) -> None:
+    def __init__(self, instance: RequestInstance, number: int | None = None) -> None:
         self.on_free: Callable[[], None] = _nothing
         self.on_failure: Callable[[InferenceError], None] = _nothing
+        self.on_replaced: Callable[[], None] = _nothing
         self._instance = instance
+        self._number = number
+        self._before: Place | None = None
         self._place: Place | None = None
         self._claim: asyncio.Task[None] | None = None
 
@@ -166,14 +172,17 @@ class PlaceRunner:
         """See ``Runner``."""
         place, self._place = self._place, None
         assert place is not None, "started without a place"  # noqa: S101
-        execution = _execution(entries)
+        execution = execution_of(entries)
         jobs = [Job(entry.request, entry.inputs, entry.outputs) for entry in entries]
         for entry, answers in zip(entries, place.run(jobs), strict=True):
             entry.answer.set_result(Given(answers, execution))
 
     async def _claim_one(self) -> None:
         try:
-            self._place = await self._instance.claim()
+            self._place = await self._instance.claim(place=self._number)
+            if self._number is not None and self._before not in (None, self._place):
+                self.on_replaced()
+            self._before = self._place
         except InferenceError as error:
             self.on_failure(error)
         finally:
@@ -181,7 +190,8 @@ class PlaceRunner:
             self.on_free()
 
 
-def _execution(entries: Sequence[Entry]) -> Execution:
+def execution_of(entries: Sequence[Entry]) -> Execution:
+    """One run with all rows of ``entries``."""
     return Execution(sum(entry.rows for entry in entries) or 1)
 
 

@@ -122,7 +122,7 @@ def test_versions_are_numbers(policy: VersionPolicy, chosen: tuple[int, ...]) ->
         ('output { name: "A" data_type: 1 label_filename: "no.txt" }', "no.txt: .*No such file"),
         (
             'sequence_batching { control_input { name: "START" control { kind: CONTROL_SEQUENCE_START } } }',
-            "control input 'START' needs int32_false_true or fp32_false_true of two values",
+            "control input 'START' needs int32_false_true, fp32_false_true or bool_false_true of two values",
         ),
         (
             'sequence_batching { control_input { name: "ID" control { kind: CONTROL_SEQUENCE_CORRID } } }',

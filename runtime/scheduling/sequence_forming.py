@@ -1,0 +1,46 @@
+"""Which requests of the sequences of an instance make the next batch, and whether it waits for more.
+
+Contract: pure functions of what waits and of the time. Of each sequence only the first request that waits is
+in question, so that its requests run one after the other.
+"""
+
+from __future__ import annotations
+
+from runtime.scheduling.forming import Rules, choose
+from runtime.scheduling.sequence_policy import Direct
+from runtime.scheduling.sequence_table import Lane, LiveSequence
+
+Batch = list[LiveSequence | None]
+"""The sequences whose next requests run together, in the order of their rows; None for a row of nobody."""
+
+
+def direct(lane: Lane, strategy: Direct, room: int, now: int, fills: bool) -> tuple[Batch, int]:
+    """The next batch of at most ``room`` rows, and the nanoseconds that it had better wait for more; 0 to run
+    now. ``now`` is ``time.monotonic_ns()``. With ``fills`` a sequence is in the row of its slot, and rows
+    of nobody stand before it."""
+    ready = [sequence for sequence in lane.slots.values() if sequence.waiting]
+    if not ready:
+        return [], 0
+    first = min(ready, key=_arrived)
+    few = len(ready) < strategy.minimum_utilization * lane.size
+    wait_ns = max(_arrived(first) + strategy.max_delay_us * 1000 - now, 0) if few else 0
+    key = first.waiting[0].key
+    if key is None:
+        return [first], wait_ns
+    together = {sequence.slot: sequence for sequence in ready if sequence.waiting[0].key == key}
+    rows = max(together) + 1
+    if fills and rows <= room:
+        return [together.get(slot) for slot in range(rows)], wait_ns
+    return [*sorted(together.values(), key=_arrived)[:room]], wait_ns
+
+
+def oldest(lane: Lane, rules: Rules, room: int, now: int) -> tuple[Batch, int]:
+    """As :func:`direct`, the oldest requests first, as ``rules`` say."""
+    found = {sequence.waiting[0]: sequence for sequence in lane.slots.values() if sequence.waiting}
+    waiting = sorted(found, key=lambda entry: entry.arrived)
+    taken, wait_ns = choose(waiting, rules, room, now)
+    return [found[entry] for entry in taken], wait_ns
+
+
+def _arrived(sequence: LiveSequence) -> int:
+    return sequence.waiting[0].arrived

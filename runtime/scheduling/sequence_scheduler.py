@@ -1,0 +1,305 @@
+"""The way of a request of a sequence to the instance that has the sequence, and into a batch there.
+
+Contract: the requests of a sequence run one after the other, in the order in which they came, on one
+instance. Everything happens on one event loop, driven by what comes, what ends, one timer for each batch
+that waits and one for the sequence that is idle next. A request that leaves before it has run breaks its
+sequence: what the model remembers would be wrong from there on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from runtime.scheduling.admission import Admission
+from runtime.scheduling.batch import in_model_order, key_of
+from runtime.scheduling.forming import Rules
+from runtime.scheduling.order import Order
+from runtime.scheduling.policy import DynamicBatching
+from runtime.scheduling.queue import Entry
+from runtime.scheduling.runners import Given, Runner, fail
+from runtime.scheduling.sequence_controls import Controls, zeros
+from runtime.scheduling.sequence_forming import Batch, direct, oldest
+from runtime.scheduling.sequence_policy import Oldest, SequenceBatching
+from runtime.scheduling.sequence_state import States
+from runtime.scheduling.sequence_table import Lane, LiveSequence, SequenceTable, starts
+from schemas import ErrorCode, InferenceError, InferRequest, Signature, Tensor
+from schemas import Sequence as Place
+
+ALONE = Place(1, True, True)
+"""The place of a request that is a sequence of its own."""
+
+
+class SequenceScheduler:
+    """The sequences of one version of model ``model`` before ``runners``, one for each instance.
+
+    ``joins``: requests may meet in batches where the model has any. ``whole_requests``: the runners give the
+    model each request by itself, whatever outputs it asks for; rows that nobody has are then given only to
+    a model that is told so. ``ordered``: answers may be kept in order, where that is asked for.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        signature: Signature,
+        batching: SequenceBatching,
+        runners: Sequence[Runner],
+        admission: Admission,
+        *,
+        joins: bool = True,
+        whole_requests: bool = False,
+        ordered: bool = True,
+    ) -> None:
+        rows = max(signature.max_batch_size, 1)
+        self._model = model
+        self._admission = admission
+        self._batched = signature.max_batch_size > 0
+        self._states = States(batching.states, self._batched)
+        self._joins = joins and self._batched and self._states.joins
+        self._places = {name: place for place, name in enumerate(signature.input_names)}
+        self._whole_requests = whole_requests
+        self._controls = Controls(model, batching.controls, self._batched)
+        self._fills = self._controls.tells_ready or not whole_requests
+        self._strategy = strategy = batching.strategy
+        self._order: Order | None = None
+        if isinstance(strategy, Oldest):
+            dynamic = DynamicBatching(strategy.preferred_sizes, strategy.max_delay_us)
+            self._rules = Rules.of(dynamic, rows)
+            self._order = Order() if strategy.preserve_ordering and ordered else None
+        self._idle_secs = batching.idle_us / 1e6
+        self._table = SequenceTable(model, len(runners), batching.slots(signature.max_batch_size))
+        self._runners = tuple(runners)
+        self._timers: list[asyncio.TimerHandle | None] = [None] * len(runners)
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._due: asyncio.Handle | None = None
+        self._quiet: asyncio.Event | None = None
+        self._waiting = 0
+        self._waiting_bytes = 0
+        self._dropping: set[asyncio.Task[None]] = set()
+        for lane, runner in zip(self._table.lanes, runners, strict=True):
+            runner.on_free = partial(self._advance_lane, lane)
+            runner.on_failure = partial(self._fail_lane, lane)
+            runner.on_replaced = partial(self._break_lane, lane)
+
+    @contextmanager
+    def entered(
+        self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
+    ) -> Iterator[Entry]:
+        """Have ``request`` in its sequence, with ``inputs`` as the model sees them; its ``answer`` comes when
+        it has run. Leaving the block is to wait no more: what has not begun then never runs.
+
+        Raises INVALID_TENSOR for a request that is in no sequence or has a batch, and OVERLOADED where too
+        many wait. The answer may be CANCELLED, INVALID_TENSOR where the sequence was broken meanwhile, and
+        what the runner gives.
+        """
+        loop = asyncio.get_running_loop()
+        inputs = self._alone(inputs)
+        now = time.monotonic()
+        self._table.expire(now, self._idle_secs)
+        place = self._table.check(request.sequence)
+        inputs = in_model_order(inputs, self._places) + self._controls.of(place)
+        key = key_of(inputs, () if self._whole_requests else outputs) if self._joins else None
+        arrived = time.monotonic_ns()
+        entry = Entry(request, inputs, outputs, int(self._batched), key, arrived, loop.create_future())
+        entry.nbytes = self._admission.enter_queue(request, self._waiting, self._waiting_bytes)
+        sequence = self._table.enter(entry, place, now)
+        self._waiting += 1
+        self._waiting_bytes += entry.nbytes
+        context = request.context
+
+        def cancel() -> None:
+            self._drop(sequence, entry)
+            for waiter in (entry.answer, entry.turn):
+                if waiter is not None and not waiter.done():
+                    waiter.set_exception(self._cancelled())
+
+        try:
+            context.cancel.on_cancel(cancel)
+            self._advance_soon()
+            self._watch()
+            yield entry
+        finally:
+            context.cancel.forget(cancel)
+            self._leave(sequence, entry)
+            self._admission.leave(0)
+
+    async def turn(self, entry: Entry) -> None:
+        """Wait until the answer to ``entry`` may go to the caller. Raises CANCELLED."""
+        if self._order is not None:
+            await self._order.turn(entry)
+
+    def whole(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """``inputs`` with all that a model is given for a request that is a sequence of its own. Raises
+        INVALID_TENSOR as :meth:`entered`."""
+        return self._alone(inputs) + self._controls.of(ALONE) + self._states.initial()
+
+    async def drain(self) -> None:
+        """Wait until nothing waits or runs. From now on batches wait for nobody, and a sequence lasts no
+        longer than its requests."""
+        self._quiet = asyncio.Event()
+        self._end_quiet_ones()
+        self._advance()
+        await self._quiet.wait()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+
+    # --- how it is done
+
+    def _alone(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if self._batched and any(tensor.shape[:1] != (1,) for tensor in inputs):
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"inference request to model '{self._model}' must specify batch-size 1 due to requirements "
+                "of sequence batcher",
+            )
+        return inputs
+
+    def _leave(self, sequence: LiveSequence, entry: Entry) -> None:
+        self._drop(sequence, entry)
+        if not entry.answer.done():
+            entry.answer.cancel()
+        elif not entry.answer.cancelled():
+            # whoever was to see it may have gone at the same moment
+            entry.answer.exception()
+        if self._order is not None:
+            self._order.leave(entry)
+        sequence.inside -= 1
+        self._table.touch(sequence, time.monotonic())
+        if self._quiet is not None:
+            self._end_quiet_ones()
+            self._advance_soon()
+
+    def _drop(self, sequence: LiveSequence, entry: Entry) -> None:
+        """``entry`` runs no more, if it still waits."""
+        if entry not in sequence.waiting:
+            return
+        dropped = self._table.drop(sequence, entry)
+        self._no_longer_wait([entry, *dropped])
+        fail(dropped, self._table.not_started(sequence.id))
+        self._advance_soon()
+
+    def _no_longer_wait(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._waiting -= 1
+            self._waiting_bytes -= entry.nbytes
+
+    def _advance_soon(self) -> None:
+        """Once for all that comes in the same round of the loop, which can then meet."""
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_soon(self._advance)
+
+    def _advance(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        for lane in self._table.lanes:
+            self._advance_lane(lane)
+
+    def _advance_lane(self, lane: Lane) -> None:
+        """Start every batch of ``lane`` that can be started."""
+        timer = self._timers[lane.number]
+        if timer is not None:
+            timer.cancel()
+            self._timers[lane.number] = None
+        runner = self._runners[lane.number]
+        while lane.waits() and runner.free:
+            now = time.monotonic_ns()
+            batch, wait_ns = self._next_batch(lane, runner.room, now)
+            if wait_ns and self._quiet is None:
+                loop = asyncio.get_running_loop()
+                self._timers[lane.number] = loop.call_later(wait_ns / 1e9, self._advance_lane, lane)
+                return
+            runner.start(self._taken(batch))
+        if lane.waits():
+            runner.wanted()
+            return
+        runner.unwanted()
+        if self._quiet is not None and not self._waiting and not any(each.busy for each in self._runners):
+            self._quiet.set()
+
+    def _next_batch(self, lane: Lane, room: int, now: int) -> tuple[Batch, int]:
+        if isinstance(self._strategy, Oldest):
+            return oldest(lane, self._rules, room, now)
+        return direct(lane, self._strategy, room, now, self._fills)
+
+    def _taken(self, batch: Batch) -> list[Entry]:
+        """The next request of each sequence of ``batch``, and what stands in the rows of nobody."""
+        found = [None if sequence is None else self._table.take(sequence) for sequence in batch]
+        entries = [entry for entry in found if entry is not None]
+        self._no_longer_wait(entries)
+        if self._order is not None:
+            for entry in entries:
+                self._order.enter(entry)
+        return [self._of_nobody(entries[0]) if entry is None else entry for entry in found]
+
+    def _of_nobody(self, like: Entry) -> Entry:
+        """A row of nobody in the batch of ``like``."""
+        own = like.inputs[: len(like.inputs) - len(self._controls.of_nobody)]
+        inputs = tuple(zeros(tensor.name, tensor.datatype, tensor.shape) for tensor in own)
+        answer = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(self._forget)
+        request = InferRequest(self._model, ())
+        return Entry(
+            request,
+            inputs + self._controls.of_nobody,
+            like.outputs,
+            like.rows,
+            like.key,
+            like.arrived,
+            answer,
+        )
+
+    def _forget(self, answer: asyncio.Future[object]) -> None:
+        """Nobody waits for ``answer``."""
+        if answer.cancelled() or answer.exception() is not None:
+            return
+        given = answer.result()
+        if isinstance(given, Given):
+            task = asyncio.get_running_loop().create_task(given.answers.aclose())
+            self._dropping.add(task)
+            task.add_done_callback(self._dropping.discard)
+
+    def _fail_lane(self, lane: Lane, error: InferenceError) -> None:
+        """The instance of ``lane`` runs nothing now, and what it knew of its sequences is lost."""
+        for sequence in list(lane.slots.values()):
+            waiting = list(sequence.waiting)
+            sequence.waiting.clear()
+            self._no_longer_wait(waiting)
+            self._table.over(sequence)
+            fail(waiting, error)
+
+    def _break_lane(self, lane: Lane) -> None:
+        """The instance of ``lane`` was started again, and what it knew of its sequences is lost."""
+        for sequence in list(lane.slots.values()):
+            if not sequence.begun:
+                continue
+            if not sequence.waiting:
+                self._table.over(sequence)
+            elif not starts(first := sequence.waiting[0]):
+                self._drop(sequence, first)
+                fail([first], self._table.not_started(sequence.id))
+
+    def _end_quiet_ones(self) -> None:
+        for sequence in list(self._table):
+            if not sequence.inside:
+                self._table.over(sequence)
+
+    def _watch(self) -> None:
+        """Look again when the next sequence may have been idle too long."""
+        first = self._table.first_to_idle
+        if self._idle_timer is None and first is not None and self._quiet is None:
+            left = first.last + self._idle_secs - time.monotonic()
+            loop = asyncio.get_running_loop()
+            self._idle_timer = loop.call_later(max(left, 0), self._look)
+
+    def _look(self) -> None:
+        self._idle_timer = None
+        self._table.expire(time.monotonic(), self._idle_secs)
+        self._advance_soon()
+        self._watch()
+
+    def _cancelled(self) -> InferenceError:
+        return InferenceError(ErrorCode.CANCELLED, f"request to model '{self._model}' was cancelled")

@@ -1,0 +1,98 @@
+"""What a model remembers of a sequence outside itself: outputs that are inputs of the next request.
+
+Contract: the memory of a sequence changes in the thread that runs its requests, one run at a time, and a run
+that fails leaves it as it was. It is never sent to a client that has not asked for that output by name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+from runtime.reshape import Run
+from runtime.scheduling.batch import gathered, scattered
+from runtime.scheduling.queue import Entry, Memory
+from runtime.scheduling.runners import Ran, ThreadRunner, execution_of
+from runtime.scheduling.sequence_controls import zeros
+from runtime.scheduling.sequence_policy import State
+from schemas import ErrorCode, InferenceError, Tensor
+
+
+class States:
+    """The ``states`` of a model, as tensors beside those of its clients. ``batched``: shapes begin with a
+    batch."""
+
+    def __init__(self, states: Sequence[State], batched: bool) -> None:
+        self._states = states
+        self.joins = not any(-1 in state.shape[int(batched) :] for state in states)
+        """Whether all sequences have states of one shape, so that their requests can meet in a batch."""
+
+    def __bool__(self) -> bool:
+        return bool(self._states)
+
+    def initial(self) -> tuple[Tensor, ...]:
+        """The inputs of a request that is the first of its sequence."""
+        return tuple(state.initial for state in self._states)
+
+    def inputs(self, entries: Sequence[Entry]) -> tuple[Tensor, ...]:
+        """What is remembered of the sequences of ``entries``, a row each; zeros for nobody's."""
+        return tuple(self._rows(state, entries) for state in self._states)
+
+    def outputs(self, asked: tuple[str, ...]) -> tuple[str, ...]:
+        """``asked``, and what is to be remembered."""
+        return (*asked, *(state.output_name for state in self._states if state.output_name not in asked))
+
+    def keep(self, memory: Memory, outputs: Sequence[Tensor], alone: bool) -> None:
+        """Remember what is to be of ``outputs``, one row; ``alone``: they are no part of a larger buffer.
+        Raises MODEL_FAILED for a shape that is not the declared one."""
+        given = {tensor.name: tensor for tensor in outputs}
+        kept = {}
+        for state in self._states:
+            tensor = given[state.output_name]
+            fits = len(tensor.shape) == len(state.shape) and all(
+                declared in (-1, size) for size, declared in zip(tensor.shape, state.shape, strict=True)
+            )
+            if not fits:
+                raise InferenceError(
+                    ErrorCode.MODEL_FAILED,
+                    f"state output '{state.output_name}' came in shape {list(tensor.shape)}, declared is "
+                    f"{list(state.shape)}",
+                )
+            data = tensor.view if alone else memoryview(bytes(tensor.view))
+            kept[state.input_name] = Tensor(state.input_name, state.datatype, tensor.shape, data)
+        memory.update(kept)
+
+    def _rows(self, state: State, entries: Sequence[Entry]) -> Tensor:
+        found = [
+            None if entry.memory is None else entry.memory.get(state.input_name, state.initial)
+            for entry in entries
+        ]
+        row = next(tensor for tensor in found if tensor is not None)
+        if len(found) == 1:
+            return row
+        nobody = zeros(row.name, row.datatype, row.shape)
+        data = b"".join([(tensor or nobody).view for tensor in found])
+        return Tensor(row.name, row.datatype, (len(found), *row.shape[1:]), memoryview(data))
+
+
+class StatefulRunner(ThreadRunner):
+    """A ``ThreadRunner`` of one instance that gives the model its ``states`` and keeps them."""
+
+    def __init__(self, run: Run, threads: Executor, states: States) -> None:
+        super().__init__(run, threads, 1)
+        self._states = states
+
+    def _work(self, entries: list[Entry]) -> list[Ran]:
+        started = time.monotonic_ns()
+        inputs = gathered(entries) + self._states.inputs(entries)
+        ready = time.monotonic_ns()
+        asked = entries[0].outputs
+        outputs = self._run(inputs, self._states.outputs(asked))
+        ended = time.monotonic_ns()
+        rows = scattered(outputs, entries) if entries[0].rows else [outputs]
+        for entry, row in zip(entries, rows, strict=True):
+            if entry.memory is not None:
+                self._states.keep(entry.memory, row, len(entries) == 1)
+        execution = execution_of(entries)
+        return [Ran(row[: len(asked)], started, ready, ended, execution) for row in rows]

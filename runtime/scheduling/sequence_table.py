@@ -1,0 +1,201 @@
+"""Which sequences a model has under way, and where: the slots of its instances, and the backlog behind them.
+
+A sequence begins with a request that has the start flag and has the slot of one instance for as long as it
+lasts: until its request with the end flag has been taken, it has been idle too long, or one of its requests
+has left without a run. Sequences for which there is no slot wait in the order in which they came. Contract:
+plain bookkeeping, without clocks, futures or timers. The texts are Triton's.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from runtime.scheduling.queue import Entry, Memory
+from schemas import ErrorCode, InferenceError
+from schemas import Sequence as Place
+
+
+@dataclass(eq=False, slots=True)
+class LiveSequence:
+    """A sequence under way. ``waiting`` are its requests that have not been taken, ``inside`` counts those
+    that are not done, ``last`` is when one came or was done. ``begun``: one was taken; ``ended``: the last
+    one that came had the end flag."""
+
+    id: int | str
+    last: float
+    waiting: deque[Entry] = field(default_factory=deque)
+    memory: Memory = field(default_factory=dict)
+    inside: int = 0
+    begun: bool = False
+    ended: bool = False
+    lane: Lane | None = None
+    slot: int = -1
+
+
+class Lane:
+    """The sequences of one instance by their slot, of which there are ``size``."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.size = size
+        self.slots: dict[int, LiveSequence] = {}
+        self._freed: list[int] = []
+        self._unused = 0
+
+    @property
+    def next_slot(self) -> int | None:
+        """The first slot that is free."""
+        if self._freed:
+            return self._freed[0]
+        return self._unused if self._unused < self.size else None
+
+    def give(self, sequence: LiveSequence) -> None:
+        """Give ``sequence`` the next slot."""
+        if self._freed:
+            slot = heapq.heappop(self._freed)
+        else:
+            slot, self._unused = self._unused, self._unused + 1
+        self.slots[slot] = sequence
+        sequence.lane, sequence.slot = self, slot
+
+    def free(self, sequence: LiveSequence) -> None:
+        """Take its slot from ``sequence``."""
+        del self.slots[sequence.slot]
+        heapq.heappush(self._freed, sequence.slot)
+        sequence.lane, sequence.slot = None, -1
+
+    def waits(self) -> bool:
+        """Whether a request waits here."""
+        return any(sequence.waiting for sequence in self.slots.values())
+
+
+class SequenceTable:
+    """The sequences of model ``model``, on ``lanes`` instances with ``slots`` each."""
+
+    def __init__(self, model: str, lanes: int, slots: int) -> None:
+        self.lanes = tuple(Lane(number, slots) for number in range(lanes))
+        self._model = model
+        # by the time of the last request, the oldest first
+        self._live: OrderedDict[int | str, LiveSequence] = OrderedDict()
+        self._backlog: OrderedDict[LiveSequence, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[LiveSequence]:
+        return iter(self._live.values())
+
+    @property
+    def first_to_idle(self) -> LiveSequence | None:
+        """The one whose last request is longest ago."""
+        return next(iter(self._live.values()), None)
+
+    def check(self, place: Place | None) -> Place:
+        """``place``, where a request may have it. Raises INVALID_TENSOR for a request without a sequence,
+        and for the first of one without the start flag."""
+        if place is None:
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"inference request to model '{self._model}' must specify a non-zero or non-empty "
+                "correlation ID",
+            )
+        if not place.start:
+            known = self._live.get(place.id)
+            if known is None or known.ended:
+                raise self.not_started(place.id)
+        return place
+
+    def not_started(self, identity: int | str) -> InferenceError:
+        """What a request is told whose sequence is not under way."""
+        return InferenceError(
+            ErrorCode.INVALID_TENSOR,
+            f"inference request for sequence {identity} to model '{self._model}' must specify the "
+            "START flag on the first request of the sequence",
+        )
+
+    def enter(self, entry: Entry, place: Place, now: float) -> LiveSequence:
+        """Put ``entry``, whose ``place`` was checked, into its sequence. A start in a sequence that has not
+        ended starts anew behind what is there, in the same slot."""
+        sequence = self._live.get(place.id)
+        if sequence is None:
+            sequence = self._live[place.id] = LiveSequence(place.id, now)
+            self._backlog[sequence] = None
+            self._fill()
+        sequence.waiting.append(entry)
+        sequence.inside += 1
+        sequence.ended = place.end
+        self.touch(sequence, now)
+        return sequence
+
+    def touch(self, sequence: LiveSequence, now: float) -> None:
+        """``sequence`` was heard of just now."""
+        sequence.last = now
+        if self._live.get(sequence.id) is sequence:
+            self._live.move_to_end(sequence.id)
+
+    def take(self, sequence: LiveSequence) -> Entry:
+        """The next request of ``sequence``, to be run."""
+        entry = sequence.waiting.popleft()
+        if starts(entry):
+            sequence.memory = {}
+        sequence.begun = True
+        entry.memory = sequence.memory
+        if sequence.ended and not sequence.waiting:
+            self.over(sequence)
+        return entry
+
+    def drop(self, sequence: LiveSequence, entry: Entry) -> list[Entry]:
+        """``entry``, which waits, leaves without a run, and with it goes what would follow it in
+        ``sequence``: those that must be told so."""
+        kept = deque[Entry]()
+        dropped: list[Entry] = []
+        met = False
+        for each in sequence.waiting:
+            if each is entry:
+                met = True
+            elif met and not starts(each):
+                dropped.append(each)
+            else:
+                kept.append(each)
+                met = False
+        sequence.waiting = kept
+        # what came last may be gone, and then nothing may follow it
+        sequence.ended |= met
+        if met and not kept:
+            self.over(sequence)
+        return dropped
+
+    def over(self, sequence: LiveSequence) -> None:
+        """``sequence``, of which nothing waits, has ended."""
+        if self._live.get(sequence.id) is sequence:
+            del self._live[sequence.id]
+        self._backlog.pop(sequence, None)
+        if sequence.lane is not None:
+            sequence.lane.free(sequence)
+            self._fill()
+
+    def expire(self, now: float, idle_secs: float) -> None:
+        """End the sequences that have been idle for so long. One that has requests inside is not."""
+        while (first := self.first_to_idle) is not None and first.last + idle_secs <= now:
+            if first.inside:
+                self.touch(first, now)
+            else:
+                self.over(first)
+
+    def _fill(self) -> None:
+        """Give free slots to the sequences that wait for one: on all instances the first slots first."""
+        while self._backlog:
+            free = [(slot, lane.number) for lane in self.lanes if (slot := lane.next_slot) is not None]
+            if not free:
+                return
+            sequence, _ = self._backlog.popitem(last=False)
+            self.lanes[min(free)[1]].give(sequence)
+
+
+def starts(entry: Entry) -> bool:
+    """Whether ``entry`` is the first of a sequence."""
+    place = entry.request.sequence
+    return place is not None and place.start
