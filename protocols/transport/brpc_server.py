@@ -32,7 +32,15 @@ from protocols.transport.http_answer import JOINED_BYTES
 from protocols.transport.http_server import STALL_SECS, HttpServer
 from protocols.transport.sockets import SocketFile, bound, listen, send_at_once
 from protocols.transport.stall import StallWatch
-from protocols.wire import BrpcAnswer, BrpcHandler, BrpcRequest, Buffer, HttpHandler
+from protocols.wire import (
+    BrpcAnswer,
+    BrpcHandler,
+    BrpcRequest,
+    Buffer,
+    HttpAnswer,
+    HttpHandler,
+    HttpRequest,
+)
 from schemas import Context, InferenceError
 
 MAX_REQUEST_BYTES = 64 << 20
@@ -57,8 +65,8 @@ _log = logging.getLogger(__name__)
 class BrpcServer:
     """Listens at one address. Start it once, stop it once.
 
-    ``max_concurrency`` bounds the calls at work on all connections together; those above it are refused
-    with 2004. A body above ``max_request_bytes`` ends its connection.
+    ``max_concurrency`` bounds the calls at work on all connections together, those over HTTP among them; what
+    is above it is refused with 2004. A body above ``max_request_bytes`` ends its connection.
     """
 
     def __init__(
@@ -75,7 +83,9 @@ class BrpcServer:
     ) -> None:
         self.address = address
         self.handler = handler
-        self.http = HttpServer(http, address, max_response_bytes=max_response_bytes, stall_secs=stall_secs)
+        self.http = HttpServer(
+            _Bounded(http, self), address, max_response_bytes=max_response_bytes, stall_secs=stall_secs
+        )
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
         self.max_concurrency = max_concurrency
@@ -85,6 +95,11 @@ class BrpcServer:
         self.running: set[asyncio.Task[None]] = set()
         self.connections: set[_Connection] = set()
         self.empty = asyncio.Event()
+
+    @property
+    def at_work(self) -> int:
+        """How many calls and requests are not answered yet."""
+        return len(self.running) + self.http.at_work
 
     async def start(self) -> Address:
         """Listen. The bound address, port filled in; ``OSError`` where that cannot be."""
@@ -124,6 +139,26 @@ class BrpcServer:
             await asyncio.wait(self.running, timeout=_CUT_SECS)
         self._file.remove()
         return cut
+
+
+class _Bounded:
+    """An ``HttpHandler`` that refuses requests above the limit of ``server``, others are for ``handler``."""
+
+    def __init__(self, handler: HttpHandler, server: BrpcServer) -> None:
+        self._handler = handler
+        self._server = server
+        self.serve = handler.serve
+        self.refuse = handler.refuse
+
+    def head(self, request: HttpRequest) -> HttpAnswer | None:
+        """As ``HttpHandler`` has it."""
+        limit = self._server.max_concurrency
+        # the request itself is at work already
+        if limit is None or self._server.at_work <= limit:
+            return self._handler.head(request)
+        number = BrpcStatus.ELIMIT
+        headers = (("Content-Type", "text/plain"), ("x-bd-error-code", f"{number:d}"))
+        return HttpAnswer(503, headers, [f"[E{number:d}]{_full(limit)}".encode()])
 
 
 class _Connection(asyncio.Protocol):
@@ -258,11 +293,10 @@ class _Connection(asyncio.Protocol):
     def _refusal(self, request: BrpcRequest) -> BrpcAnswer | None:
         """Why a call is not even looked into."""
         server, service, method = self._server, request.service, request.method
-        limit = server.max_concurrency
         if server.stopping:
             return BrpcAnswer(code=BrpcStatus.ELOGOFF, text="Server is stopping")
-        if limit is not None and len(server.running) >= limit:
-            return BrpcAnswer(code=BrpcStatus.ELIMIT, text=f"Reached server's max_concurrency={limit}")
+        if server.max_concurrency is not None and server.at_work >= server.max_concurrency:
+            return BrpcAnswer(code=BrpcStatus.ELIMIT, text=_full(server.max_concurrency))
         if server.handler.offers(service, method):
             return None
         if "." in service or server.handler.knows(service):
@@ -364,6 +398,10 @@ class _Connection(asyncio.Protocol):
         self._server.connections.discard(self)
         if not self._server.connections:
             self._server.empty.set()
+
+
+def _full(limit: int) -> str:
+    return f"Reached server's max_concurrency={limit}"
 
 
 def _may_become(data: bytes) -> bool:

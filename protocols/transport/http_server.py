@@ -91,6 +91,11 @@ class HttpServer:
         self._listener = await create(self._connection, sock=sock)
         return self.address
 
+    @property
+    def at_work(self) -> int:
+        """How many requests are not answered yet."""
+        return len(self._running)
+
     def open(self) -> None:
         """Be ready for connections that another server hands over, without an address of one's own."""
         self._server = web.Server(self._exchange, handler_cancellation=True)

@@ -348,6 +348,27 @@ async def test_more_calls_than_are_allowed() -> None:
         assert (await one.call("Predict", b"again")).payload == b"again"
 
 
+async def test_requests_over_http_are_within_the_same_limit() -> None:
+    async with serving(max_concurrency=1) as here, here.client() as client:
+        await client.send(request_frame("Wait", b"a", 1))
+        await until(lambda: len(here.echo.served) == 1)
+        async with RawHttp.to(here.server.address) as http:
+            reply = await http.post("/full")
+            assert (reply.status, reply.headers["x-bd-error-code"]) == (503, "2004")
+            assert reply.body == b"[E2004]Reached server's max_concurrency=1"
+            here.echo.release.set()
+            assert (await client.receive()).payload == b"a"
+            assert (await http.post("/again", b"room")).body == b"room"
+    async with serving(max_concurrency=1) as here, here.client() as client:
+        async with RawHttp.to(here.server.address) as http:
+            await http.send(b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n")
+            await until(lambda: here.server.at_work == 1)
+            assert (await client.call("Predict")).error[0] == 2004
+            await http.send(b"end")
+            assert (await http.reply()).body == b"end"
+        assert (await client.call("Predict", b"again")).payload == b"again"
+
+
 # connections that end
 
 
