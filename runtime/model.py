@@ -79,7 +79,7 @@ class LocalModel:
         self._caches = caches
         self._cache: ResponseCache | None = None
         self._closing = False
-        self._successor: LocalModel | None = None
+        self._surroundings: Surroundings | None = None
 
     @property
     def loaded(self) -> Mapping[str, Version | RequestVersion]:
@@ -199,6 +199,7 @@ class LocalModel:
 
     def join(self, surroundings: Surroundings) -> None:
         """It is served from now on, among the models that ``surroundings`` tells of."""
+        self._surroundings = surroundings
         if self._caches:
             self._cache = surroundings.cache
         for version in self._loaded:
@@ -235,36 +236,41 @@ class LocalModel:
             return Readiness(False, error.message)
 
     async def close(self) -> None:
-        """Take no more requests, finish those in flight, then free every version."""
+        """Take no more requests, finish those in flight, then free every version. Requests that still come
+        here go to the model that is served by this name then."""
+        await self._close(())
+
+    async def give_way(self, successor: LocalModel) -> None:
+        """As :meth:`close`, but versions that ``successor`` has taken over stay."""
+        await self._close(successor._loaded)
+
+    async def _close(self, kept: Sequence[Version | RequestVersion]) -> None:
         if self._closing:
             return
         self._closing = True
-        kept = () if self._successor is None else self._successor._loaded
         for version in self._loaded:
             if version not in kept:
                 await version.close()
                 if self._cache is not None:
                     self._cache.forget(version.scope)
 
-    async def give_way(self, successor: LocalModel) -> None:
-        """As :meth:`close`, but requests that still come here go to ``successor``, and versions that it has
-        taken over stay."""
-        if not self._closing:
-            self._successor = successor
-        await self.close()
-
     def _version(self, asked: str) -> Version | RequestVersion:
         if self._closing:
-            # whoever found this model a moment ago must not fail for that
-            if self._successor is not None:
-                return self._successor._version(asked)
-            raise InferenceError(
-                ErrorCode.NOT_FOUND, f"Request for unknown model: '{self.name}' has no available versions"
-            )
+            return self._heir()._version(asked)
         if not asked:
             return self._latest
         version = self._versions.get(asked)
         return version or self._version_by_number(asked)
+
+    def _heir(self) -> LocalModel:
+        """The model that is served in place of this one: whoever found this one a moment ago must not fail
+        for that. It is looked up, because to keep it would keep every model that ever had the name."""
+        heir = None if self._surroundings is None else self._surroundings.find(self.name)
+        if not isinstance(heir, LocalModel) or heir is self:
+            raise InferenceError(
+                ErrorCode.NOT_FOUND, f"Request for unknown model: '{self.name}' has no available versions"
+            )
+        return heir
 
     def _version_by_number(self, asked: str) -> Version | RequestVersion:
         """The version under another spelling of its number, such as ``01``; the texts are Triton's.

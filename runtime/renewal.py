@@ -43,7 +43,7 @@ async def failing_sample(model: LocalModel) -> LoadError | None:
 
 
 async def free(target: Target, files: SentFiles | None, successor: Target | None = None) -> None:
-    """Free ``target``, in whose place ``successor`` answers from now on, and the folder that it came from."""
+    """Free ``target``, but for what ``successor`` has taken over of it, and the folder that it came from."""
     if isinstance(target, LocalModel) and isinstance(successor, LocalModel):
         await target.give_way(successor)
     else:

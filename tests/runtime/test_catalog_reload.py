@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import weakref
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ import pytest
 from runtime.catalog import ModelCatalog
 from runtime.model import LocalModel
 from runtime.repository import Repository
-from schemas import ErrorCode, InferenceError, ModelControl, ModelState
+from schemas import ErrorCode, InferenceError, InferRequest, ModelControl, ModelState
 from tests.runtime.python_models import ECHO, python_model, request
-from tests.runtime.test_catalog import ALL, ask, catalog_of, settled, states, write_broken, write_model
+from tests.runtime.test_catalog import ALL, X, ask, catalog_of, settled, states, write_broken, write_model
 
 
 def versions(catalog: ModelCatalog, name: str = "m") -> dict[str, object]:
@@ -148,16 +149,32 @@ async def test_whoever_holds_the_old_model_is_answered_by_the_new(tmp_path: Path
         write_model(tmp_path, "m", operator)
         await catalog.load("m")
     await settled(catalog)
-    now, catalog_models = catalog.models["m"], dict(catalog.models)
-    catalog._models["m"] = old
-    assert await ask(catalog) == [1, 2]
+    asked = InferRequest("m", (X,))
+    assert (await old.infer(asked)).outputs[0].numpy().tolist() == [1, 2]
     assert (await old.ready()).ready
-    assert await old.signature() == await now.signature()
-    catalog._models = catalog_models
-    await now.close()
+    assert await old.signature() == await catalog.models["m"].signature()
+    await catalog.unload("m")
     with pytest.raises(InferenceError, match="has no available versions") as caught:
         await old.metadata()
     assert caught.value.code is ErrorCode.NOT_FOUND
+    await settled(catalog)
+
+
+async def test_models_that_were_replaced_are_forgotten(tmp_path: Path) -> None:
+    """Even while somebody keeps the first of them."""
+    write_model(tmp_path, "m")
+    catalog = catalog_of(tmp_path)
+    first = catalog.models["m"]
+    write_model(tmp_path, "m", "Neg")
+    await catalog.load("m")
+    second = weakref.ref(catalog.models["m"])
+    write_model(tmp_path, "m", "Abs")
+    await catalog.load("m")
+    await settled(catalog)
+    gc.collect()
+    assert second() is None
+    assert (await first.ready()).ready
+    await catalog.close()
 
 
 async def test_a_python_model_whose_process_has_ended_is_loaded_anew(tmp_path: Path) -> None:
