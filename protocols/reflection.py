@@ -16,7 +16,8 @@ from protocols.wire import Buffer, GrpcAnswer
 from schemas.grpc import MESSAGES
 from schemas.protobuf import load_files
 
-SERVICES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
+_PACKAGE, _OLDER_PACKAGE = "grpc.reflection.v1", "grpc.reflection.v1alpha"
+SERVICES = tuple(f"{package}.ServerReflection" for package in (_PACKAGE, _OLDER_PACKAGE))
 REFLECTION_METHODS = frozenset(f"/{service}/ServerReflectionInfo" for service in SERVICES)
 
 _REQUEST: Any = MESSAGES["grpc.reflection.v1.ServerReflectionRequest"]
@@ -31,13 +32,12 @@ class Reflection:
     """Tells of ``contracts``, descriptor sets by package and file."""
 
     def __init__(self, contracts: Iterable[tuple[str, str]]) -> None:
-        found = [*contracts, ("schemas.grpc", "reflection.desc")]
-        self._files = {file.name: file for contract in found for file in _in_folders(load_files(*contract))}
+        own = load_files("schemas.grpc", "reflection.desc")
+        found = [*(load_files(*contract) for contract in contracts), own, tuple(map(_older, own))]
+        self._files = {file.name: file for files in found for file in _in_folders(files)}
         self._symbols = {name: file for file in self._files.values() for name in _symbols(file)}
-        # the older name stands in no file: tools know it by heart
         self._services = sorted(
-            {f"{file.package}.{service.name}" for file in self._files.values() for service in file.service}
-            | set(SERVICES)
+            f"{file.package}.{service.name}" for file in self._files.values() for service in file.service
         )
 
     def answer(self, message: Buffer) -> GrpcAnswer:
@@ -89,6 +89,25 @@ def _in_folders(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescriptor
         names[file.name] = named.name = f"{file.package.replace('.', '/')}/{file.name}"
         named.dependency[:] = [names[dependency] for dependency in file.dependency]
         yield named
+
+
+def _older(file: FileDescriptorProto) -> FileDescriptorProto:
+    """Reflection's own file under its older name."""
+    older = FileDescriptorProto()
+    older.CopyFrom(file)
+    older.package = _OLDER_PACKAGE
+
+    def renamed(name: str) -> str:
+        return name.replace(f".{_PACKAGE}.", f".{_OLDER_PACKAGE}.")
+
+    for message in older.message_type:
+        for field in message.field:
+            if field.type_name:
+                field.type_name = renamed(field.type_name)
+    for service in older.service:
+        for method in service.method:
+            method.input_type, method.output_type = renamed(method.input_type), renamed(method.output_type)
+    return older
 
 
 def _symbols(file: FileDescriptorProto) -> Iterator[str]:

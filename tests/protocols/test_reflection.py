@@ -60,11 +60,22 @@ def test_contracts_with_files_of_the_same_name_load_side_by_side() -> None:
 
 def test_every_service_is_found_by_its_name_and_its_file_by_that() -> None:
     for service in asked(list_services="").list_services_response.service:
-        if "v1alpha" in service.name:
-            continue
         first = files(asked(file_containing_symbol=service.name))[0]
         assert service.name.rpartition(".")[2] in [each.name for each in first.service]
         assert files(asked(file_by_filename=first.name))[0] == first
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_both_names_of_reflection_itself_are_whole(service: str) -> None:
+    """Tools that describe all that is listed stop at a service without a contract."""
+    pool: Any = descriptor_pool.DescriptorPool()
+    for file in files(asked(file_containing_symbol=service)):
+        pool.Add(file)
+    method = pool.FindServiceByName(service).methods_by_name["ServerReflectionInfo"]
+    scope = service.rpartition(".")[0]
+    assert method.input_type.full_name == f"{scope}.ServerReflectionRequest"
+    extension = method.input_type.fields_by_name["file_containing_extension"]
+    assert extension.message_type.full_name == f"{scope}.ExtensionRequest"
 
 
 @pytest.mark.parametrize(
