@@ -107,13 +107,23 @@ def is_model_name(name: str) -> bool:
 
 
 def find_models(folder: Path, names: Iterable[str] | Literal["*"] = ALL) -> list[ModelSource]:
-    """The models in repository ``folder`` by name, or those of ``names`` in that order.
+    """The models in repository ``folder`` by name, or those of ``names`` in that order, and then the models
+    there that these need.
 
     A name without a folder is listed all the same and fails when it is loaded. Raises ``LoadError``
     where the repository cannot be read.
     """
     repository = Repository(folder)
-    return [repository.source(name) for name in (repository.names() if names == ALL else names)]
+    if names == ALL:
+        return [repository.source(name) for name in repository.names()]
+    sources = {name: repository.source(name) for name in names}
+    waiting = list(sources.values())
+    while waiting:
+        for name in needed_models(waiting.pop(0)):
+            if name not in sources and repository.holds(name):
+                sources[name] = repository.source(name)
+                waiting.append(sources[name])
+    return list(sources.values())
 
 
 def load_models(sources: Sequence[ModelSource], progress: Progress | None = None, threads: int = 0) -> Loaded:

@@ -12,7 +12,7 @@ import pytest
 
 from runtime.catalog import ModelCatalog
 from runtime.model import LocalModel
-from runtime.repository import Repository
+from runtime.repository import Repository, find_models
 from schemas import ErrorCode, InferenceError, InferRequest, ModelControl, ModelState
 from tests.runtime.python_models import ECHO, python_model, request
 from tests.runtime.test_catalog import ALL, X, ask, catalog_of, settled, states, write_broken, write_model
@@ -238,6 +238,15 @@ async def test_an_ensemble_is_loaded_with_what_it_needs(tmp_path: Path) -> None:
     assert sorted(catalog.models) == ["abs", "other"], "abs was loaded before"
     await settled(catalog)
     await catalog.close()
+
+
+async def test_a_list_of_models_brings_what_they_need(tmp_path: Path) -> None:
+    for name in ("neg", "other"):
+        write_model(tmp_path, name, "Neg")
+    write_chain(tmp_path, "inner", "neg", "elsewhere")
+    write_chain(tmp_path, "outer", "inner", "neg")
+    assert [each.name for each in find_models(tmp_path, ["outer"])] == ["outer", "inner", "neg"]
+    assert [each.name for each in find_models(tmp_path, ["other", "absent"])] == ["other", "absent"]
 
 
 async def test_an_ensemble_whose_model_cannot_be_loaded(tmp_path: Path) -> None:
