@@ -2,15 +2,13 @@
 
 One server mirrors the code of an answer in the status of HTTP, the other answers 200 to whatever it has
 understood; so both are looked at. What each of them takes in JSON differs too little to matter but for NaN
-and infinity, which the C++ server has no form for, and the largest FP32, which the Python server reads as
-64 bits.
+and infinity, which the C++ server has no form for.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -49,8 +47,6 @@ _STREAMING = "streaming=true"
 _LONGEST_TEXT = 2000
 _TAG = re.compile(r"<[^>]*>")
 
-_FLOAT = np.finfo(np.float32)
-
 # what means the same in a query whether it is decoded or not: the C++ server does not
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$'()*,;:@/]*")
 
@@ -71,7 +67,8 @@ def _predict(
         # the body has no place for it
         query = [*query, f"model={_queried(message.model, flavor)}"] if message.model else query
         return HttpRequest("POST", path, "&".join(query), _OCTETS, parts=[message.bin_data]), read
-    message.tensors = tuple([_readable(tensor, flavor) for tensor in message.tensors])
+    if flavor == "cpp":
+        _check_finite(message.tensors)
     return HttpRequest("POST", path, "&".join(query), _JSON, parts=[write_message(message, COMPACT)]), read
 
 
@@ -86,20 +83,15 @@ def _queried(model: str, flavor: str) -> str:
         raise _unrepresentable(f"the model name {model!a}: it is not Unicode text") from None
 
 
-def _readable(tensor: GenericTensor, flavor: str) -> GenericTensor:
-    """``tensor`` in such numbers as the server reads. Raises UNREPRESENTABLE where it does not read them."""
-    flat = tensor.flat
-    if not isinstance(flat, np.ndarray) or flat.dtype.kind != "f":
-        return tensor
-    if flavor == "cpp" and not np.isfinite(flat).all():
-        raise _unrepresentable(
-            f"input '{tensor.name}' of datatype {DTYPES[tensor.dtype].name} with NaN or infinity as JSON, "
-            "which this server does not take; over gRPC and bRPC it does"
-        )
-    if flat.dtype == _FLOAT.dtype and (np.abs(flat) == _FLOAT.max).any():
-        # its shortest text is a hair above it as a 64-bit float, which the Python server refuses
-        return replace(tensor, flat=flat.astype(np.float64))
-    return tensor
+def _check_finite(tensors: Sequence[GenericTensor]) -> None:
+    """Raise UNREPRESENTABLE where a tensor has what the C++ server reads in no form."""
+    for tensor in tensors:
+        flat = tensor.flat
+        if isinstance(flat, np.ndarray) and flat.dtype.kind == "f" and not np.isfinite(flat).all():
+            raise _unrepresentable(
+                f"input '{tensor.name}' of datatype {DTYPES[tensor.dtype].name} with NaN or infinity "
+                "as JSON, which this server does not take; over gRPC and bRPC it does"
+            )
 
 
 def _unrepresentable(what: str) -> InferenceError:

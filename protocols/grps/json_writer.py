@@ -38,6 +38,10 @@ _MAX_RANK = 64
 
 _MAX_EMPTY_ARRAYS = 1 << 16
 
+_FP32 = np.finfo(np.float32)
+_LARGEST_FP32 = (b"3.4028235e+38", b"3.4028234663852886e+38")
+"""Its shortest text, and the one that is exact."""
+
 _NAMES = {True: "Infinity", False: "-Infinity"}
 _FLAGS = frozenset(StatusFlag)
 _INT64_DTYPE = 5
@@ -144,6 +148,9 @@ class _Writer:
         finite = np.isfinite(flat)
         values: Any = flat if finite.all() else _named(list(flat), flat, finite)
         text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+        # of the largest FP32 the shortest text is a hair above it, which protobuf's own reader refuses
+        if flat.dtype == _FP32.dtype and (np.abs(flat) == _FP32.max).any():
+            text = text.replace(*_LARGEST_FP32)
         # to look for whole numbers takes a tenth of the time that it takes to look for their text
         if self._habits.whole_floats and (np.trunc(flat) == flat).any():
             return text.replace(b".0,", b",").replace(b".0]", b"]")

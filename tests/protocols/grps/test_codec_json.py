@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import json_format
 
 from protocols.grps.codec_json import parse_document, read_document
 from protocols.grps.json_habits import COMPACT, CPP, PY, REPLY, JsonHabits
@@ -15,6 +16,7 @@ from protocols.grps.json_writer import write_message
 from protocols.grps.message import OK, GenericTensor, GrpsMessage, Kind
 from protocols.grps.status import failure
 from schemas import ErrorCode, InferenceError
+from schemas.grps import MESSAGES
 
 RECORDED: Any = json.loads(
     (Path(__file__).parents[2] / "golden" / "grps" / "http_exchanges.json").read_text()
@@ -183,6 +185,17 @@ def test_a_zero_keeps_its_sign() -> None:
     (tensor,) = read_document(parse_document(text, REPLY), REPLY).tensors
     assert tensor.name == " -0,"
     assert np.signbit(tensor.flat).tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize("habits", [PY, CPP, COMPACT])
+def test_protobuf_reads_the_ends_of_the_ranges(habits: JsonHabits) -> None:
+    """Its reader refuses the shortest text of the largest FP32, which as 64 bits is a hair above it."""
+    limits = np.finfo(np.float32)
+    flat = np.array([limits.max, limits.min, limits.smallest_subnormal, np.inf, 0.1], np.float32)
+    message = GrpsMessage(Kind.GTENSORS, tensors=(GenericTensor("f", 7, (5,), flat),))
+    told = json_format.Parse(write_message(message, habits), MESSAGES["grps.protos.v1.GrpsMessage"]())
+    (tensor,) = told.gtensors.tensors
+    assert np.array(tensor.flat_float32, np.float32).tobytes() == flat.tobytes()
 
 
 def test_long_lists_are_read_at_once() -> None:
