@@ -38,9 +38,10 @@ _END = b"\n\n"
 
 @dataclass(slots=True)
 class _Events:
-    """What an answer's events are read with, and what has come of the next one."""
+    """What an answer's events are read with, whether any came, and what has come of the next one."""
 
     signature: Signature
+    any: bool = False
     begun: bytearray = field(default_factory=bytearray)
 
 
@@ -73,10 +74,13 @@ def _value(tensor: Tensor, spec: TensorSpec | None) -> Any:
 
 
 def _decode(events: _Events, reply: HttpReply) -> Sequence[InferResponse]:
-    """The responses of the events that ``reply`` completes. Raises the upstream's own error where its first
-    word is one, BAD_UPSTREAM for what are no events."""
-    if reply.status != 200:
-        return () if not reply.body else _refused(reply)
+    """The responses of the events that ``reply`` completes. Raises the upstream's own error where it refuses
+    the request, BAD_UPSTREAM for what are no events."""
+    # an error that the model gave while at work has a status of its own, and the stream goes on
+    if reply.status != 200 and not events.any and not bytes(reply.body).startswith(_DATA):
+        code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
+        raise InferenceError(code, read_error(reply.status, bytes(reply.body)))
+    events.any = True
     if not reply.body:
         if events.begun.strip():
             raise _nonsense("ended within an event")
@@ -89,16 +93,6 @@ def _decode(events: _Events, reply: HttpReply) -> Sequence[InferResponse]:
     whole = bytes(begun[:end]).split(_END)
     del begun[: end + len(_END)]
     return tuple(_response(events.signature, event) for event in whole)
-
-
-def _refused(reply: HttpReply) -> Sequence[InferResponse]:
-    body = bytes(reply.body)
-    if body.startswith(_DATA):
-        # the model was at work already
-        first = body.split(_END)[0].removeprefix(_DATA)
-        raise InferenceError(ErrorCode.MODEL_FAILED, read_error(reply.status, first))
-    code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
-    raise InferenceError(code, read_error(reply.status, body))
 
 
 def _response(signature: Signature, event: bytes) -> InferResponse:

@@ -119,10 +119,17 @@ def test_without_a_signature_there_is_no_telling() -> None:
 
 
 def test_the_upstreams_own_errors() -> None:
-    error = failed(b'data: {"error":"gen failed"}\n\n' * 2, status=400)
-    assert (error.code, error.message) == (ErrorCode.MODEL_FAILED, "gen failed")
     error = failed(b'{"error":"no such model"}', status=404)
     assert (error.code, error.message) == (ErrorCode.NOT_FOUND, "no such model")
+    assert failed(status=503).code is ErrorCode.UNAVAILABLE
+
+
+def test_a_model_that_fails_first_goes_on() -> None:
+    events = b'data: {"error":"gen failed"}\n\ndata: {"model_name":"m","said":"y"}\n\n'
+    first, second = read(sent(InferRequest("m", (TEXT,)))[1], events, status=400)
+    assert first.error is not None
+    assert (first.error.code, first.error.message) == (ErrorCode.MODEL_FAILED, "gen failed")
+    assert [tensor.elements() for tensor in second.outputs] == [[b"y"]]
 
 
 @pytest.mark.parametrize(
@@ -145,8 +152,7 @@ def test_what_are_no_events(pieces: tuple[bytes, ...]) -> None:
 @given(st.binary(max_size=60), st.sampled_from([200, 400, 500]))
 def test_any_answer(body: bytes, status: int) -> None:
     with suppress(InferenceError):
-        responses = read(sent(InferRequest("m", (TEXT,)))[1], body, status=status)
-        assert status == 200 or not responses
+        read(sent(InferRequest("m", (TEXT,)))[1], body, status=status)
 
 
 def test_the_form_of_a_request() -> None:
