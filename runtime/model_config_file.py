@@ -61,13 +61,7 @@ def given_config(folder: Path, message: bytes) -> ModelConfig:
     except DecodeError as error:
         raise LoadError(f"{folder}: the configuration that was given is none: {error}") from error
     # whoever gives a configuration may not have files read that are none of the model's
-    states = [given for state in parsed.sequence_batching.state for given in state.initial_state]
-    named = [
-        parsed.default_model_filename,
-        *(output.label_filename for output in parsed.output),
-        *(state.data_file for state in states),
-    ]
-    for name in named:
+    for name in (parsed.default_model_filename, *(output.label_filename for output in parsed.output)):
         if name and not is_inside(name):
             raise LoadError(f"{folder}: file '{name}' is not in the model's folder")
     return _config(folder / CONFIG_FILENAME, parsed)

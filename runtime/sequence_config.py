@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.model_config import DATATYPE_OF_TYPE, LoadError
+from runtime.overrides import is_inside
 from runtime.scheduling.sequence_controls import zeros
 from runtime.scheduling.sequence_policy import (
     CONTROL_KINDS,
@@ -142,6 +143,8 @@ def _initial(path: Path, name: str, message: Any, datatype: Datatype, shape: tup
         raise LoadError(f"{path}: {what} needs zero_data or data_file")
     if not message.data_file:
         return zeros(name, datatype, first)
+    if not is_inside(message.data_file):
+        raise LoadError(f"{path}: file '{message.data_file}' is not in the model's folder")
     file = path.parent / INITIAL_STATES / message.data_file
     try:
         return Tensor.checked(name, datatype, first, file.read_bytes())
