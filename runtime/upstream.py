@@ -6,6 +6,7 @@ An ``Upstream`` carries out operations there. What its models are to our clients
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
@@ -45,6 +46,9 @@ _HARMLESS = frozenset(
     }
 )
 """Operations that only read: another server may be asked when one breaks off."""
+
+_EVERYWHERE = frozenset({Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
+"""Operations that every server must carry out, to stay like the others."""
 
 Calls = Mapping[Operation, UpstreamCall[Any, Any]]
 
@@ -89,6 +93,8 @@ class Upstream:
         """
         call = await self._call(operation, context)
         try:
+            if operation in _EVERYWHERE:
+                return await self._call_everywhere(call, argument, self._bounded(context))
             request, form = call.encode(argument, signature)
             request.context = self._bounded(context)
             async with self._passing(operation, request):
@@ -121,8 +127,23 @@ class Upstream:
             error.origin = error.origin or self.name
             raise
 
+    async def _call_everywhere(self, call: UpstreamCall[Any, Any], argument: Any, context: Context) -> Any:
+        """One of the results of all servers. Raises one of their errors, when all have been asked."""
+
+        async def ask(member: Member) -> Any:
+            request, form = call.encode(argument, None)
+            request.context = context
+            return call.decode(form, await self._send(member.client, request))
+
+        told = await asyncio.gather(*map(ask, self._pool.members), return_exceptions=True)
+        failed = [each for each in told if isinstance(each, BaseException)]
+        if failed:
+            raise failed[0]
+        return told[0]
+
     async def _call(self, operation: Operation, context: Context | None) -> UpstreamCall[Any, Any]:
-        self._pool.watch(self.name, self._probe)
+        if not self._pool.watched:
+            await self._pool.watch(self.name, self._probe)
         if self._flavors and operation in _FLAVORED:
             await self._find_flavor(context)
         call = self._calls.get(operation)

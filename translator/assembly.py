@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -16,10 +17,11 @@ from protocols import grps
 from protocols.dialect import Dialect
 from protocols.registry import DIALECTS
 from protocols.transport.address import Address, parse_url
-from protocols.transport.clients import CLIENTS, Client
+from protocols.transport.clients import CLIENTS
+from protocols.transport.resolve import is_name, resolve
 from runtime.catalog import ModelCatalog
 from runtime.polling import Poller
-from runtime.pool import Gate, Member, Pool, Probes
+from runtime.pool import Gate, Member, Name, Names, Pool, Probes
 from runtime.repository import Loaded, ModelSource, Progress, Repository, find_models, load_models
 from runtime.response_cache import ResponseCache
 from runtime.target import Target
@@ -199,9 +201,32 @@ def _upstream(name: str, options: UpstreamOptions) -> Upstream:
 
 
 def _pool(options: UpstreamOptions) -> Pool:
-    members = [Member(_client(url, options), url, options.eject_after_failures) for url in options.urls]
+    members: list[Member] = []
+    names: list[Name] = []
+    for url in options.urls:
+        address = parse_url(url, options.transport).address
+        if is_name(address.host):
+            name = Name.of(address.host, address.port, partial(_member, url, options))
+            names.append(name)
+            members += name.known.values()
+        else:
+            members.append(_member(url, options))
     interval = options.probe_interval_secs
-    return Pool(members, Probes(interval, options.connect_timeout_secs) if interval else None)
+    return Pool(
+        members,
+        Probes(interval, options.connect_timeout_secs) if interval else None,
+        Names(names, resolve, options.resolve_interval_secs),
+    )
+
+
+def _member(url: str, options: UpstreamOptions, at: str = "") -> Member:
+    client = CLIENTS[options.transport](
+        parse_url(url, options.transport),
+        connect_timeout_secs=options.connect_timeout_secs,
+        max_response_bytes=options.max_response_bytes,
+        at=at,
+    )
+    return Member(client, f"{url} ({at})" if at else url, options.eject_after_failures)
 
 
 def _gate(options: UpstreamOptions) -> Gate | None:
@@ -221,14 +246,6 @@ def _calls(dialect: Dialect, options: UpstreamOptions) -> tuple[Calls, Mapping[s
     if options.flavor == "auto":
         return calls, flavors
     return flavors.get(options.flavor, calls), {}
-
-
-def _client(url: str, options: UpstreamOptions) -> Client:
-    return CLIENTS[options.transport](
-        parse_url(url, options.transport),
-        connect_timeout_secs=options.connect_timeout_secs,
-        max_response_bytes=options.max_response_bytes,
-    )
 
 
 def _upstream_model(

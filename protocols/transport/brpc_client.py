@@ -28,14 +28,21 @@ _IDENTITY = re.compile(r"\A\[[^\]]*\](?:\[E\d+\])?")
 
 
 class BrpcConnectionClient:
-    """A ``BrpcClient``: a connection to ``url``, made when first needed and again when it breaks."""
+    """A ``BrpcClient``: a connection to ``url``, made when first needed and again when it breaks; ``at`` is
+    the numeric address of its host, where that has been looked up."""
 
     def __init__(
-        self, url: Url, *, connect_timeout_secs: float = 5.0, max_response_bytes: int | None = None
+        self,
+        url: Url,
+        *,
+        connect_timeout_secs: float = 5.0,
+        max_response_bytes: int | None = None,
+        at: str = "",
     ) -> None:
         self._url = url
         self._connect_secs = connect_timeout_secs
         self._limit = MAX_BODY_BYTES if max_response_bytes is None else max_response_bytes
+        self._host = at or url.address.host
         self._connection: _Connection | None = None
         self._connecting: asyncio.Task[_Connection] | None = None
 
@@ -94,7 +101,7 @@ class BrpcConnectionClient:
                 if address.path:
                     _, protocol = await loop.create_unix_connection(self._protocol, address.path)
                 else:
-                    _, protocol = await loop.create_connection(self._protocol, address.host, address.port)
+                    _, protocol = await loop.create_connection(self._protocol, self._host, address.port)
         except TimeoutError as late:
             raise _UnsentError(f"gave no connection within {self._connect_secs:g} seconds") from late
         except OSError as fault:

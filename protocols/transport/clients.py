@@ -18,9 +18,15 @@ class Connect(Protocol):
     """Makes a client; connections are opened when they are first needed."""
 
     def __call__(
-        self, url: Url, *, connect_timeout_secs: float = ..., max_response_bytes: int | None = ...
+        self,
+        url: Url,
+        *,
+        connect_timeout_secs: float = ...,
+        max_response_bytes: int | None = ...,
+        at: str = ...,
     ) -> Client:
-        """The client of the server at ``url``."""
+        """The client of the server at ``url``; ``at`` is the numeric address of its host, where that has been
+        looked up."""
 
 
 CLIENTS: Mapping[str, Connect] = {

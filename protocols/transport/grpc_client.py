@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from protocols.transport.address import Url
+from protocols.transport.address import Address, Url
 from protocols.wire import ConnectionFailedError, GrpcAnswer, GrpcRequest
 from schemas import ErrorCode, InferenceError
 
@@ -31,10 +31,16 @@ _BY_THE_SERVER = "server:"
 
 
 class GrpcChannelClient:
-    """A ``GrpcClient``: a channel to ``url``, connected when first needed and again when it breaks."""
+    """A ``GrpcClient``: a channel to ``url``, connected when first needed and again when it breaks; ``at`` is
+    the numeric address of its host, where that has been looked up."""
 
     def __init__(
-        self, url: Url, *, connect_timeout_secs: float = 5.0, max_response_bytes: int | None = None
+        self,
+        url: Url,
+        *,
+        connect_timeout_secs: float = 5.0,
+        max_response_bytes: int | None = None,
+        at: str = "",
     ) -> None:
         self._url = url
         self._limit = max_response_bytes
@@ -48,6 +54,10 @@ class GrpcChannelClient:
             ("grpc.max_reconnect_backoff_ms", 250),
             ("grpc.dns_min_time_between_resolutions_ms", 1000),
         )
+        self._target = str(url.address)
+        if at:
+            self._options += (("grpc.default_authority", self._target),)
+            self._target = f"{'ipv6' if ':' in at else 'ipv4'}:{Address(at, url.address.port)}"
         self._channel: _Channel | None = None
 
     async def send(self, request: GrpcRequest) -> GrpcAnswer:
@@ -106,7 +116,7 @@ class GrpcChannelClient:
 
     def _current(self) -> _Channel:
         if self._channel is None or self._channel.retired:
-            self._channel = _Channel(str(self._url.address), self._options)
+            self._channel = _Channel(self._target, self._options)
         return self._channel
 
     def _status(self, status: grpc.aio.AioRpcError, channel: _Channel, heard: int) -> GrpcAnswer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
+from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 from yarl import URL
 
 from protocols.content_coding import WINDOW_BITS, inflate
@@ -34,16 +35,23 @@ _OWN_HEADERS = ("User-Agent", "Content-Type", "Accept", "Accept-Encoding")
 
 
 class PooledHttpClient:
-    """An ``HttpClient``: a pool of connections to ``url``, opened as they are needed."""
+    """An ``HttpClient``: a pool of connections to ``url``, opened as they are needed; ``at`` is the numeric
+    address of its host, where that has been looked up."""
 
     def __init__(
-        self, url: Url, *, connect_timeout_secs: float = 5.0, max_response_bytes: int | None = None
+        self,
+        url: Url,
+        *,
+        connect_timeout_secs: float = 5.0,
+        max_response_bytes: int | None = None,
+        at: str = "",
     ) -> None:
         self._url = url
         self._limit = max_response_bytes
         self._connect_secs = connect_timeout_secs
         host = "unix" if url.address.path else str(url.address)
         self._prefix = f"{url.scheme or 'http'}://{host}{url.base}"
+        self._at = at
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, request: HttpRequest) -> HttpReply:
@@ -146,7 +154,11 @@ class PooledHttpClient:
     def _open(self) -> aiohttp.ClientSession:
         path = self._url.address.path
         options: dict[str, Any] = {"limit": 0, "keepalive_timeout": KEEP_SECS}
-        connector = aiohttp.UnixConnector(path, **options) if path else aiohttp.TCPConnector(**options)
+        if path:
+            connector: aiohttp.BaseConnector = aiohttp.UnixConnector(path, **options)
+        else:
+            resolver = _Known(self._at) if self._at else None
+            connector = aiohttp.TCPConnector(resolver=resolver, **options)
         # the only way that aiohttp has to tell a kept connection from a new one
         tracing = aiohttp.TraceConfig()
         tracing.on_connection_reuseconn.append(_mark_as_reused)
@@ -201,6 +213,26 @@ class PooledHttpClient:
 
     def _error(self, code: ErrorCode, what: str) -> InferenceError:
         return InferenceError(code, f"the upstream at {self._url} {what}")
+
+
+class _Known(AbstractResolver):
+    """Finds every host at one address, so that the host keeps its name in requests."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The address."""
+        kind = socket.AF_INET6 if ":" in self._address else socket.AF_INET
+        flags = socket.AI_NUMERICHOST
+        return [
+            ResolveResult(hostname=host, host=self._address, port=port, family=kind, proto=0, flags=flags)
+        ]
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 class _Parts(aiohttp.Payload):

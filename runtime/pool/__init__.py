@@ -1,13 +1,14 @@
 """The servers of one upstream: which of them is asked, and when none is.
 
 ``member`` is one server and what is known of its health, ``pool`` chooses, ``homes`` remembers where
-sequences live, ``probes`` asks the servers how they are, ``gate`` bounds what is under way. What is asked,
-in which dialect, belongs to ``runtime.upstream``.
+sequences live, ``probes`` asks the servers how they are, ``names`` follows host names, ``gate`` bounds what
+is under way. What is asked, in which dialect, belongs to ``runtime.upstream``.
 """
 
 from runtime.pool.gate import Gate
 from runtime.pool.member import Member
+from runtime.pool.names import Name, Names
 from runtime.pool.pool import Pool
 from runtime.pool.probes import Probes
 
-__all__ = ["Gate", "Member", "Pool", "Probes"]
+__all__ = ["Gate", "Member", "Name", "Names", "Pool", "Probes"]

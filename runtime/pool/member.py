@@ -34,6 +34,8 @@ class Member:
         self.probed = False
         self.suspected = asyncio.Event()
         self._threshold = threshold
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._failures = 0
         self._failed_at = 0.0
 
@@ -49,6 +51,21 @@ class Member:
             return 0 if self.ready else 1
         overdue = not self.probed and time.monotonic() - self._failed_at > PEACE_SECS
         return 0 if overdue else 2
+
+    def begin(self) -> None:
+        """A request begins."""
+        self.running += 1
+        self._idle.clear()
+
+    def end(self) -> None:
+        """It has ended."""
+        self.running -= 1
+        if not self.running:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until no request runs."""
+        await self._idle.wait()
 
     def answered(self) -> None:
         """It has said something: it is there."""

@@ -7,6 +7,8 @@ nowhere else.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence as Several
 from types import TracebackType
 from typing import Any
@@ -14,30 +16,70 @@ from typing import Any
 from protocols.wire import ConnectionFailedError
 from runtime.pool.homes import Homes, Key, in_order
 from runtime.pool.member import Member
+from runtime.pool.names import Names
 from runtime.pool.probes import Ask, Probes
 from schemas import ErrorCode, InferenceError, InferRequest
 
+_log = logging.getLogger(__name__)
+
 
 class Pool:
-    """``members`` are the servers of one upstream, at least one of them. Without ``probes`` nobody asks them
-    how they are."""
+    """``members`` are the servers of one upstream, at least one of them; more may come and go by ``names``.
+    Without ``probes`` nobody asks them how they are."""
 
-    def __init__(self, members: Several[Member], probes: Probes | None = None) -> None:
+    def __init__(
+        self, members: Several[Member], probes: Probes | None = None, names: Names | None = None
+    ) -> None:
         self.members = list(members)
         self._probes = probes
+        self._names = names
+        self.watched = self._watching = False
+        self._upstream = ""
+        self._ask: Ask | None = None
         self._homes = Homes()
+        self._leaving: set[asyncio.Task[None]] = set()
         self._turn = 0
 
-    def watch(self, upstream: str, ask: Ask | None) -> None:
+    async def watch(self, upstream: str, ask: Ask | None) -> None:
         """Serve ``upstream``, and probe every server by ``ask`` (None: its dialect has no probe) from now on;
-        once is enough."""
-        if self.members[0].upstream == upstream:
-            return
-        probes = self._probes if ask is not None else None
-        for member in self.members:
-            member.upstream, member.probed = upstream, probes is not None
-        if probes is not None and ask is not None:
-            probes.start(self.members, ask)
+        once is enough. Returns when the servers are known."""
+        self._upstream, self._ask = upstream, ask
+        if not self._watching:
+            self._watching = True
+            self._begin(self.members)
+        if self._names is not None:
+            await self._names.follow(self._change)
+        self.watched = True
+
+    def _begin(self, members: Several[Member]) -> None:
+        probed = self._probes is not None and self._ask is not None
+        for member in members:
+            member.upstream, member.probed = self._upstream, probed
+        if self._probes is not None and self._ask is not None:
+            self._probes.start(members, self._ask)
+
+    def _change(self, come: Several[Member], go: Several[Member]) -> None:
+        """Have other servers from now on; those that go finish what they have."""
+        self._begin(come)
+        self.members = [member for member in self.members if member not in go] + list(come)
+        facts = {
+            "upstream": self._upstream,
+            "come": ",".join(member.url for member in come),
+            "go": ",".join(member.url for member in go),
+        }
+        _log.info("upstream servers have changed", extra={"facts": facts})
+        for member in go:
+            leaving = asyncio.create_task(self._leave(member))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
+    async def _leave(self, member: Member) -> None:
+        try:
+            if self._probes is not None:
+                await self._probes.stop((member,))
+            await member.idle()
+        finally:
+            await member.close()
 
     def attempt(self, request: InferRequest | None = None, *, harmless: bool = False) -> Attempt:
         """How to ask a server; ``request`` is what will be asked, where it is an inference. ``harmless``:
@@ -76,7 +118,7 @@ class Pool:
             home = left[0] if left else None
         else:
             home = self._homes.find(key) or ordered[0]
-            home = None if home in tried else home
+            home = None if home in tried or home not in self.members else home
         if home is None or not home.usable:
             return None
         if sequence.end:
@@ -90,9 +132,14 @@ class Pool:
         return any(not other.open for other in self.members if other is not member)
 
     async def close(self) -> None:
-        """Stop probing and close every connection."""
+        """Stop looking after the servers and close every connection."""
+        if self._names is not None:
+            await self._names.stop()
+        for leaving in list(self._leaving):
+            leaving.cancel()
+            await asyncio.wait((leaving,))
         if self._probes is not None:
-            await self._probes.stop()
+            await self._probes.stop(self.members)
         for member in self.members:
             await member.close()
 
@@ -123,7 +170,7 @@ class Attempt:
         if member is None:
             raise self._failure or InferenceError(ErrorCode.UNAVAILABLE, self._why_nobody())
         self._member = member
-        member.running += 1
+        member.begin()
         self._trial = member.open
         if self._trial:
             member.trying = True
@@ -133,7 +180,7 @@ class Attempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         member = self._member
-        member.running -= 1
+        member.end()
         if self._trial:
             member.trying = False
         if error is None:
@@ -163,7 +210,7 @@ class Attempt:
         reasons = [member.reason for member in self._pool.members if member.reason]
         last = reasons[-1] if reasons else "none has been seen"
         if self._request is not None and self._request.sequence is not None:
-            who = f"the server of sequence '{self._request.sequence.id}' is being tried"
+            who = f"the server of sequence '{self._request.sequence.id}' is gone or being tried"
         else:
             who = "all servers fail and are being tried"
         return f"{who}; the last failure: {last}"

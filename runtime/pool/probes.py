@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 
 from protocols.wire import ConnectionFailedError
 from runtime.pool.member import Member
@@ -27,19 +27,20 @@ class Probes:
     def __init__(self, interval_secs: float, timeout_secs: float) -> None:
         self._interval = interval_secs
         self._timeout = min(timeout_secs, interval_secs)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[Member, asyncio.Task[None]] = {}
 
-    def start(self, members: Sequence[Member], ask: Ask) -> None:
-        """Begin; when that has happened before nothing does."""
-        if not self._tasks:
-            self._tasks = [asyncio.create_task(self._watch(member, ask)) for member in members]
+    def start(self, members: Iterable[Member], ask: Ask) -> None:
+        """Begin with ``members``."""
+        for member in members:
+            self._tasks[member] = asyncio.create_task(self._watch(member, ask))
 
-    async def stop(self) -> None:
-        """End, and wait for that."""
-        for task in self._tasks:
+    async def stop(self, members: Iterable[Member]) -> None:
+        """End with ``members``, and wait for that."""
+        tasks = [self._tasks.pop(member) for member in members if member in self._tasks]
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _watch(self, member: Member, ask: Ask) -> None:
         while True:

@@ -12,7 +12,7 @@ import pytest
 
 from protocols.dialect import UpstreamCall
 from protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
-from runtime.pool import Gate, Member, Pool, Probes
+from runtime.pool import Gate, Member, Name, Names, Pool, Probes
 from runtime.pool import member as members_module
 from runtime.upstream import Upstream
 from schemas import (
@@ -41,6 +41,7 @@ def reads(form: None, answer: BrpcAnswer) -> Any:
 CALLS = {
     Operation.INFER: UpstreamCall(asks, reads),
     Operation.MODEL_METADATA: UpstreamCall(asks, reads),
+    Operation.MODEL_LOAD: UpstreamCall(asks, reads),
     Operation.READY: UpstreamCall(
         lambda argument, signature: (BrpcRequest("s", "ready", b""), None),
         lambda form, answer: Readiness(answer.message == b"yes"),
@@ -202,6 +203,18 @@ async def test_a_stream_that_has_begun_goes_nowhere_else() -> None:
     with pytest.raises(InferenceError, match="broke off"):
         await anext(answers)
     assert sum(len(server.executed) for server in servers) == 1
+
+
+async def test_a_model_is_loaded_everywhere() -> None:
+    servers = [Server(), Server(), Server()]
+    target = upstream(*servers)
+    await target.call(Operation.MODEL_LOAD)
+    assert [len(server.executed) for server in servers] == [1, 1, 1]
+    servers[0].fault = refuses
+    with pytest.raises(InferenceError) as caught:
+        await target.call(Operation.MODEL_LOAD)
+    assert caught.value.message == "upstream 'there': cannot be reached"
+    assert [len(server.executed) for server in servers] == [1, 2, 2]
 
 
 # --- who is left out
@@ -493,3 +506,128 @@ async def test_bytes_are_limited_too() -> None:
     server.hold.set()
     await asyncio.gather(*waiting)
     assert await ask(target, "x" * 100) == b"fine"  # alone
+
+
+# --- names
+
+
+class Looked:
+    """A name server that says what it is told to, and the servers behind the addresses."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses: tuple[str, ...] | None = addresses
+        self.made: list[tuple[str, Server]] = []
+
+    async def resolve(self, host: str, port: int) -> tuple[str, ...]:
+        assert (host, port) == ("servers", 1)
+        if self.addresses is None:
+            raise OSError("no such host")
+        return self.addresses
+
+    def connect(self, address: str) -> Member:
+        self.made.append((address, server := Server()))
+        return Member(server, address or "servers:1")
+
+    def upstream(self, probes: Probes | None = None) -> Upstream:
+        name = Name.of("servers", 1, self.connect)
+        pool = Pool(list(name.known.values()), probes, Names([name], self.resolve, 0.02))
+        return Upstream("there", STREAMING, pool, 5.0)
+
+    def executed(self) -> dict[str, int]:
+        return {address: len(server.executed) for address, server in self.made}
+
+
+@pytest.mark.parametrize("addresses", [("10.0.0.1",), ("10.0.0.1", "fd00::1")])
+async def test_a_name_with_one_address_of_each_kind_is_one_server(addresses: tuple[str, ...]) -> None:
+    looked = Looked(*addresses)
+    target = looked.upstream()
+    for _ in range(3):
+        await ask(target)
+        await asyncio.sleep(0.03)
+    assert sum(looked.executed().values()) == 3
+    (first,) = (server for _, server in looked.made if server.executed)
+    # the address has changed: nobody would notice on a connection that is kept
+    looked.addresses = ("10.0.0.2",)
+    await eventually(lambda: first.closed)
+    await ask(target)
+    assert looked.executed()["10.0.0.2"] == 1
+    await target.close()
+    assert all(server.closed for _, server in looked.made)
+
+
+async def test_each_address_of_a_name_is_a_server() -> None:
+    looked = Looked("10.0.0.1", "10.0.0.2", "fd00::1")
+    target = looked.upstream(Probes(0.02, 1.0))
+    for _ in range(6):
+        await ask(target)
+    assert looked.executed() == {"": 0, "10.0.0.1": 3, "10.0.0.2": 3}
+    await eventually(lambda: all(server.probed for address, server in looked.made if address))
+    looked.addresses = ("10.0.0.2", "10.0.0.3")
+    await eventually(lambda: looked.made[1][1].closed)
+    for _ in range(6):
+        await ask(target)
+    assert looked.executed() == {"": 0, "10.0.0.1": 3, "10.0.0.2": 6, "10.0.0.3": 3}
+    await target.close()
+    assert all(server.closed for _, server in looked.made)
+
+
+async def test_a_server_that_goes_finishes_what_it_has() -> None:
+    looked = Looked("10.0.0.1", "10.0.0.2")
+    target = looked.upstream()
+    await ask(target)
+    going = looked.made[1][1]
+    going.hold = asyncio.Event()
+    while not going.executed:
+        waiting = asyncio.ensure_future(ask(target))
+        await asyncio.sleep(0)
+    looked.addresses = ("10.0.0.2", "10.0.0.3")
+    await eventually(lambda: len(looked.made) == 4)
+    await asyncio.sleep(0.05)
+    assert not going.closed
+    going.hold.set()
+    assert await waiting == b"fine"
+    await eventually(lambda: going.closed)
+    await target.close()
+
+
+async def test_what_cannot_be_looked_up_stays_as_it_was() -> None:
+    looked = Looked("10.0.0.1", "10.0.0.2")
+    target = looked.upstream()
+    await target.call(Operation.READY)
+    looked.addresses = None
+    await asyncio.sleep(0.05)
+    for _ in range(6):
+        await ask(target)
+    assert looked.executed() == {"": 0, "10.0.0.1": 3, "10.0.0.2": 3}
+    await target.close()
+
+
+async def test_a_name_that_was_never_found_is_asked_by_name() -> None:
+    looked = Looked()
+    looked.addresses = None
+    target = looked.upstream()
+    assert await asyncio.gather(*(ask(target) for _ in range(3))) == [b"fine"] * 3
+    assert looked.executed() == {"": 3}
+    await target.close()
+
+
+async def test_a_sequence_whose_server_is_gone_is_told_so() -> None:
+    looked = Looked("10.0.0.1", "10.0.0.2")
+    target = looked.upstream()
+    for identity in range(20):
+        await ask(target, sequence=Sequence(identity, start=True))
+    before = looked.executed()
+    looked.addresses = ("10.0.0.1",)
+    await eventually(lambda: looked.made[2][1].closed)
+    told = [
+        await asyncio.gather(ask(target, sequence=Sequence(identity)), return_exceptions=True)
+        for identity in range(20)
+    ]
+    # those of the one that stays go on there
+    assert sum(each == [b"fine"] for each in told) == before["10.0.0.1"]
+    gone = [error for (error,) in told if isinstance(error, InferenceError)]
+    assert len(gone) == before["10.0.0.2"] > 0
+    assert all(error.code is ErrorCode.UNAVAILABLE and "is gone" in error.message for error in gone)
+    for identity in range(20):
+        await ask(target, sequence=Sequence(identity, start=True))
+    await target.close()

@@ -199,6 +199,8 @@ class UpstreamOptions(Section):
     probe_interval_secs: Annotated[float, Field(ge=0)] = 5.0
     """How often to ask each server whether it is ready, once it has been used; 0 for never. A server that
     failed gets requests again when it answers."""
+    resolve_interval_secs: Seconds = 10.0
+    """How often to look up the hosts of `urls` that are names; each address behind one is a server."""
     eject_after_failures: Annotated[int, Field(ge=1)] = 3
     """After how many failures in a row a server is left out; one that cannot be reached is so at once."""
     max_concurrency: Annotated[int, Field(ge=1)] | None = None

@@ -36,14 +36,18 @@ def request(transport: str, seconds: float = 5.0) -> Any:
 
 
 @asynccontextmanager
-async def behaving(transport: str, behaviour: Behaviour) -> AsyncIterator[str]:
-    """A server that reads the beginning of a request, and then does as ``behaviour`` says."""
+async def behaving(
+    transport: str, behaviour: Behaviour, begun: list[bytes] | None = None
+) -> AsyncIterator[str]:
+    """A server that reads the beginning of a request, kept in ``begun``, and then does as ``behaviour`` says."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if transport == "grpc":
                 writer.write(SETTINGS)
-            await reader.read(1 << 16)
+            first = await reader.read(1 << 16)
+            if begun is not None:
+                begun.append(first)
             if transport == "grpc":  # so far it was the preface
                 await asyncio.sleep(0.1)
             await behaviour(reader, writer)
@@ -166,3 +170,21 @@ async def test_a_connection_that_fell_silent_is_not_used_again(transport: str) -
             each.abort()
         server.close()
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("transport", CLIENTS)
+async def test_a_host_that_has_been_looked_up_keeps_its_name(transport: str) -> None:
+    seen: list[bytes] = []
+
+    async def reading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while chunk := await reader.read(1 << 16):
+            seen.append(chunk)
+
+    async with behaving(transport, reading, seen) as url:
+        port = url.rpartition(":")[2]
+        client: Any = CLIENTS[transport](parse_url(f"nowhere.invalid:{port}"), at="127.0.0.1")
+        with pytest.raises(InferenceError, match=f"nowhere.invalid:{port}"):
+            await client.send(request(transport, 0.4))
+        await client.close()
+        await asyncio.sleep(0.1)
+    assert transport == "brpc" or f"nowhere.invalid:{port}".encode() in b"".join(seen)
