@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import string
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,12 +142,22 @@ def inputs_in_any_order(subject: Subject, draw: Draw) -> None:
 
 @ANSWERS("The id of a request comes back with its answer.")
 def id_comes_back(subject: Subject, draw: Draw) -> None:
-    if subject.dialect.name not in ID_TEXTS:
+    _id_comes_back(subject, draw, PLAIN_IDS)
+
+
+@ANSWERS("An id may be any text.")
+def id_of_any_text(subject: Subject, draw: Draw) -> None:
+    _id_comes_back(subject, draw, ANY_IDS)
+
+
+@ANSWERS("A request needs no id.", once=True)
+def without_id(subject: Subject, draw: Draw) -> None:
+    if subject.dialect.name not in PLAIN_IDS:
         raise InapplicableError("the dialect has no ids")
     request = subject.request(distinct(subject.known, 1))
-    request.id = draw(ID_TEXTS[subject.dialect.name])
-    response = subject.answer(request)
-    expect(response.id == request.id, f"the id {request.id!a} came back as {response.id!a}", subject.last)
+    right = subject.answer(request)
+    request.id = ""
+    _expect_same(subject, right, subject.answer(request), "without an id the answer is another")
 
 
 @ANSWERS("The answer names the model that was asked.", once=True)
@@ -220,11 +231,27 @@ def forms_agree(subject: Subject, draw: Draw) -> None:
     _expect_same(subject, first, other, f"as {form} the answer is not that to {usual_form}", 0.0)
 
 
-ID_TEXTS = {
-    "oip": st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=12),
-    "trtis": st.integers(1, 2**64 - 1).map(str),
+_NUMBERS = st.integers(1, 2**64 - 1).map(str)
+
+PLAIN_IDS = {
+    "oip": st.text(string.ascii_letters + string.digits + "-_.", min_size=1, max_size=12),
+    "trtis": _NUMBERS,
 }
-"""The ids that a dialect has, by its name."""
+"""Ids as clients make them, of the dialects that have ids."""
+
+ANY_IDS = {
+    "oip": st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=12),
+    "trtis": _NUMBERS,
+}
+
+
+def _id_comes_back(subject: Subject, draw: Draw, ids: Mapping[str, st.SearchStrategy[str]]) -> None:
+    if subject.dialect.name not in ids:
+        raise InapplicableError("the dialect has no ids")
+    request = subject.request(distinct(subject.known, 1))
+    request.id = draw(ids[subject.dialect.name])
+    response = subject.answer(request)
+    expect(response.id == request.id, f"the id {request.id!a} came back as {response.id!a}", subject.last)
 
 
 def _relations(subject: Subject) -> Sequence[Relation]:

@@ -16,6 +16,12 @@ _MARKS = {
 }
 
 
+_LEGEND = (
+    "Written by `interlingua conformance`. **no**: a generated request broke the rule, and is shown below",
+    "the table; **at times**: not every time; -: the rule has nothing to say of this model or server.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Tested:
     """What was tested: ``server`` as it calls itself."""
@@ -47,7 +53,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 def as_markdown(tested: Sequence[tuple[Tested, Sequence[Outcome]]]) -> bytes:
     """A page: a table of every run, checks down and models across, and below it each failure."""
     servers = dict.fromkeys(what.server for what, _ in tested)
-    lines = [f"# Conformance of {', '.join(servers)}", ""]
+    lines = [f"# Conformance of {', '.join(servers)}", "", *_LEGEND, ""]
     for what, outcomes in tested:
         models = list(dict.fromkeys(outcome.model for outcome in outcomes))
         lines += [f"## {what.dialect} over {what.transport}", "", f"{summary(outcomes)}.", ""]
@@ -64,7 +70,7 @@ def as_markdown(tested: Sequence[tuple[Tested, Sequence[Outcome]]]) -> bytes:
 
 
 def _failures(outcomes: Iterable[Outcome]) -> list[str]:
-    """One entry for each failed check; models that fail it alike share one."""
+    """One entry for each failed check, with what the first of its models showed."""
     lines: list[str] = []
     told: dict[str, list[Outcome]] = {}
     for outcome in outcomes:

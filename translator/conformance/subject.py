@@ -36,6 +36,8 @@ from translator.conformance.wire import Mistake, Wire, expect
 
 Call = UpstreamCall[Any, Any]
 
+_ID = "1"
+
 _NO_ANSWER = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED, ErrorCode.BAD_UPSTREAM})
 """Errors of a transport that say that the server did not answer, where there is no reply."""
 
@@ -74,6 +76,8 @@ class Subject:
         self._timeout = timeout_secs
         self._client: Any = CLIENTS[transport](self._place, connect_timeout_secs=timeout_secs)
         self._runner = asyncio.Runner()
+        # of a connection that broke an exchange has told already
+        self._runner.get_loop().set_exception_handler(lambda loop, context: None)
 
     def __enter__(self) -> Self:
         return self
@@ -126,9 +130,9 @@ class Subject:
         return _decoded(call, form, self._run([sent])[0])
 
     def request(self, inputs: Sequence[Tensor], outputs: Sequence[str] | None = None) -> InferRequest:
-        """A request to the model."""
+        """A request to the model. It has an id, because some servers want one."""
         chosen = None if outputs is None else tuple(RequestedOutput(name) for name in outputs)
-        return InferRequest(self.model, tuple(inputs), chosen, version=self.version)
+        return InferRequest(self.model, tuple(inputs), chosen, version=self.version, id=_ID)
 
     def infer(self, request: InferRequest, form: str = "") -> Exchange:
         """Ask the model, in one of ``forms``."""
@@ -196,6 +200,9 @@ class Subject:
         bounded: HttpRequest | GrpcRequest | BrpcRequest = replace(
             sent, context=Context(deadline=time.monotonic() + self._timeout)
         )
+        if isinstance(bounded, HttpRequest):
+            # some servers close a connection after an error: a check of its own says so, and no other
+            bounded.repeatable = True
         try:
             return Exchange(sent, await self._client.send(bounded))
         except InferenceError as error:
