@@ -291,6 +291,8 @@ async def test_a_python_model_leaves_no_files_open(tmp_path: Path) -> None:
     assert source.path is not None
     catalog = ModelCatalog(repositories=[Repository(tmp_path, True)])
     opened = []
+    # what other tests have left may go meanwhile
+    gc.collect()
     gc.disable()
     try:
         for turn in range(3):
@@ -301,5 +303,5 @@ async def test_a_python_model_leaves_no_files_open(tmp_path: Path) -> None:
             opened.append(shared_files())
     finally:
         gc.enable()
-    assert opened[0] == opened[2], opened
+    assert opened[2] <= opened[0], opened
     await catalog.close()
