@@ -91,7 +91,8 @@ def parse_json(text: Buffer, lazy: Collection[str] = (), *, last_key_wins: bool 
     plain = text if isinstance(text, bytes) else bytes(text)
     if plain.count(b"[") + plain.count(b"{") > MAX_DEPTH and _depth(plain) > MAX_DEPTH:
         raise InferenceError(ErrorCode.MALFORMED, f"the JSON body nests deeper than {MAX_DEPTH} levels")
-    if lazy and _LAZY_FROM_BYTES <= len(plain) <= _LAZY_UP_TO_BYTES:
+    # simdjson would skip a second byte order mark
+    if lazy and _LAZY_FROM_BYTES <= len(plain) <= _LAZY_UP_TO_BYTES and plain[:3] != _BOM:
         # orjson has the last word: it takes more, and says where a fault is
         with suppress(ValueError, RuntimeError):
             return _parse_lazily(plain, lazy)

@@ -67,6 +67,13 @@ def test_right_answers(data: str, datatype: str, count: int, answer: str, paddin
 
 
 @PADDING
+def test_one_byte_order_mark_is_enough(padding: int) -> None:
+    sent = b"\xef\xbb\xbf" * 2 + document("[1]", "FP32", 1, padding)
+    status, _, body = ask(sent, "FP32")
+    assert (status, "is not JSON" in json.loads(body)["error"]) == (400, True)
+
+
+@PADDING
 @pytest.mark.parametrize(
     ("data", "datatype", "count", "words"),
     [
