@@ -20,7 +20,7 @@ from schemas import ErrorCode, InferenceError
 LARGEST_MESSAGE = 2**31 - 1
 
 _NOBODY_THERE = ("failed to connect to all addresses", "errors resolving", "dns resolution failed")
-"""How grpcio tells that it has reached nobody. A server may say so too, of its own upstream."""
+"""How grpcio begins to tell that it has reached nobody. A server may say so too, of its own upstream."""
 
 _BROKEN = ("stream removed", "socket closed", "connection reset", "broken pipe", "goaway")
 """How it tells that a connection has ended."""
@@ -123,13 +123,14 @@ class GrpcChannelClient:
         """The server's own status as an answer. Raises where it is grpcio that speaks."""
         code, details = status.code(), status.details() or ""
         words = details.lower()
-        if code is grpc.StatusCode.UNAVAILABLE and not channel.connected:
-            # a server that had answered would still be connected, whatever it says
-            if any(text in words for text in _NOBODY_THERE):
-                raise self._failure(f"cannot be reached: {details}", sent=False) from status
-            raise self._failure(f"closed the connection without an answer: {details}") from status
-        if code is grpc.StatusCode.UNAVAILABLE and any(text in words for text in _BROKEN):
-            raise self._failure(f"closed the connection without an answer: {details}") from status
+        if code is grpc.StatusCode.UNAVAILABLE:
+            # who is connected may have been answered by a server that cannot reach another
+            connected = channel.connected
+            if words.startswith(_NOBODY_THERE):
+                raise self._failure(f"cannot be reached: {details}", sent=connected) from status
+            if not connected or any(text in words for text in _BROKEN):
+                words = f"closed the connection without an answer: {details}"
+                raise self._failure(words, sent=True) from status
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             if channel.heard == heard:
                 channel.retired = True
@@ -143,7 +144,7 @@ class GrpcChannelClient:
         channel.heard += 1
         return GrpcAnswer(code=code.value[0], details=details)
 
-    def _failure(self, what: str, *, sent: bool = True) -> ConnectionFailedError:
+    def _failure(self, what: str, *, sent: bool) -> ConnectionFailedError:
         return ConnectionFailedError(ErrorCode.UNAVAILABLE, f"the upstream at {self._url} {what}", sent=sent)
 
     def _error(self, code: ErrorCode, what: str) -> InferenceError:

@@ -127,8 +127,10 @@ async def test_what_is_not_the_transport_may_have_been_done(transport: str) -> N
     assert (fault.code, fault.sent) == (ErrorCode.BAD_UPSTREAM, True)
 
 
-@pytest.mark.parametrize("words", ["failed to connect to all addresses", "no capacity"])
-async def test_a_status_of_the_servers_own_is_an_answer(words: str) -> None:
+@asynccontextmanager
+async def refusing(words: str) -> AsyncIterator[Any]:
+    """A gRPC client of a server that says that it is UNAVAILABLE."""
+
     async def refuse(message: bytes, context: Any) -> None:
         await context.abort(grpc.StatusCode.UNAVAILABLE, words)
 
@@ -140,11 +142,24 @@ async def test_a_status_of_the_servers_own_is_an_answer(words: str) -> None:
     client: Any = CLIENTS["grpc"](parse_url(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"))
     await server.start()
     try:
-        answer = await client.send(request("grpc"))
+        yield client
     finally:
         await client.close()
         await server.stop(None)
+
+
+async def test_a_status_of_the_servers_own_is_an_answer() -> None:
+    words = "upstream 'b': failed to connect to all addresses"
+    async with refusing(words) as client:
+        answer = await client.send(request("grpc"))
     assert (answer.code, answer.details) == (14, words)
+
+
+async def test_a_server_with_grpcios_words_may_have_done_something() -> None:
+    async with refusing("failed to connect to all addresses; last error: none") as client:
+        with pytest.raises(ConnectionFailedError, match="cannot be reached") as caught:
+            await client.send(request("grpc"))
+    assert caught.value.sent
 
 
 @pytest.mark.parametrize("transport", CLIENTS)
