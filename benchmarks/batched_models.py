@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 ROOT = Path(__file__).parent.parent
 DELAYS_MS = (0, 1, 5)
+_THREADS = {"pytorch": "INTRA_OP_THREAD_COUNT"}
+"""What the parameter for the number of threads is called, where a backend has a name of its own."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ def served(folder: Path) -> tuple[Served, ...]:
     )
 
 
-def config(model: Served, delay_ms: int, backend: str) -> str:
-    """The ``config.pbtxt`` of ``model``, for us and for Triton alike."""
+def config(model: Served, delay_ms: int, backend: str, kind: str = "KIND_CPU") -> str:
+    """The ``config.pbtxt`` of ``model``, for us and for Triton alike. ``kind`` is the device's."""
     name, dims = model.input
     outputs = ", ".join(
         f'{{ name: "{name}" data_type: TYPE_{datatype} dims: {list(dims)} }}'
@@ -69,9 +71,10 @@ def config(model: Served, delay_ms: int, backend: str) -> str:
             f"max_batch_size: {model.max_batch_size}",
             f'input [ {{ name: "{name}" data_type: TYPE_FP32 dims: {list(dims)} }} ]',
             f"output [ {outputs} ]",
-            "instance_group [ { count: 1 kind: KIND_CPU } ]",
+            f"instance_group [ {{ count: 1 kind: {kind} }} ]",
             f"dynamic_batching {{ max_queue_delay_microseconds: {delay_ms * 1000} }}",
-            'parameters { key: "intra_op_thread_count" value { string_value: "1" } }',
+            f'parameters {{ key: "{_THREADS.get(backend, "intra_op_thread_count")}" '
+            'value { string_value: "1" } }',
             "",
         )
     )

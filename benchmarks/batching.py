@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import peers, processes
+from benchmarks.bare_loop import session
 from benchmarks.batched_models import DELAYS_MS, Served, mlserver_models, repository, served
 from benchmarks.cases import CONFIG, OIP_METHOD, http_request
-from benchmarks.onnx_loop import session
 from benchmarks.processes import Clients, Server
 from protocols.registry import DIALECTS
 from protocols.wire import GrpcAnswer, HttpReply
@@ -40,7 +40,7 @@ _GRPC = DIALECTS["oip"].grpc_calls[Operation.INFER]
 _COLUMNS = ("model", "over", "clients", "server", "delay ms", "rows/s", "CPU us/row", "p50 ms", "p99 ms")
 _LINE = "{:8} {:5} {:>7} {:12} {:>8} {:>9} {:>11} {:>9} {:>9}\n"
 _HEAD = _LINE.format(*_COLUMNS)
-_TURNS = {"digits": (5, 1.0), "resnet": (3, 2.0)}
+_TURNS = {"digits": (5, 1.0), "resnet": (2, 2.0)}
 _QUICK_TURNS = {"digits": (1, 0.3), "resnet": (1, 0.3)}
 """How many turns every server has in each row, and their seconds."""
 
@@ -205,7 +205,7 @@ def against_loop(question: Question, clients: Clients, daemon: Contender, quick:
     model = question.model
     turns, secs = (_QUICK_TURNS if quick else _TURNS)[model.name]
     ratios = []
-    with processes.onnx_loop(model.file, *model.input) as loop:
+    with processes.bare_loop("onnxruntime", "cpu", model.file, *model.input) as loop:
         for _ in range(turns):
             order = question.order(daemon.server, "grpc", DELAYS_MS[-1])
             question.check("grpc", clients.connect({**order, "clients": CLIENTS[-1], "secs": secs}))

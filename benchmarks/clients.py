@@ -100,7 +100,7 @@ def rounds(selector: selectors.BaseSelector) -> Iterator[tuple[Client, bytes]]:
 
 def drive(order: dict[str, Any], tell: Any, wait: Any) -> dict[str, Any]:
     """Carry out ``order``: ``tell`` the first answer, ``wait`` for the start, then the counts. Every answer
-    has to be as long as the first: a fast refusal must not look like a fast server."""
+    has to be about as long as the first: a fast refusal must not look like a fast server."""
     with ExitStack() as closing:
         selector = closing.enter_context(selectors.DefaultSelector())
         clients = list(connected(order, selector, closing))
@@ -119,7 +119,8 @@ def drive(order: dict[str, Any], tell: Any, wait: Any) -> dict[str, Any]:
         waiting = len(clients)
         for client, answer in answers:
             now = time.monotonic()
-            if len(answer) != length:
+            # numbers as text are not all of one length
+            if len(answer) < length * 0.9:
                 raise RuntimeError(f"an answer has {len(answer)} bytes, the first had {length}")
             took.append(now - client.began)
             if now < until:

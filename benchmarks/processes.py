@@ -108,7 +108,7 @@ def clients() -> Iterator[Clients]:
         yield Clients(process)
 
 
-class OnnxLoop:
+class Loop:
     """The process that runs a model with nothing around it."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -116,16 +116,24 @@ class OnnxLoop:
 
     def cpu_per_row(self, batch_size: int, secs: float) -> float:
         """CPU seconds that a row takes in batches of that size."""
-        told = _exchange(self._process, json.dumps({"batch_size": batch_size, "secs": secs}))
-        return float(told["cpu_secs"] / told["rows"])
+        told = self._run(batch_size, secs)
+        return told["cpu_secs"] / told["rows"]
+
+    def rows_per_sec(self, batch_size: int, secs: float) -> float:
+        """How many rows it runs in batches of that size."""
+        told = self._run(batch_size, secs)
+        return told["rows"] / told["secs"]
+
+    def _run(self, batch_size: int, secs: float) -> dict[str, float]:
+        return _exchange(self._process, json.dumps({"batch_size": batch_size, "secs": secs}))
 
 
 @contextmanager
-def onnx_loop(file: Path, name: str, dims: Sequence[int]) -> Iterator[OnnxLoop]:
-    """A bare loop on the model ``file`` with its input ``name``."""
-    arguments = ("-m", "benchmarks.onnx_loop", str(file), name, ",".join(map(str, dims)))
+def bare_loop(engine: str, device: str, file: Path, name: str, dims: Sequence[int]) -> Iterator[Loop]:
+    """A bare loop on the model ``file`` with its input ``name`` (see ``benchmarks.bare_loop``)."""
+    arguments = ("-m", "benchmarks.bare_loop", engine, device, str(file), name, ",".join(map(str, dims)))
     with _process(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        yield OnnxLoop(process)
+        yield Loop(process)
 
 
 def _exchange(process: subprocess.Popen[str], line: str) -> dict[str, Any]:
