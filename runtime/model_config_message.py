@@ -28,14 +28,18 @@ def config_message(config: ModelConfig, signature: Signature) -> bytes:
     message: Any = MESSAGES["inference.ModelConfig"]()
     message.MergeFromString(config.stated)
     message.name = config.name
-    message.backend = config.backend
+    # as with Triton, an ensemble has no engine of its own
+    engine = not message.HasField("ensemble_scheduling")
+    message.backend = config.backend if engine else ""
     message.platform = config.platform
     message.default_model_filename = config.default_model_filename
     _write_version_policy(message.version_policy, config)
     write_signature(message, signature, config.input_reshapes, config.output_reshapes)
     for spec, tensor in zip(signature.inputs, message.input, strict=True):
         tensor.optional = spec.optional
-    _write_instance_group(message, config)
+    del message.instance_group[:]
+    if engine:
+        _add_instance_group(message, config)
     written: bytes = message.SerializeToString(deterministic=True)
     return written
 
@@ -84,9 +88,8 @@ def _write_tensors(
             message.reshape.shape[:] = inner[1:] if batched else inner
 
 
-def _write_instance_group(message: Any, config: ModelConfig) -> None:
+def _add_instance_group(message: Any, config: ModelConfig) -> None:
     kind, _, index = config.device.partition(":")
-    del message.instance_group[:]
     group = message.instance_group.add(name=config.name, count=config.instances or 1)
     if kind == "cuda":
         group.kind = group.KIND_GPU

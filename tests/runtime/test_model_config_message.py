@@ -75,6 +75,13 @@ def test_instances() -> None:
     )
 
 
+def test_ensembles_have_neither_engine_nor_instances() -> None:
+    stated = as_message('ensemble_scheduling { step { model_name: "n" } }').SerializeToString()
+    config = ModelConfig(name="m", backend="ensemble", platform="ensemble", instances=2, stated=stated)
+    message = told(config)
+    assert (message.platform, message.backend, list(message.instance_group)) == ("ensemble", "", [])
+
+
 WRITTEN = """
 name: "m"
 max_batch_size: 8
