@@ -92,6 +92,7 @@ def _message(view: memoryview) -> GrpsMessage:
         elif (kind := _KINDS.get(number)) is not None:
             # protobuf joins a message that comes twice; another member takes the place of the first
             if kind is not message.kind:
+                _READERS[message.kind](message, data)  # it does not count, yet it has to be well-formed
                 message.kind, data = kind, []
             data.append(value)
     if statuses:
@@ -102,7 +103,7 @@ def _message(view: memoryview) -> GrpsMessage:
 
 
 def _read_nothing(message: GrpsMessage, data: list[memoryview]) -> None:
-    """There is nothing to read, or nothing that counts."""
+    """There is nothing to read."""
 
 
 def _read_bin_data(message: GrpsMessage, data: list[memoryview]) -> None:
@@ -117,6 +118,12 @@ def _read_gtensors(message: GrpsMessage, data: list[memoryview]) -> None:
     message.tensors = tuple([tensor for contents in data for tensor in _tensors(contents)])
 
 
+def _read_ndarray(message: GrpsMessage, data: list[memoryview]) -> None:
+    """It has no contents here, but what stands there has to be well-formed."""
+    for contents in data:
+        list(fields(contents))
+
+
 def _read_gmap(message: GrpsMessage, data: list[memoryview]) -> None:
     entries = _GMAP.FromString(b"".join(data))
     message.gmap = {name: dict(found) for name in GMAP_FIELDS if (found := getattr(entries, name))}
@@ -127,7 +134,7 @@ _READERS = {
     Kind.BIN_DATA: _read_bin_data,
     Kind.STR_DATA: _read_str_data,
     Kind.GTENSORS: _read_gtensors,
-    Kind.NDARRAY: _read_nothing,
+    Kind.NDARRAY: _read_ndarray,
     Kind.GMAP: _read_gmap,
 }
 

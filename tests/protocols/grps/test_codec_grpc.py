@@ -120,6 +120,8 @@ def test_a_message_that_comes_in_pieces_is_one() -> None:
         b"\x2a\x05\x0a\x03\x52\x01\x00",  # a float of one byte
         b"\x2a\x05\x0a\x03\x3a\x01\x80",  # a varint cut short
         b"\x3a\x02\x0a\x05",
+        b"\x32\x01\x0a",  # an ndarray has no contents, but may have unknown fields
+        b"\x2a\x02\x0a\x05\x1a\x01x",  # tensors whose place bin_data takes
         b"\x0a\x01\x08",
         b"\x00\x00",
         b"\xff" * 12,
