@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,7 @@ def test_targets_are_held_against_the_best_delay_of_each() -> None:
         row("Triton", 1, 1100),
         row("MLServer", 1, 400),
         row("MLServer", 5, 500),
+        replace(row("Triton", 0, 40), model="resnet"),
     ]
     found = {verdict.what.rpartition(" ")[2]: (verdict.ratio, verdict.met) for verdict in against_peers(rows)}
     assert found == {"Triton": (0.91, False), "MLServer": (2.0, True)}
