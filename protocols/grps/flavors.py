@@ -34,8 +34,10 @@ class Flavor:
 
     ``mirrors``: the HTTP status is the code of the answer. ``any_method``: methods are not told apart, and a
     slash at the end of a path does not matter. ``streams_refusals``: what is wrong with a request for a
-    stream is told in the stream, but for its content type. ``unread`` tells what is wrong with a body that is
-    no message, where that is not told in band.
+    stream is told in the stream, but for its content type. ``first_tensor_only``: an ndarray is made of the
+    first output, whatever follows. ``piece_indent``: how the JSON in a stream is indented, None for as
+    everywhere. ``names_charset``: a stream of text says that it is UTF-8. ``unread`` tells what is wrong
+    with a body that is no message, where that is not told in band.
     """
 
     name: Literal["py", "cpp"]
@@ -43,6 +45,9 @@ class Flavor:
     mirrors: bool
     any_method: bool
     streams_refusals: bool
+    first_tensor_only: bool
+    piece_indent: int | None
+    names_charset: bool
     no_content_type: str
     wrong_content_type: str
     empty_body: str
@@ -105,6 +110,9 @@ PY = Flavor(
     mirrors=True,
     any_method=False,
     streams_refusals=True,
+    first_tensor_only=True,
+    piece_indent=2,
+    names_charset=True,
     no_content_type="No content type in headers.",
     wrong_content_type="Unsupported content type.",
     empty_body="The http body is empty.",
@@ -123,6 +131,9 @@ CPP = Flavor(
     mirrors=False,
     any_method=True,
     streams_refusals=False,
+    first_tensor_only=False,
+    piece_indent=None,
+    names_charset=False,
     no_content_type="Bad Request, err: Content type is not supported.",
     wrong_content_type="Bad Request, err: Content type is not supported.",
     empty_body="Bad Request, err: Parse json failed.",

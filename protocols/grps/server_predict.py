@@ -24,8 +24,6 @@ from schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Oper
 
 _JSON = "application/json"
 _OCTETS = "application/octet-stream"
-_PIECE_INDENT = {"py": 2, "cpp": None}
-"""How the JSON of a piece of a stream is indented, where that is not as everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class Predict:
         self._habits = HABITS[flavor.name]
         self._options = options
         stream_type = options.streaming.content_type
-        if flavor.name == "py" and stream_type.startswith("text/") and "charset" not in stream_type:
+        if flavor.names_charset and stream_type.startswith("text/") and "charset" not in stream_type:
             stream_type += "; charset=utf-8"
         self._stream_headers: Headers = (("Content-Type", stream_type),)
         self._infer: Action[HttpAnswer] = Action(Operation.INFER, self._encode, self._decode)
@@ -137,7 +135,7 @@ class Predict:
             signature,
             model=opened.model,
             return_ndarray=question.ndarray,
-            first_tensor_only=self._flavor.name == "py",
+            first_tensor_only=self._flavor.first_tensor_only,
         )
 
     # --- the answer
@@ -163,7 +161,7 @@ class Predict:
         """A message of a stream; its chunk is all that tells where it ends."""
         if message.kind is Kind.BIN_DATA:
             return message.bin_data
-        return write_message(message, self._habits, _PIECE_INDENT[self._flavor.name])
+        return write_message(message, self._habits, self._flavor.piece_indent)
 
 
 async def _one(piece: Buffer) -> AsyncIterator[Buffer]:
