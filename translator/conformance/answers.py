@@ -183,7 +183,10 @@ def version_named(subject: Subject, draw: Draw) -> None:
 @ANSWERS("Where an output is an input, or the sum or difference of two, every bit of it is right.")
 def exact_values(subject: Subject, draw: Draw) -> None:
     relations = _relations(subject)
-    contents = extreme(subject.wire.finite or not _binary(subject), subject.capability.text_only)
+    contents = extreme(
+        finite=subject.wire.finite or _in_text(subject),
+        text=subject.capability.text_only or _in_text(subject),
+    )
     if any(relation.kind != "echo" for relation in relations):
         contents = halved(contents)
     given = draw(inputs(subject.known, contents))
@@ -261,8 +264,9 @@ def _relations(subject: Subject) -> Sequence[Relation]:
     return subject.relations
 
 
-def _binary(subject: Subject) -> bool:
-    return subject.forms[0] != "JSON"
+def _in_text(subject: Subject) -> bool:
+    """Whether requests are sent in a form that has neither NaN nor bytes that are no text."""
+    return subject.forms[0] == "JSON"
 
 
 def _all_text(tensors: Sequence[Tensor]) -> bool:
@@ -308,6 +312,10 @@ def _element(array: NDArray[Any], at: int) -> str:
 
 
 def _rows(tensor: Tensor, order: Sequence[int]) -> Tensor:
+    if not tensor.shape or max(order) >= tensor.shape[0]:
+        raise ViolationError(
+            f"'{tensor.name}' of shape {list(tensor.shape)} has not a row for each of the batch"
+        )
     return Tensor.from_numpy(tensor.name, tensor.numpy()[list(order)], tensor.datatype)
 
 

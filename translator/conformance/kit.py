@@ -14,7 +14,7 @@ from hypothesis.errors import Flaky, HypothesisException
 from hypothesis.strategies import SearchStrategy
 
 from translator.conformance.answers import ANSWERS
-from translator.conformance.check import Check, InapplicableError, ViolationError
+from translator.conformance.check import Check, Draw, InapplicableError, ViolationError
 from translator.conformance.exchange import shown_reply, shown_request
 from translator.conformance.malformed import MALFORMED
 from translator.conformance.probes import PROBES
@@ -83,7 +83,7 @@ def run(check: Check, subject: Subject, effort: Effort) -> Outcome:
         if check.asks and subject.silent:
             raise InapplicableError(subject.silent)
         if check.once:
-            check.run(subject, _nothing)
+            _tried(check, subject, _nothing)
         else:
             _search(check, subject, effort)
     except InapplicableError as reason:
@@ -93,6 +93,16 @@ def run(check: Check, subject: Subject, effort: Effort) -> Outcome:
     except ViolationError as violation:
         outcome = _failed(outcome, violation, subject, Verdict.FAILED)
     return replace(outcome, secs=time.monotonic() - began)
+
+
+def _tried(check: Check, subject: Subject, draw: Draw) -> None:
+    """One example. What an answer has in place of what a check looks for may be anything: where that ends in
+    an exception, the answer is at fault."""
+    try:
+        check.run(subject, draw)
+    except (LookupError, TypeError, ValueError, AttributeError) as fault:
+        message = f"an answer that cannot be read: {type(fault).__name__}: {fault}"
+        raise ViolationError(message, subject.last) from fault
 
 
 class _UnsteadyError(Exception):
@@ -117,7 +127,7 @@ def _search(check: Check, subject: Subject, effort: Effort) -> None:
             # small enough: a slow server would keep the search for a smaller one busy for minutes
             raise found[-1]
         try:
-            check.run(subject, data.draw)
+            _tried(check, subject, data.draw)
         except ViolationError as violation:
             found.append(violation)
             raise

@@ -47,7 +47,8 @@ class Subject:
 
     ``signature``, ``extensions`` and ``relations`` are what ``discovery`` found out; None and empty before.
     ``silent`` is why the model gives no answers to generated requests, empty where it does. ``last`` is the
-    exchange before now. Use as a context manager. Raises ``ValueError`` for a URL that is none.
+    exchange before now. ``client`` is that of a server that is reached otherwise than by its URL. Use as a
+    context manager. Raises ``ValueError`` for a URL that is none.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Subject:
         *,
         version: str = "",
         timeout_secs: float = 10.0,
+        client: Any = None,
     ) -> None:
         self.dialect = dialect
         self.transport = transport
@@ -74,7 +76,7 @@ class Subject:
         self.last: Exchange | None = None
         self._place = parse_url(url, transport)
         self._timeout = timeout_secs
-        self._client: Any = CLIENTS[transport](self._place, connect_timeout_secs=timeout_secs)
+        self._client: Any = client or CLIENTS[transport](self._place, connect_timeout_secs=timeout_secs)
         self._runner = asyncio.Runner()
         # of a connection that broke an exchange has told already
         self._runner.get_loop().set_exception_handler(lambda loop, context: None)

@@ -20,6 +20,9 @@ from schemas import Datatype, Signature, Tensor, TensorSpec, element_count, pack
 
 _LARGEST_SIDE = 4
 _LARGEST_BATCH = 4
+_WORDS = (b"a\0b", b"\0", b"longer than most" * 20, "\u00e9\u20ac\U0001f600".encode(), b"")
+"""What is cut off, escaped or counted wrong more often than other text."""
+
 _WIDTHS = (7, 8, 15, 16, 24, 31, 32, 53, 63)
 """Bits at which integer types and the whole numbers of floats end."""
 
@@ -73,10 +76,8 @@ def extreme(finite: bool, text: bool) -> Contents:
 
     def contents(datatype: Datatype, count: int) -> st.SearchStrategy[bytes]:
         if datatype is Datatype.BYTES:
-            words: st.SearchStrategy[bytes] = (
-                st.text(max_size=6).map(str.encode) if text else st.binary(max_size=6)
-            )
-            return _packed(words, count)
+            words = st.text(max_size=6).map(str.encode) if text else st.binary(max_size=6)
+            return _packed(st.one_of(words, st.sampled_from(_WORDS)), count)
         if datatype is Datatype.BOOL:
             return _numbers(datatype, st.integers(0, 1), count)
         if datatype in _FLOATS:

@@ -1,0 +1,175 @@
+"""Faults behind every wire: a server whose models answer wrong, in each dialect over each transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.registry import DIALECTS
+from protocols.wire import BrpcAnswer, BrpcRequest
+from schemas import Datatype, InferRequest, InferResponse, Signature, Tensor, TensorSpec, pack_bytes
+from tests.loopback import GrpcLoopback, HttpLoopback, echoing, serving
+from translator.conformance.answers import ANSWERS
+from translator.conformance.discovery import discover
+from translator.conformance.kit import Effort, Outcome, run_all
+from translator.conformance.subject import Subject
+from translator.conformance.wires import WIRES
+from translator.pipeline import Pipeline
+
+EFFORT = Effort(examples=15, secs=2)
+
+
+def signature(datatype: Datatype, names: int = 1, batch: int = 0) -> Signature:
+    shape = (-1, 4) if batch else (-1,)
+    return Signature(
+        *(
+            tuple(TensorSpec(f"{side}{n}", datatype, shape) for n in range(names))
+            for side in ("INPUT", "OUTPUT")
+        ),
+        batch,
+    )
+
+
+SIGNATURES = {
+    "pair": signature(Datatype.INT32, 2, 4),
+    "words": signature(Datatype.BYTES),
+    "wide": signature(Datatype.INT64),
+    "numbers": signature(Datatype.FP32),
+}
+
+Fault = Callable[[InferResponse, int, list[Any]], InferResponse]
+
+
+@dataclass
+class Faulty:
+    """A target whose answers go through ``fault``, which gets their number and a memory of its own."""
+
+    inner: Any
+    fault: Fault
+
+    def __post_init__(self) -> None:
+        self.asked = 0
+        self.memory: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        self.asked += 1
+        return self.fault(await self.inner.infer(request), self.asked, self.memory)
+
+
+class BrpcLoopback:
+    """A ``BrpcClient`` of a pipeline."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._brpc = pipeline.brpc
+
+    async def send(self, request: BrpcRequest) -> BrpcAnswer:
+        return await self._brpc.serve(replace(request, message=bytes(request.message)))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+LOOPBACKS = {"http": HttpLoopback, "grpc": GrpcLoopback, "brpc": BrpcLoopback}
+
+
+def failure(wire: tuple[str, str], model: str, fault: Fault) -> Outcome | None:
+    """The first thing that the checks of answers find at ``model`` behind ``wire``."""
+    dialect, transport = wire
+    models: dict[str, Any] = {model: Faulty(echoing(SIGNATURES)[model], fault)}
+    client = LOOPBACKS[transport](serving(models, dialect))
+    subject = Subject(DIALECTS[dialect], transport, "localhost:1", WIRES[wire], model, client=client)
+    with subject:
+        discover(subject, SIGNATURES[model])
+        assert not subject.silent
+        return next((one for one in run_all(subject, ANSWERS.checks, EFFORT) if one.verdict.bad), None)
+
+
+def changed(response: InferResponse, change: Callable[[np.ndarray], np.ndarray]) -> InferResponse:
+    return replace(
+        response,
+        outputs=tuple(
+            Tensor.from_numpy(one.name, change(one.numpy().copy()), one.datatype) for one in response.outputs
+        ),
+    )
+
+
+def unchanged(response: InferResponse, number: int, memory: list[Any]) -> InferResponse:
+    return response
+
+
+def wrong_value(response: InferResponse, number: int, memory: list[Any]) -> InferResponse:
+    def change(array: np.ndarray) -> np.ndarray:
+        array.flat[-1] += 1
+        return array
+
+    return changed(response, change) if number % 4 == 0 else response
+
+
+def swapped(response: InferResponse, number: int, memory: list[Any]) -> InferResponse:
+    if number % 3:
+        return response
+    (one, first), (other, second) = ((output.name, output) for output in response.outputs)
+    return replace(response, outputs=(second.renamed(one), first.renamed(other)))
+
+
+def stale(response: InferResponse, number: int, memory: list[Any]) -> InferResponse:
+    before, memory[:] = (memory or [response])[0], [response]
+    return before if number % 5 == 0 else response
+
+
+def rows_reversed(response: InferResponse, number: int, memory: list[Any]) -> InferResponse:
+    return changed(response, lambda array: array[::-1])
+
+
+def row_repeated(response: InferResponse, number: int, memory: list[Any]) -> InferResponse:
+    return changed(response, lambda array: np.repeat(array[:1], len(array), axis=0))
+
+
+def wrapped(response: InferResponse, number: int, memory: list[Any]) -> InferResponse:
+    return changed(response, lambda array: array.astype(np.int32).astype(np.int64))
+
+
+def cut_words(response: InferResponse, number: int, memory: list[Any]) -> InferResponse:
+    [output] = response.outputs
+    packed = pack_bytes(word[:3] for word in output.elements())
+    return replace(response, outputs=(replace(output, data=memoryview(packed)),))
+
+
+def minus_zero_lost(response: InferResponse, number: int, memory: list[Any]) -> InferResponse:
+    return changed(response, lambda array: array + np.float32(0))
+
+
+def one_more_dimension(response: InferResponse, number: int, memory: list[Any]) -> InferResponse:
+    return changed(response, lambda array: array[..., np.newaxis])
+
+
+FAULTS = [
+    ("pair", wrong_value),
+    ("pair", swapped),
+    ("pair", stale),
+    ("pair", rows_reversed),
+    ("pair", row_repeated),
+    ("wide", wrapped),
+    ("words", cut_words),
+    ("numbers", minus_zero_lost),
+    ("numbers", one_more_dimension),
+]
+
+
+@pytest.mark.parametrize("wire", WIRES, ids="-".join)
+@pytest.mark.parametrize("model", ["pair", "words"])
+def test_a_right_model_passes(wire: tuple[str, str], model: str) -> None:
+    assert failure(wire, model, unchanged) is None
+
+
+@pytest.mark.parametrize("wire", WIRES, ids="-".join)
+@pytest.mark.parametrize(("model", "fault"), FAULTS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_wrong_model_is_found(wire: tuple[str, str], model: str, fault: Fault) -> None:
+    assert failure(wire, model, fault) is not None
