@@ -120,6 +120,7 @@ class Upstream:
                     with attempt as client:
                         async with aclosing(client.stream(message)) as answers:
                             async for answer in answers:
+                                attempt.heard()
                                 for response in call.decode(form, answer):
                                     yield response
                         return
@@ -209,7 +210,7 @@ class Upstream:
         """The gate, for what is inference."""
         if self._gate is None or operation not in (Operation.INFER, Operation.INFER_STREAM):
             return nullcontext()
-        return self._gate.passing(_nbytes(request), request.context.deadline)
+        return self._gate.passing(self.name, _nbytes(request), request.context.deadline)
 
     async def _send(self, client: Any, request: Any) -> Any:
         try:

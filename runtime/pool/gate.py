@@ -30,11 +30,11 @@ class Gate:
         self._nbytes = 0
 
     @asynccontextmanager
-    async def passing(self, nbytes: int, deadline: float | None) -> AsyncIterator[None]:
+    async def passing(self, upstream: str, nbytes: int, deadline: float | None) -> AsyncIterator[None]:
         """Be in until the block ends. Raises OVERLOADED where that was not to be had in time,
-        DEADLINE_EXCEEDED where ``deadline`` came first."""
+        DEADLINE_EXCEEDED where ``deadline`` came first; both name ``upstream``."""
         if self._waiting or not self._fits(nbytes):
-            await self._turn(nbytes, deadline)
+            await self._turn(upstream, nbytes, deadline)
         else:
             self._enter(nbytes)
         try:
@@ -42,7 +42,7 @@ class Gate:
         finally:
             self._leave(nbytes)
 
-    async def _turn(self, nbytes: int, deadline: float | None) -> None:
+    async def _turn(self, upstream: str, nbytes: int, deadline: float | None) -> None:
         left = None if deadline is None else deadline - time.monotonic()
         seconds = self._wait_secs if left is None else max(0.0, min(self._wait_secs, left))
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -58,14 +58,14 @@ class Gate:
                 turn.cancel()
                 self._let_in()  # those behind it may fit
         if turn.cancelled():
-            raise self._refusal(seconds, left is not None and left <= self._wait_secs)
+            raise self._refusal(upstream, seconds, left is not None and left <= self._wait_secs)
 
-    def _refusal(self, seconds: float, late: bool) -> InferenceError:
+    def _refusal(self, upstream: str, seconds: float, late: bool) -> InferenceError:
         limits = {"max_concurrency": self._most, "max_bytes_in_flight": self._most_bytes}
         told = " and ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
         return InferenceError(
             ErrorCode.DEADLINE_EXCEEDED if late else ErrorCode.OVERLOADED,
-            f"as much is under way as {told} of this upstream allows: {self._running} requests of "
+            f"upstream '{upstream}': as much is under way as {told} allows: {self._running} requests of "
             f"{self._nbytes} bytes; waited {seconds:.3g} seconds",
         )
 

@@ -111,13 +111,11 @@ class Pool:
         sequence = request.sequence
         assert sequence is not None, "only a sequence has a home"  # noqa: S101
         key: Key = (request.model, sequence.id)
-        ordered = in_order(sequence.id, self.members)
         if sequence.start:
-            ordered.sort(key=lambda member: member.rating)
-            left = [member for member in ordered if member not in tried]
-            home = left[0] if left else None
+            ordered = sorted(in_order(sequence.id, self.members), key=lambda member: member.rating)
+            home = next((member for member in ordered if member not in tried), None)
         else:
-            home = self._homes.find(key) or ordered[0]
+            home = self._homes.find(key) or in_order(sequence.id, self.members)[0]
             home = None if home in tried or home not in self.members else home
         if home is None or not home.usable:
             return None
@@ -192,6 +190,12 @@ class Attempt:
             self._failure = error
             return True
         return False
+
+    def heard(self) -> None:
+        """The server has said something, though not yet all."""
+        self._member.answered()
+        if self._trial:
+            self._trial = self._member.trying = False
 
     def _judge(self, error: InferenceError) -> None:
         member = self._member

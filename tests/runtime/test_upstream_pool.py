@@ -290,6 +290,18 @@ async def test_where_all_fail_one_request_tries() -> None:
     assert await asyncio.gather(*(ask(target) for _ in range(50))) == [b"fine"] * 50
 
 
+async def test_a_stream_that_has_begun_shows_that_the_server_is_back() -> None:
+    server = Server(refuses)
+    target = upstream(server)
+    await fails(target, "cannot be reached")
+    server.fault = None
+    answers = target.stream(InferRequest("m", ()), None, Context())
+    assert await anext(answers) == b"fine"
+    assert await ask(target) == b"fine"
+    await answers.aclose()
+    assert await ask(target) == b"fine"
+
+
 async def test_a_trial_that_is_given_up_leaves_room_for_another() -> None:
     server = Server(refuses)
     target = upstream(server)
@@ -480,7 +492,7 @@ async def test_who_waits_too_long_is_refused() -> None:
     target = upstream(server, gate=Gate(1, max_wait_secs=0.05))
     first = asyncio.ensure_future(ask(target))
     await asyncio.sleep(0)
-    error = await fails(target, "max_concurrency 1 of this upstream allows")
+    error = await fails(target, "upstream 'there': as much is under way as max_concurrency 1 allows")
     assert (error.code, error.retryable) == (ErrorCode.OVERLOADED, True)
     context = Context(deadline=time.monotonic() + 0.01)
     with pytest.raises(InferenceError) as caught:
