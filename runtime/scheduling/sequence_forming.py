@@ -1,7 +1,7 @@
 """Which requests of the sequences of an instance make the next batch, and whether it waits for more.
 
-Contract: pure functions of what waits and of the time. Of each sequence only the first request that waits is
-in question, so that its requests run one after the other.
+Contract: pure functions of what waits, which is something, and of the time. Of each sequence only the first
+request that waits is in question, so that its requests run one after the other.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ def direct(lane: Lane, strategy: Direct, room: int, now: int, fills: bool) -> tu
     """The next batch of at most ``room`` rows, and the nanoseconds that it had better wait for more; 0 to run
     now. ``now`` is ``time.monotonic_ns()``. With ``fills`` a sequence is in the row of its slot, and rows
     of nobody stand before it."""
-    ready = [sequence for sequence in lane.slots.values() if sequence.waiting]
-    if not ready:
-        return [], 0
+    ready = lane.ready
     first = min(ready, key=_arrived)
     few = len(ready) < strategy.minimum_utilization * lane.size
     wait_ns = max(_arrived(first) + strategy.max_delay_us * 1000 - now, 0) if few else 0
@@ -36,7 +34,7 @@ def direct(lane: Lane, strategy: Direct, room: int, now: int, fills: bool) -> tu
 
 def oldest(lane: Lane, rules: Rules, room: int, now: int) -> tuple[Batch, int]:
     """As :func:`direct`, the oldest requests first, as ``rules`` say."""
-    found = {sequence.waiting[0]: sequence for sequence in lane.slots.values() if sequence.waiting}
+    found = {sequence.waiting[0]: sequence for sequence in lane.ready}
     waiting = sorted(found, key=lambda entry: entry.arrived)
     taken, wait_ns = choose(waiting, rules, room, now)
     return [found[entry] for entry in taken], wait_ns

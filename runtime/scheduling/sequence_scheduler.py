@@ -205,7 +205,7 @@ class SequenceScheduler:
             timer.cancel()
             self._timers[lane.number] = None
         runner = self._runners[lane.number]
-        while lane.waits() and runner.free:
+        while lane.ready and runner.free:
             now = time.monotonic_ns()
             batch, wait_ns = self._next_batch(lane, runner.room, now)
             if wait_ns and self._quiet is None:
@@ -213,7 +213,7 @@ class SequenceScheduler:
                 self._timers[lane.number] = loop.call_later(wait_ns / 1e9, self._advance_lane, lane)
                 return
             runner.start(self._taken(batch))
-        if lane.waits():
+        if lane.ready:
             runner.wanted()
             return
         runner.unwanted()
@@ -233,24 +233,22 @@ class SequenceScheduler:
         if self._order is not None:
             for entry in entries:
                 self._order.enter(entry)
-        return [self._of_nobody(entries[0]) if entry is None else entry for entry in found]
+        if len(entries) == len(found):
+            return entries
+        inputs = self._inputs_of_nobody(entries[0])
+        return [self._of_nobody(entries[0], inputs) if entry is None else entry for entry in found]
 
-    def _of_nobody(self, like: Entry) -> Entry:
-        """A row of nobody in the batch of ``like``."""
+    def _inputs_of_nobody(self, like: Entry) -> tuple[Tensor, ...]:
         own = like.inputs[: len(like.inputs) - len(self._controls.of_nobody)]
-        inputs = tuple(zeros(tensor.name, tensor.datatype, tensor.shape) for tensor in own)
+        empty = tuple(zeros(tensor.name, tensor.datatype, tensor.shape) for tensor in own)
+        return empty + self._controls.of_nobody
+
+    def _of_nobody(self, like: Entry, inputs: tuple[Tensor, ...]) -> Entry:
+        """A row of nobody in the batch of ``like``."""
         answer = asyncio.get_running_loop().create_future()
         answer.add_done_callback(self._forget)
         request = InferRequest(self._model, ())
-        return Entry(
-            request,
-            inputs + self._controls.of_nobody,
-            like.outputs,
-            like.rows,
-            like.key,
-            like.arrived,
-            answer,
-        )
+        return Entry(request, inputs, like.outputs, like.rows, like.key, like.arrived, answer)
 
     def _forget(self, answer: asyncio.Future[object]) -> None:
         """Nobody waits for ``answer``."""

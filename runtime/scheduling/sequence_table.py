@@ -36,12 +36,14 @@ class LiveSequence:
 
 
 class Lane:
-    """The sequences of one instance by their slot, of which there are ``size``."""
+    """The sequences of one instance by their slot, of which there are ``size``; ``ready`` are those that have
+    a request waiting."""
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
         self.size = size
         self.slots: dict[int, LiveSequence] = {}
+        self.ready: dict[LiveSequence, None] = {}
         self._freed: list[int] = []
         self._unused = 0
 
@@ -60,16 +62,21 @@ class Lane:
             slot, self._unused = self._unused, self._unused + 1
         self.slots[slot] = sequence
         sequence.lane, sequence.slot = self, slot
+        self.note(sequence)
 
     def free(self, sequence: LiveSequence) -> None:
         """Take its slot from ``sequence``."""
         del self.slots[sequence.slot]
+        self.ready.pop(sequence, None)
         heapq.heappush(self._freed, sequence.slot)
         sequence.lane, sequence.slot = None, -1
 
-    def waits(self) -> bool:
-        """Whether a request waits here."""
-        return any(sequence.waiting for sequence in self.slots.values())
+    def note(self, sequence: LiveSequence) -> None:
+        """What waits of ``sequence`` has changed."""
+        if sequence.waiting:
+            self.ready[sequence] = None
+        else:
+            self.ready.pop(sequence, None)
 
 
 class SequenceTable:
@@ -125,6 +132,7 @@ class SequenceTable:
             self._backlog[sequence] = None
             self._fill()
         sequence.waiting.append(entry)
+        _note(sequence)
         sequence.inside += 1
         sequence.ended = place.end
         self.touch(sequence, now)
@@ -139,6 +147,7 @@ class SequenceTable:
     def take(self, sequence: LiveSequence) -> Entry:
         """The next request of ``sequence``, to be run."""
         entry = sequence.waiting.popleft()
+        _note(sequence)
         if starts(entry):
             sequence.memory = {}
         sequence.begun = True
@@ -162,6 +171,7 @@ class SequenceTable:
                 kept.append(each)
                 met = False
         sequence.waiting = kept
+        _note(sequence)
         # what came last may be gone, and then nothing may follow it
         sequence.ended |= met
         if met and not kept:
@@ -199,3 +209,8 @@ def starts(entry: Entry) -> bool:
     """Whether ``entry`` is the first of a sequence."""
     place = entry.request.sequence
     return place is not None and place.start
+
+
+def _note(sequence: LiveSequence) -> None:
+    if sequence.lane is not None:
+        sequence.lane.note(sequence)

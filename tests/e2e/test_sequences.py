@@ -150,7 +150,8 @@ INVALID = {
 
 
 @pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ask]]:
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Those of a daemon with all models, over HTTP and over gRPC."""
     folder = tmp_path_factory.mktemp("sequences")
     models = folder / "models"
     for name, config in ONNX.items():
@@ -174,19 +175,29 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ask]
             "model_repository": [{"path": str(models)}],
         },
     )
-    http, grpc = daemon.addresses[:2]
     try:
-        yield {
-            "oip over http": _oip(triton_http, http),
-            "oip over grpc": _oip(triton_grpc, grpc),
-            "oip in a stream": _stream(grpc),
-            "v1 over http": _v1(TrtisHttp, http),
-            "v1 over grpc": _v1(TrtisGrpc, grpc),
-        }
+        yield daemon.addresses[:2]
         assert daemon.stop() == 0
         assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
     finally:
         daemon.kill()
+
+
+@pytest.fixture
+def grpc(addresses: list[str]) -> str:
+    return addresses[1]
+
+
+@pytest.fixture
+def clients(addresses: list[str]) -> dict[str, Ask]:
+    http, grpc = addresses
+    return {
+        "oip over http": _oip(triton_http, http),
+        "oip over grpc": _oip(triton_grpc, grpc),
+        "oip in a stream": _stream(grpc),
+        "v1 over http": _v1(TrtisHttp, http),
+        "v1 over grpc": _v1(TrtisGrpc, grpc),
+    }
 
 
 @pytest.fixture(params=list(INVALID))
@@ -314,3 +325,48 @@ def test_a_sequence_may_change_its_dialect(clients: dict[str, Ask]) -> None:
     flags = ["s", "", "", "", "e"]
     sums = [ask("direct", 1, identity, flag)[0] for ask, flag in zip(clients.values(), flags, strict=True)]
     assert sums == [1, 2, 3, 4, 5]
+
+
+STEPS = [(5, 1, "s"), (6, 10, "s"), (5, 2, ""), (6, 20, "e"), (5, 3, "e"), (5, 4, ""), (5, 7, "se")]
+"""Steps of two sequences that are sent without waiting: a sequence, a value and flags."""
+SUMS = [1, 10, 3, 30, 6, None, 7]
+
+
+@both
+def test_sequences_in_one_stream(grpc: str, model: str) -> None:
+    answers: queue.Queue[Any] = queue.Queue()
+    base = next(IDS) * 10
+    with triton_grpc.InferenceServerClient(grpc) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        for identity, number, flags in STEPS:
+            tensors = [_input(triton_grpc, number, 1)]
+            client.async_stream_infer(model, tensors, **_options(base + identity, flags))
+        found = [answers.get(timeout=20) for _ in STEPS]
+        client.stop_stream()
+    sums = [None if error is not None else _answer(result)[0] for result, error in found]
+    assert sorted(map(str, sums)) == sorted(map(str, SUMS))
+    (refused,) = [error.message() for _, error in found if error is not None]
+    assert "must specify the START flag" in refused
+
+
+@both
+def test_sequences_in_one_stream_of_version_1(grpc: str, model: str) -> None:
+    client = TrtisGrpc(grpc)
+    base = next(IDS) * 10
+    context = client.context(model)
+    requests = []
+    for identity, number, flags in STEPS:
+        fields = {"correlation_id": base + identity, "flags": ("s" in flags) + 2 * ("e" in flags)}
+        requests.append(context.request({"IN": np.array([[number]], np.int32)}, ["OUT"], **fields))
+    sums: list[int | None] = []
+    refusals = []
+    for response in client.stream(requests):
+        try:
+            sums.append(int(context.read(response).outputs["OUT"].item()))
+        except TrtisError as error:
+            refusals.append(error)
+            sums.append(None)
+    assert sums == SUMS
+    assert [error.code for error in refusals] == ["INVALID_ARG"]
+    assert "must specify the START flag" in refusals[0].message
+    client.close()
