@@ -26,11 +26,15 @@ Open = Callable[[GrpcRequest], Opened[GrpcAnswer]]
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a request names and asks."""
+    """What a request names and asks; ``done`` is the answer where only whether there is one is open."""
 
     model: str = ""
     version: str = ""
     argument: Any = None
+    done: Message | None = None
+
+
+_Ask = Callable[[Any], _Asked]
 
 
 def _empty(rpc: str) -> Callable[[Any], Any]:
@@ -49,12 +53,17 @@ def _index(asked: Any) -> _Asked:
     return _Asked(argument=IndexQuery(asked.repository_name, asked.ready))
 
 
-def _control(read: Callable[[str, Mapping[str, Any]], ModelControl], asked: Any) -> _Asked:
-    repository, model = asked.repository_name, asked.model_name
-    if not model:
+def _control(read: Callable[[str, Mapping[str, Any]], ModelControl], done: Callable[[str], Message]) -> _Ask:
+    """What a load or an unload asks; ``done`` is what KServe's clients are told of a model."""
+
+    def ask(asked: Any) -> _Asked:
+        if asked.model_name:
+            return _Asked(asked.model_name, argument=read(asked.repository_name, asked.parameters))
         # KServe has the model's name in field 1, and no repositories
-        repository, model = "", repository
-    return _Asked(model, argument=read(repository, asked.parameters))
+        model = asked.repository_name
+        return _Asked(model, argument=read("", asked.parameters), done=done(model))
+
+    return ask
 
 
 def _region(asked: Any) -> _Asked:
@@ -86,20 +95,23 @@ def _cuda_regions(regions: Iterable[SharedMemoryRegion]) -> Mapping[str, Any]:
     return {"regions": {region.name: {"name": region.name} for region in regions}}
 
 
-_ROWS: tuple[tuple[str, Operation, Callable[[Any], _Asked], Callable[[Any], Any]], ...] = (
+_LOADED: Any = MESSAGES["inference.RepositoryModelLoadResponse"]
+_UNLOADED: Any = MESSAGES["inference.RepositoryModelUnloadResponse"]
+
+_ROWS: tuple[tuple[str, Operation, _Ask, Callable[[Any], Any]], ...] = (
     ("ModelConfig", Operation.MODEL_CONFIG, _model, _filled("ModelConfig", _config_fields)),
     ("ModelStatistics", Operation.STATISTICS, _model, statistics_message),
     ("RepositoryIndex", Operation.REPOSITORY_INDEX, _index, index_message),
     (
         "RepositoryModelLoad",
         Operation.MODEL_LOAD,
-        lambda asked: _control(read_load_message, asked),
+        _control(read_load_message, lambda model: _LOADED(model_name=model, isLoaded=True)),
         _empty("RepositoryModelLoad"),
     ),
     (
         "RepositoryModelUnload",
         Operation.MODEL_UNLOAD,
-        lambda asked: _control(read_unload_message, asked),
+        _control(read_unload_message, lambda model: _UNLOADED(model_name=model, isUnloaded=True)),
         _empty("RepositoryModelUnload"),
     ),
     ("SystemSharedMemoryStatus", Operation.SHARED_MEMORY_STATUS, _region, regions_message),
@@ -138,12 +150,11 @@ _ROWS: tuple[tuple[str, Operation, Callable[[Any], _Asked], Callable[[Any], Any]
 )
 
 
-def _opener(
-    request: type[Message], operation: Operation, ask: Callable[[Any], _Asked], answer: Callable[[Any], Any]
-) -> Open:
+def _opener(request: type[Message], operation: Operation, ask: _Ask, answer: Callable[[Any], Any]) -> Open:
     def encode(opened: Opened[GrpcAnswer], result: Any) -> GrpcAnswer:
         try:
-            return GrpcAnswer(answer(result).SerializeToString())
+            told = answer(result) if opened.message is None else opened.message
+            return GrpcAnswer(told.SerializeToString())
         except ValueError as error:
             raise unwritable(error) from error
 
@@ -151,7 +162,7 @@ def _opener(
 
     def open_message(given: GrpcRequest) -> Opened[GrpcAnswer]:
         asked = ask(parse(request, given.message))
-        return Opened(action, asked.model, asked.version, argument=asked.argument)
+        return Opened(action, asked.model, asked.version, asked.done, asked.argument)
 
     return open_message
 
@@ -178,7 +189,7 @@ def _control_call(rpc: str, field: str) -> UpstreamCall[GrpcRequest, GrpcAnswer]
 
     @reader
     def decode(form: None, message: Buffer) -> None:
-        # Triton's answer is empty, KServe's has fields of its own
+        # Triton's answer is empty, KServe's says what an answer says anyway
         parse(response, message)
 
     return UpstreamCall(encode, decode)
