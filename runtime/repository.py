@@ -25,7 +25,7 @@ from runtime.model_config_message import config_message
 from runtime.reshape import reshaped
 from runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
 from runtime.snapshot import Origin, snapshot, version_number
-from runtime.unseen_tensors import seen_signature
+from runtime.unseen_tensors import seen_signature, with_unseen
 from runtime.version import RequestVersion, Version, default_instances
 from runtime.warmup import read_samples
 from schemas import Signature
@@ -261,11 +261,11 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
     sequences = config.sequence_batching
     if sequences is not None and sequences.states and backend.whole_requests:
         raise LoadError(f"{file}: sequence_batching: state is not supported by backend '{config.backend}'")
-    loaded = backend.load(file, config)
+    # a Python model tells of no tensors but those that its clients see
+    loaded = backend.load(file, config if backend.whole_requests else with_unseen(config))
     found = loaded.signature
-    if sequences is not None and not backend.whole_requests:
-        declared = Signature(config.inputs, config.outputs, config.max_batch_size)
-        found = seen_signature(file, sequences, declared, found)
+    if not backend.whole_requests:
+        found = seen_signature(file, config, found)
     signature = agreed_signature(file, config, found)
     scheduling = Scheduling(config.dynamic_batching, config.limits, config.ragged, sequences)
     if backend.whole_requests:

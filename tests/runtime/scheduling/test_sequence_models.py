@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,10 @@ START = CONTROL % "START int32_false_true: [ 0, 1 ]"
         ),
         ((STATE % "").replace("[ 1 ]", "[ 2 ]"), "has input 'sum' as FP32 \\[-1, 2\\], the model as FP32"),
         ("", "the model also needs input 'sum'"),
+        (
+            f'{START} }} backend: "identity" parameters {{',
+            "needs as many outputs as inputs, got 2 inputs and 1",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
@@ -233,6 +238,34 @@ def test_a_python_model_has_no_implicit_state(tmp_path: Path) -> None:
     config = f"{SUM} sequence_batching {{ {STATE % ''} }}"
     with pytest.raises(LoadError, match="state is not supported by backend 'python'"):
         load_model(python_model(tmp_path, "def execute(self, requests):\n    return []", config))
+
+
+@pytest.mark.parametrize("strategy", ["direct { }", "oldest { }"])
+async def test_a_torch_model_has_controls_and_states_too(tmp_path: Path, strategy: str) -> None:
+    torch = pytest.importorskip("torch", reason="needs the extra 'torch' (make test-torch)")
+
+    class Sums(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x, end, past):  # type: ignore[no-untyped-def]
+            total = x + past
+            return total + end, total
+
+    folder = tmp_path / "m" / "1"
+    folder.mkdir(parents=True)
+    with warnings.catch_warnings():
+        # PyTorch tells of its successor
+        warnings.simplefilter("ignore")
+        torch.jit.script(Sums()).save(str(folder / "model.pt"))
+    control = (
+        'control_input { name: "end" control { kind: CONTROL_SEQUENCE_END fp32_false_true: [ 0, 1000 ] } }'
+    )
+    state = (STATE % "").replace('"sum"', '"past"')
+    config = f'backend: "pytorch" {SUM} sequence_batching {{ {control} {state} {strategy} }}'
+    (tmp_path / "m" / "config.pbtxt").write_text(config)
+    model = load_model(ModelSource("m", tmp_path / "m"))
+    assert [spec.name for spec in (await model.signature()).inputs] == ["x"]
+    assert await asyncio.gather(*(told(model, key, key, "s") for key in (1, 2))) == [[1], [2]]
+    assert await asyncio.gather(*(told(model, key, 10, "e") for key in (2, 1))) == [[1012], [1011]]
+    await model.close()
 
 
 # --- Python models, which remember by themselves
