@@ -347,3 +347,30 @@ async def test_the_sequences_of_a_process_end_with_it(tmp_path: Path) -> None:
         await python_told(model, 2, 1)
     assert (await python_told(model, 2, 5, "s"))[0] == 5
     await model.close()
+
+
+async def test_a_decoupled_model_takes_the_next_request_of_a_sequence(tmp_path: Path) -> None:
+    body = """
+    def initialize(self, args):
+        self.sums = {}
+
+    def execute(self, requests):
+        for request in requests:
+            key, sender = request.correlation_id(), request.get_response_sender()
+            for _ in range(2):
+                self.sums[key] = self.sums.get(key, 0) + int(given(request).ravel()[0])
+                sender.send(answer([[self.sums[key], 0, 0, 0]]))
+            sender.send(flags=FINAL)
+    """
+    config = f"{PYTHON} model_transaction_policy {{ decoupled: true }} sequence_batching {{ }}"
+    model = load_model(python_model(tmp_path, body, config))
+
+    async def given(identity: int, number: int, flags: str = "") -> list[int]:
+        place = Sequence(identity, "s" in flags, "e" in flags)
+        tensor = Tensor.from_numpy("IN", np.array([[number]], np.int32))
+        request = InferRequest("m", (tensor,), sequence=place)
+        return [int(each.outputs[0].numpy()[0, 0]) async for each in model.stream(request) if each.outputs]
+
+    assert await asyncio.gather(given(1, 1, "s"), given(2, 10, "s")) == [[1, 2], [10, 20]]
+    assert await asyncio.gather(given(1, 1), given(1, 1, "e"), given(2, 1, "e")) == [[3, 4], [5, 6], [21, 22]]
+    await model.close()
