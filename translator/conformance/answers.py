@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -142,17 +141,17 @@ def inputs_in_any_order(subject: Subject, draw: Draw) -> None:
 
 @ANSWERS("The id of a request comes back with its answer.")
 def id_comes_back(subject: Subject, draw: Draw) -> None:
-    _id_comes_back(subject, draw, PLAIN_IDS)
+    _id_comes_back(subject, draw, subject.wire.ids)
 
 
 @ANSWERS("An id may be any text.")
 def id_of_any_text(subject: Subject, draw: Draw) -> None:
-    _id_comes_back(subject, draw, ANY_IDS)
+    _id_comes_back(subject, draw, subject.wire.any_ids)
 
 
 @ANSWERS("A request needs no id.", once=True)
 def without_id(subject: Subject, draw: Draw) -> None:
-    if subject.dialect.name not in PLAIN_IDS:
+    if subject.wire.ids is None:
         raise InapplicableError("the dialect has no ids")
     request = subject.request(distinct(subject.known, 1))
     right = subject.answer(request)
@@ -183,10 +182,8 @@ def version_named(subject: Subject, draw: Draw) -> None:
 @ANSWERS("Where an output is an input, or the sum or difference of two, every bit of it is right.")
 def exact_values(subject: Subject, draw: Draw) -> None:
     relations = _relations(subject)
-    contents = extreme(
-        finite=subject.wire.finite or _in_text(subject),
-        text=subject.capability.text_only or _in_text(subject),
-    )
+    textual = subject.forms[0] in subject.wire.textual
+    contents = extreme(finite=textual, text=textual or subject.capability.text_only)
     if any(relation.kind != "echo" for relation in relations):
         contents = halved(contents)
     given = draw(inputs(subject.known, contents))
@@ -234,25 +231,11 @@ def forms_agree(subject: Subject, draw: Draw) -> None:
     _expect_same(subject, first, other, f"as {form} the answer is not that to {usual_form}", 0.0)
 
 
-_NUMBERS = st.integers(1, 2**64 - 1).map(str)
-
-PLAIN_IDS = {
-    "oip": st.text(string.ascii_letters + string.digits + "-_.", min_size=1, max_size=12),
-    "trtis": _NUMBERS,
-}
-"""Ids as clients make them, of the dialects that have ids."""
-
-ANY_IDS = {
-    "oip": st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=12),
-    "trtis": _NUMBERS,
-}
-
-
-def _id_comes_back(subject: Subject, draw: Draw, ids: Mapping[str, st.SearchStrategy[str]]) -> None:
-    if subject.dialect.name not in ids:
+def _id_comes_back(subject: Subject, draw: Draw, ids: st.SearchStrategy[str] | None) -> None:
+    if ids is None:
         raise InapplicableError("the dialect has no ids")
     request = subject.request(distinct(subject.known, 1))
-    request.id = draw(ids[subject.dialect.name])
+    request.id = draw(ids)
     response = subject.answer(request)
     expect(response.id == request.id, f"the id {request.id!a} came back as {response.id!a}", subject.last)
 
@@ -262,11 +245,6 @@ def _relations(subject: Subject) -> Sequence[Relation]:
     if not subject.relations:
         raise InapplicableError("the outputs are neither inputs nor sums or differences of them")
     return subject.relations
-
-
-def _in_text(subject: Subject) -> bool:
-    """Whether requests are sent in a form that has neither NaN nor bytes that are no text."""
-    return subject.forms[0] == "JSON"
 
 
 def _all_text(tensors: Sequence[Tensor]) -> bool:

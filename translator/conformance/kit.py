@@ -80,6 +80,8 @@ def run(check: Check, subject: Subject, effort: Effort) -> Outcome:
     began = time.monotonic()
     outcome = Outcome(check, subject.model, Verdict.PASSED)
     try:
+        if check.name in subject.wire.exempt:
+            raise InapplicableError(subject.wire.exempt[check.name])
         if check.asks and subject.silent:
             raise InapplicableError(subject.silent)
         if check.once:

@@ -96,8 +96,6 @@ def missing_input(subject: Subject, draw: Draw) -> None:
 
 @REFUSALS("An input given twice is refused.", once=True)
 def input_twice(subject: Subject, draw: Draw) -> None:
-    if subject.dialect.name == "graphpipe":
-        raise InapplicableError("the last of two inputs of one name counts")
     _named(subject)
     request = _good(subject)
     _refused(subject, replace(request, inputs=(*request.inputs, request.inputs[0])), "an input given twice")
@@ -115,8 +113,6 @@ def unknown_output(subject: Subject, draw: Draw) -> None:
 
 @REFUSALS("An input of another datatype than the model's is refused.")
 def wrong_datatype(subject: Subject, draw: Draw) -> None:
-    if subject.dialect.name == "trtis":
-        raise InapplicableError("the dialect does not tell datatypes")
     request = _good(subject)
     place = draw(st.integers(0, len(request.inputs) - 1))
     tensor = request.inputs[place]
@@ -181,8 +177,6 @@ def data_and_shape_disagree(subject: Subject, draw: Draw) -> None:
 
 @REFUSALS("A negative dimension is refused.", once=True)
 def negative_dimension(subject: Subject, draw: Draw) -> None:
-    if subject.dialect.name == "grps":
-        raise InapplicableError("shapes are unsigned")
     request = _good(subject)
     tensor = request.inputs[0]
     if not tensor.shape:

@@ -18,6 +18,8 @@ from translator.conformance.check import Check, ViolationError
 from translator.conformance.exchange import Exchange, Sent
 
 if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
     from translator.conformance.subject import Subject
 
 
@@ -34,12 +36,15 @@ class Mistake(enum.Enum):
 class Wire:
     """How one dialect looks on one transport.
 
-    ``succeeded(exchange)``: whether the reply says that the request was carried out. ``check_error(exchange,
-    mistake)`` and ``check_answer(request, exchange)`` raise where the form of a refusal or of an answer is
-    not the dialect's. ``calls`` are the forms in which a request can be sent, by name, the usual one first; a
-    name in ``extensions`` is there only where the server's metadata list what it maps to. ``padding`` bytes
-    at the end of a message may mean nothing. ``finite``: NaN and infinity are not sent. ``list_models`` is
-    there where the dialect's own calls do not ask for the models that there are.
+    ``succeeded(exchange)``: whether the reply says that the request was carried out.
+    ``check_error(exchange, mistake)`` and ``check_answer(request, exchange)`` raise where the form of a
+    refusal or of an answer is not the dialect's. ``calls`` are the forms in which a request can be sent, by
+    name, the usual one first; a name in ``extensions`` is there only where the server's metadata list what it
+    maps to; those in ``textual`` have neither NaN nor bytes that are no text. ``checks`` are the rules of
+    this wire alone, ``exempt`` the names of others that say nothing of it, each with the reason. ``ids``
+    gives ids as clients make them, ``any_ids`` all that there are; None where the dialect has none.
+    ``padding`` bytes at the end of a message may mean nothing. ``list_models`` is there where the dialect's
+    own calls do not ask for the models that there are.
     """
 
     succeeded: Callable[[Exchange], bool]
@@ -48,8 +53,11 @@ class Wire:
     calls: Mapping[str, UpstreamCall[Any, Any]]
     checks: tuple[Check, ...] = ()
     extensions: Mapping[str, str] = field(default_factory=dict)
+    textual: frozenset[str] = frozenset()
+    exempt: Mapping[str, str] = field(default_factory=dict)
+    ids: SearchStrategy[str] | None = None
+    any_ids: SearchStrategy[str] | None = None
     padding: int = 0
-    finite: bool = False
     list_models: Callable[[Subject], tuple[str, ...]] | None = None
 
 

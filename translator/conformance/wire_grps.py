@@ -37,6 +37,8 @@ _FIELDS = {
     )
 }  # fmt: skip
 
+_EXEMPT = {"refusals/negative-dimension": "shapes are unsigned"}
+
 Document = dict[str, Any]
 
 
@@ -241,9 +243,22 @@ HTTP = Wire(
     _check_http_answer,
     {"JSON": HTTP_CALLS[Operation.INFER]},
     tuple(_HTTP.checks),
-    finite=True,
+    textual=frozenset({"JSON"}),
+    exempt=_EXEMPT,
 )
 
-GRPC = Wire(_rpc_succeeded, _check_rpc_error, _check_rpc_answer, {"message": GRPC_CALLS[Operation.INFER]})
+GRPC = Wire(
+    _rpc_succeeded,
+    _check_rpc_error,
+    _check_rpc_answer,
+    {"message": GRPC_CALLS[Operation.INFER]},
+    exempt=_EXEMPT,
+)
 
-BRPC = Wire(_rpc_succeeded, _check_rpc_error, _check_rpc_answer, {"message": BRPC_CALLS[Operation.INFER]})
+BRPC = Wire(
+    _rpc_succeeded,
+    _check_rpc_error,
+    _check_rpc_answer,
+    {"message": BRPC_CALLS[Operation.INFER]},
+    exempt=_EXEMPT,
+)

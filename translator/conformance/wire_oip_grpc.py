@@ -19,6 +19,7 @@ from translator.conformance.exchange import Exchange
 from translator.conformance.subject import Subject
 from translator.conformance.values import distinct
 from translator.conformance.wire import Mistake, Wire, expect, grpc_reply, grpc_request
+from translator.conformance.wire_oip import ANY_IDS, PLAIN_IDS
 
 _RULES = Group("oip-grpc", asks=True)
 
@@ -182,5 +183,7 @@ WIRE = Wire(
         "typed": UpstreamCall(_encode_typed, GRPC_CALLS[Operation.INFER].decode),
     },
     tuple(_RULES.checks),
+    ids=PLAIN_IDS,
+    any_ids=ANY_IDS,
     list_models=_list_models,
 )

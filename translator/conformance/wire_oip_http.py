@@ -18,6 +18,7 @@ from translator.conformance.exchange import Exchange
 from translator.conformance.subject import Subject
 from translator.conformance.values import distinct
 from translator.conformance.wire import Mistake, Wire, expect, http_reply, http_request
+from translator.conformance.wire_oip import ANY_IDS, PLAIN_IDS
 
 _RULES = Group("oip-http", asks=True)
 
@@ -338,5 +339,8 @@ WIRE = Wire(
     {"binary": HTTP_CALLS[Operation.INFER], "JSON": HTTP_JSON_CALLS[Operation.INFER]},
     tuple(_RULES.checks),
     extensions={"binary": _BINARY},
+    textual=frozenset({"JSON"}),
+    ids=PLAIN_IDS,
+    any_ids=ANY_IDS,
     list_models=_list_models,
 )

@@ -41,6 +41,10 @@ _HEADER: Any = MESSAGES[f"{_PACKAGE}.InferResponseHeader"]
 _CALL: Any = MESSAGES[f"{_PACKAGE}.InferRequest"]
 _ANSWER: Any = MESSAGES[f"{_PACKAGE}.InferResponse"]
 
+_IDS = st.integers(1, 2**64 - 1).map(str)
+
+_EXEMPT = {"refusals/wrong-datatype": "the dialect does not tell datatypes"}
+
 _SUCCESS = 1
 _INVALID_ARG, _UNAVAILABLE = 5, 6
 _CODES = {
@@ -286,6 +290,9 @@ HTTP = Wire(
     _check_http_answer,
     {"header and body": HTTP_CALLS[Operation.INFER]},
     tuple(_HTTP.checks),
+    exempt=_EXEMPT,
+    ids=_IDS,
+    any_ids=_IDS,
 )
 
 GRPC = Wire(
@@ -294,4 +301,7 @@ GRPC = Wire(
     _check_grpc_answer,
     {"message": GRPC_CALLS[Operation.INFER]},
     tuple(_GRPC.checks),
+    exempt=_EXEMPT,
+    ids=_IDS,
+    any_ids=_IDS,
 )
