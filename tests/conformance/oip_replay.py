@@ -7,8 +7,10 @@ kind (``status``, ``body``, …), so that a test can say which kinds it expects.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import re
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +24,7 @@ from protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest, par
 from runtime.catalog import ModelCatalog
 from runtime.model_config import LoadError
 from runtime.target import Target
-from schemas import ServerMetadata
+from schemas import Context, ServerMetadata
 from schemas.oip import MESSAGES
 from tests.conformance.oip_recordings import HEADER_LENGTH, GrpcRecording, HttpRecording, Reply, received
 from translator.operations import Service
@@ -43,6 +45,11 @@ _TEXTS = re.compile(
 """The error texts that Triton's users match on."""
 
 
+_LOOP = asyncio.Runner()
+"""One loop for all requests, as a server has it: what waits for its turn is woken on the loop of before."""
+atexit.register(_LOOP.close)
+
+
 def pipeline(models: Mapping[str, Target], failed: Mapping[str, str] | None = None) -> Pipeline:
     """The pipeline of an OIP listener that serves ``models``, those in ``failed`` excepted."""
     catalog = ModelCatalog(models, {name: LoadError(reason) for name, reason in (failed or {}).items()})
@@ -53,7 +60,7 @@ def pipeline(models: Mapping[str, Target], failed: Mapping[str, str] | None = No
 
 def send_http(server: Pipeline, request: HttpRequest) -> Reply:
     """The answer of ``server`` as a client has it."""
-    answer: HttpAnswer = server.http.head(request) or asyncio.run(server.http.serve(request))
+    answer: HttpAnswer = server.http.head(request) or _LOOP.run(server.http.serve(request))
     headers, body = received(answer.headers), b"".join(parts_of(answer))
     if coding := headers.get("content-encoding"):
         body = inflate(coding, body, None)
@@ -62,7 +69,9 @@ def send_http(server: Pipeline, request: HttpRequest) -> Reply:
 
 def send_grpc(server: Pipeline, method: str, message: bytes) -> GrpcAnswer:
     """The answer of ``server`` to one unary call."""
-    return asyncio.run(server.grpc.serve(GrpcRequest(method, message)))
+    # what was broken may begin a sequence without an end, which makes the next one wait
+    context = Context(deadline=time.monotonic() + 10)
+    return _LOOP.run(server.grpc.serve(GrpcRequest(method, message, context=context)))
 
 
 def http_differences(recording: HttpRecording, ours: Reply) -> set[str]:
