@@ -116,7 +116,9 @@ class EnsembleInstance:
                     waiting.remove((step, given))
                     running.add(asyncio.create_task(self._step(request, step, given, tensors)))
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
+                # every failure is looked at, also those beside the one that is told
+                failed = [task for task in done if task.exception() is not None]
+                for task in failed or done:
                     tensors |= (gave := task.result())
                     coming -= gave.keys()
         finally:
