@@ -3,7 +3,9 @@
 Contract: what is answered once is answered in the order of the messages, as clients count on that for
 ordinary models; what is answered any number of times goes out as it comes, between the others. No more
 than a window of messages is at work, and no more than a window of answers waits to be taken, however
-fast the messages come. What an answer is belongs to the caller.
+fast the messages come. Messages that are small have a window of their own, a larger one: one that waits
+for a later one, as the first of a sequence may for the end of another, is not to keep it from being read.
+What an answer is belongs to the caller.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ async def interleave(
     messages: AsyncIterator[Message],
     work: Callable[[Message], AsyncGenerator[Told[Answer], None]],
     window: int,
+    small_window: int = 0,
+    is_small: Callable[[Message], bool] = lambda message: False,
 ) -> AsyncGenerator[Answer, None]:
     """The answers that ``work`` has for each of ``messages``; ends when all are answered.
 
@@ -31,10 +35,13 @@ async def interleave(
     before. To close this generator is to cancel what is at work.
     """
     answers: asyncio.Queue[Answer | None] = asyncio.Queue()
-    room, space = asyncio.Semaphore(window), asyncio.Semaphore(window)
+    large_room, small_room = asyncio.Semaphore(window), asyncio.Semaphore(small_window)
+    space = asyncio.Semaphore(window)
     at_work: set[asyncio.Task[None]] = set()
 
-    async def answer(message: Message, turn: asyncio.Future[None], done: asyncio.Future[None]) -> None:
+    async def answer(
+        message: Message, room: asyncio.Semaphore, turn: asyncio.Future[None], done: asyncio.Future[None]
+    ) -> None:
         waits = True
         try:
             async with aclosing(work(message)) as every:
@@ -59,9 +66,10 @@ async def interleave(
         turn.set_result(None)
         try:
             async for message in messages:
+                room = small_room if is_small(message) else large_room
                 await room.acquire()
                 done = loop.create_future()
-                task = asyncio.create_task(answer(message, turn, done))
+                task = asyncio.create_task(answer(message, room, turn, done))
                 at_work.add(task)
                 task.add_done_callback(at_work.discard)
                 turn = done

@@ -35,6 +35,10 @@ from translator.operations import Service
 _STREAM_WINDOW = 64
 """How many messages of one stream are at work, or answered and not yet taken, at a time."""
 
+_SMALL_BYTES, _SMALL_WINDOW = 16384, 4096
+"""Messages up to this size, and how many of those are at work: the sequences of one stream may be many, and
+the first one ends with a message that comes late."""
+
 
 class Pipeline:
     """Answers the requests of one listener, for which it asks ``service``. Use a side of it as a handler:
@@ -178,7 +182,14 @@ class GrpcPipeline:
             async for message in messages:
                 yield self._reflection.answer(message)
             return
-        async with aclosing(interleave(messages, partial(self._answers, call), _STREAM_WINDOW)) as answers:
+        every = interleave(
+            messages,
+            partial(self._answers, call),
+            _STREAM_WINDOW,
+            _SMALL_WINDOW,
+            lambda message: len(message) <= _SMALL_BYTES,
+        )
+        async with aclosing(every) as answers:
             async for answer in answers:
                 yield answer
                 if answer.code:
