@@ -138,7 +138,8 @@ class Scheduler:
         while self._queue and runner.free:
             now = time.monotonic_ns()
             taken, wait_ns = choose(self._queue, self._rules, runner.room, now)
-            overdue = [entry for entry in taken if self._is_overdue(entry, now)]
+            # of a caller that goes away the block learns only in the next round of the loop
+            overdue = [entry for entry in taken if entry.answer.done() or self._is_overdue(entry, now)]
             if overdue:
                 for entry in overdue:
                     self._overdue(entry, now)
@@ -167,7 +168,9 @@ class Scheduler:
 
     def _overdue(self, entry: Entry, now: int) -> None:
         deadline = entry.request.context.deadline
-        if deadline is not None and deadline * 1e9 <= now:
+        if entry.answer.done():
+            self._queue.remove(entry)
+        elif deadline is not None and deadline * 1e9 <= now:
             self._queue.remove(entry)
             fail([entry], self._too_late())
         else:

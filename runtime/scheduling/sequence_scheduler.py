@@ -208,6 +208,12 @@ class SequenceScheduler:
         while lane.ready and runner.free:
             now = time.monotonic_ns()
             batch, wait_ns = self._next_batch(lane, runner.room, now)
+            # of a caller that goes away the block learns only in the next round of the loop
+            gone = [each for each in batch if each is not None and each.waiting[0].answer.done()]
+            if gone:
+                for sequence in gone:
+                    self._drop(sequence, sequence.waiting[0])
+                continue
             if wait_ns and self._quiet is None:
                 loop = asyncio.get_running_loop()
                 self._timers[lane.number] = loop.call_later(wait_ns / 1e9, self._advance_lane, lane)
