@@ -78,7 +78,9 @@ def shown_reply(exchange: Exchange) -> str:
     """What came back, in a few lines."""
     reply = exchange.reply
     if isinstance(reply, HttpReply):
-        headers = "".join(f"\n{name}: {value}" for name, value in reply.headers.items())
+        # the time of day tells nothing, and would make every report another
+        told = {name: value for name, value in reply.headers.items() if name.lower() != "date"}
+        headers = "".join(f"\n{name}: {value}" for name, value in told.items())
         return f"HTTP {reply.status}{headers}\n\n{_readable(bytes(reply.body))}"
     if isinstance(reply, GrpcAnswer) and reply.code:
         return f"gRPC status {reply.code}: {reply.details}"
