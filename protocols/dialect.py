@@ -21,7 +21,7 @@ from protocols.wire import (
     HttpReply,
     HttpRequest,
 )
-from schemas import Datatype, InferenceError, InferRequest, Operation, Signature
+from schemas import Datatype, InferenceError, InferRequest, InferResponse, Operation, Signature
 
 Request = TypeVar("Request", HttpRequest, GrpcRequest, BrpcRequest)
 Answer = TypeVar("Answer", HttpAnswer, GrpcAnswer, BrpcAnswer)
@@ -74,6 +74,8 @@ class Action(Generic[Answer]):
 
     With ``watched``, on a streaming method, the operation is carried out again and again, and its answer
     is sent whenever it has changed, until the caller goes or the server does.
+
+    With a ``passage``, the message may go to an upstream as it came.
     """
 
     operation: Operation
@@ -81,6 +83,7 @@ class Action(Generic[Answer]):
     decode: Callable[[Opened[Answer], Signature], tuple[InferRequest, ReplyForm]] | None = None
     watched: bool = False
     collects: bool = False
+    passage: Passage[Any, Answer, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -95,6 +98,34 @@ class Opened(Generic[Answer]):
     message: Any = None
     argument: Any = None
     joined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Whom a message of inference is passed on to. The caller calls it ``model`` and its outputs, in this
+    ``order``; the upstream calls it ``remote``. ``inputs`` and ``outputs`` map the caller's names to the
+    upstream's, where they differ, ``back`` the outputs' the other way."""
+
+    model: str
+    remote: str
+    order: tuple[str, ...]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    back: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage(Generic[Request, Answer, Reply]):
+    """How inference passes from a listener to an upstream of the same dialect and transport, its tensors
+    unread: the action and the call that have the same one fit together.
+
+    ``ask`` gives the call, and how many rows the first input has; None where something in the request is for
+    us to understand. ``answer`` gives the caller's answer and the version that gave it, or the response where
+    it has to be encoded anew; it raises as ``UpstreamCall.decode`` does.
+    """
+
+    ask: Callable[[Opened[Answer], Passed], tuple[Request, int] | None]
+    answer: Callable[[Opened[Answer], Passed, Reply], tuple[Answer, str] | InferResponse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +190,7 @@ class UpstreamCall(Generic[Request, Reply]):
     encode: Callable[[Any, Signature | None], tuple[Request, ReplyForm]]
     decode: Callable[[ReplyForm, Reply], Any]
     last_resort: bool = False
+    passage: Passage[Request, Any, Reply] | None = None
 
 
 @dataclass(frozen=True, slots=True)

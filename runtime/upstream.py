@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
-from protocols.dialect import UpstreamCall
+from protocols.dialect import Passage, UpstreamCall
 from protocols.wire import HttpRequest
 from runtime.pool import Gate, Member, Pool
 from runtime.pool.probes import Ask
@@ -29,6 +29,8 @@ from schemas import (
     ServerMetadata,
     Signature,
 )
+
+T = TypeVar("T")
 
 _FLAVORED = frozenset({Operation.INFER, Operation.INFER_STREAM, Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
 """Operations that have another form on some servers."""
@@ -97,14 +99,38 @@ class Upstream:
                 return await self._call_everywhere(call, argument, self._bounded(context))
             request, form = call.encode(argument, signature)
             request.context = self._bounded(context)
-            async with self._passing(operation, request):
-                attempt = self._pool.attempt(_inference(argument), harmless=operation in _HARMLESS)
-                while True:
-                    with attempt as client:
-                        return call.decode(form, await self._send(client, request))
+            return await self._ask(operation, request, _inference(argument), partial(call.decode, form))
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
+
+    def passes(self, passage: Passage[Any, Any, Any] | None) -> bool:
+        """Whether messages of inference may go there by ``passage``, as they came."""
+        call = self._calls.get(Operation.INFER)
+        return passage is not None and call is not None and call.passage is passage
+
+    async def pass_on(self, request: Any, context: Context, read: Callable[[Any], T]) -> T:
+        """What ``read`` makes of the reply to ``request``, an inference. Raises as :meth:`call` does."""
+        await self._call(Operation.INFER, context)
+        try:
+            request.context = self._bounded(context)
+            return await self._ask(Operation.INFER, request, None, read)
+        except InferenceError as error:
+            error.origin = error.origin or self.name
+            raise
+
+    async def _ask(
+        self,
+        operation: Operation,
+        message: Any,
+        request: InferRequest | None,
+        read: Callable[[Any], T],
+    ) -> T:
+        async with self._passing(operation, message):
+            attempt = self._pool.attempt(request, harmless=operation in _HARMLESS)
+            while True:
+                with attempt as client:
+                    return read(await self._send(client, message))
 
     async def stream(
         self, request: InferRequest, signature: Signature | None, context: Context

@@ -11,14 +11,17 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from protocols.dialect import Opened, Passed
 from runtime.model_config import ModelConfig
 from runtime.model_config_message import config_message, write_signature
 from runtime.statistics import Course, batch_size, count_failure, count_success
 from runtime.turns import Turns
 from runtime.upstream import Upstream
 from schemas import (
+    Context,
     ErrorCode,
     InferenceError,
     InferRequest,
@@ -131,6 +134,55 @@ class UpstreamModel:
         request.context.timings["upstream"] = received - sent
         return answer
 
+    async def relay(self, opened: Opened[Any], model: str, context: Context) -> Any:
+        """The answer, in the caller's form, to a message of inference in the dialect and transport of the
+        upstream, passed on with its tensors unread; the caller calls this ``model``. None where the request
+        must be read here. Raises as :meth:`infer`."""
+        passage = opened.action.passage
+        if passage is None or not self._upstream.passes(passage):
+            return None
+        ours, _ = await self._both_signatures(opened.version)
+        passed = Passed(
+            model,
+            self._remote,
+            tuple(ours.output_names),
+            self._to_inputs,
+            self._to_outputs,
+            self._from_outputs,
+        )
+        began = time.monotonic_ns()
+        asked = passage.ask(opened, passed)
+        if asked is None:
+            return None
+        message, rows = asked
+        size = rows if 0 < rows <= ours.max_batch_size else 1
+        sent = time.monotonic_ns()
+        try:
+            told = await self._upstream.pass_on(message, context, partial(passage.answer, opened, passed))
+            received = time.monotonic_ns()
+            if isinstance(told, InferResponse):
+                told = self._encoded(told, opened, ours, model)
+        except InferenceError as error:
+            self._count_error(error, opened.version, size, began)
+            context.timings["upstream"] = time.monotonic_ns() - sent
+            raise
+        answer, version = told
+        self._answered = version or self._answered
+        course = Course(began, sent, sent, received, time.monotonic_ns())
+        count_success(self._counted(self._answered), size, course)
+        context.timings["upstream"] = received - sent
+        return answer
+
+    def _encoded(
+        self, response: InferResponse, opened: Opened[Any], ours: Signature, model: str
+    ) -> tuple[Any, str]:
+        """The answer to ``opened`` out of a response that could not be passed on, and its version."""
+        assert opened.action.decode is not None, "inference has a decoder"  # noqa: S101
+        request, form = opened.action.decode(opened, ours)
+        response.outputs = self._select(_renamed(response.outputs, self._from_outputs), request.outputs, ours)
+        response.model = model
+        return opened.action.encode(form, response), response.version
+
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """The upstream's responses as they come; the one that :meth:`infer` gives where it has no streams
         in its dialect, or does not know that method. Sequences are as there."""
@@ -238,11 +290,14 @@ class UpstreamModel:
     def _count_failed(
         self, error: InferenceError, request: InferRequest, ours: Signature, began: int
     ) -> None:
+        self._count_error(error, request.version, batch_size(request, ours), began)
+
+    def _count_error(self, error: InferenceError, version: str, size: int, began: int) -> None:
         if error.code in _STALE:
             self._forget()
         # a version that never answered may be any text that a client has sent
-        version = request.version if request.version in self._statistics else self._answered
-        count_failure(self._counted(version), batch_size(request, ours), began)
+        known = version if version in self._statistics else self._answered
+        count_failure(self._counted(known), size, began)
 
     def _forget(self) -> None:
         """The upstream's model may be another than the one that is known."""

@@ -15,12 +15,16 @@ from typing import Any, TypeVar
 from protocols.dialect import Opened
 from runtime.shared_memory import Placement, is_used
 from runtime.target import Target
+from runtime.upstream_model import UpstreamModel
 from schemas import Context, Duration, ErrorCode, InferenceError, InferRequest, InferResponse, Operation
 from translator.interleave import Told
 from translator.operations import OF_A_MODEL, OF_SHARED_MEMORY, OPERATIONS, Asked, Service
 from translator.peers import is_local
 
 T = TypeVar("T")
+
+Found = tuple[Target, str, str]
+"""Whom to ask, by which name the caller knows it, and for which version."""
 
 Prepared = tuple[Target, InferRequest, Any, Placement | None]
 """Whom to ask what, the form of the answer, and where in shared memory outputs go."""
@@ -65,7 +69,8 @@ class Exchange:
     ) -> AsyncGenerator[Told[Any], None]:
         """Every answer to an INFER_STREAM, and whether it is the last. Raises ``InferenceError`` in place
         of the first answer; what fails later is told in an answer of its own."""
-        target, request, form, placement = await self._prepare(opened, dialect, context)
+        found = await self._find(opened, dialect)
+        target, request, form, placement = await self._prepare(opened, found, context)
         encode, model = opened.action.encode, request.model
         answered = failed = False
         began = time.monotonic_ns()
@@ -116,7 +121,12 @@ class Exchange:
                 await catalog.changes.since(count, None if catalog.tells_all_changes else _WATCH_SECS)
 
     async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
-        target, request, form, placement = await self._prepare(opened, dialect, context)
+        found = await self._find(opened, dialect)
+        if opened.action.passage is not None and isinstance(found[0], UpstreamModel):
+            relayed = await found[0].relay(opened, found[1], context)
+            if relayed is not None:
+                return relayed
+        target, request, form, placement = await self._prepare(opened, found, context)
         model = request.model
         response = await target.infer(request)
         answered = time.monotonic_ns()
@@ -128,8 +138,8 @@ class Exchange:
         context.timings["encode"] = time.monotonic_ns() - answered
         return answer
 
-    async def _prepare(self, opened: Opened[Any], dialect: str, context: Context) -> Prepared:
-        """Find the model and read the request with its signature. Raises ``InferenceError``."""
+    async def _find(self, opened: Opened[Any], dialect: str) -> Found:
+        """The model that is asked. Raises ``InferenceError``."""
         model, version = opened.model or self._default_model, opened.version
         if not model:
             raise InferenceError(
@@ -139,7 +149,11 @@ class Exchange:
         if opened.joined:
             named = await self.service.catalog.joined(model)
             model, version = named.name, named.version
-        target = self.service.router.resolve(model, dialect, self._listener, version)
+        return self.service.router.resolve(model, dialect, self._listener, version), model, version
+
+    async def _prepare(self, opened: Opened[Any], found: Found, context: Context) -> Prepared:
+        """Read the request with the signature of its model. Raises ``InferenceError``."""
+        target, model, version = found
         decode = opened.action.decode
         assert decode is not None, "an action for inference has a decoder"  # noqa: S101
         signature = await target.signature(version)

@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from protocols.dialect import UpstreamCall
 from protocols.oip.codec import CODE_OF_HTTP_STATUS
-from protocols.oip.codec_grpc import INFER_CALL
 from protocols.oip.codec_http import decode_response, encode_request
 from protocols.oip.generate_call import generate_call
 from protocols.oip.grpc_control import CONTROL_CALLS, KSERVE_CALLS
@@ -25,6 +24,7 @@ from protocols.oip.metadata_json import (
     read_model_metadata,
     read_server_metadata,
 )
+from protocols.oip.pass_through import INFER_CALL
 from protocols.oip.stream_grpc import STREAM_CALL
 from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
 from schemas import (

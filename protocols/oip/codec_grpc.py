@@ -61,10 +61,10 @@ from schemas.oip import MESSAGES
 
 METHOD = f"{SERVICE}ModelInfer"
 
-_REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
-_RESPONSE: Any = MESSAGES["inference.ModelInferResponse"]
-_RAW_INPUT: int = _REQUEST.RAW_INPUT_CONTENTS_FIELD_NUMBER
-_RAW_OUTPUT: int = _RESPONSE.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
+REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
+RESPONSE: Any = MESSAGES["inference.ModelInferResponse"]
+RAW_INPUT: int = REQUEST.RAW_INPUT_CONTENTS_FIELD_NUMBER
+RAW_OUTPUT: int = RESPONSE.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
 
 Raws = list[memoryview]
 
@@ -82,8 +82,8 @@ class ReplyForm:
 
 def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read the head of a ModelInfer request. Raises MALFORMED."""
-    message, raws = _split(_REQUEST, request.message, _RAW_INPUT)
-    return Opened(_INFER, message.model_name, message.model_version, (message, raws))
+    message, raws = take_raw(REQUEST, request.message, RAW_INPUT)
+    return Opened(INFER, message.model_name, message.model_version, (message, raws))
 
 
 def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, ReplyForm]:
@@ -111,7 +111,7 @@ def encode_infer(form: ReplyForm, response: InferResponse) -> GrpcAnswer:
     """The answer, every output in raw contents. Raises UNREPRESENTABLE, TOO_LARGE."""
     outputs = as_asked(response, form.classes)
     try:
-        head = _RESPONSE(model_name=response.model, model_version=response.version, id=form.id)
+        head = RESPONSE(model_name=response.model, model_version=response.version, id=form.id)
         if response.parameters:
             write_parameters(head.parameters, response.parameters)
         for tensor in outputs:
@@ -121,10 +121,10 @@ def encode_infer(form: ReplyForm, response: InferResponse) -> GrpcAnswer:
         raise unwritable(error) from error
     # one entry for each output, by position: an empty one where the bytes stand in shared memory
     contents = [b"" if isinstance(tensor.data, SharedMemoryRef) else tensor.data for tensor in outputs]
-    return GrpcAnswer(join(rest, _RAW_OUTPUT, contents))
+    return GrpcAnswer(join(rest, RAW_OUTPUT, contents))
 
 
-_INFER: Action[GrpcAnswer] = Action(Operation.INFER, encode_infer, decode_infer)
+INFER: Action[GrpcAnswer] = Action(Operation.INFER, encode_infer, decode_infer)
 
 
 # --- as a client
@@ -141,7 +141,7 @@ def encode_call(
     contents: list[Buffer] = []
     placements: dict[str, SharedMemoryRef] = {}
     try:
-        head = _REQUEST(model_name=request.model, model_version=request.version, id=request.id)
+        head = REQUEST(model_name=request.model, model_version=request.version, id=request.id)
         parameters = join_parameters(request)
         parameters.pop(EMPTY_FINAL_RESPONSE, None)  # it is about streams
         if parameters:
@@ -160,13 +160,13 @@ def encode_call(
         rest = head.SerializeToString()
     except ValueError as error:
         raise unwritable(error) from error
-    return GrpcRequest(METHOD, join(rest, _RAW_INPUT, contents)), placements
+    return GrpcRequest(METHOD, join(rest, RAW_INPUT, contents)), placements
 
 
 @reader
 def decode_reply(placements: Mapping[str, SharedMemoryRef], message: Buffer) -> InferResponse:
     """An upstream's answer: raw contents, typed ones, or raw ones beside empty typed ones."""
-    head, raws = _split(_RESPONSE, message, _RAW_OUTPUT)
+    head, raws = take_raw(RESPONSE, message, RAW_OUTPUT)
     return InferResponse(
         model=head.model_name,
         outputs=tuple(_outputs(head.outputs, raws, placements)),
@@ -182,7 +182,8 @@ INFER_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(encode_call, de
 # --- tensors
 
 
-def _split(message_type: type[Message], message: Buffer, field: int) -> tuple[Any, Raws]:
+def take_raw(message_type: type[Message], message: Buffer, field: int) -> tuple[Any, Raws]:
+    """The message without ``field``, parsed, and the contents of that as views. Raises MALFORMED."""
     try:
         rest, raws = split(message, field)
     except DecodeError as error:

@@ -7,7 +7,7 @@ Paths, versions and statuses are here; the forms of requests and answers belong 
 from __future__ import annotations
 
 from protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
-from protocols.oip.codec_grpc import METHOD, open_infer
+from protocols.oip.codec_grpc import METHOD
 from protocols.oip.codec_http import JSON_HEADERS, ReplyForm, decode_request, encode_response
 from protocols.oip.generate import GENERATE_ENDPOINTS
 from protocols.oip.grpc_control import CONTROL_OPENERS
@@ -16,6 +16,7 @@ from protocols.oip.grpc_probes import HEALTH_WATCH_ENDPOINT, OPENERS
 from protocols.oip.http_control import CONTROL_ENDPOINTS
 from protocols.oip.http_endpoint import http_fail, json_answer, of_model, of_server
 from protocols.oip.metadata_json import write_model_metadata, write_server_metadata
+from protocols.oip.pass_through import open_infer
 from protocols.oip.stream_grpc import STREAM_ENDPOINT
 from protocols.wire import HttpAnswer, HttpRequest
 from schemas import (

@@ -1,0 +1,88 @@
+"""Inference from gRPC to gRPC: the message goes on as it came, its tensors unread.
+
+Names are rewritten where they differ; the raw contents are then copied once, as bytes. What asks for more is
+left to ``codec_grpc``, and so is an answer that is not as usual, or wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from protocols.dialect import Opened, Passage, Passed
+from protocols.oip import codec_grpc
+from protocols.oip.codec_grpc import METHOD, RAW_INPUT, RAW_OUTPUT, REQUEST, RESPONSE, decode_reply, take_raw
+from protocols.oip.grpc_messages import reader
+from protocols.protobuf_wire import join
+from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from schemas import InferResponse
+from schemas.datatypes import DATATYPES
+
+
+def _ask(opened: Opened[GrpcAnswer], passed: Passed) -> tuple[GrpcRequest, int] | None:
+    head, raws, message = opened.message
+    if head.parameters or len(raws) != len(head.inputs):
+        return None
+    if any(tensor.parameters for tensor in head.inputs) or any(each.parameters for each in head.outputs):
+        return None
+    rows = head.inputs[0].shape[0] if raws and head.inputs[0].shape else 0
+    if head.model_name == passed.remote and not passed.inputs and not passed.outputs:
+        return GrpcRequest(METHOD, message), rows
+    told: Any = REQUEST()
+    told.CopyFrom(head)
+    told.model_name = passed.remote
+    for tensors, names in ((told.inputs, passed.inputs), (told.outputs, passed.outputs)):
+        for tensor in tensors:
+            tensor.name = names.get(tensor.name, tensor.name)
+    return GrpcRequest(METHOD, join(told.SerializeToString(), RAW_INPUT, raws)), rows
+
+
+def _answer(
+    opened: Opened[GrpcAnswer], passed: Passed, answer: GrpcAnswer
+) -> tuple[GrpcAnswer, str] | InferResponse:
+    found = _renamed((opened, passed), answer)
+    return decode_reply({}, answer) if found is None else found
+
+
+@reader
+def _renamed(asked: tuple[Opened[GrpcAnswer], Passed], message: Buffer) -> tuple[GrpcAnswer, str] | None:
+    """The caller's answer and the version that gave it; None for one that has to be read."""
+    opened, passed = asked
+    question = opened.message[0]
+    head, raws = take_raw(RESPONSE, message, RAW_OUTPUT)
+    wanted = {output.name for output in question.outputs} or passed.order
+    names = [passed.back.get(tensor.name, tensor.name) for tensor in head.outputs]
+    if len(raws) != len(names) or names != [name for name in passed.order if name in wanted]:
+        return None
+    if not all(map(_is_usual, head.outputs, raws)):
+        return None
+    if head.model_name == passed.model and head.id == question.id and not passed.back:
+        return GrpcAnswer(message), head.model_version
+    head.model_name, head.id = passed.model, question.id
+    for tensor, name in zip(head.outputs, names, strict=True):
+        tensor.name = name
+    return GrpcAnswer(join(head.SerializeToString(), RAW_OUTPUT, raws)), head.model_version
+
+
+def _is_usual(tensor: Any, raw: memoryview) -> bool:
+    """Whether an output is but its raw contents, as many as its shape says."""
+    datatype = DATATYPES.get(tensor.datatype)
+    if datatype is None or tensor.parameters or tensor.HasField("contents"):
+        return False
+    # of BYTES only reading tells
+    return not datatype.itemsize or datatype.itemsize * prod(tensor.shape) == len(raw)
+
+
+PASSAGE: Passage[GrpcRequest, GrpcAnswer, GrpcAnswer] = Passage(_ask, _answer)
+
+_INFER = replace(codec_grpc.INFER, passage=PASSAGE)
+
+INFER_CALL = replace(codec_grpc.INFER_CALL, passage=PASSAGE)
+
+
+def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
+    """Read the head of a ModelInfer request, which may be passed on. Raises MALFORMED."""
+    opened = codec_grpc.open_infer(request)
+    opened.action, opened.message = _INFER, (*opened.message, request.message)
+    return opened
