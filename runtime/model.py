@@ -115,7 +115,8 @@ class LocalModel:
                     )
                 looked_up = time.monotonic_ns()
             answer = await self._run(version, request, outputs)
-        except InferenceError:
+        except (InferenceError, asyncio.CancelledError):
+            # whoever has gone away was not answered either
             count_failure(version.statistics, size, began)
             raise
         started, ended = answer.started, answer.ended
@@ -140,6 +141,7 @@ class LocalModel:
         size = batch_size(request, version.signature)
         began = time.monotonic_ns()
         started = 0
+        answered = False
         try:
             outputs = version.check(request)
             ready = time.monotonic_ns()
@@ -153,6 +155,7 @@ class LocalModel:
                             raise answer.error
                         course = Course(began, ready, started, answer.ended, time.monotonic_ns())
                         count_success(version.statistics, size, course, answer.execution)
+                        answered = True
                         request.context.timings.update(queue=started - ready, exec=answer.ended - started)
                     yield InferResponse(
                         self.name,
@@ -163,9 +166,11 @@ class LocalModel:
                         final,
                         answer.error,
                     )
-        except InferenceError as error:
-            count_failure(version.statistics, size, began)
-            error.origin = error.origin or self.name
+        except (InferenceError, asyncio.CancelledError, GeneratorExit) as end:
+            if not answered:
+                count_failure(version.statistics, size, began)
+            if isinstance(end, InferenceError):
+                end.origin = end.origin or self.name
             raise
 
     async def signature(self, version: str = "") -> Signature:

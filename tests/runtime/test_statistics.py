@@ -10,6 +10,7 @@ import pytest
 from runtime import statistics
 from runtime.backends import Instance
 from runtime.model import LocalModel
+from runtime.scheduling.policy import DynamicBatching, Scheduling
 from runtime.statistics import Course, batch_size, count_failure, count_success
 from runtime.upstream import Upstream
 from runtime.upstream_model import UpstreamModel
@@ -96,6 +97,24 @@ async def test_failures_are_counted_apart() -> None:
     assert {size: each.failed.count for size, each in counted.by_batch_size.items()} == {2: 2, 1: 2}
     assert counted.by_batch_size[2].failed.ns >= 9_000_000
     assert counted.by_batch_size[2].success == Duration()
+    await model.close()
+
+
+@pytest.mark.parametrize("batching", [None, DynamicBatching()], ids=["one by one", "in batches"])
+async def test_a_caller_who_goes_away_is_a_failure(batching: DynamicBatching | None) -> None:
+    model = LocalModel(
+        "m", [Version("m", 1, Sleeper(), SIGNATURE, 1, scheduling=Scheduling(batching=batching))]
+    )
+    running, waiting = (asyncio.ensure_future(model.infer(request(2))) for _ in range(2))
+    await asyncio.sleep(0.003)
+    for task in (running, waiting):
+        task.cancel()
+    await asyncio.gather(running, waiting, return_exceptions=True)
+    assert running.cancelled() and waiting.cancelled()
+    await model.infer(request(2))
+    (version,) = (await model.status()).versions
+    counted = version.statistics.by_batch_size[2]
+    assert (counted.failed.count, counted.success.count) == (2, 1)
     await model.close()
 
 

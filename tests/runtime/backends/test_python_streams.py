@@ -83,6 +83,17 @@ async def test_any_number_of_responses(tmp_path: Path) -> None:
     await model.close()
 
 
+async def test_who_leaves_a_stream_is_counted_as_a_failure(tmp_path: Path) -> None:
+    model = loaded(tmp_path, REPEATS, DECOUPLED)
+    async with aclosing(model.stream(request(1, 2))) as stream:
+        await anext(stream)
+    assert len(await responses(model, request(1))) == 2
+    (version,) = (await model.status()).versions
+    counted = version.statistics.by_batch_size[1]
+    assert (counted.failed.count, counted.success.count) == (1, 1)
+    await model.close()
+
+
 async def test_a_response_may_come_with_the_flag_that_it_is_the_last(tmp_path: Path) -> None:
     body = """
     def execute(self, requests):
