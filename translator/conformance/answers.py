@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from schemas import Datatype, InferResponse, Tensor
 from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from translator.conformance.relations import Relation, same_values
+from translator.conformance.comparison import HALVES, expect_right, expect_same, is_text
 from translator.conformance.subject import Subject
 from translator.conformance.values import distinct, extreme, halved, inputs, usual
 from translator.conformance.wire import expect
 
 ANSWERS = Group("answers", asks=True)
 
-_TOLERANCE = 1e-5
-"""Models on many threads add floats in any order."""
-
 _BATCH_TOLERANCE = 1e-3
 """Another size of batch may take another algorithm."""
 
 _AT_ONCE = 8
-
-_HALVES = frozenset({Datatype.FP16, Datatype.BF16})
 
 
 @ANSWERS("Names, datatypes and shapes of the outputs are those of the metadata.")
@@ -60,7 +52,7 @@ def as_declared(subject: Subject, draw: Draw) -> None:
 def same_twice(subject: Subject, draw: Draw) -> None:
     request = subject.request(draw(inputs(subject.known, usual)))
     first = subject.answer(request)
-    _expect_same(subject, first, subject.answer(request), "the same request was answered otherwise")
+    expect_same(subject, first, subject.answer(request), "the same request was answered otherwise")
 
 
 @ANSWERS("Every request gets its own answer, not that of the request before it.")
@@ -68,8 +60,8 @@ def interleaved(subject: Subject, draw: Draw) -> None:
     batch = 1 if subject.known.max_batch_size else None
     one, other = (subject.request(draw(inputs(subject.known, usual, batch))) for _ in range(2))
     first, second = subject.answer(one), subject.answer(other)
-    _expect_same(subject, first, subject.answer(one), "after another request, the answer is another")
-    _expect_same(subject, second, subject.answer(other), "after another request, the answer is another")
+    expect_same(subject, first, subject.answer(one), "after another request, the answer is another")
+    expect_same(subject, second, subject.answer(other), "after another request, the answer is another")
 
 
 @ANSWERS("Of requests at the same time, each gets its own answer.")
@@ -78,9 +70,7 @@ def at_once(subject: Subject, draw: Draw) -> None:
     requests = [subject.request(distinct(subject.known, start + number)) for number in range(_AT_ONCE)]
     alone = [subject.answer(request) for request in requests]
     for request, exchange, before in zip(requests, subject.together(requests), alone, strict=True):
-        _expect_same(
-            subject, before, subject.judged(request, exchange), "beside others the answer is another"
-        )
+        expect_same(subject, before, subject.judged(request, exchange), "beside others the answer is another")
 
 
 @ANSWERS("Rows of a batch are independent: in another order they have the same answers.")
@@ -92,7 +82,7 @@ def rows_in_any_order(subject: Subject, draw: Draw) -> None:
     order = draw(st.permutations(range(batch)))
     straight = subject.answer(subject.request(given))
     shuffled = subject.answer(subject.request([_rows(tensor, order) for tensor in given]))
-    _expect_same(
+    expect_same(
         subject,
         _response(straight, [_rows(tensor, order) for tensor in straight.outputs]),
         shuffled,
@@ -111,7 +101,7 @@ def row_alone(subject: Subject, draw: Draw) -> None:
     whole = subject.answer(subject.request(given))
     alone = subject.answer(subject.request([_rows(tensor, [row]) for tensor in given]))
     rows = _response(whole, [_rows(tensor, [row]) for tensor in whole.outputs])
-    _expect_same(subject, rows, alone, f"row {row} has another answer alone", _BATCH_TOLERANCE)
+    expect_same(subject, rows, alone, f"row {row} has another answer alone", _BATCH_TOLERANCE)
 
 
 @ANSWERS("Asked for some outputs, the server gives those, and what it gives is what it gives of all.")
@@ -126,7 +116,7 @@ def requested_outputs(subject: Subject, draw: Draw) -> None:
     have = sorted(tensor.name for tensor in part.outputs)
     expect(have == sorted(chosen), f"asked for {chosen}, got {have}", subject.last)
     wanted = _response(whole, [tensor for tensor in whole.outputs if tensor.name in chosen])
-    _expect_same(subject, wanted, part, "an output asked for by name is another")
+    expect_same(subject, wanted, part, "an output asked for by name is another")
 
 
 @ANSWERS("The order of the inputs does not matter.")
@@ -136,7 +126,7 @@ def inputs_in_any_order(subject: Subject, draw: Draw) -> None:
     given = draw(inputs(subject.known, usual))
     other = draw(st.permutations(given))
     first = subject.answer(subject.request(given))
-    _expect_same(subject, first, subject.answer(subject.request(other)), "inputs in another order")
+    expect_same(subject, first, subject.answer(subject.request(other)), "inputs in another order")
 
 
 @ANSWERS("The id of a request comes back with its answer.")
@@ -156,7 +146,7 @@ def without_id(subject: Subject, draw: Draw) -> None:
     request = subject.request(distinct(subject.known, 1))
     right = subject.answer(request)
     request.id = ""
-    _expect_same(subject, right, subject.answer(request), "without an id the answer is another")
+    expect_same(subject, right, subject.answer(request), "without an id the answer is another")
 
 
 @ANSWERS("The answer names the model that was asked.", once=True)
@@ -176,22 +166,25 @@ def version_named(subject: Subject, draw: Draw) -> None:
     request.version = response.version
     again = subject.answer(request)
     expect(again.version == response.version, f"version {again.version!a} answered", subject.last)
-    _expect_same(subject, response, again, "asked for by version, the answer is another")
+    expect_same(subject, response, again, "asked for by version, the answer is another")
 
 
 @ANSWERS("Where an output is an input, or the sum or difference of two, every bit of it is right.")
 def exact_values(subject: Subject, draw: Draw) -> None:
-    relations = _relations(subject)
+    signature, relations = subject.known, subject.relations
+    if not relations:
+        raise InapplicableError("the outputs are neither inputs nor sums or differences of them")
     textual = subject.forms[0] in subject.wire.textual
     contents = extreme(finite=textual, text=textual or subject.capability.text_only)
     if any(relation.kind != "echo" for relation in relations):
         contents = halved(contents)
-    given = draw(inputs(subject.known, contents))
+    given = draw(inputs(signature, contents))
     exchange = subject.infer(subject.request(given))
-    if exchange.error is not None and not _all_text(given):
+    subject.answered(exchange)
+    if not subject.wire.succeeded(exchange) and not _all_text(given):
         # bytes that are no text may be refused, not changed
         return
-    _expect_right(subject, relations, given, subject.judged(subject.request(given), exchange))
+    expect_right(subject, relations, given, subject.judged(subject.request(given), exchange))
 
 
 @ANSWERS("Tensors without elements are answered with what follows from them, or refused; never otherwise.")
@@ -211,7 +204,7 @@ def no_elements(subject: Subject, draw: Draw) -> None:
     subject.answered(exchange)
     if subject.wire.succeeded(exchange):
         response = subject.judged(subject.request(given), exchange)
-        _expect_right(subject, subject.relations, given, response)
+        expect_right(subject, subject.relations, given, response)
 
 
 @ANSWERS("A request means the same in every form that it can be written in.")
@@ -219,7 +212,7 @@ def forms_agree(subject: Subject, draw: Draw) -> None:
     usual_form, *others = subject.forms
     if not others:
         raise InapplicableError("there is but one form")
-    if any(spec.datatype in _HALVES for spec in (*subject.known.inputs, *subject.known.outputs)):
+    if any(spec.datatype in HALVES for spec in (*subject.known.inputs, *subject.known.outputs)):
         raise InapplicableError("floats of 16 bits have one form")
     echoes = subject.relations and all(relation.kind == "echo" for relation in subject.relations)
     # what only hands on its input takes everything that both forms have
@@ -228,7 +221,7 @@ def forms_agree(subject: Subject, draw: Draw) -> None:
     form = draw(st.sampled_from(others))
     first = subject.answer(request)
     other = subject.answer(request, form)
-    _expect_same(subject, first, other, f"as {form} the answer is not that to {usual_form}", 0.0)
+    expect_same(subject, first, other, f"as {form} the answer is not that to {usual_form}", 0.0)
 
 
 def _id_comes_back(subject: Subject, draw: Draw, ids: st.SearchStrategy[str] | None) -> None:
@@ -240,53 +233,10 @@ def _id_comes_back(subject: Subject, draw: Draw, ids: st.SearchStrategy[str] | N
     expect(response.id == request.id, f"the id {request.id!a} came back as {response.id!a}", subject.last)
 
 
-def _relations(subject: Subject) -> Sequence[Relation]:
-    subject.known  # noqa: B018 - raises where there is none
-    if not subject.relations:
-        raise InapplicableError("the outputs are neither inputs nor sums or differences of them")
-    return subject.relations
-
-
 def _all_text(tensors: Sequence[Tensor]) -> bool:
-    """Whether no BYTES element is anything but UTF-8 without NUL."""
-    for tensor in tensors:
-        if tensor.datatype is Datatype.BYTES:
-            try:
-                if "\0" in b"".join(tensor.elements()).decode():
-                    return False
-                for element in tensor.elements():
-                    element.decode()
-            except UnicodeDecodeError:
-                return False
-    return True
-
-
-def _expect_right(
-    subject: Subject, relations: Sequence[Relation], given: Sequence[Tensor], response: InferResponse
-) -> None:
-    by_name = {tensor.name: tensor for tensor in given}
-    outputs = {tensor.name: tensor for tensor in response.outputs}
-    for relation in relations:
-        right = relation.expected(by_name)
-        expect(relation.output in outputs, f"output '{relation.output}' is missing", subject.last)
-        have = outputs[relation.output].numpy()
-        expect(
-            have.shape == right.shape and have.dtype == right.dtype,
-            f"{relation}, but is {have.dtype} {list(have.shape)} for {right.dtype} {list(right.shape)}",
-            subject.last,
-        )
-        wrong = np.flatnonzero(~same_values(have, right).ravel())
-        if wrong.size:
-            at = int(wrong[0])
-            raise ViolationError(
-                f"{relation}, but {wrong.size} of {right.size} elements are not, the first at {at}: "
-                f"{_element(have, at)}, not {_element(right, at)}",
-                subject.last,
-            )
-
-
-def _element(array: NDArray[Any], at: int) -> str:
-    return repr(array.ravel()[at : at + 1].tolist()[0])
+    """Whether every BYTES element is UTF-8 without NUL."""
+    words = [word for tensor in tensors if tensor.datatype is Datatype.BYTES for word in tensor.elements()]
+    return all(b"\0" not in word and is_text(word) for word in words)
 
 
 def _rows(tensor: Tensor, order: Sequence[int]) -> Tensor:
@@ -299,41 +249,3 @@ def _rows(tensor: Tensor, order: Sequence[int]) -> Tensor:
 
 def _response(response: InferResponse, outputs: Sequence[Tensor]) -> InferResponse:
     return InferResponse(response.model, tuple(outputs), response.version)
-
-
-def _expect_same(
-    subject: Subject, right: InferResponse, have: InferResponse, what: str, tolerance: float = _TOLERANCE
-) -> None:
-    """``have`` has the outputs of ``right``; floats may differ by ``tolerance`` of the largest."""
-    others = {tensor.name: tensor for tensor in have.outputs}
-    for tensor in right.outputs:
-        expect(tensor.name in others, f"{what}: output '{tensor.name}' is missing", subject.last)
-        one, other = tensor.numpy(), others[tensor.name].numpy()
-        expect(
-            one.shape == other.shape and one.dtype == other.dtype,
-            f"{what}: output '{tensor.name}' is {other.dtype} {list(other.shape)}, it was {one.dtype} "
-            f"{list(one.shape)}",
-            subject.last,
-        )
-        equal = same_values(one, other)
-        if tensor.datatype.dtype.kind in "fV" and not equal.all():
-            equal |= _close(one.astype(np.float64), other.astype(np.float64), tensor.datatype, tolerance)
-        if not equal.all():
-            at = int(np.flatnonzero(~equal.ravel())[0])
-            raise ViolationError(
-                f"{what}: output '{tensor.name}' differs in {int((~equal).sum())} of {equal.size} elements, "
-                f"the first at {at}: {_element(other, at)}, not {_element(one, at)}",
-                subject.last,
-            )
-
-
-def _close(
-    one: NDArray[np.float64], other: NDArray[np.float64], datatype: Datatype, tolerance: float
-) -> NDArray[np.bool_]:
-    if not tolerance:
-        return np.zeros(one.shape, bool)
-    if datatype in _HALVES:
-        tolerance = max(tolerance, 2e-2)
-    finite = np.abs(one[np.isfinite(one)])
-    largest = float(finite.max()) if finite.size else 0.0
-    return np.asarray(np.isclose(one, other, tolerance, tolerance * largest, equal_nan=True))
