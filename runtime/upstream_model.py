@@ -191,6 +191,9 @@ class UpstreamModel:
                 await turn.enter_async_context(self._turns.of(request.sequence.id))
             async with aclosing(self._stream(request)) as answers:
                 async for answer in answers:
+                    if answer.final:
+                        # an answer may wait for others to go first, and they for this sequence to go on
+                        await turn.aclose()
                     yield answer
 
     async def _stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
