@@ -204,11 +204,12 @@ class Attempt:
         elif error.code is ErrorCode.DEADLINE_EXCEEDED:
             # perhaps the caller was impatient: a probe will tell
             member.suspected.set()
-        elif error.code is not ErrorCode.BAD_UPSTREAM:
-            member.answered()
-        elif self._pool.has_other(member):
+        elif error.code is ErrorCode.BAD_UPSTREAM:
             # what one model answers badly is no reason to leave the last server
-            member.failed(error.message)
+            if self._pool.has_other(member):
+                member.failed(error.message)
+        elif error.code is not ErrorCode.MALFORMED:  # which may never have been sent
+            member.answered()
 
     def _why_nobody(self) -> str:
         reasons = [member.reason for member in self._pool.members if member.reason]
