@@ -267,6 +267,8 @@ def _instance_groups(path: Path, groups: Sequence[Any]) -> tuple[str, int]:
     """The device and the number of instances; "" and 0 where nothing is stated."""
     devices: set[str] = set()
     for group in groups:
+        if group.count < 0:
+            raise LoadError(f"{path}: instance_group has count {group.count}, must be 0 or more")
         if group.kind == group.KIND_GPU:
             devices.update(f"cuda:{gpu}" for gpu in group.gpus or [0])
         elif group.kind == group.KIND_CPU:

@@ -45,7 +45,11 @@ def read_sequence_batching(path: Path, message: Any) -> SequenceBatching | None:
     ]
     states = [_state(path, each, message.max_batch_size > 0) for each in batching.state]
     _each_once(path, "control", (control.kind for control in controls))
-    _each_once(path, "input", [*(each.name for each in controls), *(each.input_name for each in states)])
+    unseen = [*(each.name for each in controls), *(each.input_name for each in states)]
+    _each_once(path, "input", unseen)
+    for given in message.input:
+        if given.name in unseen:
+            raise LoadError(f"{path}: sequence_batching states input '{given.name}', which clients give")
     _each_once(path, "output", (state.output_name for state in states))
     return SequenceBatching(
         batching.max_sequence_idle_microseconds or DEFAULT_IDLE_US,

@@ -144,6 +144,12 @@ def test_versions_are_numbers(policy: VersionPolicy, chosen: tuple[int, ...]) ->
             "instance_group [ { kind: KIND_GPU gpus: [ 0, 1 ] } ]",
             "several devices are not supported: \\['cuda:0', 'cuda:1'\\]",
         ),
+        ("instance_group [ { count: 2 }, { count: -1 } ]", "instance_group has count -1, must be 0 or more"),
+        (
+            'input { name: "A" data_type: 1 } '
+            'sequence_batching { state { input_name: "A" output_name: "B" data_type: 1 } }',
+            "sequence_batching states input 'A', which clients give",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
