@@ -55,8 +55,10 @@ class Relay:
     async def stop(self) -> None:
         """As a killed process: nothing listens, connections are reset."""
         await self._stop_listening()
-        for writer in list(self._writers):
+        # a task that has not begun closes nothing
+        for writer in self._writers:
             reset(writer)
+        self._writers.clear()
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -68,12 +70,15 @@ class Relay:
             self._server = None
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # it was accepted just before
+            reset(writer)
+            return
+        self._writers.add(writer)
         task = asyncio.ensure_future(self._relay(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
         behind: asyncio.StreamWriter | None = None
         try:
             answers, behind = await asyncio.open_connection("127.0.0.1", self._target)
