@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky, HypothesisException
 from hypothesis.strategies import SearchStrategy
 
+from schemas import InferenceError
 from translator.conformance.answers import ANSWERS
 from translator.conformance.check import Check, Draw, InapplicableError, ViolationError
 from translator.conformance.exchange import shown_reply, shown_request
@@ -97,12 +99,15 @@ def run(check: Check, subject: Subject, effort: Effort) -> Outcome:
     return replace(outcome, secs=time.monotonic() - began)
 
 
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, InferenceError, struct.error)
+
+
 def _tried(check: Check, subject: Subject, draw: Draw) -> None:
     """One example. What an answer has in place of what a check looks for may be anything: where that ends in
     an exception, the answer is at fault."""
     try:
         check.run(subject, draw)
-    except (LookupError, TypeError, ValueError, AttributeError) as fault:
+    except _UNREADABLE as fault:
         message = f"an answer that cannot be read: {type(fault).__name__}: {fault}"
         raise ViolationError(message, subject.last) from fault
 
@@ -118,18 +123,27 @@ def _nothing(strategy: SearchStrategy[T]) -> T:
 
 
 def _search(check: Check, subject: Subject, effort: Effort) -> None:
-    """Try examples until one breaks the rule, then look for a small one. Raises what the check raises."""
+    """Try examples until one breaks the rule, then look for a small one. Raises what the check raises;
+    ``InapplicableError`` where it has nothing to say of any example."""
     began = time.monotonic()
     found: list[ViolationError] = []
+    silent: list[InapplicableError] = []
+    spoke = late = False
 
     def example(data: Any) -> None:
-        if not found and time.monotonic() - began > effort.secs:
+        nonlocal spoke, late
+        tried = spoke or silent or found
+        if tried and time.monotonic() - began > effort.secs * (2 if found else 1):
+            late = True
+            if found:
+                # small enough: a slow server would keep the search for a smaller one busy for minutes
+                raise found[-1]
             return
-        if found and time.monotonic() - began > 2 * effort.secs:
-            # small enough: a slow server would keep the search for a smaller one busy for minutes
-            raise found[-1]
         try:
             _tried(check, subject, data.draw)
+            spoke = True
+        except InapplicableError as reason:
+            silent.append(reason)
         except ViolationError as violation:
             found.append(violation)
             raise
@@ -149,13 +163,16 @@ def _search(check: Check, subject: Subject, effort: Effort) -> None:
     try:
         searching()
     except Flaky:
-        if not found:
-            raise
-        raise _UnsteadyError(found[-1]) from None
+        # an example that ended for want of time looks unsteady too
+        if found and not late:
+            raise _UnsteadyError(found[-1]) from None
     except HypothesisException:
         if not found:
             raise
-        raise found[-1] from None
+    if found:
+        raise found[-1]
+    if silent and not spoke:
+        raise silent[0]
 
 
 def _failed(outcome: Outcome, violation: ViolationError, subject: Subject, verdict: Verdict) -> Outcome:
