@@ -220,13 +220,14 @@ class PythonInstance:
                 if not waiter.done():
                     waiter.set_exception(_unavailable("its process has ended"))
         self._changed()
-        if not self._closing.is_set():
-            loop = asyncio.get_running_loop()
-            name = f"restart {self._told[index]['instance']}"
-            threading.Thread(target=self._restart, args=(index, loop), name=name, daemon=True).start()
+        loop = asyncio.get_running_loop()
+        name = f"restart {self._told[index]['instance']}"
+        threading.Thread(target=self._restart, args=(index, worker, loop), name=name, daemon=True).start()
 
-    def _restart(self, index: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Start worker ``index`` again, until it starts or nobody needs it. In a thread of its own."""
+    def _restart(self, index: int, lost: Worker, loop: asyncio.AbstractEventLoop) -> None:
+        """Let go of worker ``index``, which was ``lost``, and start it again, until it starts or nobody needs
+        it. In a thread of its own."""
+        lost.stop()
         delay = _FIRST_DELAY_SECS
         while not self._closing.is_set():
             try:

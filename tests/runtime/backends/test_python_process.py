@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +79,35 @@ async def test_an_idle_process_that_ends_is_noticed(tmp_path: Path) -> None:
     await until(lambda: instance(model)._workers[0] is not None)
     assert numbers(await model.infer(request(5))) == [5]
     await model.close()
+
+
+async def test_a_process_that_ended_leaves_nothing_open(tmp_path: Path) -> None:
+    """Not even until the garbage collector comes by."""
+    model = loaded(tmp_path, ECHO)
+    gc.collect()
+    gc.disable()
+    try:
+        opened = []
+        for _ in range(3):
+            # shared memory in both directions
+            assert len(numbers(await model.infer(request(*range(100_000))))) == 100_000
+            opened.append(_open_files())
+            os.kill(worker(model)._process.pid, signal.SIGKILL)
+            await until(lambda: instance(model)._workers[0] is None)
+            await until(lambda: instance(model)._workers[0] is not None)
+        assert opened[0] == opened[1] == opened[2]
+    finally:
+        gc.enable()
+    await model.close()
+
+
+def _open_files() -> Counter[str]:
+    """What workers have open here, by what it is."""
+    links = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(f"/proc/self/fd/{number}").partition(":[")[0])
+    return Counter(link for link in links if link.startswith(("/memfd:interlingua", "socket")))
 
 
 # --- time
