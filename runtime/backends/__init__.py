@@ -147,8 +147,8 @@ class RequestInstance(Protocol):
     def join(self, surroundings: Surroundings) -> None:
         """It is served from now on."""
 
-    def readiness(self) -> Readiness:
-        """Whether a request would be run now."""
+    def readiness(self, place: int | None = None) -> Readiness:
+        """Whether a request would be run now, on any place or on the one with number ``place``."""
 
     async def close(self) -> None:
         """Finish what runs and free the model."""

@@ -66,7 +66,7 @@ class EnsembleInstance:
         """See ``RequestInstance``."""
         self._surroundings = surroundings
 
-    def readiness(self) -> Readiness:
+    def readiness(self, place: int | None = None) -> Readiness:
         """Whether each model of a step would be run now."""
         if self._surroundings is None:
             return Readiness(True)

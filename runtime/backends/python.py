@@ -142,10 +142,10 @@ class PythonInstance:
             if worker is not None:
                 worker.calls.surroundings = surroundings
 
-    def readiness(self) -> Readiness:
-        """Ready while one worker is."""
+    def readiness(self, place: int | None = None) -> Readiness:
+        """Ready while one worker is, or the one at ``place``."""
         self._attach()
-        return Readiness(True) if self._has() else Readiness(False, self._failure or _RESTARTING)
+        return Readiness(True) if self._has(place) else Readiness(False, self._failure or _RESTARTING)
 
     async def close(self) -> None:
         """Wait for what runs, some time, then let every worker finalize and end it."""

@@ -57,6 +57,10 @@ class Runner(Protocol):
     def room(self) -> int: ...
 
     @property
+    def ready(self) -> bool:
+        """Whether what waits here would run."""
+
+    @property
     def busy(self) -> bool:
         """Whether something that was started here goes on."""
 
@@ -84,6 +88,7 @@ class ThreadRunner:
         self.on_replaced: Callable[[], None] = _nothing
         self.free = instances
         self.room = UNBOUNDED
+        self.ready = True
         self._run = run
         self._threads = threads
         self._instances = instances
@@ -151,6 +156,11 @@ class PlaceRunner:
     def room(self) -> int:
         """See ``Runner``."""
         return self._place.room if self._place is not None else 0
+
+    @property
+    def ready(self) -> bool:
+        """See ``Runner``."""
+        return self._instance.readiness(self._number).ready
 
     @property
     def busy(self) -> bool:

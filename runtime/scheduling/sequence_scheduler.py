@@ -70,8 +70,9 @@ class SequenceScheduler:
             self._rules = Rules.of(dynamic, rows)
             self._order = Order() if strategy.preserve_ordering and ordered else None
         self._idle_secs = batching.idle_us / 1e6
-        self._table = SequenceTable(model, len(runners), batching.slots(signature.max_batch_size))
         self._runners = tuple(runners)
+        slots = batching.slots(signature.max_batch_size)
+        self._table = SequenceTable(model, len(runners), slots, lambda number: runners[number].ready)
         self._timers: list[asyncio.TimerHandle | None] = [None] * len(runners)
         self._idle_timer: asyncio.TimerHandle | None = None
         self._due: asyncio.Handle | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from runtime.scheduling.queue import Entry, Memory
@@ -80,11 +80,13 @@ class Lane:
 
 
 class SequenceTable:
-    """The sequences of model ``model``, on ``lanes`` instances with ``slots`` each."""
+    """The sequences of model ``model``, on ``lanes`` instances with ``slots`` each. ``ready`` tells of an
+    instance whether it would run anything: to one that would not nobody goes who can go elsewhere."""
 
-    def __init__(self, model: str, lanes: int, slots: int) -> None:
+    def __init__(self, model: str, lanes: int, slots: int, ready: Callable[[int], bool]) -> None:
         self.lanes = tuple(Lane(number, slots) for number in range(lanes))
         self._model = model
+        self._ready = ready
         # by the time of the last request, the oldest first
         self._live: OrderedDict[int | str, LiveSequence] = OrderedDict()
         self._backlog: OrderedDict[LiveSequence, None] = OrderedDict()
@@ -198,11 +200,15 @@ class SequenceTable:
     def _fill(self) -> None:
         """Give free slots to the sequences that wait for one: on all instances the first slots first."""
         while self._backlog:
-            free = [(slot, lane.number) for lane in self.lanes if (slot := lane.next_slot) is not None]
+            free = [
+                (not self._ready(lane.number), slot, lane.number)
+                for lane in self.lanes
+                if (slot := lane.next_slot) is not None
+            ]
             if not free:
                 return
             sequence, _ = self._backlog.popitem(last=False)
-            self.lanes[min(free)[1]].give(sequence)
+            self.lanes[min(free)[-1]].give(sequence)
 
 
 def starts(entry: Entry) -> bool:

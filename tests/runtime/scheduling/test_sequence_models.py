@@ -349,6 +349,18 @@ async def test_the_sequences_of_a_process_end_with_it(tmp_path: Path) -> None:
     await model.close()
 
 
+async def test_new_sequences_go_where_a_process_is(tmp_path: Path) -> None:
+    config = f"{PYTHON} sequence_batching {{ }} instance_group [ {{ count: 2 }} ]"
+    model = load_model(python_model(tmp_path, SUMS, config))
+    _, there, *_ = (await asyncio.gather(*(python_told(model, key, 1, "s") for key in (1, 2))))[1]
+    with pytest.raises(InferenceError, match="exit code 1"):
+        await python_told(model, 1, 66)
+    # the slots of the one that has ended are free, and it is not back yet
+    begun = await asyncio.gather(*(python_told(model, key, key, "s") for key in (3, 4, 5)))
+    assert [(total, process) for total, process, *_ in begun] == [(key, there) for key in (3, 4, 5)]
+    await model.close()
+
+
 async def test_a_decoupled_model_takes_the_next_request_of_a_sequence(tmp_path: Path) -> None:
     body = """
     def initialize(self, args):
