@@ -151,7 +151,7 @@ class Placement:
 
 
 class _Region:
-    """A region that is mapped, for reading, from the page that it begins in."""
+    """A region that is mapped from the page that it begins in."""
 
     def __init__(self, described: SharedMemoryRegion) -> None:
         self.described = described
@@ -160,13 +160,18 @@ class _Region:
         # with the last request that writes here, at the latest
         weakref.finalize(self, os.close, self._descriptor)
         self._end = described.offset + described.byte_size
+        self._has_pages = False
         about = os.fstat(self._descriptor)
         if not stat.S_ISREG(about.st_mode) or not described.offset < self._end <= about.st_size:
             raise InferenceError(ErrorCode.INTERNAL, f"Invalid shared memory region: '{described.key}'")
         start = described.offset - self._skipped
         try:
             self._mapping = mmap.mmap(
-                self._descriptor, self._end - start, mmap.MAP_SHARED, mmap.PROT_READ, offset=start
+                self._descriptor,
+                self._end - start,
+                mmap.MAP_SHARED,
+                mmap.PROT_READ | mmap.PROT_WRITE,
+                offset=start,
             )
         except (OSError, ValueError) as error:
             raise InferenceError(
@@ -180,30 +185,37 @@ class _Region:
                 ErrorCode.INVALID_TENSOR,
                 f"Invalid offset + byte size for shared memory region: '{place.region}'",
             )
-        # reading a page that is no longer there would end the process
-        if os.fstat(self._descriptor).st_size < self._end:
-            raise InferenceError(
-                ErrorCode.INTERNAL,
-                f"the object behind shared memory region '{place.region}' has become smaller",
-            )
+        self._check_size()
 
     def view(self, place: SharedMemoryRef) -> memoryview:
         """The bytes of ``place``, as they stand there."""
         start = self._skipped + place.offset
-        return memoryview(self._mapping)[start : start + place.size]
+        return memoryview(self._mapping)[start : start + place.size].toreadonly()
 
     def write(self, data: memoryview, offset: int) -> None:
         """Write ``data`` at ``offset`` of the region. Raises INTERNAL."""
-        position = self.described.offset + offset
-        while data:
+        self._check_size()
+        if not self._has_pages:
             try:
-                count = os.pwrite(self._descriptor, data, position)
+                # writing a page that there is no memory for would end the process
+                os.posix_fallocate(self._descriptor, self.described.offset, self.described.byte_size)
             except OSError as error:
                 raise InferenceError(
                     ErrorCode.INTERNAL,
                     f"cannot write to shared memory region '{self.described.name}': {error.strerror}",
                 ) from error
-            data, position = data[count:], position + count
+            self._has_pages = True
+        start = self._skipped + offset
+        # a memoryview, because it copies right where the input and the output of a request overlap
+        memoryview(self._mapping)[start : start + len(data)] = data
+
+    def _check_size(self) -> None:
+        # touching a page that is no longer there would end the process
+        if os.fstat(self._descriptor).st_size < self._end:
+            raise InferenceError(
+                ErrorCode.INTERNAL,
+                f"the object behind shared memory region '{self.described.name}' has become smaller",
+            )
 
 
 def _open(key: str) -> int:

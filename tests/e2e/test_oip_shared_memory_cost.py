@@ -13,18 +13,20 @@ import tritonclient.utils.shared_memory as shm
 from benchmarks import processes
 from benchmarks.cases import CONFIG, MODEL
 
-COUNT = 12
+ROUNDS, COUNT = 6, 4
 ARRAY = np.arange(4 << 20, dtype=np.float32)[None]
 
 
 def cost(server: processes.Server, ask: Any) -> float:
-    """CPU seconds of the server for ``COUNT`` requests, after two to warm up."""
-    for _ in range(2):
-        ask()
-    before = server.cpu_secs()
-    for _ in range(COUNT):
-        ask()
-    return server.cpu_secs() - before
+    """CPU seconds of the server for ``COUNT`` requests: the least of ``ROUNDS``, because whatever else the
+    machine does only adds to it."""
+    least = float("inf")
+    for _ in range(ROUNDS):
+        before = server.cpu_secs()
+        for _ in range(COUNT):
+            ask()
+        least = min(least, server.cpu_secs() - before)
+    return least
 
 
 @pytest.mark.timeout(60)
@@ -40,11 +42,11 @@ def test_a_fifth_of_grpc_at_most(tmp_path: Path) -> None:
         try:
             shm.set_shared_memory_region(handle, [ARRAY])
             client.register_system_shared_memory("cost", f"/{tmp_path.name}_cost", 2 * ARRAY.nbytes)
-            given = triton.InferInput("INPUT0", ARRAY.shape, "FP32")
-            given.set_shared_memory("cost", ARRAY.nbytes)
+            placed_input = triton.InferInput("INPUT0", ARRAY.shape, "FP32")
+            placed_input.set_shared_memory("cost", ARRAY.nbytes)
             asked = triton.InferRequestedOutput("OUTPUT0")
             asked.set_shared_memory("cost", ARRAY.nbytes, ARRAY.nbytes)
-            by_region = cost(server, lambda: client.infer(MODEL, [given], outputs=[asked]))
+            by_region = cost(server, lambda: client.infer(MODEL, [placed_input], outputs=[asked]))
             placed = shm.get_contents_as_numpy(handle, np.float32, ARRAY.shape, ARRAY.nbytes)
             assert (placed == ARRAY).all()
             del placed
