@@ -236,10 +236,11 @@ class Interleaved(RuleBasedStateMachine):
         for batch in served.instance.batches:
             assert len(batch) <= MAX_ROWS
         good = []
-        failed = 0
+        failed = gone = 0
         for each in served.asked:
             if each.task.cancelled():
                 assert each.abandoned
+                gone += 1
                 continue
             error = each.task.exception()
             if error is None:
@@ -264,7 +265,8 @@ class Interleaved(RuleBasedStateMachine):
         )
         by_size = counted.by_batch_size.values()
         assert sum(each.success.count for each in by_size) == len(good)
-        assert sum(each.failed.count for each in by_size) == failed
+        # who was gone before the request had begun is counted nowhere
+        assert failed <= sum(each.failed.count for each in by_size) <= failed + gone
         if self.batching.preserve_ordering:
             assert served.answered == [value for value in served.taken if value in set(served.answered)]
 
