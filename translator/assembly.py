@@ -7,7 +7,7 @@ are made when they are first needed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +29,7 @@ from runtime.upstream import Calls, Upstream
 from runtime.upstream_model import UpstreamModel
 from schemas import Listening, ServerMetadata
 from translator import logs
+from translator.admin.sources import Sources
 from translator.config.options import (
     Config,
     ListenerOptions,
@@ -44,12 +45,14 @@ from translator.settings import LogBook
 
 @dataclass(slots=True)
 class Assembly:
-    """Everything between the listeners and whatever answers. ``close`` it when nobody asks any more."""
+    """Everything between the listeners and whatever answers. ``close`` it when nobody asks any more. What its
+    parts have to tell an operator is in ``sources``."""
 
     config: Config
     service: Service
     upstreams: Mapping[str, Upstream]
     poller: Poller
+    sources: Sources = field(default_factory=Sources)
 
     def pipeline(self, listener: ListenerOptions) -> Pipeline:
         """The pipeline of one listener."""

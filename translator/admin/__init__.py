@@ -1,0 +1,1 @@
+"""The operator's own address: health, metrics, reports and a dashboard."""

@@ -1,0 +1,129 @@
+"""Metrics as Prometheus reads them: families of samples, and their text, version 0.0.4.
+
+Whoever counts something gives families when it is asked (``translator.admin.sources``); nothing is kept
+here but what a histogram counts. Names end with their unit, those of counters with ``_total``, and times are
+seconds, except in the names that are Triton's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Literal
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Kind = Literal["counter", "gauge", "histogram", "summary"]
+Labels = Mapping[str, str]
+
+_NAME = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile("[a-zA-Z_][a-zA-Z0-9_]*")
+_SUFFIXES: Mapping[Kind, tuple[str, ...]] = {
+    "counter": ("",),
+    "gauge": ("",),
+    "histogram": ("_bucket", "_sum", "_count"),
+    "summary": ("", "_sum", "_count"),
+}
+
+SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Bounds for times, from a model that does nothing to one that thinks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value. ``suffix`` is what stands behind the family's name, for histograms and summaries."""
+
+    value: float
+    labels: Labels = field(default_factory=dict)
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Samples of one name, whose labels tell them apart. Raises ``ValueError`` for a name, a label or a
+    suffix that Prometheus would not read."""
+
+    name: str
+    kind: Kind
+    help: str
+    samples: Sequence[Sample]
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"'{self.name}' is no name of a metric")
+        for sample in self.samples:
+            if sample.suffix not in _SUFFIXES[self.kind]:
+                raise ValueError(f"a {self.kind} has no sample '{self.name}{sample.suffix}'")
+            for label in sample.labels:
+                if not _LABEL.fullmatch(label):
+                    raise ValueError(f"'{label}' of metric '{self.name}' is no name of a label")
+
+
+class Histogram:
+    """Counts values by the smallest of ``bounds`` (ascending) that they do not exceed."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def samples(self, labels: Labels | None = None) -> Iterator[Sample]:
+        """What was counted, each sample with ``labels``."""
+        labels = labels or {}
+        below = list(accumulate(self._counts))
+        for bound, count in zip((*self._bounds, math.inf), below, strict=True):
+            yield Sample(count, {**labels, "le": _number(bound)}, "_bucket")
+        yield Sample(self._sum, labels, "_sum")
+        yield Sample(below[-1], labels, "_count")
+
+
+def exposition(families: Iterable[Family]) -> bytes:
+    """The text of ``families``, in their order. Several of one name are one, as Prometheus wants it: the
+    first tells kind and help. Raises ``ValueError`` where they differ in kind."""
+    joined: dict[str, tuple[Family, list[Sample]]] = {}
+    for family in families:
+        first, samples = joined.setdefault(family.name, (family, []))
+        if first.kind != family.kind:
+            raise ValueError(f"metric '{family.name}' is a {first.kind} here and a {family.kind} there")
+        samples.extend(family.samples)
+    lines: list[str] = []
+    for name, (family, samples) in joined.items():
+        lines.append(f"# HELP {name} {_escaped(family.help)}")
+        lines.append(f"# TYPE {name} {family.kind}")
+        lines.extend(
+            f"{name}{sample.suffix}{_braces(sample.labels)} {_number(sample.value)}" for sample in samples
+        )
+    # a lone surrogate, which a name may hold that came over JSON, has no bytes
+    return "".join(f"{line}\n" for line in lines).encode(errors="replace")
+
+
+def _braces(labels: Labels) -> str:
+    if not labels:
+        return ""
+    pairs = (f'{name}="{_escaped(value, quotes=True)}"' for name, value in labels.items())
+    return "{" + ",".join(pairs) + "}"
+
+
+def _escaped(text: str, quotes: bool = False) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quotes else text
+
+
+def _number(value: float) -> str:
+    if value != value:
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    # whatever counts, NumPy's numbers and truth values among them
+    return str(int(value)) if isinstance(value, int) else repr(float(value))
