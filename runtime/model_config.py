@@ -62,9 +62,10 @@ class ModelConfig:
 
     ``inputs`` and ``outputs`` have the full shapes that clients see: with ``max_batch_size`` above 0 the
     first dimension is the batch, -1. The model itself sees those in ``input_reshapes`` and
-    ``output_reshapes`` otherwise. ``instances`` is how many runs may go on at once. ``providers`` are
-    ONNX Runtime's execution providers with their options, first choice first; they win over ``device``
-    (``cpu``, ``cuda`` or ``cuda:1``). ``decoupled`` is whether the model may answer any number of times.
+    ``output_reshapes`` otherwise. ``instances`` is how many runs may go on at once, all of them on ``device``
+    (``cpu``, ``cuda`` or ``cuda:1``), or each on its own of ``devices``. ``providers`` are ONNX Runtime's
+    execution providers with their options, first choice first; they win over ``device``.
+    ``decoupled`` is whether the model may answer any number of times.
     ``sequence_batching`` is there for one whose requests belong together, ``ensemble`` for one that is
     made of others, ``dynamic_batching`` for one whose requests may meet in a batch, unless it is ``ragged``;
     ``response_cache`` is whether it answers what it was asked before without running.
@@ -86,6 +87,7 @@ class ModelConfig:
     parameters: Mapping[str, str] = field(default_factory=dict)
     instances: int = 0
     device: str = ""
+    devices: tuple[str, ...] = ()
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
     decoupled: bool = False
     sequence_batching: SequenceBatching | None = None

@@ -17,6 +17,7 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
+from runtime.devices import cuda_count
 from runtime.ensemble import Step
 from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig, VersionPolicy
 from runtime.overrides import is_inside
@@ -71,7 +72,8 @@ def _config(path: Path, message: Any) -> ModelConfig:
     """``message``, which stood at ``path`` or in its place."""
     _refuse_unsupported(path, message)
     batched = message.max_batch_size > 0
-    device, instances = _instance_groups(path, message.instance_group)
+    devices = _instance_groups(path, message.instance_group)
+    alike = len(set(devices)) == 1
     inputs, input_reshapes = _tensors(path, "input", message.input, batched)
     outputs, output_reshapes = _tensors(path, "output", message.output, batched)
     return ModelConfig(
@@ -86,8 +88,9 @@ def _config(path: Path, message: Any) -> ModelConfig:
         version_policy=_version_policy(message.version_policy),
         default_model_filename=message.default_model_filename,
         parameters={key: value.string_value for key, value in message.parameters.items()},
-        instances=instances,
-        device=device,
+        instances=len(devices),
+        device=devices[0] if alike else "",
+        devices=() if alike else devices,
         sequence_batching=read_sequence_batching(path, message),
         dynamic_batching=_dynamic_batching(path, message),
         ragged=any(tensor.allow_ragged_batch for tensor in message.input),
@@ -263,16 +266,17 @@ def _version_policy(message: Any) -> VersionPolicy:
     return VersionPolicy(latest=message.latest.num_versions or 1)
 
 
-def _instance_groups(path: Path, groups: Sequence[Any]) -> tuple[str, int]:
-    """The device and the number of instances; "" and 0 where nothing is stated."""
-    devices: set[str] = set()
+def _instance_groups(path: Path, groups: Sequence[Any]) -> tuple[str, ...]:
+    """A device for each instance, "" where none is stated."""
+    devices: list[str] = []
     for group in groups:
         if group.count < 0:
             raise LoadError(f"{path}: instance_group has count {group.count}, must be 0 or more")
+        each = [""]
         if group.kind == group.KIND_GPU:
-            devices.update(f"cuda:{gpu}" for gpu in group.gpus or [0])
+            # on every GPU where none is named
+            each = [f"cuda:{gpu}" for gpu in group.gpus or range(cuda_count()) or [0]]
         elif group.kind == group.KIND_CPU:
-            devices.add("cpu")
-    if len(devices) > 1:
-        raise LoadError(f"{path}: instances on several devices are not supported: {sorted(devices)}")
-    return "".join(devices), sum(max(group.count, 1) for group in groups)
+            each = ["cpu"]
+        devices += each * max(group.count, 1)
+    return tuple(devices)

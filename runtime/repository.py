@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 from pathlib import Path
 from threading import Lock
 from typing import Literal, cast
@@ -25,6 +26,7 @@ from runtime.model_config_message import config_message
 from runtime.reshape import reshaped
 from runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
 from runtime.snapshot import Origin, snapshot, version_number
+from runtime.spread import Spread
 from runtime.unseen_tensors import seen_signature, with_unseen
 from runtime.version import RequestVersion, Version, default_instances
 from runtime.warmup import read_samples
@@ -262,7 +264,7 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
     if sequences is not None and sequences.states and backend.whole_requests:
         raise LoadError(f"{file}: sequence_batching: state is not supported by backend '{config.backend}'")
     # a Python model tells of no tensors but those that its clients see
-    loaded = backend.load(file, config if backend.whole_requests else with_unseen(config))
+    loaded = _loaded(file, backend, config if backend.whole_requests else with_unseen(config))
     found = loaded.signature
     if not backend.whole_requests:
         found = seen_signature(file, config, found)
@@ -286,6 +288,15 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
     return Version(config.name, number, instance, signature, config.instances, run, scheduling)
 
 
+def _loaded(file: Path, backend: Backend, config: ModelConfig) -> Instance | RequestInstance:
+    """The model in ``file``, on each of its devices."""
+    if not config.devices or backend.whole_requests:
+        return backend.load(file, config)
+    return Spread(
+        config.devices, lambda device: cast(Instance, backend.load(file, replace(config, device=device)))
+    )
+
+
 def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
     """What to call the place in messages, the configuration, and the versions that are there."""
     path = source.path
@@ -304,16 +315,30 @@ def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
 
 def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:
     """``config`` with what the source states over it."""
+    device, devices = _devices(source, config)
     config = replace(
         config,
         backend=source.backend or config.backend,
         description=source.description,
         instances=source.instances or config.instances,
-        device=source.device or placed(source.path or Path(source.name), config.device),
+        device=device,
+        devices=devices,
         providers=source.providers,
         limits=source.limits,
     )
     return config if source.signature is None else config.with_signature(source.signature)
+
+
+def _devices(source: ModelSource, config: ModelConfig) -> tuple[str, tuple[str, ...]]:
+    """The device of all instances, or that of each where they are not all on one."""
+    where = source.path or Path(source.name)
+    if source.device or not config.devices:
+        return source.device or placed(where, config.device), ()
+    there = {device: placed(where, device) for device in dict.fromkeys(config.devices)}
+    devices = tuple(there[device] for device in config.devices)
+    if source.instances:
+        devices = tuple(islice(cycle(dict.fromkeys(devices)), source.instances))
+    return (devices[0], ()) if len(set(devices)) == 1 else ("", devices)
 
 
 def _backend(path: Path, config: ModelConfig) -> tuple[str, Backend]:

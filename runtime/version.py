@@ -15,14 +15,17 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from runtime.backends import Answer, Answers, Instance, Job, RequestInstance, Surroundings
+from runtime.model_config import UNLIMITED_BATCH_SIZE
 from runtime.reshape import Reshape, Run, inward, outward
 from runtime.response_cache import new_scope
 from runtime.scheduling.admission import Admission
+from runtime.scheduling.batch import check_rows
 from runtime.scheduling.policy import DynamicBatching, Scheduling
 from runtime.scheduling.runners import UNBOUNDED, Given, PlaceRunner, Ran, ThreadRunner
 from runtime.scheduling.scheduler import Scheduler
 from runtime.scheduling.sequence_scheduler import ALONE, SequenceScheduler
 from runtime.scheduling.sequence_state import StatefulRunner, States
+from runtime.spread import Spread
 from runtime.validation import RequestCheck
 from runtime.warmup import Sample
 from schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
@@ -68,6 +71,8 @@ class Version:
         self.statistics = VersionStatistics()
         self.check = RequestCheck(model, signature).check
         self._run = run or instance.run
+        # where nobody has stated a batch, that the first dimension is one is a guess
+        self._batches = 0 < signature.max_batch_size < UNLIMITED_BATCH_SIZE and not scheduling.ragged
         self.threads: ThreadPoolExecutor | None = None
         self.admission = Admission(model, scheduling.limits, instances)
         self.scheduler: Scheduler | SequenceScheduler | None = None
@@ -89,10 +94,14 @@ class Version:
                 self.scheduler = Scheduler(model, signature, scheduling, runner, self.admission)
 
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> Timed:
-        """Run once, by the clock. Raises what the instance raises."""
+        """Run once, by the clock. Raises what the instance raises, and MODEL_FAILED where a batch comes out
+        with another number of rows than went in."""
         started = time.monotonic_ns()
         tensors = self._run(inputs, outputs)
-        return tensors, started, time.monotonic_ns()
+        ended = time.monotonic_ns()
+        if self._batches and inputs:
+            check_rows(tensors, inputs[0].shape[0])
+        return tensors, started, ended
 
     async def ask_in_batch(self, request: InferRequest, outputs: tuple[str, ...]) -> Ran:
         """Have ``request`` run in a batch. Raises what the instance raises and what
@@ -104,13 +113,14 @@ class Version:
             return ran
 
     async def warm_up(self, sample: Sample) -> None:
-        """Run ``sample``, once for all threads: they share the instance; as a sequence of its own where there
-        are sequences. Raises as a request would."""
+        """Run ``sample``, once on each device and for all threads that share an instance there; as a sequence
+        of its own where there are sequences. Raises as a request would."""
         outputs = self.check(sample.request)
         inputs = sample.request.inputs
         if isinstance(self.scheduler, SequenceScheduler):
             inputs = self.scheduler.whole(inputs)
-        for _ in range(sample.count):
+        devices = self.instance.count if isinstance(self.instance, Spread) else 1
+        for _ in range(sample.count * devices):
             if self.threads is None:
                 self.run(inputs, outputs)
             else:

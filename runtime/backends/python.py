@@ -292,12 +292,12 @@ def load(path: Path, config: ModelConfig) -> PythonInstance:
     declared = Signature(config.inputs, config.outputs, config.max_batch_size)
     message: Any = MESSAGES["inference.ModelConfig"]()
     message.ParseFromString(config_message(config, declared))
-    kind, _, device = config.device.partition(":")
     name = config.name or home.name
     count = max(config.instances, 1)
     told = []
     for index in range(count):
         instance = f"{name}_0" if count == 1 else f"{name}_0_{index}"
+        kind, _, device = (config.devices[index] if config.devices else config.device).partition(":")
         args = {
             "model_instance_kind": "GPU" if kind == "cuda" else "CPU",
             "model_instance_name": instance,

@@ -45,10 +45,8 @@ def gathered(entries: Sequence[Entry]) -> tuple[Tensor, ...]:
     )
 
 
-def scattered(outputs: Sequence[Tensor], entries: Sequence[Entry]) -> list[tuple[Tensor, ...]]:
-    """The rows of ``outputs`` that belong to each of ``entries``, as views. Raises MODEL_FAILED for an
-    output that has not as many rows as were given."""
-    rows = sum(entry.rows for entry in entries)
+def check_rows(outputs: Sequence[Tensor], rows: int) -> None:
+    """Raises MODEL_FAILED for an output that has not as many ``rows`` as were given."""
     for tensor in outputs:
         if tensor.shape[:1] != (rows,):
             got = tensor.shape[0] if tensor.shape else "none"
@@ -56,6 +54,11 @@ def scattered(outputs: Sequence[Tensor], entries: Sequence[Entry]) -> list[tuple
                 ErrorCode.MODEL_FAILED,
                 f"output '{tensor.name}' of a batch has the wrong number of rows: expected {rows}, got {got}",
             )
+
+
+def scattered(outputs: Sequence[Tensor], entries: Sequence[Entry]) -> list[tuple[Tensor, ...]]:
+    """The rows of ``outputs`` that belong to each of ``entries``, as views. Raises as :func:`check_rows`."""
+    check_rows(outputs, sum(entry.rows for entry in entries))
     if len(entries) == 1:
         return [tuple(outputs)]
     sizes = [entry.rows for entry in entries]

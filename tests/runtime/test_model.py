@@ -321,3 +321,28 @@ async def test_the_event_loop_goes_on_while_a_model_computes(tmp_path: Path) -> 
     assert beats > 3, "the loop was blocked"
     assert call.result().outputs[0].shape == (2,)
     await model.close()
+
+
+@pytest.mark.parametrize(("config", "refused"), [(True, True), (False, False)])
+async def test_other_rows_than_were_given_are_an_error_where_a_batch_is_stated(
+    tmp_path: Path, config: bool, refused: bool
+) -> None:
+    write(
+        tmp_path / "m/1/model.onnx",
+        [node("Concat", ["x", "x"], ["y"], axis=0)],
+        [value("x", Datatype.FP32, ["n", 2])],
+        [value("y", Datatype.FP32, [None, 2])],
+    )
+    if config:
+        (tmp_path / "m/config.pbtxt").write_text("max_batch_size: 8")
+    model = load_model(ModelSource("m", tmp_path / "m"))
+    request = InferRequest("m", (Tensor.from_numpy("x", np.ones((3, 2), np.float32)),))
+    if refused:
+        with pytest.raises(
+            InferenceError, match="output 'y' .* wrong number of rows: expected 3, got 6"
+        ) as e:
+            await model.infer(request)
+        assert e.value.code is ErrorCode.MODEL_FAILED
+    else:
+        assert (await model.infer(request)).outputs[0].shape == (6, 2)
+    await model.close()

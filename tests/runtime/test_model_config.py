@@ -140,10 +140,6 @@ def test_versions_are_numbers(policy: VersionPolicy, chosen: tuple[int, ...]) ->
             "dynamic_batching { priority_queue_policy { key: 1 value { } } }",
             "priority_queue_policy of level 1, not from 1 to 0",
         ),
-        (
-            "instance_group [ { kind: KIND_GPU gpus: [ 0, 1 ] } ]",
-            "several devices are not supported: \\['cuda:0', 'cuda:1'\\]",
-        ),
         ("instance_group [ { count: 2 }, { count: -1 } ]", "instance_group has count -1, must be 0 or more"),
         (
             'input { name: "A" data_type: 1 } '

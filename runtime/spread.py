@@ -1,0 +1,55 @@
+"""One model on several devices, as one instance: every run takes a device that is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+
+from runtime.backends import Instance
+from schemas import Tensor
+
+
+class Spread:
+    """An ``Instance`` made of one per device. ``devices`` names one for each run that may go on at once, the
+    same one several times where it takes several; ``load`` gives the instance on a device.
+
+    Whoever runs must keep to as many runs at once; a run above that waits. Runs go round the devices in turn
+    while all are free. Raises what ``load`` raises, with nothing left loaded.
+    """
+
+    def __init__(self, devices: Sequence[str], load: Callable[[str], Instance]) -> None:
+        self._instances: dict[str, Instance] = {}
+        try:
+            for device in dict.fromkeys(devices):
+                self._instances[device] = load(device)
+        except Exception:
+            self.close()
+            raise
+        self.signature = next(iter(self._instances.values())).signature
+        self.count = len(self._instances)
+        self._free: SimpleQueue[Instance] = SimpleQueue()
+        for device in _in_turn(devices):
+            self._free.put(self._instances[device])
+
+    def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
+        """Run on the device that has been free for longest. Raises what the instance raises."""
+        instance = self._free.get()
+        try:
+            return instance.run(inputs, outputs)
+        finally:
+            self._free.put(instance)
+
+    def close(self) -> None:
+        """Free the model on every device."""
+        for instance in self._instances.values():
+            instance.close()
+
+
+def _in_turn(devices: Sequence[str]) -> list[str]:
+    """``devices`` so that the same one stands as far apart as can be: each once, each a second time …"""
+    seen: dict[str, int] = {}
+    turns: list[tuple[int, str]] = []
+    for device in devices:
+        turns.append((seen.get(device, 0), device))
+        seen[device] = seen.get(device, 0) + 1
+    return [device for _, device in sorted(turns, key=lambda turn: turn[0])]
