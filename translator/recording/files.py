@@ -1,0 +1,169 @@
+"""Files of records: a line that says what it is, then records, each with its lengths and a checksum first.
+
+A file is only ever added to, a whole record at a time, so what a crash leaves is whole up to its last
+record; a reader stops there and says so. When a file is full it is renamed, `name.1` the latest of those, and
+the oldest goes.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from translator.recording.layout import DamagedError, pack, unpack
+from translator.recording.record import Record
+
+FORMAT_VERSION = 1
+
+_TITLE = b"interlingua-recording "
+_FIRST_LINE = _TITLE + b"%d\n" % FORMAT_VERSION
+_LONGEST_FIRST_LINE = 64
+
+_BEFORE = struct.Struct("<4sIQI")
+"""Before a record: a mark, the bytes of its head, the bytes of its tensors, the CRC-32 of both together."""
+
+_MARK = b"\n>> "
+
+
+class RecordingError(Exception):
+    """A file that is no recording, or one that this program cannot read."""
+
+
+class RecordingWriter:
+    """Writes records to ``path``, and starts anew when that would have more than ``max_bytes`` (None: never);
+    of files there are ``max_files`` at most, this one included.
+
+    A file that is there already is set aside as a full one is. Use from one thread, and ``close`` it. Raises
+    ``OSError``.
+    """
+
+    def __init__(self, path: Path, max_bytes: int | None = None, max_files: int = 2) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._max_files = max_files
+        if path.exists() and path.stat().st_size > len(_FIRST_LINE):
+            self._set_aside()
+        self._file, self._size = self._open()
+
+    def write(self, record: Record) -> bool:
+        """Add ``record``; False where it is larger than a whole file may be. Raises ``ValueError`` for one
+        that has no form in a recording, ``OSError``."""
+        head, data = pack(record)
+        data_bytes = sum(memoryview(part).nbytes for part in data)
+        checksum = zlib.crc32(head)
+        for part in data:
+            checksum = zlib.crc32(part, checksum)
+        added = _BEFORE.size + len(head) + data_bytes
+        if self._max_bytes is not None and self._size + added > self._max_bytes:
+            if len(_FIRST_LINE) + added > self._max_bytes:
+                return False
+            self._file.close()
+            self._set_aside()
+            self._file, self._size = self._open()
+        for part in (_BEFORE.pack(_MARK, len(head), data_bytes, checksum), head, *data):
+            self._file.write(part)
+        # so that it is there whatever becomes of this process
+        self._file.flush()
+        self._size += added
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> tuple[BinaryIO, int]:
+        # what clients send is nobody else's business
+        file = open(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")  # noqa: SIM115
+        file.write(_FIRST_LINE)
+        file.flush()
+        return file, len(_FIRST_LINE)
+
+    def _set_aside(self) -> None:
+        if self._max_files == 1:
+            return
+        for number in range(self._max_files - 1, 1, -1):
+            younger = self._aside(number - 1)
+            if younger.exists():
+                younger.replace(self._aside(number))
+        self._path.replace(self._aside(1))
+
+    def _aside(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+
+class RecordingReader:
+    """The records of the file at ``path``, in their order; iterate once.
+
+    ``damage`` says, after that, where and why reading ended before the end of the file; empty where it
+    did not. Raises ``RecordingError`` for a file that is no recording, ``OSError``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damage = ""
+        self._file = open(path, "rb")  # noqa: SIM115
+        try:
+            _check_first_line(path, self._file.readline(_LONGEST_FIRST_LINE))
+        except RecordingError:
+            self._file.close()
+            raise
+
+    def __iter__(self) -> Iterator[Record]:
+        with self._file:
+            end = os.fstat(self._file.fileno()).st_size
+            number, at = 0, self._file.tell()
+            while at < end:
+                number += 1
+                try:
+                    record, at = self._next(at, end)
+                except DamagedError as error:
+                    self.damage = f"{self.path}: record {number}, at byte {at}, cannot be read: {error}"
+                    return
+                yield record
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def _next(self, at: int, end: int) -> tuple[Record, int]:
+        before = self._file.read(_BEFORE.size)
+        if len(before) < _BEFORE.size:
+            raise DamagedError("the file ends within it")
+        mark, head_bytes, data_bytes, checksum = _BEFORE.unpack(before)
+        if mark != _MARK:
+            raise DamagedError("it does not begin as a record does")
+        after = at + _BEFORE.size + head_bytes + data_bytes
+        if after > end:
+            raise DamagedError("the file ends within it")
+        # one buffer for each record, which its tensors keep alive
+        body = memoryview(self._file.read(head_bytes + data_bytes))
+        if zlib.crc32(body) != checksum:
+            raise DamagedError("its checksum does not match")
+        return unpack(bytes(body[:head_bytes]), body[head_bytes:]), after
+
+
+def _check_first_line(path: Path, line: bytes) -> None:
+    version = line.removeprefix(_TITLE).strip()
+    if not line.startswith(_TITLE) or not version.isdigit():
+        raise RecordingError(f"{path} is not a recording")
+    if int(version) != FORMAT_VERSION:
+        raise RecordingError(
+            f"{path} is a recording of version {int(version)}; this program reads version {FORMAT_VERSION}"
+        )

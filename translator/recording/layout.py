@@ -1,0 +1,259 @@
+"""A record as bytes, and bytes as a record: a head of JSON, then the tensors one after the other.
+
+In the head a tensor is its name, datatype, shape and number of bytes, which stand in the same order behind
+it, row-major and little-endian, BYTES packed. One that was redacted has its digest there, and no bytes
+behind. What a later version adds to the head is left alone by readers that do not know it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from protocols.wire import Buffer
+from schemas import (
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    RequestedOutput,
+    SharedMemoryRef,
+    Tensor,
+)
+from schemas import Sequence as TensorSequence
+from schemas.datatypes import DATATYPES
+from translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Place, Record
+
+Head = dict[str, Any]
+
+_NONFINITE = "float"
+"""The key of a float that JSON has no form for."""
+
+
+class DamagedError(ValueError):
+    """Bytes that are no record; the text says why."""
+
+
+def pack(record: Record) -> tuple[bytes, list[Buffer]]:
+    """The head of a record, and the data of its tensors. Raises ``ValueError`` for text that has no
+    form in UTF-8."""
+    data: list[Buffer] = []
+
+    def describe(part: str, number: int, tensors: Iterable[Tensor]) -> list[Head]:
+        described = []
+        for position, tensor in enumerate(tensors):
+            digest = record.redacted.get((part, number, position))
+            entry: Head = {"name": tensor.name, "datatype": tensor.datatype.value, "shape": tensor.shape}
+            if digest is None:
+                entry["bytes"] = tensor.nbytes
+                data.append(tensor.view)
+            else:
+                entry["redacted"] = digest
+            described.append(entry)
+        return described
+
+    head = {
+        "began_unix_ns": record.began_unix_ns,
+        "dialect": record.dialect,
+        "listener": record.listener,
+        "headers": record.headers,
+        QUESTION: _request(record.request, describe),
+        ANSWER: _answer(record.answer, ANSWER, describe),
+    }
+    if record.mirrored is not None:
+        head[MIRRORED] = _answer(record.mirrored, MIRRORED, describe)
+    try:
+        return orjson.dumps(head, default=str, option=orjson.OPT_APPEND_NEWLINE), data
+    except TypeError as error:
+        raise ValueError(f"the request cannot be recorded: {error}") from error
+
+
+def unpack(head: bytes, data: memoryview) -> Record:
+    """The record of a head and the data behind it, over which its tensors lie. Raises ``DamagedError``."""
+    reader = _Reader(data)
+    try:
+        stated = orjson.loads(head)
+        question, mirrored = stated[QUESTION], stated.get(MIRRORED)
+        record = Record(
+            stated["began_unix_ns"],
+            _read_request(question, reader.tensors(QUESTION, 0, question["inputs"])),
+            stated["dialect"],
+            stated["listener"],
+            _read_answer(stated[ANSWER], ANSWER, reader),
+            _read_answer(mirrored, MIRRORED, reader) if mirrored is not None else None,
+            stated["headers"],
+            reader.redacted,
+        )
+    except InferenceError as error:
+        raise DamagedError(error.message) from error
+    except KeyError as error:
+        raise DamagedError(f"there is no {error}") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DamagedError(f"its head is not one of a record: {error}") from error
+    if reader.at != len(data):
+        raise DamagedError(f"there are {len(data)} bytes of tensors, and its head tells of {reader.at}")
+    return record
+
+
+class _Reader:
+    """Cuts the data behind a head."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.at = 0
+        self.redacted: dict[Place, str] = {}
+
+    def tensors(self, part: str, number: int, described: Iterable[Head]) -> tuple[Tensor, ...]:
+        return tuple(
+            self._tensor((part, number, position), entry) for position, entry in enumerate(described)
+        )
+
+    def _tensor(self, place: Place, entry: Head) -> Tensor:
+        name, datatype, shape = entry["name"], DATATYPES[entry["datatype"]], tuple(entry["shape"])
+        if "redacted" in entry:
+            self.redacted[place] = entry["redacted"]
+            return Tensor(name, datatype, shape, memoryview(b""))
+        start, self.at = self.at, self.at + entry["bytes"]
+        return Tensor.checked(name, datatype, shape, self._data[start : self.at])
+
+
+Describe = Callable[[str, int, Sequence[Tensor]], list[Head]]
+
+
+def _request(request: InferRequest, describe: Describe) -> Head:
+    context, sequence = request.context, request.sequence
+    return {
+        "model": request.model,
+        "version": request.version,
+        "id": request.id,
+        "parameters": _parameters(request.parameters),
+        "sequence": sequence and {"id": sequence.id, "start": sequence.start, "end": sequence.end},
+        "priority": request.priority,
+        "timeout_us": request.timeout_us,
+        "inputs": describe(QUESTION, 0, request.inputs),
+        "outputs": None if request.outputs is None else [_requested(output) for output in request.outputs],
+        "traceparent": context.traceparent,
+        "tracestate": context.tracestate,
+        "timings_ns": context.timings,
+    }
+
+
+def _read_request(stated: Head, inputs: tuple[Tensor, ...]) -> InferRequest:
+    outputs, sequence = stated["outputs"], stated["sequence"]
+    return InferRequest(
+        stated["model"],
+        inputs,
+        None if outputs is None else tuple(_read_requested(output) for output in outputs),
+        version=stated["version"],
+        id=stated["id"],
+        parameters=_read_parameters(stated["parameters"]),
+        sequence=TensorSequence(sequence["id"], sequence["start"], sequence["end"]) if sequence else None,
+        priority=stated["priority"],
+        timeout_us=stated["timeout_us"],
+        context=Context(
+            traceparent=stated["traceparent"],
+            tracestate=stated["tracestate"],
+            timings=stated["timings_ns"],
+        ),
+    )
+
+
+def _requested(output: RequestedOutput) -> Head:
+    stated: Head = {
+        "name": output.name,
+        "classification": output.classification,
+        "parameters": _parameters(output.parameters),
+    }
+    if (placement := output.placement) is not None:
+        stated["placement"] = {
+            "region": placement.region,
+            "offset": placement.offset,
+            "size": placement.size,
+        }
+    return stated
+
+
+def _read_requested(stated: Head) -> RequestedOutput:
+    return RequestedOutput(
+        stated["name"],
+        stated["classification"],
+        SharedMemoryRef(**stated["placement"]) if "placement" in stated else None,
+        _read_parameters(stated["parameters"]),
+    )
+
+
+def _answer(answer: Answer, part: str, describe: Describe) -> Head:
+    return {
+        "answered_by": answer.answered_by,
+        "elapsed_ns": answer.elapsed_ns,
+        "responses": [
+            {
+                "model": response.model,
+                "version": response.version,
+                "id": response.id,
+                "parameters": _parameters(response.parameters),
+                "final": response.final,
+                "error": _error(response.error),
+                "outputs": describe(part, number, response.outputs),
+            }
+            for number, response in enumerate(answer.responses)
+        ],
+        "error": _error(answer.error),
+    }
+
+
+def _read_answer(stated: Head, part: str, reader: _Reader) -> Answer:
+    responses = tuple(
+        InferResponse(
+            response["model"],
+            reader.tensors(part, number, response["outputs"]),
+            response["version"],
+            response["id"],
+            _read_parameters(response["parameters"]),
+            response["final"],
+            _read_error(response["error"]),
+        )
+        for number, response in enumerate(stated["responses"])
+    )
+    return Answer(stated["answered_by"], responses, _read_error(stated["error"]), stated["elapsed_ns"])
+
+
+def _error(error: InferenceError | None) -> Head | None:
+    if error is None:
+        return None
+    return {
+        "code": error.code.name,
+        "message": error.message,
+        "origin": error.origin,
+        "retryable": error.retryable,
+        "details": {key: str(value) for key, value in error.details.items()},
+    }
+
+
+def _read_error(stated: Head | None) -> InferenceError | None:
+    if stated is None:
+        return None
+    return InferenceError(
+        ErrorCode[stated["code"]],
+        stated["message"],
+        origin=stated["origin"],
+        retryable=stated["retryable"],
+        details=stated["details"],
+    )
+
+
+def _parameters(parameters: Mapping[str, Any]) -> Head:
+    return {
+        key: {_NONFINITE: repr(value)} if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in parameters.items()
+    }
+
+
+def _read_parameters(stated: Head) -> Head:
+    return {
+        key: float(value[_NONFINITE]) if isinstance(value, dict) else value for key, value in stated.items()
+    }
