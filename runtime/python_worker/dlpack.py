@@ -1,8 +1,8 @@
 """DLPack capsules from and to NumPy arrays, for every datatype that DLPack knows.
 
 NumPy's own exchange refuses bfloat16 and takes no bare capsule, which is what models written for Triton
-pass around. The structures are those of DLPack 0.x, as PyTorch, JAX and CuPy have them; memory of the CPU
-alone.
+pass around. The structures are those of DLPack 0.x, as PyTorch, JAX and CuPy have them. Tensors on a GPU are
+copied to the host when they are taken; those that are given are on the host.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.python_worker.cuda_memory import to_host
+
 _CPU_DEVICES = (1, 3)
 """The CPU, and memory of the CPU that a GPU can read too."""
+
+_CUDA_DEVICES = (2, 13)
+"""Memory of a GPU, and memory that moves between a GPU and the host."""
 
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 _BFLOAT = 4
@@ -108,10 +113,12 @@ def to_capsule(array: NDArray[Any]) -> Any:
 
 
 def from_capsule(source: Any) -> NDArray[Any]:
-    """An array over the tensor in ``source``: a capsule, or an object with ``__dlpack__``.
+    """An array over the tensor in ``source``, or over a copy of one on a GPU: a capsule, or an object with
+    ``__dlpack__``.
 
     Raises ``TypeError`` for what is neither or has a dtype that NumPy does not have, and ``ValueError``
-    for a tensor that is not in memory of the CPU, or a capsule that was taken already.
+    for a tensor that is neither in memory of the CPU nor on a GPU that can be read, or a capsule that was
+    taken already.
     """
     capsule = source.__dlpack__() if hasattr(source, "__dlpack__") else source
     if type(capsule).__name__ != "PyCapsule":
@@ -121,7 +128,8 @@ def from_capsule(source: Any) -> NDArray[Any]:
     address = _pointer(capsule, _NAME)
     managed = ctypes.cast(address, ctypes.POINTER(_ManagedTensor))
     tensor = managed.contents.tensor
-    if tensor.device_type not in _CPU_DEVICES:
+    on_gpu = tensor.device_type in _CUDA_DEVICES
+    if not on_gpu and tensor.device_type not in _CPU_DEVICES:
         raise ValueError(f"the tensor is on DLPack device {tensor.device_type}, not in memory of the CPU")
     dtype = _dtype(tensor.dtype)
     shape = tuple(tensor.shape[: tensor.ndim])
@@ -134,7 +142,14 @@ def from_capsule(source: Any) -> NDArray[Any]:
     extent = dtype.itemsize + sum(
         step * (size - 1) for step, size in zip(strides or _steps(shape, dtype.itemsize), shape, strict=True)
     )
-    memory = (ctypes.c_uint8 * extent).from_address(tensor.data + tensor.byte_offset)
+    start = tensor.data + tensor.byte_offset
+    if on_gpu:
+        try:
+            copy = to_host(start, extent, tensor.device_id)
+        finally:
+            _let_go(address)
+        return np.ndarray(shape, dtype, copy, strides=strides)
+    memory = (ctypes.c_uint8 * extent).from_address(start)
     weakref.finalize(memory, _let_go, address).atexit = False
     return np.ndarray(shape, dtype, memory, strides=strides)
 
