@@ -37,6 +37,10 @@ requests, none of which leaves a circle behind: looking so often takes a tenth o
 
 Server = HttpServer | GrpcServer | BrpcServer
 
+_HTTP_ENGINES = {"library": HttpServer}
+_GRPC_ENGINES = {"library": GrpcServer}
+"""The servers of a transport by the ``engine`` of the listener."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listening:
@@ -119,7 +123,8 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
     pipeline = assembly.pipeline(options)
     address = parse_address(options.listen)
     if options.transport == "http":
-        return HttpServer(pipeline.http, address, max_response_bytes=options.max_response_bytes)
+        http = _HTTP_ENGINES[options.engine or "library"]
+        return http(pipeline.http, address, max_response_bytes=options.max_response_bytes)
     if options.transport == "brpc":
         return BrpcServer(
             pipeline.brpc,
@@ -129,7 +134,8 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
             max_response_bytes=options.max_response_bytes,
             max_concurrency=options.max_concurrency,
         )
-    return GrpcServer(
+    grpc = _GRPC_ENGINES[options.engine or "library"]
+    return grpc(
         pipeline.grpc,
         address,
         max_request_bytes=options.max_request_bytes,

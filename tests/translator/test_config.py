@@ -61,7 +61,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         'listeners:\n  - listen: ":0"\n    transport: http\n    dialect: [oip]',
         [
             "c.yaml:4: listeners[0].dialect: unknown key 'dialect'; did you mean 'dialects'? (allowed: "
-            "listen, transport, dialects, flavors, default_model, max_request_bytes, max_response_bytes, max_concurrency, nonfinite_json)"
+            "listen, transport, dialects, flavors, default_model, max_request_bytes, max_response_bytes, max_concurrency, engine, nonfinite_json)"
         ],
     ),
     "unknown_key_resembling_nothing": (
@@ -88,6 +88,19 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         [
             "c.yaml:2: listeners[0].transport: 'tcp' is not available yet",
             "c.yaml:3: listeners[1].transport: 'tcp' is not available yet",
+        ],
+    ),
+    "engines": (
+        """\
+        listeners:
+          - {listen: ":0", transport: grpc, engine: nativ}
+          - {listen: ":0", transport: brpc, engine: library}
+        """,
+        [
+            "c.yaml:2: listeners[0].engine: unknown value 'nativ'; did you mean 'native'? "
+            "(allowed: native, library)",
+            "c.yaml:3: listeners[1].dialects: must not be empty",
+            "c.yaml:3: listeners[1].engine: is for transport http or grpc, not brpc",
         ],
     ),
     "predict_of_ones_own": (

@@ -47,6 +47,9 @@ LARGEST_MESSAGE = 2**31 - 1
 MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE, "brpc": 64 << 20}
 """How much a listener takes by default: what Triton, and bRPC itself, take over the same transport."""
 
+ENGINES = {"http": ("library",), "grpc": ("library",)}
+"""What can speak a listener's protocol, by transport, the default first."""
+
 LISTENER_FLAVORS = {"oip": ("triton", "kserve", "mlserver"), "grps": ("py", "cpp")}
 """Whose habits a listener can follow, by dialect, the default first."""
 
@@ -102,7 +105,7 @@ class ServerOptions(Section):
 class ListenerOptions(Section):
     """An address that clients connect to."""
 
-    planned = frozenset({"tls", "auth", "engine", "graphpipe_errors"})
+    planned = frozenset({"tls", "auth", "graphpipe_errors"})
 
     listen: ListenAddress
     """`host:port`, `:port` for every interface, `[::1]:port`, or `unix:path`. Port 0 takes a free one."""
@@ -122,6 +125,9 @@ class ListenerOptions(Section):
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     """Over brpc: how many calls may be at work at once; those above are refused with 2004. The default is
     no such limit."""
+    engine: Literal["native", "library"] | None = Field(default=None, validate_default=True)
+    """Over http and grpc: whose code speaks the protocol, this project's own or that of aiohttp and grpcio.
+    The default is `library`."""
     nonfinite_json: Literal["error", "token"] = "error"
     """What to do with NaN and infinity in an answer that is to be JSON: refuse it, or write `NaN`,
     `Infinity` and `-Infinity`, which Triton does and strict readers of JSON do not take."""
@@ -157,6 +163,16 @@ class ListenerOptions(Section):
     @classmethod
     def _as_the_transport(cls, value: Any, info: ValidationInfo) -> Any:
         return MAX_REQUEST_BYTES[info.data.get("transport", "http")] if value is None else value
+
+    @field_validator("engine")
+    @classmethod
+    def _of_the_transport(cls, value: str | None, info: ValidationInfo) -> str | None:
+        transport = info.data.get("transport", "http")
+        if transport not in ENGINES:
+            if value is not None:
+                raise ValueError(f"is for transport http or grpc, not {transport}")
+            return None
+        return ENGINES[transport][0] if value is None else require("engine", value, ENGINES[transport])
 
     @field_validator("max_concurrency")
     @classmethod
