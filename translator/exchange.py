@@ -18,6 +18,7 @@ from runtime.target import Target
 from runtime.upstream_model import UpstreamModel
 from schemas import Context, Duration, ErrorCode, InferenceError, InferRequest, InferResponse, Operation
 from translator.interleave import Told
+from translator.observation import Watch
 from translator.operations import OF_A_MODEL, OF_SHARED_MEMORY, OPERATIONS, Asked, Service
 from translator.peers import is_local
 
@@ -26,8 +27,8 @@ T = TypeVar("T")
 Found = tuple[Target, str, str]
 """Whom to ask, by which name the caller knows it, and for which version."""
 
-Prepared = tuple[Target, InferRequest, Any, Placement | None]
-"""Whom to ask what, the form of the answer, and where in shared memory outputs go."""
+Prepared = tuple[Target, InferRequest, Any, Placement | None, Watch | None]
+"""Whom to ask what, the form of the answer, where in shared memory outputs go, and who looks on."""
 
 _WATCH_SECS = 5.0
 """How often what is watched is looked at where an upstream may change without a word."""
@@ -70,13 +71,16 @@ class Exchange:
         """Every answer to an INFER_STREAM, and whether it is the last. Raises ``InferenceError`` in place
         of the first answer; what fails later is told in an answer of its own."""
         found = await self._find(opened, dialect)
-        target, request, form, placement = await self._prepare(opened, found, context)
+        target, request, form, placement, watch = await self._prepare(opened, dialect, found, context)
         encode, model = opened.action.encode, request.model
-        answered = failed = False
+        answered = False
+        ended: BaseException | None = None
         began = time.monotonic_ns()
         responses = target.stream(request)
         try:
             async for response in responses:
+                if watch is not None:
+                    watch.heard(response)
                 if placement is not None and response.outputs:
                     placement.fill(response)
                 response.model = model
@@ -85,17 +89,22 @@ class Exchange:
                 yield answer, response.final
             return
         except InferenceError as error:
-            failed = True
+            ended = error
             if not answered:
                 raise
             failure = error
-        except Exception:
-            failed = True
+        except Exception as error:
+            ended = error
             if not answered:
                 raise
             failure = unforeseen(f"a stream of model '{model}'")
+        except BaseException as error:
+            ended = error
+            raise
         finally:
-            self.service.trends.count(time.monotonic_ns() - began, failed)
+            self.service.trends.count(time.monotonic_ns() - began, isinstance(ended, Exception))
+            if watch is not None:
+                watch.ended(ended)
             # to close it is to cancel it; an iterator that is no generator has nothing to close
             if (close := getattr(responses, "aclose", None)) is not None:
                 await close()
@@ -122,20 +131,45 @@ class Exchange:
 
     async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         found = await self._find(opened, dialect)
-        if opened.action.passage is not None and isinstance(found[0], UpstreamModel):
+        if (
+            opened.action.passage is not None
+            and isinstance(found[0], UpstreamModel)
+            and not self.service.observers
+        ):
             relayed = await found[0].relay(opened, found[1], context)
             if relayed is not None:
                 return relayed
-        target, request, form, placement = await self._prepare(opened, found, context)
+        target, request, form, placement, watch = await self._prepare(opened, dialect, found, context)
+        if watch is None:
+            return await self._ask(opened, target, request, form, placement)
+        try:
+            answer = await self._ask(opened, target, request, form, placement, watch)
+        except BaseException as failure:
+            watch.ended(failure)
+            raise
+        watch.ended()
+        return answer
+
+    async def _ask(
+        self,
+        opened: Opened[Any],
+        target: Target,
+        request: InferRequest,
+        form: Any,
+        placement: Placement | None,
+        watch: Watch | None = None,
+    ) -> Any:
         model = request.model
         response = await target.infer(request)
+        if watch is not None:
+            watch.heard(response)
         answered = time.monotonic_ns()
         if placement is not None:
             placement.fill(response)
         # a route may have sent the request elsewhere; the caller gets the name it knows
         response.model = model
         answer = opened.action.encode(form, response)
-        context.timings["encode"] = time.monotonic_ns() - answered
+        request.context.timings["encode"] = time.monotonic_ns() - answered
         return answer
 
     async def _find(self, opened: Opened[Any], dialect: str) -> Found:
@@ -151,7 +185,7 @@ class Exchange:
             model, version = named.name, named.version
         return self.service.router.resolve(model, dialect, self._listener, version), model, version
 
-    async def _prepare(self, opened: Opened[Any], found: Found, context: Context) -> Prepared:
+    async def _prepare(self, opened: Opened[Any], dialect: str, found: Found, context: Context) -> Prepared:
         """Read the request with the signature of its model. Raises ``InferenceError``."""
         target, model, version = found
         decode = opened.action.decode
@@ -168,7 +202,10 @@ class Exchange:
             placement = self.service.shared_memory.resolve(request)
         # to find inputs in shared memory is to decode them, as to place outputs there is to encode them
         context.timings["decode"] = time.monotonic_ns() - began
-        return target, request, form, placement
+        watch = None
+        if self.service.observers:
+            watch = Watch.over(self.service.observers, request, dialect, self._listener, target.name)
+        return target, request, form, placement, watch
 
     async def _operate(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         """Carry out an operation that is not inference and count it."""

@@ -6,10 +6,16 @@ in an ``Observed`` lies in memory that a client, or a model's process, writes to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from schemas import InferenceError, InferRequest, InferResponse
+from runtime.kept import kept
+from schemas import ErrorCode, InferenceError, InferRequest, InferResponse
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +47,70 @@ class Observer(Protocol):
 
     def saw(self, observed: Observed) -> None:
         """Take note of a request that it wanted. Never raises, never waits; what takes time is done later."""
+
+
+class Watch:
+    """One request on behalf of ``observers``, all of whom want it, from when it was read to its end: call
+    :meth:`heard` with every response and :meth:`ended` once. Neither raises."""
+
+    __slots__ = ("_began", "_elapsed", "_observers", "_responses", "_seen")
+
+    def __init__(
+        self, observers: tuple[Observer, ...], request: InferRequest, dialect: str, listener: str, by: str
+    ) -> None:
+        self._observers = observers
+        # a copy, whose fields stay as they are now
+        self._seen = Observed(replace(request), by, dialect, listener, (), None, 0)
+        self._responses: list[InferResponse] = []
+        self._elapsed = 0
+        self._began = time.monotonic_ns()
+
+    @classmethod
+    def over(
+        cls, observers: Iterable[Observer], request: InferRequest, dialect: str, listener: str, by: str
+    ) -> Watch | None:
+        """Look on for those who want ``request``, which the model ``by`` is about to answer; None where
+        nobody does. Inputs in memory that a client may write to again are copied in ``request`` itself: the
+        model is given what is seen."""
+        wanting = tuple([observer for observer in observers if _wants(observer, request)])
+        if not wanting:
+            return None
+        request.inputs = kept(request.inputs)
+        return cls(wanting, request, dialect, listener, by)
+
+    def heard(self, response: InferResponse) -> None:
+        """The model has given ``response``, which may be changed from now on."""
+        self._elapsed = time.monotonic_ns() - self._began
+        self._responses.append(replace(response, outputs=kept(response.outputs)))
+
+    def ended(self, failure: BaseException | None = None) -> None:
+        """The caller has its answer, or ``failure`` in its place."""
+        whole = bool(self._responses) and self._responses[-1].final
+        if isinstance(failure, GeneratorExit) and whole:
+            failure = None  # nothing was left to come
+        error = None if failure is None else _told(failure)
+        elapsed = self._elapsed if error is None else time.monotonic_ns() - self._began
+        seen = replace(self._seen, responses=tuple(self._responses), error=error, elapsed_ns=elapsed)
+        for observer in self._observers:
+            try:
+                observer.saw(seen)
+            except Exception:
+                _log.exception("an observer failed")
+
+
+def _wants(observer: Observer, request: InferRequest) -> bool:
+    try:
+        return observer.wants(request)
+    except Exception:
+        _log.exception("an observer failed")
+        return False
+
+
+def _told(failure: BaseException) -> InferenceError:
+    """What the caller is told of ``failure``."""
+    if isinstance(failure, InferenceError):
+        return failure
+    if isinstance(failure, Exception):
+        return InferenceError(ErrorCode.INTERNAL, "internal error; the server's log has the details")
+    # a task that was cancelled, a stream that was closed
+    return InferenceError(ErrorCode.CANCELLED, "the caller has gone away")

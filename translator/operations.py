@@ -36,6 +36,7 @@ from schemas import (
     SharedMemoryRegion,
     TraceSettings,
 )
+from translator.observation import Observer
 from translator.router import Router
 from translator.settings import LogBook, TraceBook
 from translator.trends import Trends
@@ -50,7 +51,7 @@ class Service:
     loaded. ``shared_memory`` is used by callers whom ``shared_memory_for`` allows: ``all``, ``none``, or
     those that are ``local``. ``numbers`` counts the requests of the whole process, ``counted`` the
     operations that were carried out, by name, ``trends`` inferences over time. ``started_ns`` is a
-    ``time.monotonic_ns()``. ``listeners`` are those that are bound.
+    ``time.monotonic_ns()``. ``listeners`` are those that are bound. ``observers`` look on at every inference.
     """
 
     router: Router
@@ -69,6 +70,7 @@ class Service:
     log: LogBook = field(default_factory=LogBook)
     counted: dict[str, Duration] = field(default_factory=dict)
     trends: Trends = field(default_factory=Trends)
+    observers: tuple[Observer, ...] = ()
     started_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
