@@ -115,9 +115,9 @@ class LocalModel:
                     )
                 looked_up = time.monotonic_ns()
             answer = await self._run(version, request, outputs)
-        except (InferenceError, asyncio.CancelledError):
+        except (InferenceError, asyncio.CancelledError) as end:
             # whoever has gone away was not answered either
-            count_failure(version.statistics, size, began)
+            count_failure(version.statistics, size, began, end)
             raise
         started, ended = answer.started, answer.ended
         course = Course(began, ready, started, ended, time.monotonic_ns(), answer.gathering)
@@ -168,7 +168,7 @@ class LocalModel:
                     )
         except (InferenceError, asyncio.CancelledError, GeneratorExit) as end:
             if not answered:
-                count_failure(version.statistics, size, began)
+                count_failure(version.statistics, size, began, end)
             if isinstance(end, InferenceError):
                 end.origin = end.origin or self.name
             raise

@@ -35,11 +35,13 @@ class Cached:
 
 
 class ResponseCache:
-    """At most ``limit_bytes`` of answers. ``used_bytes`` is what is there now."""
+    """At most ``limit_bytes`` of answers. ``used_bytes`` is what is there now, ``evictions`` counts answers
+    that had to make room."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
+        self.evictions = 0
         # by use, the oldest first
         self._entries: OrderedDict[bytes, Cached] = OrderedDict()
 
@@ -63,6 +65,7 @@ class ResponseCache:
         self._drop(key)
         while self.used_bytes + nbytes > self.limit_bytes:
             self._drop(next(iter(self._entries)))
+            self.evictions += 1
         # views would keep alive what they are cut from: a batch, the body of a request
         own = tuple(
             Tensor(tensor.name, tensor.datatype, tensor.shape, memoryview(bytes(tensor.view)))

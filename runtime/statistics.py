@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from schemas import InferRequest, Signature
+from schemas import ErrorCode, InferenceError, InferRequest, Signature
 from schemas.status import ExecutionStatistics, RequestStatistics, VersionStatistics
 
 MOST_BATCH_SIZES = 1024
@@ -65,6 +65,7 @@ def count_success(
         execution.counted = True
         _count_execution(counted, execution.rows, given, ran, taken)
     counted.last_inference_ms = time.time_ns() // 1_000_000
+    counted.latencies.add(course.done - course.began)
     requests = _of_size(counted, size)
     if requests is not None:
         requests.success.add(course.done - course.began)
@@ -80,13 +81,17 @@ def count_hit(counted: VersionStatistics, size: int, began: int, looked: int) ->
     now = time.monotonic_ns()
     counted.last_inference_ms = time.time_ns() // 1_000_000
     counted.cache_hit.add(now - looked)
+    counted.latencies.add(now - began)
     requests = _of_size(counted, size)
     if requests is not None:
         requests.success.add(now - began)
 
 
-def count_failure(counted: VersionStatistics, size: int, began: int) -> None:
-    """Enter a request of ``size`` batch elements that failed just now."""
+def count_failure(counted: VersionStatistics, size: int, began: int, failure: BaseException) -> None:
+    """Enter a request of ``size`` batch elements that failed just now by ``failure``: an ``InferenceError``,
+    or what ends a task whose caller has gone away."""
+    code = failure.code if isinstance(failure, InferenceError) else ErrorCode.CANCELLED
+    counted.failures[code] = counted.failures.get(code, 0) + 1
     requests = _of_size(counted, size)
     if requests is not None:
         requests.failed.add(time.monotonic_ns() - began)

@@ -76,8 +76,8 @@ class Upstream:
         self._calls = calls
         if not isinstance(clients, Pool):
             clients = Pool([Member(client, str(place)) for place, client in enumerate(clients)])
-        self._pool = clients
-        self._gate = gate
+        self.pool = clients
+        self.gate = gate
         self._timeout = request_timeout_secs
         self._flavors: Mapping[str, Calls] = flavors or {}
 
@@ -127,7 +127,7 @@ class Upstream:
         read: Callable[[Any], T],
     ) -> T:
         async with self._passing(operation, message):
-            attempt = self._pool.attempt(request, harmless=operation in _HARMLESS)
+            attempt = self.pool.attempt(request, harmless=operation in _HARMLESS)
             while True:
                 with attempt as client:
                     return read(await self._send(client, message))
@@ -141,7 +141,7 @@ class Upstream:
             message, form = call.encode(request, signature)
             message.context = self._bounded(context)
             async with self._passing(Operation.INFER_STREAM, message):
-                attempt = self._pool.attempt(request)
+                attempt = self.pool.attempt(request)
                 while True:
                     with attempt as client:
                         async with aclosing(client.stream(message)) as answers:
@@ -162,15 +162,15 @@ class Upstream:
             request.context = context
             return call.decode(form, await self._send(member.client, request))
 
-        told = await asyncio.gather(*map(ask, self._pool.members), return_exceptions=True)
+        told = await asyncio.gather(*map(ask, self.pool.members), return_exceptions=True)
         failed = [each for each in told if isinstance(each, BaseException)]
         if failed:
             raise failed[0]
         return told[0]
 
     async def _call(self, operation: Operation, context: Context | None) -> UpstreamCall[Any, Any]:
-        if not self._pool.watched:
-            await self._pool.watch(self.name, self._probe)
+        if not self.pool.watched:
+            await self.pool.watch(self.name, self._probe)
         if self._flavors and operation in _FLAVORED:
             await self._find_flavor(context)
         call = self._calls.get(operation)
@@ -202,7 +202,7 @@ class Upstream:
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._pool.close()
+        await self.pool.close()
 
     async def _find_flavor(self, context: Context | None) -> None:
         flavors, self._flavors = self._flavors, {}
@@ -234,9 +234,9 @@ class Upstream:
 
     def _passing(self, operation: Operation, request: Any) -> AbstractAsyncContextManager[None]:
         """The gate, for what is inference."""
-        if self._gate is None or operation not in (Operation.INFER, Operation.INFER_STREAM):
+        if self.gate is None or operation not in (Operation.INFER, Operation.INFER_STREAM):
             return nullcontext()
-        return self._gate.passing(self.name, _nbytes(request), request.context.deadline)
+        return self.gate.passing(self.name, _nbytes(request), request.context.deadline)
 
     async def _send(self, client: Any, request: Any) -> Any:
         try:

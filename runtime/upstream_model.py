@@ -70,7 +70,7 @@ class UpstreamModel:
 
     ``inputs`` and ``outputs`` map the names that our clients use to the upstream's. ``declared`` is
     the signature in our clients' names, for upstreams whose metadata is missing or wrong. ``controlled``:
-    whether clients may have it loaded and unloaded there.
+    whether clients may have it loaded and unloaded there. ``statistics`` are by version.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class UpstreamModel:
     ) -> None:
         self.name = name
         self.controlled = controlled
-        self._upstream = upstream
+        self.upstream = upstream
         self._remote = remote_model
         self._to_inputs: Renames = inputs or {}
         self._to_outputs: Renames = outputs or {}
@@ -98,7 +98,7 @@ class UpstreamModel:
         self._signatures: dict[str, Signatures] = {}
         self._asked: dict[str, _Asked] = {}
         self._turns = Turns()
-        self._statistics: dict[str, VersionStatistics] = {}
+        self.statistics: dict[str, VersionStatistics] = {}
         self._answered = _UNNAMED_VERSION
         self._streams = upstream.offers(Operation.INFER_STREAM)
         self._decoupled: bool | None = None
@@ -120,7 +120,7 @@ class UpstreamModel:
         asked = self._translated(request)
         sent = time.monotonic_ns()
         try:
-            answer: InferResponse = await self._upstream.call(Operation.INFER, asked, theirs, request.context)
+            answer: InferResponse = await self.upstream.call(Operation.INFER, asked, theirs, request.context)
             received = time.monotonic_ns()
             answer.outputs = self._select(_renamed(answer.outputs, self._from_outputs), request.outputs, ours)
         except InferenceError as error:
@@ -139,7 +139,7 @@ class UpstreamModel:
         upstream, passed on with its tensors unread; the caller calls this ``model``. None where the request
         must be read here. Raises as :meth:`infer`."""
         passage = opened.action.passage
-        if passage is None or not self._upstream.passes(passage):
+        if passage is None or not self.upstream.passes(passage):
             return None
         ours, _ = await self._both_signatures(opened.version)
         passed = Passed(
@@ -158,7 +158,7 @@ class UpstreamModel:
         size = rows if 0 < rows <= ours.max_batch_size else 1
         sent = time.monotonic_ns()
         try:
-            told = await self._upstream.pass_on(message, context, partial(passage.answer, opened, passed))
+            told = await self.upstream.pass_on(message, context, partial(passage.answer, opened, passed))
             received = time.monotonic_ns()
             if isinstance(told, InferResponse):
                 told = self._encoded(told, opened, ours, model)
@@ -197,7 +197,7 @@ class UpstreamModel:
                     yield answer
 
     async def _stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
-        if not self._streams or (self._upstream.streams_at_need and not await self._is_decoupled()):
+        if not self._streams or (self.upstream.streams_at_need and not await self._is_decoupled()):
             yield await self._infer(request)
             return
         ours, theirs = await self._both_signatures(request.version)
@@ -205,7 +205,7 @@ class UpstreamModel:
         final = answered = False
         try:
             async with aclosing(
-                self._upstream.stream(self._translated(request), theirs, request.context)
+                self.upstream.stream(self._translated(request), theirs, request.context)
             ) as answers:
                 async for answer in answers:
                     answered, final = True, final or answer.final
@@ -215,7 +215,7 @@ class UpstreamModel:
                     asked = tuple(output for output in request.outputs or () if output.name in names)
                     answer.outputs = self._select(outputs, None if request.outputs is None else asked, ours)
                     if answer.error is not None:
-                        answer.error.origin = self._upstream.name
+                        answer.error.origin = self.upstream.name
                     self._own(answer, request)
                     yield answer
         except InferenceError as error:
@@ -239,7 +239,7 @@ class UpstreamModel:
     async def metadata(self, version: str = "") -> ModelMetadata:
         """What the upstream says now, in our clients' names."""
         try:
-            theirs: ModelMetadata = await self._upstream.call(
+            theirs: ModelMetadata = await self.upstream.call(
                 Operation.MODEL_METADATA, ModelRef(self._remote, version)
             )
         except InferenceError as error:
@@ -266,9 +266,7 @@ class UpstreamModel:
     async def ready(self, version: str = "") -> Readiness:
         """Whether the upstream says that the model is ready; False where it cannot be asked."""
         try:
-            said: Readiness = await self._upstream.call(
-                Operation.MODEL_READY, ModelRef(self._remote, version)
-            )
+            said: Readiness = await self.upstream.call(Operation.MODEL_READY, ModelRef(self._remote, version))
         except InferenceError as error:
             return Readiness(False, f"model '{self.name}': {error.message}")
         return said if said.ready else Readiness(False, said.reason or f"model '{self.name}' is not ready")
@@ -299,8 +297,8 @@ class UpstreamModel:
         if error.code in _STALE:
             self._forget()
         # a version that never answered may be any text that a client has sent
-        known = version if version in self._statistics else self._answered
-        count_failure(self._counted(known), size, began)
+        known = version if version in self.statistics else self._answered
+        count_failure(self._counted(known), size, began, error)
 
     def _forget(self) -> None:
         """The upstream's model may be another than the one that is known."""
@@ -309,12 +307,12 @@ class UpstreamModel:
 
     async def load(self) -> None:
         """Have the upstream load the model. Raises what it says, UNSUPPORTED where its dialect cannot."""
-        await self._upstream.call(Operation.MODEL_LOAD, ModelRef(self._remote))
+        await self.upstream.call(Operation.MODEL_LOAD, ModelRef(self._remote))
         self._forget()
 
     async def unload(self) -> None:
         """Have the upstream unload the model. Raises as :meth:`load`."""
-        await self._upstream.call(Operation.MODEL_UNLOAD, ModelRef(self._remote))
+        await self.upstream.call(Operation.MODEL_UNLOAD, ModelRef(self._remote))
         self._forget()
 
     async def _stated_config(self, known: bytes) -> bytes:
@@ -341,10 +339,10 @@ class UpstreamModel:
         return self._decoupled
 
     async def _asked_config(self) -> bytes:
-        if not self._upstream.offers(Operation.MODEL_CONFIG):
+        if not self.upstream.offers(Operation.MODEL_CONFIG):
             return b""
         try:
-            asked: bytes = await self._upstream.call(Operation.MODEL_CONFIG, ModelRef(self._remote))
+            asked: bytes = await self.upstream.call(Operation.MODEL_CONFIG, ModelRef(self._remote))
         except InferenceError as error:
             if error.retryable:
                 raise
@@ -356,7 +354,7 @@ class UpstreamModel:
         return config_message(config, await self.signature())
 
     def _counted(self, version: str) -> VersionStatistics:
-        return self._statistics.setdefault(version, VersionStatistics())
+        return self.statistics.setdefault(version, VersionStatistics())
 
     async def _both_signatures(self, version: str) -> Signatures:
         if self._declared is not None:
@@ -381,7 +379,7 @@ class UpstreamModel:
         if self._declared is not None:
             found = (self._declared, _signature(self._declared, self._to_inputs, self._to_outputs))
         else:
-            told: ModelMetadata = await self._upstream.call(
+            told: ModelMetadata = await self.upstream.call(
                 Operation.MODEL_METADATA, ModelRef(self._remote, version)
             )
             theirs = await self._with_batch(told.signature, version)
@@ -395,10 +393,10 @@ class UpstreamModel:
         """``told`` with the limit of the batch, where the upstream's metadata leaves that to a
         configuration of its own, and has one: other servers of the same dialect do not."""
         batched = all(spec.shape[:1] == (-1,) for spec in (*told.inputs, *told.outputs))
-        if told.max_batch_size or not batched or not self._upstream.offers(Operation.MODEL_CONFIG):
+        if told.max_batch_size or not batched or not self.upstream.offers(Operation.MODEL_CONFIG):
             return told
         try:
-            config: bytes = await self._upstream.call(Operation.MODEL_CONFIG, ModelRef(self._remote, version))
+            config: bytes = await self.upstream.call(Operation.MODEL_CONFIG, ModelRef(self._remote, version))
             limit: int = MESSAGES["inference.ModelConfig"].FromString(config).max_batch_size  # type: ignore[attr-defined]
         except InferenceError as error:
             if error.retryable:
@@ -424,9 +422,9 @@ class UpstreamModel:
             if missing:
                 raise InferenceError(
                     ErrorCode.BAD_UPSTREAM,
-                    f"upstream '{self._upstream.name}' answered without output '{missing[0]}' "
+                    f"upstream '{self.upstream.name}' answered without output '{missing[0]}' "
                     f"of model '{self.name}'",
-                    origin=self._upstream.name,
+                    origin=self.upstream.name,
                 )
             by_name = {output.name: by_name[output.name] for output in asked}
         ordered = [by_name.pop(spec.name) for spec in signature.outputs if spec.name in by_name]

@@ -127,6 +127,11 @@ class Version:
                 loop = asyncio.get_running_loop()
                 await loop.run_in_executor(self.threads, self.run, inputs, outputs)
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their run."""
+        return self.admission.waiting if self.scheduler is None else self.scheduler.waiting
+
     def readiness(self) -> Readiness:
         """Ready: what is loaded can run."""
         return _READY
@@ -268,6 +273,11 @@ class RequestVersion:
         )
         if outputs != self.signature.outputs:
             self.signature = replace(self.signature, outputs=outputs)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their run."""
+        return self._admission.waiting if self._scheduler is None else self._scheduler.waiting
 
     def readiness(self) -> Readiness:
         """Whether its instance is ready."""

@@ -26,6 +26,7 @@ from schemas.messages import (
 from schemas.status import (
     Deployment,
     Duration,
+    Latencies,
     Listening,
     Metrics,
     ModelState,
@@ -50,6 +51,7 @@ __all__ = [
     "InferRequest",
     "InferResponse",
     "InferenceError",
+    "Latencies",
     "Listening",
     "LogSettings",
     "Metrics",

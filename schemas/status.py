@@ -7,8 +7,16 @@ have it.
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from schemas.errors import ErrorCode
+
+LATENCY_BOUNDS_NS = tuple(
+    int(ms * 1e6) for ms in (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000)
+)
+"""Up to where the ranges go that latencies are counted in, ascending; the last range is all above."""
 
 
 class ModelState(enum.Enum):
@@ -47,6 +55,20 @@ class Duration:
 
 
 @dataclass(slots=True)
+class Latencies:
+    """How often something took how long: ``counts`` by the ranges of ``LATENCY_BOUNDS_NS``, bounds included,
+    and ``ns``, how long all of it took."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_NS) + 1))
+    ns: int = 0
+
+    def add(self, ns: int) -> None:
+        """Count one more that took ``ns``."""
+        self.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1
+        self.ns += ns
+
+
+@dataclass(slots=True)
 class RequestStatistics:
     """Requests of one batch size. ``success`` and ``failed`` are whole requests from decoded to
     answered; the others are the parts of the successful ones."""
@@ -75,7 +97,8 @@ class VersionStatistics:
     for every size of batch that was asked for, ``executions`` for every one that the model has run with,
     which may hold several requests; a model without batches has size 1. ``cache_hit`` are requests that were
     answered from the response cache, which are counted among the successes and nowhere else, ``cache_miss``
-    those that were looked for there in vain."""
+    those that were looked for there in vain. ``latencies`` are those of the successes, ``failures`` the
+    others by why they failed."""
 
     inference_count: int = 0
     execution_count: int = 0
@@ -84,6 +107,8 @@ class VersionStatistics:
     executions: dict[int, ExecutionStatistics] = field(default_factory=dict)
     cache_hit: Duration = field(default_factory=Duration)
     cache_miss: Duration = field(default_factory=Duration)
+    latencies: Latencies = field(default_factory=Latencies)
+    failures: dict[ErrorCode, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from schemas import ErrorCode, InferenceError
 
 class Gate:
     """Lets in at most ``max_concurrency`` requests at once, and ``max_bytes`` of them (None: any number);
-    others wait at most ``max_wait_secs``."""
+    others wait at most ``max_wait_secs``. ``running`` requests of ``nbytes`` are in."""
 
     def __init__(
         self, max_concurrency: int | None = None, max_bytes: int | None = None, max_wait_secs: float = 1.0
@@ -26,8 +26,13 @@ class Gate:
         self._most_bytes = max_bytes
         self._wait_secs = max_wait_secs
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._running = 0
-        self._nbytes = 0
+        self.running = 0
+        self.nbytes = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return sum(not turn.done() for _, turn in self._waiting)
 
     @asynccontextmanager
     async def passing(self, upstream: str, nbytes: int, deadline: float | None) -> AsyncIterator[None]:
@@ -65,24 +70,24 @@ class Gate:
         told = " and ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
         return InferenceError(
             ErrorCode.DEADLINE_EXCEEDED if late else ErrorCode.OVERLOADED,
-            f"upstream '{upstream}': as much is under way as {told} allows: {self._running} requests of "
-            f"{self._nbytes} bytes; waited {seconds:.3g} seconds",
+            f"upstream '{upstream}': as much is under way as {told} allows: {self.running} requests of "
+            f"{self.nbytes} bytes; waited {seconds:.3g} seconds",
         )
 
     def _fits(self, nbytes: int) -> bool:
-        if not self._running:
+        if not self.running:
             return True
-        if self._most is not None and self._running >= self._most:
+        if self._most is not None and self.running >= self._most:
             return False
-        return self._most_bytes is None or self._nbytes + nbytes <= self._most_bytes
+        return self._most_bytes is None or self.nbytes + nbytes <= self._most_bytes
 
     def _enter(self, nbytes: int) -> None:
-        self._running += 1
-        self._nbytes += nbytes
+        self.running += 1
+        self.nbytes += nbytes
 
     def _leave(self, nbytes: int) -> None:
-        self._running -= 1
-        self._nbytes -= nbytes
+        self.running -= 1
+        self.nbytes -= nbytes
         self._let_in()
 
     def _let_in(self) -> None:

@@ -19,13 +19,15 @@ _log = logging.getLogger(__name__)
 
 
 class Member:
-    """A server behind ``client``, called ``url``. ``running`` counts the requests that it is asked now;
-    ``ready`` is what it has last said of itself."""
+    """A server behind ``client``, called ``url``. ``running`` counts the requests that it is asked now,
+    ``asked`` all of them, ``failures`` how often it failed, probes included, and ``ejections`` how often it
+    was left out for that; ``ready`` is what it has last said of itself."""
 
     def __init__(self, client: Any, url: str, threshold: int = 3) -> None:
         self.client = client
         self.url = url
         self.running = 0
+        self.asked = self.failures = self.ejections = 0
         self.ready = True
         self.open = False
         self.trying = False
@@ -36,7 +38,7 @@ class Member:
         self._threshold = threshold
         self._idle = asyncio.Event()
         self._idle.set()
-        self._failures = 0
+        self._in_a_row = 0
         self._failed_at = 0.0
 
     @property
@@ -55,6 +57,7 @@ class Member:
     def begin(self) -> None:
         """A request begins."""
         self.running += 1
+        self.asked += 1
         self._idle.clear()
 
     def end(self) -> None:
@@ -69,7 +72,7 @@ class Member:
 
     def answered(self) -> None:
         """It has said something: it is there."""
-        self._failures = 0
+        self._in_a_row = 0
         if self.open:
             self.open, self.reason = False, ""
             _log.info("upstream server is back", extra={"facts": self._facts()})
@@ -77,11 +80,13 @@ class Member:
     def failed(self, reason: str, *, unreachable: bool = False) -> None:
         """It broke off, or what it said makes no sense; ``unreachable``: there is no connection to it, which
         is certain the first time."""
-        self._failures += 1
+        self.failures += 1
+        self._in_a_row += 1
         self._failed_at = time.monotonic()
         self.reason = reason
-        if not self.open and (unreachable or self._failures >= self._threshold):
+        if not self.open and (unreachable or self._in_a_row >= self._threshold):
             self.open = True
+            self.ejections += 1
             _log.warning("upstream server fails", extra={"facts": {**self._facts(), "reason": reason}})
 
     def said(self, ready: bool) -> None:

@@ -24,6 +24,11 @@ class Admission:
         self._limits = limits
         self._places = places
 
+    @property
+    def waiting(self) -> int:
+        """How many of those inside wait, where there is no queue."""
+        return max(self.inside - self._places, 0)
+
     def enter(self, request: InferRequest) -> int:
         """Let ``request`` in where there is no queue; the bytes that :meth:`leave` is to be told.
 

@@ -58,6 +58,11 @@ class Scheduler:
         runner.on_free = self._advance
         runner.on_failure = self._fail_all
 
+    @property
+    def waiting(self) -> int:
+        """How many requests are in the queue."""
+        return len(self._queue)
+
     @contextmanager
     def entered(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]

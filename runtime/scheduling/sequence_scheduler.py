@@ -39,6 +39,7 @@ class SequenceScheduler:
     ``joins``: requests may meet in batches where the model has any. ``whole_requests``: the runners give the
     model each request by itself, whatever outputs it asks for; rows that nobody has are then given only to
     a model that is told so. ``ordered``: answers may be kept in order, where that is asked for.
+    ``waiting`` counts the requests that have not begun.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class SequenceScheduler:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._due: asyncio.Handle | None = None
         self._quiet: asyncio.Event | None = None
-        self._waiting = 0
+        self.waiting = 0
         self._waiting_bytes = 0
         self._dropping: set[asyncio.Task[None]] = set()
         for lane, runner in zip(self._table.lanes, runners, strict=True):
@@ -105,9 +106,9 @@ class SequenceScheduler:
         key = key_of(inputs, () if self._whole_requests else outputs) if self._joins else None
         arrived = time.monotonic_ns()
         entry = Entry(request, inputs, outputs, int(self._batched), key, arrived, loop.create_future())
-        entry.nbytes = self._admission.enter_queue(request, self._waiting, self._waiting_bytes)
+        entry.nbytes = self._admission.enter_queue(request, self.waiting, self._waiting_bytes)
         sequence = self._table.enter(entry, place, now)
-        self._waiting += 1
+        self.waiting += 1
         self._waiting_bytes += entry.nbytes
         context = request.context
 
@@ -184,7 +185,7 @@ class SequenceScheduler:
 
     def _no_longer_wait(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            self._waiting -= 1
+            self.waiting -= 1
             self._waiting_bytes -= entry.nbytes
 
     def _advance_soon(self) -> None:
@@ -224,7 +225,7 @@ class SequenceScheduler:
             runner.wanted()
             return
         runner.unwanted()
-        if self._quiet is not None and not self._waiting and not any(each.busy for each in self._runners):
+        if self._quiet is not None and not self.waiting and not any(each.busy for each in self._runners):
             self._quiet.set()
 
     def _next_batch(self, lane: Lane, room: int, now: int) -> tuple[Batch, int]:

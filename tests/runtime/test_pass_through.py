@@ -96,7 +96,7 @@ async def both(
         pipeline = serving({"ours": target}, "oip").grpc
         answers.append(await pipeline.serve(GrpcRequest(INFER, asked.SerializeToString())))
         seen.append([REQUEST.FromString(each) for each in server.seen])
-        ((number, each),) = target._statistics.items()
+        ((number, each),) = target.statistics.items()
         counted.append((number, each.inference_count, each.execution_count, list(each.by_batch_size)))
     assert answers[0].code == answers[1].code and answers[0].details == answers[1].details
     assert RESPONSE.FromString(answers[0].message) == RESPONSE.FromString(answers[1].message)

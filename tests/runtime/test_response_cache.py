@@ -39,6 +39,7 @@ def test_what_was_used_last_stays() -> None:
     assert cache.get(b"a")
     cache.put(b"d", 1, (floats("y", 1),), {})
     assert [key for key in (b"a", b"b", b"c", b"d") if cache.get(key)] == [b"a", b"c", b"d"]
+    assert cache.evictions == 1
 
 
 def test_an_answer_larger_than_all_of_it_is_not_kept() -> None:

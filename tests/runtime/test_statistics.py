@@ -23,6 +23,7 @@ from schemas import (
     InferenceError,
     InferRequest,
     InferResponse,
+    Latencies,
     ModelMetadata,
     ModelState,
     Operation,
@@ -32,6 +33,7 @@ from schemas import (
     VersionStatistics,
 )
 from schemas.oip import MESSAGES
+from schemas.status import LATENCY_BOUNDS_NS
 
 SIGNATURE = Signature(
     (TensorSpec("x", Datatype.FP32, (-1, 2)),), (TensorSpec("y", Datatype.FP32, (-1, 2)),), max_batch_size=8
@@ -148,11 +150,52 @@ def test_sizes_without_end_stay_in_the_totals(monkeypatch: pytest.MonkeyPatch) -
     counted = VersionStatistics()
     for size in range(1, 11):
         count_success(counted, size, Course(0, 1, 2, 3, 4))
-        count_failure(counted, size, time.monotonic_ns())
+        count_failure(counted, size, time.monotonic_ns(), InferenceError(ErrorCode.MODEL_FAILED, ""))
     assert (counted.inference_count, counted.execution_count) == (55, 10)
     assert list(counted.by_batch_size) == [1, 2, 3]
+    assert counted.failures == {ErrorCode.MODEL_FAILED: 10}
+    assert (sum(counted.latencies.counts), counted.latencies.ns) == (10, 40)
     count_success(counted, 2, Course(0, 1, 2, 3, 4))
     assert counted.by_batch_size[2].success == Duration(2, 8)
+
+
+async def test_failures_are_counted_by_why() -> None:
+    model = LocalModel("m", [Version("m", 1, Sleeper(), SIGNATURE, 1)])
+    counted = model.loaded["1"].statistics
+    for wrong in (request(1, -1.0), request(9)):
+        with pytest.raises(InferenceError):
+            await model.infer(wrong)
+    leaving = asyncio.create_task(model.infer(request(1)))
+    await asyncio.sleep(0.001)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert counted.failures == {
+        ErrorCode.MODEL_FAILED: 1,
+        ErrorCode.INVALID_TENSOR: 1,
+        ErrorCode.CANCELLED: 1,
+    }
+    await model.close()
+
+
+async def test_those_that_wait_are_counted_with_and_without_batches() -> None:
+    for scheduling in (Scheduling(), Scheduling(DynamicBatching((1,)))):
+        version = Version("m", 1, Sleeper(), SIGNATURE, 1, scheduling=scheduling)
+        model = LocalModel("m", [version])
+        asked = [asyncio.create_task(model.infer(request(8))) for _ in range(3)]
+        await asyncio.sleep(0.003)
+        assert version.waiting == 2
+        await asyncio.gather(*asked)
+        assert version.waiting == 0
+        await model.close()
+
+
+def test_latencies_are_counted_by_their_range() -> None:
+    latencies = Latencies()
+    for ns in (0, LATENCY_BOUNDS_NS[0], LATENCY_BOUNDS_NS[0] + 1, LATENCY_BOUNDS_NS[-1] + 1):
+        latencies.add(ns)
+    assert (latencies.counts[0], latencies.counts[1], latencies.counts[-1]) == (2, 1, 1)
+    assert len(latencies.counts) == len(LATENCY_BOUNDS_NS) + 1
 
 
 class Elsewhere(Upstream):

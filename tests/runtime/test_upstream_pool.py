@@ -230,6 +230,8 @@ async def test_one_that_fails_again_and_again_is_left_out() -> None:
         except InferenceError:
             failed += 1
     assert failed == 3 and len(well.executed) == 17
+    told = [(each.asked, each.failures, each.ejections) for each in target.pool.members]
+    assert told == [(3, 3, 1), (17, 0, 0)]
 
 
 async def test_failures_in_between_do_not_count() -> None:
@@ -465,8 +467,8 @@ async def test_sequences_are_spread() -> None:
 async def test_sequences_that_never_end_are_not_kept_for_ever() -> None:
     target = upstream(Server(), Server())
     for identity in range(70_000):
-        target._pool.home(InferRequest("m", (), sequence=Sequence(identity, start=True)), ())
-    assert len(target._pool._homes._known) == 65536
+        target.pool.home(InferRequest("m", (), sequence=Sequence(identity, start=True)), ())
+    assert len(target.pool._homes._known) == 65536
 
 
 # --- limits
@@ -478,12 +480,14 @@ async def test_what_is_above_the_limit_waits_its_turn() -> None:
     waiting = [asyncio.ensure_future(ask(target, str(number))) for number in range(6)]
     await asyncio.sleep(0.01)
     assert server.executed == [b"0", b"1"]
-    assert server.hold is not None
+    assert server.hold is not None and target.gate is not None
+    assert (target.gate.running, target.gate.waiting) == (2, 4)
     waiting[3].cancel()
     server.hold.set()
     done = await asyncio.gather(*waiting, return_exceptions=True)
     assert server.executed == [b"0", b"1", b"2", b"4", b"5"]
     assert [each for each in done if each == b"fine"] == [b"fine"] * 5
+    assert (target.gate.running, target.gate.waiting) == (0, 0)
     assert await ask(target) == b"fine"
 
 

@@ -44,7 +44,7 @@ transports = pytest.mark.parametrize("transport", ["http", "grpc"])
 
 
 def asked(target: UpstreamModel) -> list[str]:
-    client = target._upstream._pool.members[0].client
+    client = target.upstream.pool.members[0].client
     assert isinstance(client, HttpLoopback | GrpcLoopback)
     return client.asked
 

@@ -26,7 +26,7 @@ async def test_every_url_is_a_server() -> None:
     with pytest.raises(InferenceError) as caught:
         await target.call(Operation.INFER, InferRequest("m", ()))
     assert caught.value.code is ErrorCode.UNAVAILABLE
-    reasons = [member.reason for member in target._pool.members]
+    reasons = [member.reason for member in target.pool.members]
     assert len(reasons) >= 3 and all("cannot be reached" in reason for reason in reasons)
     assert all(any(url in reason for reason in reasons) for url in urls)
     await target.close()
@@ -77,7 +77,7 @@ async def test_servers_are_probed_in_their_dialect(interval: float, probed: bool
 
 async def test_how_many_failures_leave_a_server_out() -> None:
     for failures in (1, 4):
-        (member,) = upstream(eject_after_failures=failures)._pool.members
+        (member,) = upstream(eject_after_failures=failures).pool.members
         for count in range(1, 6):
             member.failed("broke off")
             assert member.open is (count >= failures)
