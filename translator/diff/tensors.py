@@ -1,0 +1,220 @@
+"""How a tensor differs from the one that was expected, in one pass and a bounded piece at a time.
+
+Floats are compared as doubles, whatever their datatype, and equal within a tolerance; NaN equals NaN,
+infinities equal themselves, and the sign of zero does not count. Integers, BOOL and BYTES are equal or not.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas import Datatype, Tensor
+from translator.diff.packed import Elements, walk
+
+_PIECE = 1 << 15
+"""Elements at a time: half a dozen arrays of doubles of that length, tens of microseconds of work each."""
+
+_LARGEST = sys.float_info.max
+
+_FLOATS = frozenset({Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64})
+
+
+class Fault(enum.Enum):
+    """What is wrong with an output, the worst of it; ``value`` stands in reports."""
+
+    VALUES = "values"
+    SHAPE = "shape"
+    DATATYPE = "datatype"
+    MISSING = "missing"
+    EXTRA = "extra"
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Floats are equal where they differ by no more than ``atol + rtol * |expected|``, as NumPy's
+    ``isclose`` has it."""
+
+    rtol: float = 0.0
+    atol: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDiff:
+    """How output ``name`` of response number ``response`` differs; not at all where ``fault`` is None.
+
+    ``count`` elements were compared, ``different`` of them are not equal, the first at ``index``; of BYTES,
+    ``byte`` is the first byte of that element that differs. ``max_absolute`` and ``max_relative`` are the
+    largest errors of all numbers that are finite on both sides, of those within the tolerance too;
+    ``max_relative`` is in parts of an expected value that is not zero. Both end at the largest double.
+    ``nonfinite`` counts the elements that are not equal because one is NaN or infinite. ``expected`` and
+    ``actual`` are the numbers at ``index``, or what is said of the whole tensor.
+    """
+
+    name: str
+    fault: Fault | None = None
+    count: int = 0
+    different: int = 0
+    max_absolute: float = 0.0
+    max_relative: float = 0.0
+    nonfinite: int = 0
+    index: tuple[int, ...] | None = None
+    byte: int | None = None
+    expected: str = ""
+    actual: str = ""
+    response: int = 0
+
+
+def compare_tensors(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> TensorDiff:
+    """How ``actual`` differs from ``expected``. Floats of two datatypes are compared all the same, which
+    tells whether the datatype is all that is wrong."""
+    if expected.shape != actual.shape:
+        shapes = (str(list(expected.shape)), str(list(actual.shape)))
+        return TensorDiff(expected.name, Fault.SHAPE, expected=shapes[0], actual=shapes[1])
+    types = (expected.datatype, actual.datatype)
+    if types[0] is not types[1] and not _FLOATS.issuperset(types):
+        return TensorDiff(expected.name, Fault.DATATYPE, expected=types[0].value, actual=types[1].value)
+    if types[0] is Datatype.BYTES:
+        return _compare_bytes(expected, actual)
+    return _compare_numbers(expected, actual, tolerance)
+
+
+def _compare_numbers(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> TensorDiff:
+    found = _Found()
+    same = expected.datatype is actual.datatype
+    compare = _floats if expected.datatype in _FLOATS else _integers
+    for start, right, other in _pieces(expected, actual):
+        # the bits of most are the same, which is quickly seen
+        if not same or not np.array_equal(right.view(np.uint8), other.view(np.uint8)):
+            numbers = _numbers(right, expected.datatype), _numbers(other, actual.datatype)
+            compare(found, start, *numbers, tolerance)
+    fault = Fault.VALUES if found.different else None
+    index, words = None, ("", "")
+    if found.first is not None:
+        index = tuple(int(place) for place in np.unravel_index(found.first, expected.shape))
+        words = (_word(expected, found.first), _word(actual, found.first))
+    if not same:
+        fault, words = Fault.DATATYPE, (expected.datatype.value, actual.datatype.value)
+    return TensorDiff(
+        expected.name,
+        fault,
+        expected.count,
+        found.different,
+        found.max_absolute,
+        found.max_relative,
+        found.nonfinite,
+        index,
+        None,
+        *words,
+    )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the pieces so far have shown; ``first`` is a place in row-major order."""
+
+    different: int = 0
+    max_absolute: float = 0
+    max_relative: float = 0.0
+    nonfinite: int = 0
+    first: int | None = None
+
+    def add(self, start: int, wrong: NDArray[np.bool_]) -> None:
+        count = int(np.count_nonzero(wrong))
+        if count and self.first is None:
+            self.first = start + int(np.argmax(wrong))
+        self.different += count
+
+
+def _pieces(expected: Tensor, actual: Tensor) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
+    right, other = (
+        np.frombuffer(tensor.view, dtype=_storage(tensor.datatype)) for tensor in (expected, actual)
+    )
+    for start in range(0, right.size, _PIECE):
+        yield start, right[start : start + _PIECE], other[start : start + _PIECE]
+
+
+_STORAGE: dict[Datatype, np.dtype[Any]] = {Datatype.BF16: np.dtype("<u2"), Datatype.BOOL: np.dtype(np.uint8)}
+"""How elements are read that NumPy does not know, or that may be written in more ways than one."""
+
+
+def _storage(datatype: Datatype) -> np.dtype[Any]:
+    return _STORAGE.get(datatype, datatype.dtype)
+
+
+def _numbers(values: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
+    """Elements as they were read, as numbers of NumPy's own."""
+    if datatype is Datatype.BF16:  # the upper half of FP32
+        return np.asarray((values.astype("<u4") << np.uint32(16)).view("<f4"))
+    if datatype is Datatype.BOOL:  # true is whatever is not 0
+        return (values != 0).view(np.uint8)
+    return values
+
+
+def _floats(
+    found: _Found, start: int, right: NDArray[Any], other: NDArray[Any], tolerance: Tolerance
+) -> None:
+    with np.errstate(all="ignore"):
+        y, x = right.astype(np.float64), other.astype(np.float64)
+        size = np.abs(y)
+        error = np.abs(x - y)
+        finite = np.isfinite(x) & np.isfinite(y)
+        close = finite & (error <= tolerance.atol + tolerance.rtol * size)
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        wrong = ~(close | same)
+        found.add(start, wrong)
+        found.nonfinite += int(np.count_nonzero(wrong & ~finite))
+        found.max_absolute = max(found.max_absolute, _largest(error, finite))
+        found.max_relative = max(found.max_relative, _largest(error / size, finite & (size > 0)))
+
+
+def _integers(
+    found: _Found, start: int, right: NDArray[Any], other: NDArray[Any], tolerance: Tolerance
+) -> None:
+    """Also of BOOL. ``tolerance`` does not count."""
+    wrong = right != other
+    found.add(start, wrong)
+    y, x = right[wrong], other[wrong]
+    if not y.size:
+        return
+    # in 64 bits without a sign, where it comes out right even if the difference has more than 63
+    wide = np.dtype("<u8")
+    up, down = y.astype(wide, casting="unsafe"), x.astype(wide, casting="unsafe")
+    error = np.where(x > y, down - up, up - down)
+    found.max_absolute = max(found.max_absolute, int(error.max()))
+    with np.errstate(all="ignore"):
+        size = np.abs(y.astype(np.float64))
+        found.max_relative = max(found.max_relative, _largest(error.astype(np.float64) / size, size > 0))
+
+
+def _largest(errors: NDArray[np.float64], where: NDArray[np.bool_]) -> float:
+    return min(float(np.max(errors, initial=0.0, where=where)), _LARGEST)
+
+
+def _word(tensor: Tensor, place: int) -> str:
+    dtype = _storage(tensor.datatype)
+    values = np.frombuffer(tensor.view, dtype, 1, place * dtype.itemsize)
+    number = _numbers(values, tensor.datatype)[0].item()
+    return repr(bool(number) if tensor.datatype is Datatype.BOOL else number)
+
+
+def _compare_bytes(expected: Tensor, actual: Tensor) -> TensorDiff:
+    found: Elements = walk(expected.view, actual.view)
+    if not found.different:
+        return TensorDiff(expected.name, None, expected.count)
+    return TensorDiff(
+        expected.name,
+        Fault.VALUES,
+        expected.count,
+        found.different,
+        index=tuple(int(place) for place in np.unravel_index(found.first, expected.shape)),
+        byte=found.byte,
+        expected=f"{found.lengths[0]} bytes",
+        actual=f"{found.lengths[1]} bytes",
+    )
