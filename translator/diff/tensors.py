@@ -151,9 +151,9 @@ def _storage(datatype: Datatype) -> np.dtype[Any]:
 def _numbers(values: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
     """Elements as they were read, as numbers of NumPy's own."""
     if datatype is Datatype.BF16:  # the upper half of FP32
-        return np.asarray((values.astype("<u4") << np.uint32(16)).view("<f4"))
+        return np.asarray(values.astype("<u4") << np.uint32(16)).view("<f4")
     if datatype is Datatype.BOOL:  # true is whatever is not 0
-        return (values != 0).view(np.uint8)
+        return np.asarray(values != 0).view(np.uint8)
     return values
 
 
