@@ -57,7 +57,9 @@ def _default(field: FieldInfo) -> str:
         return f"`{default}`" if default and default != "*" else f'`"{default}"`'
     if isinstance(default, dict):
         return "`{" + ", ".join(f"{key}: {value}" for key, value in default.items()) + "}`"
-    return "`[]`" if default == () else f"`{default}`"
+    if isinstance(default, tuple):
+        return "`[" + ", ".join(f'"{entry}"' for entry in default) + "]`"
+    return f"`{default}`"
 
 
 def _type(annotation: Any) -> str:

@@ -6,6 +6,7 @@ are made when they are first needed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,10 +36,14 @@ from translator.config.options import (
     ListenerOptions,
     ModelOptions,
     RepositoryOptions,
+    TapOptions,
     UpstreamOptions,
 )
 from translator.operations import Service
 from translator.pipeline import Pipeline
+from translator.recording.files import RecordingWriter
+from translator.recording.redaction import Redaction
+from translator.recording.tap import Tap
 from translator.router import Route, Router
 from translator.settings import LogBook
 
@@ -53,6 +58,7 @@ class Assembly:
     upstreams: Mapping[str, Upstream]
     poller: Poller
     sources: Sources = field(default_factory=Sources)
+    tap: Tap | None = None
 
     def pipeline(self, listener: ListenerOptions) -> Pipeline:
         """The pipeline of one listener."""
@@ -79,9 +85,11 @@ class Assembly:
         return dialect.flavors.get(listener.flavors.get(name, ""), dialect)
 
     async def close(self) -> None:
-        """Finish what runs, free the models, close the connections."""
+        """Finish what runs, free the models, close the connections, write what the tap has yet to write."""
         await self.poller.stop()
         await self.service.catalog.close()
+        if self.tap is not None:
+            await asyncio.to_thread(self.tap.close)
         for upstream in self.upstreams.values():
             await upstream.close()
 
@@ -124,7 +132,8 @@ def load_local(config: Config, progress: Progress | None = None) -> Loaded:
 
 
 def assemble(config: Config, loaded: Loaded) -> Assembly:
-    """Put together what ``config`` describes around the models in ``loaded``."""
+    """Put together what ``config`` describes around the models in ``loaded``. Raises ``OSError`` where the
+    file of the tap cannot be opened."""
     upstreams = {name: _upstream(name, options) for name, options in config.upstreams.items()}
     models: dict[str, Target] = dict(loaded.models)
     for name, model in config.models.items():
@@ -157,7 +166,13 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
         shared_memory_for=config.server.shared_memory.allow,
         log=LogBook(logs.settings(config.server.log_level), logs.apply),
     )
-    return Assembly(config, service, upstreams, Poller(service.catalog, config.server.repository_poll_secs))
+    poller = Poller(service.catalog, config.server.repository_poll_secs)
+    assembly = Assembly(config, service, upstreams, poller)
+    if config.tap is not None:
+        assembly.tap = tap = _tap(config.tap)
+        service.observers += (tap,)
+        assembly.sources.metrics.append(tap.metrics)
+    return assembly
 
 
 EXTENSIONS = (
@@ -194,6 +209,17 @@ def _source(name: str, model: ModelOptions) -> ModelSource:
         device=model.device or "",
         providers=tuple((provider, {}) for provider in model.providers),
         limits=model.limits,
+    )
+
+
+def _tap(options: TapOptions) -> Tap:
+    headers = tuple(header.lower() for header in options.headers)
+    return Tap(
+        RecordingWriter(Path(options.path), options.max_bytes, options.max_files),
+        options.models,
+        options.percent,
+        Redaction(options.redact.tensors, options.redact.parameters, headers),
+        options.max_queue_bytes,
     )
 
 

@@ -25,6 +25,7 @@ from translator.config.references import (
     require,
 )
 from translator.config.section import Bytes, Seconds, Section, Text, Transport, distinct, travels
+from translator.config.tap import RedactOptions, TapOptions
 
 __all__ = [
     "AdminOptions",
@@ -33,10 +34,12 @@ __all__ = [
     "ListenerOptions",
     "MatchOptions",
     "ModelOptions",
+    "RedactOptions",
     "RepositoryOptions",
     "RouteOptions",
     "ServerOptions",
     "SharedMemoryOptions",
+    "TapOptions",
     "UpstreamOptions",
     "section_at",
 ]
@@ -290,6 +293,8 @@ class Config(Section):
     """Other servers, by a name of your choice."""
     routes: tuple[RouteOptions, ...] = ()
     """Exceptions from "the model of that name answers"."""
+    tap: TapOptions | None = None
+    """A recording of requests and their answers. The default is none."""
     grps: GrpsOptions = Field(default_factory=GrpsOptions)
     """What concerns grps alone."""
 

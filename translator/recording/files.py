@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Self
 
+from protocols.wire import Buffer
 from translator.recording.layout import DamagedError, pack, unpack
 from translator.recording.record import Record
 
@@ -38,14 +39,15 @@ class RecordingWriter:
     """Writes records to ``path``, and starts anew when that would have more than ``max_bytes`` (None: never);
     of files there are ``max_files`` at most, this one included.
 
-    A file that is there already is set aside as a full one is. Use from one thread, and ``close`` it. Raises
-    ``OSError``.
+    Its folder is made where there is none; a file that is there already is set aside as a full one is. Use
+    from one thread, and ``close`` it. Raises ``OSError``.
     """
 
     def __init__(self, path: Path, max_bytes: int | None = None, max_files: int = 2) -> None:
         self._path = path
         self._max_bytes = max_bytes
         self._max_files = max_files
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.stat().st_size > len(_FIRST_LINE):
             self._set_aside()
         self._file, self._size = self._open()
@@ -62,19 +64,16 @@ class RecordingWriter:
         if self._max_bytes is not None and self._size + added > self._max_bytes:
             if len(_FIRST_LINE) + added > self._max_bytes:
                 return False
-            self._file.close()
+            os.close(self._file)
             self._set_aside()
             self._file, self._size = self._open()
-        for part in (_BEFORE.pack(_MARK, len(head), data_bytes, checksum), head, *data):
-            self._file.write(part)
-        # so that it is there whatever becomes of this process
-        self._file.flush()
+        self._append([_BEFORE.pack(_MARK, len(head), data_bytes, checksum) + head, *data])
         self._size += added
         return True
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        os.close(self._file)
 
     def __enter__(self) -> Self:
         return self
@@ -84,12 +83,22 @@ class RecordingWriter:
     ) -> None:
         self.close()
 
-    def _open(self) -> tuple[BinaryIO, int]:
+    def _open(self) -> tuple[int, int]:
         # what clients send is nobody else's business
-        file = open(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")  # noqa: SIM115
-        file.write(_FIRST_LINE)
-        file.flush()
+        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        os.write(file, _FIRST_LINE)
         return file, len(_FIRST_LINE)
+
+    def _append(self, parts: Sequence[Buffer]) -> None:
+        """Write ``parts`` or nothing: past half a record nobody could read on."""
+        try:
+            for part in parts:
+                rest = memoryview(part)
+                while len(rest):
+                    rest = rest[os.write(self._file, rest) :]
+        except OSError:
+            os.ftruncate(self._file, self._size)
+            raise
 
     def _set_aside(self) -> None:
         if self._max_files == 1:

@@ -60,7 +60,8 @@ def pack(record: Record) -> tuple[bytes, list[Buffer]]:
         "began_unix_ns": record.began_unix_ns,
         "dialect": record.dialect,
         "listener": record.listener,
-        "headers": record.headers,
+        "headers": dict(record.headers),
+        "left_out": record.left_out,
         QUESTION: _request(record.request, describe),
         ANSWER: _answer(record.answer, ANSWER, describe),
     }
@@ -87,6 +88,7 @@ def unpack(head: bytes, data: memoryview) -> Record:
             _read_answer(mirrored, MIRRORED, reader) if mirrored is not None else None,
             stated["headers"],
             reader.redacted,
+            tuple(stated["left_out"]),
         )
     except InferenceError as error:
         raise DamagedError(error.message) from error

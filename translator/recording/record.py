@@ -41,7 +41,8 @@ class Record:
     ``began_unix_ns`` is when the request had been read, in nanoseconds since 1970. ``dialect`` is the
     caller's, ``listener`` where it was asked. Of the context of ``request`` the trace and the timings are
     kept; of its headers, which may hold secrets, only what stands in ``headers``. ``redacted`` has the
-    digests of tensors whose data were left out: their ``data`` is empty, whatever their shape.
+    digests of tensors whose data were left out: their ``data`` is empty, whatever their shape;
+    ``left_out`` the names of parameters that were.
     """
 
     began_unix_ns: int
@@ -52,6 +53,7 @@ class Record:
     mirrored: Answer | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     redacted: Mapping[Place, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, observed: Observed, mirrored: Answer | None = None) -> Record:

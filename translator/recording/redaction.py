@@ -1,0 +1,89 @@
+"""What a recording must not hold: the data of some tensors, the values of some parameters, most headers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from schemas import InferRequest, InferResponse, Parameter, Tensor
+from translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Place, Record
+
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """Globs of tensors and of parameters to leave out, and of headers to keep (in lower case)."""
+
+    tensors: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+
+    def apply(self, record: Record) -> Record:
+        """``record`` without what must not be kept: of tensors their digests stay, of parameters their
+        names."""
+        headers = record.request.context.headers
+        kept = {
+            name.lower(): headers[name]
+            for name in headers
+            if self.headers and _any(name.lower(), self.headers)
+        }
+        record = replace(record, headers=kept)
+        if self.tensors:
+            record = replace(record, redacted=dict(self._digests(record)))
+        return self._without_parameters(record) if self.parameters else record
+
+    def _digests(self, record: Record) -> Iterator[tuple[Place, str]]:
+        for part, number, tensors in _messages(record):
+            for position, tensor in enumerate(tensors):
+                if _any(tensor.name, self.tensors):
+                    yield (part, number, position), digest(tensor)
+
+    def _without_parameters(self, record: Record) -> Record:
+        names: dict[str, None] = {}
+
+        def remaining(parameters: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
+            hidden = [name for name in parameters if _any(name, self.parameters)]
+            names.update(dict.fromkeys(hidden))
+            return {name: value for name, value in parameters.items() if name not in hidden}
+
+        def of_request(request: InferRequest) -> InferRequest:
+            outputs = request.outputs
+            if outputs is not None:
+                outputs = tuple(
+                    replace(output, parameters=remaining(output.parameters)) for output in outputs
+                )
+            return replace(request, parameters=remaining(request.parameters), outputs=outputs)
+
+        def of_response(response: InferResponse) -> InferResponse:
+            return replace(response, parameters=remaining(response.parameters))
+
+        def of_answer(answer: Answer) -> Answer:
+            return replace(answer, responses=tuple(map(of_response, answer.responses)))
+
+        record = replace(
+            record,
+            request=of_request(record.request),
+            answer=of_answer(record.answer),
+            mirrored=record.mirrored and of_answer(record.mirrored),
+        )
+        return replace(record, left_out=tuple(names))
+
+
+def digest(tensor: Tensor) -> str:
+    """What tells ``tensor`` from others of its kind, in hexadecimal. Few or short values can be guessed from
+    it."""
+    return hashlib.blake2b(tensor.view, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _messages(record: Record) -> Iterator[tuple[str, int, tuple[Tensor, ...]]]:
+    yield QUESTION, 0, record.request.inputs
+    for part, answer in ((ANSWER, record.answer), (MIRRORED, record.mirrored)):
+        for number, response in enumerate(answer.responses if answer else ()):
+            yield part, number, response.outputs
+
+
+def _any(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
