@@ -15,6 +15,9 @@ from typing import Any, Generic, TypeVar
 from protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
+    FramedAnswer,
+    FramedReply,
+    FramedRequest,
     GrpcAnswer,
     GrpcRequest,
     HttpAnswer,
@@ -23,9 +26,9 @@ from protocols.wire import (
 )
 from schemas import Datatype, InferenceError, InferRequest, InferResponse, Operation, Signature
 
-Request = TypeVar("Request", HttpRequest, GrpcRequest, BrpcRequest)
-Answer = TypeVar("Answer", HttpAnswer, GrpcAnswer, BrpcAnswer)
-Reply = TypeVar("Reply", HttpReply, GrpcAnswer, BrpcAnswer)
+Request = TypeVar("Request", HttpRequest, GrpcRequest, BrpcRequest, FramedRequest)
+Answer = TypeVar("Answer", HttpAnswer, GrpcAnswer, BrpcAnswer, FramedAnswer)
+Reply = TypeVar("Reply", HttpReply, GrpcAnswer, BrpcAnswer, FramedReply)
 
 ReplyForm = Any
 """What a codec remembers of a request to write its answer; opaque to everybody else."""
@@ -173,6 +176,15 @@ class BrpcEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class FramedEndpoint:
+    """What a listener answers whose connections carry nothing but messages. All that is asked stands in them,
+    so there is one endpoint, for one dialect, and the model is the listener's default."""
+
+    open: Callable[[FramedRequest], Opened[FramedAnswer]]
+    fail: Callable[[FramedRequest, Opened[FramedAnswer] | None, InferenceError], FramedAnswer]
+
+
+@dataclass(frozen=True, slots=True)
 class UpstreamCall(Generic[Request, Reply]):
     """One operation as a call to an upstream.
 
@@ -232,7 +244,7 @@ class Dialect:
     ``grpc_flavors`` likewise.
     ``contracts`` are the descriptor sets of its gRPC services, as a package and a file in it.
     ``brpc_http_endpoints`` are what a bRPC listener answers over HTTP on the same port, ``brpc_unmatched``
-    what it answers to anything else there.
+    what it answers to anything else there. ``framed_endpoint`` is what a tcp listener answers.
     ``flavors`` are the dialect as other servers of it speak it, for listeners that follow those.
     """
 
@@ -244,11 +256,13 @@ class Dialect:
     brpc_endpoints: tuple[BrpcEndpoint, ...] = ()
     brpc_http_endpoints: tuple[HttpEndpoint, ...] = ()
     brpc_unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer] | None = None
+    framed_endpoint: FramedEndpoint | None = None
     contracts: tuple[tuple[str, str], ...] = ()
     unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer] | None = None
     http_calls: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = field(default_factory=dict)
     grpc_calls: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = field(default_factory=dict)
     brpc_calls: Mapping[Operation, UpstreamCall[BrpcRequest, BrpcAnswer]] = field(default_factory=dict)
+    tcp_calls: Mapping[Operation, UpstreamCall[FramedRequest, FramedReply]] = field(default_factory=dict)
     http_flavors: Mapping[str, Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]]] = field(
         default_factory=dict
     )
@@ -260,10 +274,11 @@ class Dialect:
     @property
     def transports(self) -> frozenset[str]:
         """The names of the transports that a listener may give this dialect."""
-        offered: Mapping[str, tuple[Any, ...]] = {
+        offered: Mapping[str, object] = {
             "http": self.http_endpoints,
             "grpc": self.grpc_endpoints,
             "brpc": self.brpc_endpoints,
+            "tcp": self.framed_endpoint,
         }
         return frozenset(name for name, endpoints in offered.items() if endpoints)
 
@@ -274,5 +289,6 @@ class Dialect:
             "http": self.http_calls,
             "grpc": self.grpc_calls,
             "brpc": self.brpc_calls,
+            "tcp": self.tcp_calls,
         }
         return {name: calls for name, calls in tables.items() if calls}

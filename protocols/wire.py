@@ -153,6 +153,47 @@ class BrpcHandler(Protocol):
         """Answer one call."""
 
 
+@dataclass(slots=True)
+class FramedRequest:
+    """A message on a connection that carries nothing else: in a frame, which is its size as an unsigned
+    number of four bytes, little-endian, and the message.
+
+    On the server ``message`` is what stood behind the size. On the client ``parts`` is the whole frame, which
+    the codec writes, since what is aligned in a message may count from its size; ``repeatable`` is that of an
+    ``HttpRequest``.
+    """
+
+    message: Buffer = b""
+    parts: Sequence[Buffer] = ()
+    context: Context = field(default_factory=Context)
+    repeatable: bool = False
+
+
+@dataclass(slots=True)
+class FramedAnswer:
+    """An answer to write: ``parts`` is its whole frame, size first."""
+
+    parts: Sequence[Buffer]
+
+
+@dataclass(slots=True)
+class FramedReply:
+    """An answer as received from an upstream, without its size."""
+
+    message: Buffer
+
+
+class FramedHandler(Protocol):
+    """Answers what a framed listener receives. None of its methods raises."""
+
+    async def serve(self, request: FramedRequest) -> FramedAnswer:
+        """Answer one message. Those of one connection are at work together; the transport puts their answers
+        in order."""
+
+    def refuse(self, request: FramedRequest, error: InferenceError) -> FramedAnswer:
+        """The answer, in the dialect's form, to a message that the transport gives up on."""
+
+
 class ConnectionFailedError(InferenceError):
     """No answer came from an upstream: it cannot be reached, breaks off (both UNAVAILABLE), or what comes is
     not of its transport (BAD_UPSTREAM). ``sent`` is False where no byte of the request went out, so that
@@ -213,6 +254,20 @@ class BrpcClient(Protocol):
 
     async def close(self) -> None:
         """Close the connection."""
+
+
+class FramedClient(Protocol):
+    """A connection pool to one framed upstream."""
+
+    async def send(self, request: FramedRequest) -> FramedReply:
+        """Send ``request`` and read the reply, within the deadline of ``request.context``.
+
+        Raises ``ConnectionFailedError``, and ``InferenceError`` DEADLINE_EXCEEDED, or TOO_LARGE for a reply
+        above the limit.
+        """
+
+    async def close(self) -> None:
+        """Close the connections."""
 
 
 def parts_of(answer: HttpAnswer) -> Sequence[Buffer]:

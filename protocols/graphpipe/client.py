@@ -1,20 +1,20 @@
-"""GraphPipe as a client over HTTP: the calls to an upstream server, and what its answers mean.
+"""GraphPipe as a client: the calls to an upstream server over HTTP and over tcp, and what its answers mean.
 
 The original servers know one model, whatever the path: an upstream model without a name is asked at
-``/``, one with a name at ``/graphpipe/{model}[/{version}]``. Probes ask for the metadata, since the
-dialect has nothing else to ask.
+``/``, one with a name at ``/graphpipe/{model}[/{version}]``. Over tcp there is no place for a name. Probes
+ask for the metadata, since the dialect has nothing else to ask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from protocols.dialect import UpstreamCall
 from protocols.graphpipe import codec, metadata, writer
-from protocols.wire import Buffer, HttpReply, HttpRequest
+from protocols.wire import Buffer, FramedReply, FramedRequest, HttpReply, HttpRequest
 from schemas import (
     ErrorCode,
     InferenceError,
@@ -46,6 +46,7 @@ CODES: dict[int, ErrorCode] = {
 _HEADERS: Mapping[str, str] = {"content-type": "application/octet-stream"}
 _LONGEST_MESSAGE = 2000
 _METADATA_REQUEST = writer.metadata_request()
+_METADATA_FRAME = writer.metadata_request(prefixed=True)
 
 # faults of an answer that would be the caller's in a request
 _FAULTS = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR})
@@ -61,17 +62,45 @@ class _Asked:
     signature: Signature | None
 
 
-def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpRequest, _Asked]:
+def _asked(request: InferRequest, signature: Signature | None) -> _Asked:
     outputs = None if request.outputs is None else tuple([output.name for output in request.outputs])
-    message = _post(request.model, request.version, codec.encode_request(request))
-    return message, _Asked(request.model, request.version, outputs, signature)
+    return _Asked(request.model, request.version, outputs, signature)
 
 
-def _decode_infer(asked: _Asked, reply: HttpReply) -> InferResponse:
-    body = _body(reply)
+def _answered(asked: _Asked, body: Buffer) -> InferResponse:
     with _reading():
         outputs = codec.decode_response(body, asked.outputs, asked.signature)
     return InferResponse(asked.model, outputs, version=asked.version)
+
+
+def _described(body: Buffer) -> metadata.Description:
+    """The metadata in ``body``. Raises the error that stands in their place."""
+    failure = codec.error_of_metadata(body)
+    if failure is not None:
+        raise failure
+    with _reading():
+        return metadata.decode_metadata(body)
+
+
+def _probed(tell: Callable[[], object]) -> Readiness:
+    """A server is as ready as it can ``tell`` of its model."""
+    try:
+        tell()
+    except InferenceError as error:
+        return Readiness(False, error.message)
+    return Readiness(True)
+
+
+# --- over HTTP
+
+
+def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpRequest, _Asked]:
+    message = _post(request.model, request.version, codec.encode_request(request))
+    return message, _asked(request, signature)
+
+
+def _decode_infer(asked: _Asked, reply: HttpReply) -> InferResponse:
+    return _answered(asked, _body(reply))
 
 
 def _encode_metadata(model: ModelRef, signature: Signature | None) -> tuple[HttpRequest, ModelRef]:
@@ -79,7 +108,7 @@ def _encode_metadata(model: ModelRef, signature: Signature | None) -> tuple[Http
 
 
 def _decode_metadata(model: ModelRef, reply: HttpReply) -> ModelMetadata:
-    return metadata.model_metadata(_description(reply), model.name)
+    return metadata.model_metadata(_described(_body(reply)), model.name)
 
 
 def _encode_probe(model: ModelRef | None, signature: Signature | None) -> tuple[HttpRequest, None]:
@@ -88,17 +117,7 @@ def _encode_probe(model: ModelRef | None, signature: Signature | None) -> tuple[
 
 
 def _decode_probe(form: None, reply: HttpReply) -> Readiness:
-    try:
-        _description(reply)
-    except InferenceError as error:
-        return Readiness(False, error.message)
-    return Readiness(True)
-
-
-def _description(reply: HttpReply) -> metadata.Description:
-    body = _body(reply)
-    with _reading():
-        return metadata.decode_metadata(body)
+    return _probed(lambda: _described(_body(reply)))
 
 
 def _post(model: str, version: str, parts: Sequence[Buffer]) -> HttpRequest:
@@ -123,6 +142,45 @@ def _body(reply: HttpReply) -> Buffer:
     )
 
 
+# --- over tcp
+
+
+def _frame_infer(request: InferRequest, signature: Signature | None) -> tuple[FramedRequest, _Asked]:
+    _refuse_name(request.model, request.version)
+    return FramedRequest(parts=codec.encode_request(request, prefixed=True)), _asked(request, signature)
+
+
+def _unframe_infer(asked: _Asked, reply: FramedReply) -> InferResponse:
+    return _answered(asked, reply.message)
+
+
+def _frame_metadata(model: ModelRef, signature: Signature | None) -> tuple[FramedRequest, ModelRef]:
+    return _frame_probe(model, signature)[0], model
+
+
+def _unframe_metadata(model: ModelRef, reply: FramedReply) -> ModelMetadata:
+    return metadata.model_metadata(_described(reply.message), model.name)
+
+
+def _frame_probe(model: ModelRef | None, signature: Signature | None) -> tuple[FramedRequest, None]:
+    if model is not None:
+        _refuse_name(model.name, model.version)
+    return FramedRequest(parts=[_METADATA_FRAME], repeatable=True), None
+
+
+def _unframe_probe(form: None, reply: FramedReply) -> Readiness:
+    return _probed(lambda: _described(reply.message))
+
+
+def _refuse_name(model: str, version: str) -> None:
+    if model or version:
+        what = f"model '{model}'" if model else f"version '{version}'"
+        raise InferenceError(
+            ErrorCode.UNREPRESENTABLE,
+            f"{what} was asked of a GraphPipe server over tcp, which has one model and no place for a name",
+        )
+
+
 @contextmanager
 def _reading() -> Iterator[None]:
     """Whatever is wrong with an answer is the upstream's fault, not the caller's."""
@@ -141,4 +199,13 @@ HTTP_CALLS: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = {
     Operation.READY: UpstreamCall(_encode_probe, _decode_probe),
     Operation.LIVE: UpstreamCall(_encode_probe, _decode_probe),
 }
-"""The calls that this dialect can make."""
+"""The calls over HTTP."""
+
+TCP_CALLS: Mapping[Operation, UpstreamCall[FramedRequest, FramedReply]] = {
+    Operation.INFER: UpstreamCall(_frame_infer, _unframe_infer),
+    Operation.MODEL_METADATA: UpstreamCall(_frame_metadata, _unframe_metadata),
+    Operation.MODEL_READY: UpstreamCall(_frame_probe, _unframe_probe),
+    Operation.READY: UpstreamCall(_frame_probe, _unframe_probe),
+    Operation.LIVE: UpstreamCall(_frame_probe, _unframe_probe),
+}
+"""The calls over tcp."""

@@ -99,8 +99,9 @@ def decode_request(
     return request, form
 
 
-def encode_request(request: InferRequest) -> list[Buffer]:
+def encode_request(request: InferRequest, *, prefixed: bool = False) -> list[Buffer]:
     """A ``Request`` for an upstream, in parts: inputs with their names, outputs where they are named.
+    ``prefixed``: with its size before it.
 
     A sequence is left out: no model of this dialect keeps one. Raises UNREPRESENTABLE for a datatype, a
     classification, or a parameter ``config`` that is no text; TOO_LARGE.
@@ -119,11 +120,13 @@ def encode_request(request: InferRequest) -> list[Buffer]:
         tuple([writer.utf8(output.name, "the name of an output") for output in outputs]),
         forms,
         payloads,
+        prefixed=prefixed,
     )
 
 
-def encode_response(form: OutputNames, outputs: Sequence[Tensor]) -> list[Buffer]:
-    """An ``InferResponse``, in parts: one tensor for each name in ``form``.
+def encode_response(form: OutputNames, outputs: Sequence[Tensor], *, prefixed: bool = False) -> list[Buffer]:
+    """An ``InferResponse``, in parts: one tensor for each name in ``form``. ``prefixed``: with its size
+    before it.
 
     Raises UNREPRESENTABLE for a datatype, MODEL_FAILED where the model left out what was asked,
     TOO_LARGE.
@@ -135,7 +138,7 @@ def encode_response(form: OutputNames, outputs: Sequence[Tensor]) -> list[Buffer
                 raise InferenceError(ErrorCode.MODEL_FAILED, f"the model answered without output '{name}'")
         outputs = [answered[name] for name in form]
     forms, payloads = _encode_tensors(outputs)
-    return writer.infer_response(forms, payloads)
+    return writer.infer_response(forms, payloads, prefixed=prefixed)
 
 
 def decode_response(body: Buffer, asked: OutputNames, signature: Signature | None) -> tuple[Tensor, ...]:
@@ -173,9 +176,25 @@ def decode_response(body: Buffer, asked: OutputNames, signature: Signature | Non
         raise reader.outside(view) from error
 
 
-def encode_error(error: InferenceError) -> bytes:
+def encode_error(error: InferenceError, *, prefixed: bool = False) -> bytes:
     """``error`` in band: an ``InferResponse`` with the stable number of its code and no tensors."""
-    return writer.error_response(error.code.value, error.message.encode(errors="backslashreplace"))
+    message = error.message.encode(errors="backslashreplace")
+    return writer.error_response(error.code.value, message, prefixed=prefixed)
+
+
+def error_of_metadata(body: Buffer) -> InferenceError | None:
+    """The error where the answer to a ``MetadataRequest`` is an ``InferResponse`` that tells one. Nothing but
+    its fields tells one root from the other: a ``MetadataResponse`` has more than two of them."""
+    view = reader.view_of(body)
+    try:
+        table = reader.root(view)
+        tensors_slot, errors_slot, *further = reader.slots(view, table, 6)
+        if any(further) or not errors_slot or reader.offsets(view, table, tensors_slot):
+            return None
+        errors = reader.offsets(view, table, errors_slot)
+        return _carried_error(view, errors[0]) if errors else None
+    except reader.OUTSIDE:
+        return None  # whatever it is, it is not that
 
 
 def _bind(names: list[bytes], positions: list[int], signature: Signature) -> dict[str, int]:

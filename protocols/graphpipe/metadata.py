@@ -70,13 +70,15 @@ def model_metadata(description: Description, name: str) -> ModelMetadata:
     )
 
 
-def encode_metadata(description: Description) -> bytes:
-    """A ``MetadataResponse``. Raises UNREPRESENTABLE for text that UTF-8 cannot carry."""
+def encode_metadata(description: Description, *, prefixed: bool = False) -> bytes:
+    """A ``MetadataResponse``, ``prefixed`` with its size or not. Raises UNREPRESENTABLE for text that UTF-8
+    cannot carry."""
     texts = (description.name, description.version, description.server, description.description)
     return writer.metadata_response(
         [writer.utf8(text, "the model's metadata") for text in texts],
         [_encode_port(port) for port in description.inputs],
         [_encode_port(port) for port in description.outputs],
+        prefixed=prefixed,
     )
 
 

@@ -1,18 +1,20 @@
-"""GraphPipe as a server over HTTP: its endpoints, and how an error looks to its clients.
+"""GraphPipe as a server over HTTP and over tcp: its endpoints, and how an error looks to its clients.
 
-A POST carries a ``Request``, a GET asks for the metadata as JSON. The original servers know one model
-and no paths; here a model is addressed as ``/graphpipe/{model}[/{version}]``, and ``/`` is the default
-model, as is every path where a listener speaks GraphPipe alone. ``/control/`` holds the probes of the
-original servers. What the bytes mean belongs to ``codec``.
+Over HTTP a POST carries a ``Request``, a GET asks for the metadata as JSON. The original servers know one
+model and no paths; here a model is addressed as ``/graphpipe/{model}[/{version}]``, and ``/`` is the
+default model, as is every path where a listener speaks GraphPipe alone. ``/control/`` holds the probes of
+the original servers. Over tcp there is nothing but the message: the model is the listener's default, and an
+error stands in band. What the bytes mean belongs to ``codec``.
 """
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import unquote
 
-from protocols.dialect import Action, HttpEndpoint, Opened
+from protocols.dialect import Action, FramedEndpoint, HttpEndpoint, Opened
 from protocols.graphpipe import codec, metadata
-from protocols.wire import Buffer, HttpAnswer, HttpRequest
+from protocols.wire import Buffer, FramedAnswer, FramedRequest, HttpAnswer, HttpRequest
 from schemas import (
     ErrorCode,
     InferenceError,
@@ -62,10 +64,22 @@ def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
     return _text(404, "404 page not found")
 
 
+def fail_in_band(
+    request: FramedRequest, opened: Opened[FramedAnswer] | None, error: InferenceError
+) -> FramedAnswer:
+    """``error`` as an ``InferResponse``, whatever was asked."""
+    return FramedAnswer([codec.encode_error(error, prefixed=True)])
+
+
 def _open_message(request: HttpRequest) -> Opened[HttpAnswer]:
     model, version = _addressed(request)
     message = codec.open_request(request.body)
     return Opened(_METADATA if message.table is None else _INFER, model, version, message)
+
+
+def _open_frame(request: FramedRequest) -> Opened[FramedAnswer]:
+    message = codec.open_request(request.message)
+    return Opened(_METADATA_FRAME if message.table is None else _INFER_FRAME, message=message)
 
 
 def _open_get(request: HttpRequest) -> Opened[HttpAnswer]:
@@ -95,7 +109,7 @@ def _addressed(request: HttpRequest) -> tuple[str, str]:
         raise InferenceError(ErrorCode.MALFORMED, f"the path {request.path} is not UTF-8") from error
 
 
-def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, codec.OutputNames]:
+def _decode(opened: Opened[Any], signature: Signature) -> tuple[InferRequest, codec.OutputNames]:
     request, asked = codec.decode_request(opened.message, signature, opened.model, opened.version)
     # only its place tells which output a tensor is, so where all are meant none may be missing
     return request, asked or tuple(signature.output_names) or None
@@ -105,8 +119,16 @@ def _encode(form: codec.OutputNames, response: InferResponse) -> HttpAnswer:
     return HttpAnswer(200, _BINARY, codec.encode_response(form, response.outputs))
 
 
+def _encode_frame(form: codec.OutputNames, response: InferResponse) -> FramedAnswer:
+    return FramedAnswer(codec.encode_response(form, response.outputs, prefixed=True))
+
+
 def _encode_metadata(opened: Opened[HttpAnswer], told: ModelMetadata) -> HttpAnswer:
     return HttpAnswer(200, _BINARY, [metadata.encode_metadata(metadata.describe(told, opened.version))])
+
+
+def _encode_metadata_frame(opened: Opened[FramedAnswer], told: ModelMetadata) -> FramedAnswer:
+    return FramedAnswer([metadata.encode_metadata(metadata.describe(told, opened.version), prefixed=True)])
 
 
 def _encode_metadata_json(opened: Opened[HttpAnswer], told: ModelMetadata) -> HttpAnswer:
@@ -125,6 +147,8 @@ def _text(status: int, text: str, *headers: tuple[str, str]) -> HttpAnswer:
 _INFER = Action(Operation.INFER, _encode, _decode)
 _METADATA = Action(Operation.MODEL_METADATA, _encode_metadata)
 _METADATA_JSON = Action(Operation.MODEL_METADATA, _encode_metadata_json)
+_INFER_FRAME = Action(Operation.INFER, _encode_frame, _decode)
+_METADATA_FRAME = Action(Operation.MODEL_METADATA, _encode_metadata_frame)
 _CONTROL = {
     "is_alive": Action(Operation.LIVE, _encode_state),
     "is_ready": Action(Operation.READY, _encode_state),
@@ -142,4 +166,7 @@ HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
     HttpEndpoint("GET", "*", _open_get, fail),
     HttpEndpoint("*", "*", _open_message, fail),
 )
-"""The endpoints of a listener. Those of the path ``*`` are for one that speaks GraphPipe alone."""
+"""The endpoints of a listener over HTTP. Those of the path ``*`` are for one that speaks GraphPipe alone."""
+
+FRAMED_ENDPOINT = FramedEndpoint(_open_frame, fail_in_band)
+"""What a listener over tcp answers."""

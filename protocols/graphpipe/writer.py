@@ -4,7 +4,8 @@ Offsets of a FlatBuffer point forward, so a message can be a head (root, vtables
 shapes) and behind it the data of one tensor after another, each behind a few bytes of padding and
 length. The head depends on names, datatypes and shapes alone; those of recent messages are kept.
 Everything stands aligned to its own size, tensor data to 16 bytes, counted from the start of the
-message.
+message. A ``prefixed`` message is FlatBuffers' own size-prefixed form: its size stands before it, in four
+bytes from which alignment counts.
 
 What goes into a message belongs to ``codec``. Raises ``InferenceError`` TOO_LARGE for a message that
 32-bit offsets cannot span.
@@ -22,6 +23,9 @@ from schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
 
 MAX_BYTES = 2**31 - 1
 """The size of the largest message: readers take offsets for signed."""
+
+PREFIX_BYTES = 4
+"""What stands before a message in the size-prefixed form: its size, as an unsigned number."""
 
 DATA_ALIGNMENT = 16
 """More would be lost on a receiver, whose buffer malloc aligns to 16."""
@@ -64,22 +68,26 @@ def infer_request(
     output_names: tuple[bytes, ...],
     forms: tuple[Form, ...],
     payloads: Sequence[Buffer],
+    *,
+    prefixed: bool = False,
 ) -> list[Buffer]:
     """A ``Request`` that holds an ``InferRequest``; all its fields are written, if only empty."""
     longest = sum(map(len, input_names)) + sum(map(len, output_names))
     # what callers may write at any length is not worth keeping
     leads = _request_leads.__wrapped__ if config or longest > _KEPT_TEXT else _request_leads
-    return _interleaved(leads(config, input_names, output_names, forms), payloads)
+    return _interleaved(leads(prefixed, config, input_names, output_names, forms), payloads)
 
 
-def infer_response(forms: tuple[Form, ...], payloads: Sequence[Buffer]) -> list[Buffer]:
+def infer_response(
+    forms: tuple[Form, ...], payloads: Sequence[Buffer], *, prefixed: bool = False
+) -> list[Buffer]:
     """An ``InferResponse`` with tensors and no errors."""
-    return _interleaved(_response_leads(forms), payloads)
+    return _interleaved(_response_leads(prefixed, forms), payloads)
 
 
-def error_response(code: int, message: bytes) -> bytes:
+def error_response(code: int, message: bytes, *, prefixed: bool = False) -> bytes:
     """An ``InferResponse`` with one error, and no tensors in a vector that is there."""
-    head, (response_vtable, error_vtable) = _begin(_RESPONSE_VTABLE, _ERROR_VTABLE)
+    head, (response_vtable, error_vtable) = _begin(prefixed, _RESPONSE_VTABLE, _ERROR_VTABLE)
     table = _root_table(head, response_vtable, 2)
     _point(head, table + 4)
     head += _U32.pack(0)
@@ -92,20 +100,22 @@ def error_response(code: int, message: bytes) -> bytes:
     head += _ERROR.pack(error - error_vtable, 0, code)
     _point(head, error + 4)
     _string(head, message)
-    return bytes(head)
+    return _finished(prefixed, head)
 
 
-def metadata_request() -> bytes:
+def metadata_request(*, prefixed: bool = False) -> bytes:
     """A ``Request`` that holds a ``MetadataRequest``: always the same bytes."""
-    head, (request_vtable, empty_vtable) = _begin(_REQUEST_VTABLE, _EMPTY_VTABLE)
+    head, (request_vtable, empty_vtable) = _begin(prefixed, _REQUEST_VTABLE, _EMPTY_VTABLE)
     _request_table(head, request_vtable, METADATA_REQUEST)
     head += struct.pack("<i", len(head) - empty_vtable)
-    return bytes(head)
+    return _finished(prefixed, head)
 
 
-def metadata_response(texts: Sequence[bytes], inputs: Sequence[IO], outputs: Sequence[IO]) -> bytes:
+def metadata_response(
+    texts: Sequence[bytes], inputs: Sequence[IO], outputs: Sequence[IO], *, prefixed: bool = False
+) -> bytes:
     """A ``MetadataResponse``; ``texts`` are name, version, server, description."""
-    head, (metadata_vtable, io_vtable) = _begin(_METADATA_VTABLE, _IO_VTABLE)
+    head, (metadata_vtable, io_vtable) = _begin(prefixed, _METADATA_VTABLE, _IO_VTABLE)
     table = _root_table(head, metadata_vtable, 6)
     for slot, text in enumerate(texts, 1):
         _point(head, table + 4 * slot)
@@ -121,7 +131,7 @@ def metadata_response(texts: Sequence[bytes], inputs: Sequence[IO], outputs: Seq
                 _point(head, at + field)
                 _string(head, text)
             _shape(head, at + 12, shape)
-    return bytes(head)
+    return _finished(prefixed, head)
 
 
 def string_block(elements: Sequence[bytes]) -> bytearray:
@@ -144,10 +154,14 @@ def utf8(text: str, what: str) -> bytes:
 
 @lru_cache(maxsize=_KEPT_HEADS)
 def _request_leads(
-    config: bytes, input_names: tuple[bytes, ...], output_names: tuple[bytes, ...], forms: tuple[Form, ...]
+    prefixed: bool,
+    config: bytes,
+    input_names: tuple[bytes, ...],
+    output_names: tuple[bytes, ...],
+    forms: tuple[Form, ...],
 ) -> tuple[bytes, ...]:
     head, (request_vtable, infer_vtable, numbers, strings) = _begin(
-        _REQUEST_VTABLE, _INFER_VTABLE, _NUMBERS_VTABLE, _STRINGS_VTABLE
+        prefixed, _REQUEST_VTABLE, _INFER_VTABLE, _NUMBERS_VTABLE, _STRINGS_VTABLE
     )
     _request_table(head, request_vtable, INFER_REQUEST)
     table = len(head)
@@ -157,20 +171,22 @@ def _request_leads(
     for slot, names in ((8, input_names), (16, output_names)):
         _point(head, table + slot)
         head += _U32.pack(len(names)) + string_block(names)
-    return _tensors(head, table + 12, forms, numbers, strings)
+    return _tensors(prefixed, head, table + 12, forms, numbers, strings)
 
 
 @lru_cache(maxsize=_KEPT_HEADS)
-def _response_leads(forms: tuple[Form, ...]) -> tuple[bytes, ...]:
-    head, (response_vtable, numbers, strings) = _begin(_RESPONSE_VTABLE, _NUMBERS_VTABLE, _STRINGS_VTABLE)
+def _response_leads(prefixed: bool, forms: tuple[Form, ...]) -> tuple[bytes, ...]:
+    head, (response_vtable, numbers, strings) = _begin(
+        prefixed, _RESPONSE_VTABLE, _NUMBERS_VTABLE, _STRINGS_VTABLE
+    )
     table = _root_table(head, response_vtable, 2)
     _point(head, table + 8)
     head += _U32.pack(0)
-    return _tensors(head, table + 4, forms, numbers, strings)
+    return _tensors(prefixed, head, table + 4, forms, numbers, strings)
 
 
 def _tensors(
-    head: bytearray, at: int, forms: tuple[Form, ...], numbers: int, strings: int
+    prefixed: bool, head: bytearray, at: int, forms: tuple[Form, ...], numbers: int, strings: int
 ) -> tuple[bytes, ...]:
     """Close ``head`` with a vector of tensors; what to write before each tensor's data, the first of
     it the whole head."""
@@ -194,6 +210,8 @@ def _tensors(
         leads.append(lead)
         position += padding + 4 + size
         lead = bytearray()
+    if prefixed:
+        _U32.pack_into(head, 0, position - PREFIX_BYTES)
     return tuple(bytes(lead) for lead in leads or (head,))
 
 
@@ -207,18 +225,26 @@ def _interleaved(leads: tuple[bytes, ...], payloads: Sequence[Buffer]) -> list[B
     return parts
 
 
-def _begin(*vtables: bytes) -> tuple[bytearray, list[int]]:
-    """A message that has its root offset (to be set) and ``vtables``, and where these stand."""
-    head, positions = bytearray(4), []
+def _begin(prefixed: bool, *vtables: bytes) -> tuple[bytearray, list[int]]:
+    """A message that has its root offset (to be set) and ``vtables``, that of the root first, and where these
+    stand."""
+    head, positions = bytearray(4 + PREFIX_BYTES if prefixed else 4), []
     for vtable in vtables:
         positions.append(len(head))
         head += vtable
     return head, positions
 
 
+def _finished(prefixed: bool, head: bytearray) -> bytes:
+    """A message that is all in ``head``."""
+    if prefixed:
+        _U32.pack_into(head, 0, len(head) - PREFIX_BYTES)
+    return bytes(head)
+
+
 def _root_table(head: bytearray, vtable: int, fields: int) -> int:
     """A root table of ``fields`` offsets to be set; its position."""
-    _point(head, 0)
+    _point(head, vtable - 4)
     table = len(head)
     head += struct.pack("<i", table - vtable) + bytes(4 * fields)
     return table
@@ -226,7 +252,7 @@ def _root_table(head: bytearray, vtable: int, fields: int) -> int:
 
 def _request_table(head: bytearray, vtable: int, tag: int) -> None:
     """The root ``Request``, whose union is the table that follows."""
-    _point(head, 0)
+    _point(head, vtable - 4)
     head += struct.pack("<iIB3x", len(head) - vtable, 8, tag)
 
 
