@@ -108,6 +108,7 @@ class Exchange:
             # to close it is to cancel it; an iterator that is no generator has nothing to close
             if (close := getattr(responses, "aclose", None)) is not None:
                 await close()
+        context.failure = failure.code
         yield encode(form, InferResponse(model, (), request.version, request.id, error=failure)), True
 
     async def watch(
@@ -204,7 +205,10 @@ class Exchange:
         context.timings["decode"] = time.monotonic_ns() - began
         watch = None
         if self.service.observers:
-            watch = Watch.over(self.service.observers, request, dialect, self._listener, target.name)
+            streamed = opened.action.operation is Operation.INFER_STREAM
+            watch = Watch.over(
+                self.service.observers, request, dialect, self._listener, target.name, streamed
+            )
         return target, request, form, placement, watch
 
     async def _operate(self, opened: Opened[Any], dialect: str, context: Context) -> Any:

@@ -26,7 +26,8 @@ class Observed:
     not change it, since others look at it too. ``answered_by`` is the model that it was routed to.
     ``responses`` are as the model gave them, before outputs went to shared memory or were ranked: one, or
     those of a stream up to its end. ``error`` is what the caller got instead, or what ended its stream.
-    ``elapsed_ns`` is from the request read to the last response.
+    ``elapsed_ns`` is from the request read to the last response. ``streamed``: the model was asked for a
+    stream.
     """
 
     request: InferRequest
@@ -36,6 +37,7 @@ class Observed:
     responses: tuple[InferResponse, ...]
     error: InferenceError | None
     elapsed_ns: int
+    streamed: bool = False
 
 
 class Observer(Protocol):
@@ -56,18 +58,30 @@ class Watch:
     __slots__ = ("_began", "_elapsed", "_observers", "_responses", "_seen")
 
     def __init__(
-        self, observers: tuple[Observer, ...], request: InferRequest, dialect: str, listener: str, by: str
+        self,
+        observers: tuple[Observer, ...],
+        request: InferRequest,
+        dialect: str,
+        listener: str,
+        by: str,
+        streamed: bool = False,
     ) -> None:
         self._observers = observers
         # a copy, whose fields stay as they are now
-        self._seen = Observed(replace(request), by, dialect, listener, (), None, 0)
+        self._seen = Observed(replace(request), by, dialect, listener, (), None, 0, streamed)
         self._responses: list[InferResponse] = []
         self._elapsed = 0
         self._began = time.monotonic_ns()
 
     @classmethod
     def over(
-        cls, observers: Iterable[Observer], request: InferRequest, dialect: str, listener: str, by: str
+        cls,
+        observers: Iterable[Observer],
+        request: InferRequest,
+        dialect: str,
+        listener: str,
+        by: str,
+        streamed: bool = False,
     ) -> Watch | None:
         """Look on for those who want ``request``, which the model ``by`` is about to answer; None where
         nobody does. Inputs in memory that a client may write to again are copied in ``request`` itself: the
@@ -76,7 +90,7 @@ class Watch:
         if not wanting:
             return None
         request.inputs = kept(request.inputs)
-        return cls(wanting, request, dialect, listener, by)
+        return cls(wanting, request, dialect, listener, by, streamed)
 
     def heard(self, response: InferResponse) -> None:
         """The model has given ``response``, which may be changed from now on."""

@@ -180,6 +180,7 @@ async def test_an_observer_that_fails_harms_nobody(caplog: pytest.LogCaptureFixt
     looker = Looker()
     assert (await ask(serving(Echo(), Broken(), Blind(), looker), request(1))).outputs
     assert len(looker.seen) == 1
+    assert not looker.seen[0].streamed
     assert [record.message for record in caplog.records] == ["an observer failed"] * 2
 
 
@@ -197,6 +198,7 @@ async def test_the_responses_of_a_stream() -> None:
     assert [response.final for response in seen.responses] == [False, False, False, True]
     assert seen.responses[1].error is not None
     assert seen.error is None
+    assert seen.streamed
 
 
 @pytest.mark.parametrize(("taken", "code"), [(2, ErrorCode.CANCELLED), (4, None)])
