@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from protocols.wire import (
     BrpcAnswer,
@@ -24,7 +24,7 @@ from protocols.wire import (
     HttpReply,
     HttpRequest,
 )
-from schemas import Datatype, InferenceError, InferRequest, InferResponse, Operation, Signature
+from schemas import Datatype, ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 
 Request = TypeVar("Request", HttpRequest, GrpcRequest, BrpcRequest, FramedRequest)
 Answer = TypeVar("Answer", HttpAnswer, GrpcAnswer, BrpcAnswer, FramedAnswer)
@@ -205,16 +205,33 @@ class UpstreamCall(Generic[Request, Reply]):
     passage: Passage[Request, Any, Reply] | None = None
 
 
+PARAMETER_TYPES: frozenset[type] = frozenset({bool, int, float, str})
+"""What values a parameter may have."""
+
+_EVERYWHERE_ALIKE: Mapping[str, Capability] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What a dialect carries. ``exact`` datatypes survive a round trip bit for bit; ``widened`` ones
-    travel as a wider type, equal in value; all others are refused as UNREPRESENTABLE.
+    """What a dialect carries, or a backend. ``exact`` datatypes survive a round trip bit for bit; ``widened``
+    ones travel as a wider type, equal in value; all others are refused as UNREPRESENTABLE.
 
     ``input_names`` / ``output_names``: whether tensors are named on the wire (else they bind by the
     signature's order). ``requested_outputs``: whether a request can choose among the outputs. ``text_only``:
     BYTES must be UTF-8, others are refused. ``nan_payloads``: whether one NaN can be told from another.
     ``signatures``: whether metadata tell what a model takes and gives. ``error_kinds``: whether an error
     tells whose fault it was.
+
+    ``versions`` and ``ids`` of requests are any ``text``, a ``number``, or have no place. ``parameters`` are
+    the types of values that a request's own parameters may have, ``parameter_names`` those that there is a
+    place for where it is not for all. ``sequences`` are the types of ids that sequences may have.
+    ``priorities``: whether a request tells its priority, and how long it may wait. ``classification``:
+    whether it can ask for classes; a server is never asked for them. ``shared_memory``: whether tensors may
+    stand there. ``streams``: whether a request may have any number of answers, ``whole`` or in a ``flat``
+    form, without shapes and datatypes. ``answer_versions`` / ``answer_parameters``: whether an answer tells
+    which version gave it, and parameters. ``told`` are the errors that arrive under another code.
+
+    ``over`` has what is otherwise over a transport; ask with :meth:`on`.
     """
 
     exact: frozenset[Datatype]
@@ -222,15 +239,33 @@ class Capability:
     input_names: bool = True
     output_names: bool = True
     model_name: bool = True
-    versions: bool = True
-    ids: bool = True
-    parameters: bool = True
+    versions: Literal["text", "number", ""] = "text"
+    ids: Literal["text", "number", ""] = "text"
+    parameters: frozenset[type] = PARAMETER_TYPES
+    parameter_names: frozenset[str] | None = None
+    sequences: frozenset[type] = frozenset({int, str})
+    priorities: bool = True
     scalars: bool = True
     requested_outputs: bool = True
+    classification: bool = True
+    shared_memory: bool = True
+    streams: Literal["whole", "flat", ""] = ""
+    answer_versions: bool = True
+    answer_parameters: bool = True
     text_only: bool = False
     nan_payloads: bool = True
     signatures: bool = True
     error_kinds: bool = True
+    told: Mapping[ErrorCode, ErrorCode] = field(default_factory=dict)
+    over: Mapping[str, Capability] = field(default_factory=lambda: _EVERYWHERE_ALIKE)
+
+    def on(self, transport: str) -> Capability:
+        """What is carried over ``transport``."""
+        return self.over.get(transport, self)
+
+    def carries(self, datatype: Datatype) -> bool:
+        """Whether ``datatype`` has a form, its own or a wider one."""
+        return datatype in self.exact or datatype in self.widened
 
 
 @dataclass(frozen=True, slots=True)

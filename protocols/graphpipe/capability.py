@@ -1,10 +1,11 @@
 """What GraphPipe carries. It has neither BOOL nor BF16; a BOOL travels as UINT8, equal in value, and
-becomes BOOL again where the model's signature says so."""
+becomes BOOL again where the model's signature says so. Of a request it has the tensors, the names of the
+outputs, and one text for the model."""
 
 from __future__ import annotations
 
 from protocols.dialect import Capability
-from schemas import Datatype
+from schemas import Datatype, ErrorCode
 from schemas.graphpipe import TYPES
 
 CAPABILITY = Capability(
@@ -12,6 +13,19 @@ CAPABILITY = Capability(
     widened={Datatype.BOOL: Datatype.UINT8},
     model_name=False,  # one model a server; ours tell theirs apart by path
     output_names=False,  # the tensors of an answer stand in the order asked for
-    ids=False,
-    parameters=False,  # but for the one called "config"
+    ids="",
+    parameters=frozenset({str}),
+    parameter_names=frozenset({"config"}),
+    sequences=frozenset(),
+    priorities=False,
+    classification=False,
+    shared_memory=False,
+    answer_versions=False,
+    answer_parameters=False,
+    told={
+        ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR,
+        ErrorCode.ALREADY_EXISTS: ErrorCode.INVALID_TENSOR,
+        ErrorCode.CANCELLED: ErrorCode.BAD_UPSTREAM,
+        ErrorCode.INTERNAL: ErrorCode.MODEL_FAILED,
+    },
 )

@@ -3,22 +3,49 @@
 BOOL, UINT16, UINT32 and BF16 travel as the next wider type and become themselves again where the model's
 signature says so; UINT64 has no wider one and is refused. Its strings are text: BYTES that are not UTF-8 are
 refused by name, but for one element, which is ``bin_data``. JSON has one NaN. Of what is wrong with tensors,
-and of a model that fails, it says the same: 500.
+and of a model that fails, it says the same: 500. A message has tensors and the name of a model, which a
+version may be joined to, and nothing else.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from protocols.dialect import Capability
 from protocols.grps.tensors import DATATYPES, WIDENED
+from schemas import ErrorCode
 
-CAPABILITY = Capability(
+_OVER_GRPC = Capability(
     exact=frozenset(DATATYPES.values()),
     widened=WIDENED,
-    ids=False,
-    parameters=False,
+    ids="",
+    parameters=frozenset(),
+    sequences=frozenset(),
+    priorities=False,
     requested_outputs=False,
+    classification=False,
+    shared_memory=False,
+    streams="whole",
+    answer_versions=False,
+    answer_parameters=False,
     text_only=True,
-    nan_payloads=False,
     signatures=False,
     error_kinds=False,
+    told={
+        ErrorCode.MALFORMED: ErrorCode.MODEL_FAILED,
+        ErrorCode.INVALID_TENSOR: ErrorCode.MODEL_FAILED,
+        ErrorCode.UNREPRESENTABLE: ErrorCode.MODEL_FAILED,
+        ErrorCode.INTERNAL: ErrorCode.MODEL_FAILED,
+    },
+)
+
+_OVER_HTTP = replace(_OVER_GRPC, nan_payloads=False)
+
+# the server that it belongs to has a code for what is no message
+_OVER_BRPC = replace(
+    _OVER_GRPC, streams="", told={**_OVER_GRPC.told, ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR}
+)
+
+CAPABILITY = replace(
+    _OVER_HTTP, streams="", over={"http": _OVER_HTTP, "grpc": _OVER_GRPC, "brpc": _OVER_BRPC}
 )

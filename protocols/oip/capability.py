@@ -1,8 +1,35 @@
-"""What the Open Inference Protocol carries: every datatype exactly, in its binary form."""
+"""What the Open Inference Protocol carries: every datatype exactly, in its binary form.
+
+Over HTTP only ``generate_stream`` answers more than once, which has neither shapes nor datatypes. MLServer
+and KServe answer 422 to a request that their validation refuses, which is what that status means to us.
+"""
 
 from __future__ import annotations
 
 from protocols.dialect import Capability
-from schemas import Datatype
+from schemas import Datatype, ErrorCode
 
-CAPABILITY = Capability(exact=frozenset(Datatype))
+_OVER_HTTP = Capability(
+    exact=frozenset(Datatype),
+    versions="number",  # to a listener, as to Triton; other servers are asked for any
+    streams="flat",
+    told={
+        ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR,
+        ErrorCode.UNREPRESENTABLE: ErrorCode.INVALID_TENSOR,
+        ErrorCode.ALREADY_EXISTS: ErrorCode.INVALID_TENSOR,
+        ErrorCode.INTERNAL: ErrorCode.MODEL_FAILED,
+    },
+)
+
+_OVER_GRPC = Capability(
+    exact=frozenset(Datatype),
+    streams="whole",
+    told={
+        ErrorCode.MALFORMED: ErrorCode.MODEL_FAILED,
+        ErrorCode.TOO_LARGE: ErrorCode.OVERLOADED,
+        ErrorCode.BAD_UPSTREAM: ErrorCode.MODEL_FAILED,
+        ErrorCode.INTERNAL: ErrorCode.MODEL_FAILED,
+    },
+)
+
+CAPABILITY = Capability(exact=frozenset(Datatype), over={"http": _OVER_HTTP, "grpc": _OVER_GRPC})

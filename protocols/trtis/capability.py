@@ -1,12 +1,33 @@
 """What version 1 carries: every datatype but BF16, in its own byte form; BYTES is called STRING.
 
-It has no parameters beside those that the IR has fields for. An id is a number, so only such ids are
-told to an upstream. A scalar has no form of its own; as a dimension of 1 it comes through all the same.
+It has no parameters beside those that the IR has fields for. Ids, versions and the ids of sequences are
+numbers; another id stays here, while another version or sequence is refused. A scalar has no form of its own;
+as a dimension of 1 it comes through all the same.
 """
 
 from __future__ import annotations
 
 from protocols.dialect import Capability
-from schemas import Datatype
+from schemas import Datatype, ErrorCode
 
-CAPABILITY = Capability(exact=frozenset(Datatype) - {Datatype.BF16}, ids=False, parameters=False)
+CAPABILITY = Capability(
+    exact=frozenset(Datatype) - {Datatype.BF16},
+    versions="number",
+    ids="number",
+    parameters=frozenset(),
+    sequences=frozenset({int}),
+    answer_parameters=False,
+    told={
+        ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR,
+        ErrorCode.UNREPRESENTABLE: ErrorCode.UNSUPPORTED,
+        ErrorCode.NOT_FOUND: ErrorCode.UNAVAILABLE,  # where the words do not tell that it is the model
+        ErrorCode.UNAUTHENTICATED: ErrorCode.INVALID_TENSOR,
+        ErrorCode.FORBIDDEN: ErrorCode.INVALID_TENSOR,
+        ErrorCode.TOO_LARGE: ErrorCode.INVALID_TENSOR,
+        ErrorCode.OVERLOADED: ErrorCode.UNAVAILABLE,
+        ErrorCode.DEADLINE_EXCEEDED: ErrorCode.UNAVAILABLE,
+        ErrorCode.CANCELLED: ErrorCode.UNAVAILABLE,
+        ErrorCode.BAD_UPSTREAM: ErrorCode.MODEL_FAILED,
+        ErrorCode.INTERNAL: ErrorCode.MODEL_FAILED,
+    },
+)

@@ -5,6 +5,7 @@ No socket: the rows of a dialect's client compose with the rows of its server.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from protocols.brpc_status import ERROR_CODES
@@ -86,6 +87,38 @@ def error_through(wire: tuple[str, str], error: InferenceError, request: InferRe
     except InferenceError as understood:
         return understood
     raise AssertionError("an error was read as an answer")
+
+
+def error_to(
+    wire: tuple[str, str], error: InferenceError, request: InferRequest, signature: Signature
+) -> InferenceError:
+    """As :func:`error_through`, where the request was understood."""
+    call, kept = _encoded(wire, Operation.INFER, request, signature)
+    endpoint = _endpoint(DIALECTS[wire[0]], wire[1], call)
+    answer = endpoint.fail(call, endpoint.open(call), error)
+    try:
+        _table(wire)[Operation.INFER].decode(kept, received(answer))
+    except InferenceError as understood:
+        return understood
+    raise AssertionError("an error was read as an answer")
+
+
+def streamed_through(
+    wire: tuple[str, str], request: InferRequest, responses: Iterable[InferResponse], signature: Signature
+) -> list[InferResponse]:
+    """What the dialect's client understands when its server answers ``request`` with these."""
+    call, kept = _encoded(wire, Operation.INFER_STREAM, request, signature)
+    endpoint = _endpoint(DIALECTS[wire[0]], wire[1], call)
+    opened = endpoint.open(call)
+    assert opened.action.operation is Operation.INFER_STREAM and opened.action.decode is not None
+    understood, form = opened.action.decode(opened, signature)
+    assert understood.inputs == request.inputs
+    pieces = [opened.action.encode(form, response) for response in responses]
+    replies = [received(piece) for piece in pieces if piece is not None]
+    if wire[1] == "http":  # the end of the body
+        replies.append(HttpReply(200, {"content-type": "text/event-stream"}, b""))
+    decode = _table(wire)[Operation.INFER_STREAM].decode
+    return [response for reply in replies for response in decode(kept, reply)]
 
 
 def _status_of(model: str, result: ModelMetadata | Readiness | ServerMetadata) -> ServerStatus:
