@@ -14,15 +14,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
+from protocols.dialect import Capability
 from runtime.model_config import LoadError, ModelConfig
 from runtime.response_cache import ResponseCache
 from runtime.statistics import Execution
 from runtime.target import Target
-from schemas import CancelToken, Context, InferenceError, InferRequest, Readiness, Signature, Tensor
+from schemas import CancelToken, Context, Datatype, InferenceError, InferRequest, Readiness, Signature, Tensor
 from schemas.messages import Parameter
 
 
@@ -154,6 +155,15 @@ class RequestInstance(Protocol):
         """Finish what runs and free the model."""
 
 
+TENSORS_ALONE = Capability(
+    exact=frozenset(Datatype),
+    ids="",
+    parameters=frozenset(),
+    answer_parameters=False,
+)
+"""What reaches a model that is a function on tensors, of every datatype."""
+
+
 Load = Callable[[Path, ModelConfig], Instance | RequestInstance]
 """Loads the file or version folder at a path. Raises ``LoadError`` naming the path."""
 
@@ -168,7 +178,7 @@ class Backend:
     for as many as the machine suggests. ``whole_requests``: it loads a :class:`RequestInstance`, which
     decoupled models and sequences need. ``platform`` is what older configurations call it,
     ``metadata_platform`` what the protocol calls its models where no configuration
-    names a platform, empty for the same.
+    names a platform, empty for the same. ``capability`` is what its models can take and give.
     """
 
     module: str
@@ -179,6 +189,7 @@ class Backend:
     whole_requests: bool = False
     metadata_platform: str = ""
     other_filename: str = ""
+    capability: Capability = TENSORS_ALONE
 
     def load(self, path: Path, config: ModelConfig) -> Instance | RequestInstance:
         """Load the model at ``path``. Raises ``LoadError``, also where the engine is not installed."""
@@ -197,14 +208,26 @@ _TORCH = Backend(
     "model.pt",
     metadata_platform="pytorch_torchscript",
     other_filename="model.pt2",
+    capability=replace(TENSORS_ALONE, exact=frozenset(Datatype) - {Datatype.BYTES}),
 )
 
 BACKENDS: dict[str, Backend] = {
     "onnxruntime": Backend(
-        "runtime.backends.onnxruntime", "onnxruntime_onnx", "model.onnx", metadata_platform="onnx_onnxv1"
+        "runtime.backends.onnxruntime",
+        "onnxruntime_onnx",
+        "model.onnx",
+        metadata_platform="onnx_onnxv1",
+        capability=replace(TENSORS_ALONE, text_only=True),
     ),
     "identity": Backend("runtime.backends.identity", "identity", inline=True),
-    "python": Backend("runtime.backends.python", "python", "model.py", instances=1, whole_requests=True),
+    "python": Backend(
+        "runtime.backends.python",
+        "python",
+        "model.py",
+        instances=1,
+        whole_requests=True,
+        capability=Capability(exact=frozenset(Datatype), streams="whole"),
+    ),
     "ensemble": Backend("runtime.backends.ensemble", "ensemble", whole_requests=True),
     "torch": _TORCH,
     "pytorch": _TORCH,  # Triton's name for it
