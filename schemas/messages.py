@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from schemas.datatypes import Datatype
-from schemas.errors import InferenceError
+from schemas.errors import ErrorCode, InferenceError
 from schemas.tensor import SharedMemoryRef, Tensor
 
 Parameter = bool | int | float | str
@@ -60,6 +60,7 @@ class Context:
     ``tracestate`` are the W3C headers as received. ``server_id`` and ``request_number`` are given by the
     server: its own name among replicas, and a count over all requests of the process, from 1. ``timings``
     is filled in by whoever does the work: nanoseconds by stage (decode, queue, exec, upstream, encode).
+    ``failure`` is why a stream failed that had begun, which is told in one of its answers.
     ``caller`` is the run of a model that waits for the answer, where a model has asked and no client; known
     to ``runtime`` alone.
     """
@@ -73,6 +74,7 @@ class Context:
     server_id: str = ""
     request_number: int = 0
     timings: dict[str, int] = field(default_factory=dict)
+    failure: ErrorCode | None = None
     caller: object = None
 
 

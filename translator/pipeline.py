@@ -27,7 +27,8 @@ from protocols.wire import (
     HttpRequest,
     parts_of,
 )
-from schemas import InferenceError, Operation
+from schemas import ErrorCode, InferenceError, Operation
+from translator.admin.tally import Tally, size_of
 from translator.exchange import Exchange, unforeseen
 from translator.interleave import Told, interleave
 from translator.operations import Service
@@ -40,9 +41,14 @@ _SMALL_BYTES, _SMALL_WINDOW = 16384, 4096
 the first one ends with a message that comes late."""
 
 
+Tallies = Mapping[str, Tally]
+"""What counts the requests of a listener, by dialect."""
+
+
 class Pipeline:
     """Answers the requests of one listener, for which it asks ``service``. Use a side of it as a handler:
-    ``http``, ``grpc``, ``brpc``, or ``brpc_http`` for what comes to a bRPC listener over HTTP."""
+    ``http``, ``grpc``, ``brpc``, or ``brpc_http`` for what comes to a bRPC listener over HTTP. ``tallies``
+    count what is asked, by dialect."""
 
     def __init__(
         self,
@@ -55,14 +61,15 @@ class Pipeline:
     ) -> None:
         self.service = service
         exchange = Exchange(service, listener, default_model)
-        self.http = HttpPipeline(exchange, dialects, max_request_bytes, nonfinite_json)
-        self.grpc = GrpcPipeline(exchange, dialects)
-        self.brpc = BrpcPipeline(exchange, dialects)
+        self.tallies: Tallies = {dialect.name: Tally() for dialect in dialects}
+        self.http = HttpPipeline(exchange, dialects, self.tallies, max_request_bytes, nonfinite_json)
+        self.grpc = GrpcPipeline(exchange, dialects, self.tallies)
+        self.brpc = BrpcPipeline(exchange, dialects, self.tallies)
         beside = [
             replace(dialect, http_endpoints=dialect.brpc_http_endpoints, unmatched=dialect.brpc_unmatched)
             for dialect in dialects
         ]
-        self.brpc_http = HttpPipeline(exchange, beside, max_request_bytes, nonfinite_json)
+        self.brpc_http = HttpPipeline(exchange, beside, self.tallies, max_request_bytes, nonfinite_json)
 
 
 class HttpPipeline:
@@ -72,10 +79,12 @@ class HttpPipeline:
         self,
         exchange: Exchange,
         dialects: Sequence[Dialect],
+        tallies: Tallies,
         max_request_bytes: int | None,
         nonfinite_json: bool,
     ) -> None:
         self._exchange = exchange
+        self._tallies = tallies
         self._dialects = dialects
         self._limit = max_request_bytes
         self._nonfinite_json = nonfinite_json
@@ -104,20 +113,35 @@ class HttpPipeline:
         """Answer a request whose endpoint ``head`` has chosen."""
         began = time.monotonic_ns()
         endpoint: HttpEndpoint = request.endpoint
+        dialect = self._owners[endpoint]
+        tally = self._tallies[dialect]
+        counted = tally.begin(request.context, len(request.body))
         self._exchange.admit(request.context)
         opened: Opened[HttpAnswer] | None = None
         answer: HttpAnswer
         try:
             opened = endpoint.open(request)
+            counted.operation = opened.action.operation
             if opened.action.operation is Operation.INFER_STREAM:
-                answers = self._exchange.stream(opened, self._owners[endpoint], request.context)
-                answer = await (_collected if opened.action.collects else _streamed)(answers)
+                answers = counted.stream(self._exchange.stream(opened, dialect, request.context))
+                if opened.action.collects:
+                    answer = await _collected(answers)
+                else:
+                    answer = await _streamed(answers, tally)
             else:
-                answer = await self._exchange.perform(opened, self._owners[endpoint], request.context)
+                answer = await self._exchange.perform(opened, dialect, request.context)
+                counted.end()
         except InferenceError as error:
+            counted.end(error.code)
             answer = endpoint.fail(request, opened, error)
         except Exception:
+            counted.end(ErrorCode.INTERNAL)
             answer = endpoint.fail(request, opened, unforeseen(f"{request.method} {request.path}"))
+        except BaseException:
+            counted.end(ErrorCode.CANCELLED)
+            raise
+        if not isinstance(answer.parts, AsyncIterator):
+            tally.sent_bytes += size_of(answer.parts)
         if endpoint.timed:
             # what failed before any stage was over had got no further than the first
             timings = request.context.timings or {"decode": time.monotonic_ns() - began}
@@ -131,6 +155,7 @@ class HttpPipeline:
             return _plain(400, error.message)
         if not request.context.request_number:  # it was not served
             self._exchange.admit(request.context)
+            self._tallies[self._owners[endpoint]].refuse(error.code)
         return endpoint.fail(request, None, error)
 
     def _unmatched(self, request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
@@ -138,6 +163,7 @@ class HttpPipeline:
             (dialect for dialect in self._dialects if request.path.startswith(dialect.prefixes)),
             self._dialects[0],
         )
+        self._tallies[owner.name].refuse(ErrorCode.NOT_FOUND)
         if owner.unmatched is not None:
             return owner.unmatched(request, allowed)
         return _plain(405 if allowed else 404, "Method Not Allowed" if allowed else "Not Found")
@@ -146,8 +172,9 @@ class HttpPipeline:
 class GrpcPipeline:
     """The gRPC side of a pipeline: a ``GrpcHandler``."""
 
-    def __init__(self, exchange: Exchange, dialects: Sequence[Dialect]) -> None:
+    def __init__(self, exchange: Exchange, dialects: Sequence[Dialect], tallies: Tallies) -> None:
         self._exchange = exchange
+        self._tallies = tallies
         self._methods: dict[str, tuple[GrpcEndpoint, str]] = {
             endpoint.method: (endpoint, dialect.name)
             for dialect in dialects
@@ -165,16 +192,26 @@ class GrpcPipeline:
     async def serve(self, request: GrpcRequest) -> GrpcAnswer:
         """Answer one unary call."""
         endpoint, dialect = self._methods[request.method]
+        tally = self._tallies[dialect]
+        counted = tally.begin(request.context, len(request.message))
         self._exchange.admit(request.context)
         opened: Opened[GrpcAnswer] | None = None
         try:
             opened = endpoint.open(request)
+            counted.operation = opened.action.operation
             answer: GrpcAnswer = await self._exchange.perform(opened, dialect, request.context)
+            counted.end()
+            tally.sent_bytes += len(answer.message)
             return answer
         except InferenceError as error:
+            counted.end(error.code)
             return endpoint.fail(request, opened, error)
         except Exception:
+            counted.end(ErrorCode.INTERNAL)
             return endpoint.fail(request, opened, unforeseen(request.method))
+        except BaseException:
+            counted.end(ErrorCode.CANCELLED)
+            raise
 
     async def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
         """Answer every message of a stream, while later ones are already at work."""
@@ -198,11 +235,14 @@ class GrpcPipeline:
     async def _answers(self, call: GrpcRequest, message: Buffer) -> AsyncGenerator[Told[GrpcAnswer], None]:
         """Everything that is answered to one message of a stream."""
         endpoint, dialect = self._methods[call.method]
-        request = GrpcRequest(call.method, message, call.metadata, replace(call.context))
+        request = GrpcRequest(call.method, message, call.metadata, replace(call.context, timings={}))
+        tally = self._tallies[dialect]
+        counted = tally.begin(request.context, len(message))
         self._exchange.admit(request.context)
         opened: Opened[GrpcAnswer] | None = None
         try:
             opened = endpoint.open(request)
+            counted.operation = opened.action.operation
             several = (
                 self._exchange.stream
                 if opened.action.operation is Operation.INFER_STREAM
@@ -211,22 +251,33 @@ class GrpcPipeline:
                 else None
             )
             if several is None:
-                yield await self._exchange.perform(opened, dialect, request.context), True
+                answer: GrpcAnswer = await self._exchange.perform(opened, dialect, request.context)
+                counted.end()
+                tally.sent_bytes += len(answer.message)
+                yield answer, True
                 return
-            async with aclosing(several(opened, dialect, request.context)) as answers:
-                async for told in answers:
-                    yield told
+            async with aclosing(counted.stream(several(opened, dialect, request.context))) as answers:
+                async for told, last in answers:
+                    if told is not None:
+                        tally.sent_bytes += len(told.message)
+                    yield told, last
         except InferenceError as error:
+            counted.end(error.code)
             yield endpoint.fail(request, opened, error), True
         except Exception:
+            counted.end(ErrorCode.INTERNAL)
             yield endpoint.fail(request, opened, unforeseen(request.method)), True
+        except BaseException:
+            counted.end(ErrorCode.CANCELLED)
+            raise
 
 
 class BrpcPipeline:
     """The bRPC side of a pipeline: a ``BrpcHandler``."""
 
-    def __init__(self, exchange: Exchange, dialects: Sequence[Dialect]) -> None:
+    def __init__(self, exchange: Exchange, dialects: Sequence[Dialect], tallies: Tallies) -> None:
         self._exchange = exchange
+        self._tallies = tallies
         self._methods: dict[tuple[str, str], tuple[BrpcEndpoint, str]] = {
             (service, endpoint.method): (endpoint, dialect.name)
             for dialect in dialects
@@ -246,22 +297,32 @@ class BrpcPipeline:
     async def serve(self, request: BrpcRequest) -> BrpcAnswer:
         """Answer one call."""
         endpoint, dialect = self._methods[request.service, request.method]
+        tally = self._tallies[dialect]
+        counted = tally.begin(request.context, len(request.message))
         self._exchange.admit(request.context)
         opened: Opened[BrpcAnswer] | None = None
         try:
             opened = endpoint.open(request)
+            counted.operation = opened.action.operation
             answer: BrpcAnswer = await self._exchange.perform(opened, dialect, request.context)
+            counted.end()
+            tally.sent_bytes += len(answer.message)
             return answer
         except InferenceError as error:
+            counted.end(error.code)
             return endpoint.fail(request, opened, error)
         except Exception:
+            counted.end(ErrorCode.INTERNAL)
             where = f"{request.service}/{request.method}"
             return endpoint.fail(request, opened, unforeseen(where))
+        except BaseException:
+            counted.end(ErrorCode.CANCELLED)
+            raise
 
 
-async def _streamed(answers: AsyncGenerator[Told[HttpAnswer], None]) -> HttpAnswer:
-    """One answer with a streamed body out of ``answers``, whose first one says how it begins. Raises as
-    they do before the first."""
+async def _streamed(answers: AsyncGenerator[Told[HttpAnswer], None], tally: Tally) -> HttpAnswer:
+    """One answer with a streamed body out of ``answers``, whose first one says how it begins; ``tally``
+    counts its bytes. Raises as they do before the first."""
     async for first, _ in answers:
         if first is not None:
             break
@@ -271,9 +332,11 @@ async def _streamed(answers: AsyncGenerator[Told[HttpAnswer], None]) -> HttpAnsw
     async def body() -> AsyncIterator[Buffer]:
         async with aclosing(answers):
             for part in parts_of(first):
+                tally.sent_bytes += len(part)
                 yield part
             async for answer, _ in answers:
                 for part in () if answer is None else parts_of(answer):
+                    tally.sent_bytes += len(part)
                     yield part
 
     return HttpAnswer(first.status, first.headers, body())

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
+from schemas import Latencies
+from schemas.status import LATENCY_BOUNDS_NS
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Kind = Literal["counter", "gauge", "histogram", "summary"]
@@ -31,6 +34,8 @@ _SUFFIXES: Mapping[Kind, tuple[str, ...]] = {
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Bounds for times, from a model that does nothing to one that thinks."""
+
+_LATENCY_BOUNDS = tuple(ns / 1e9 for ns in LATENCY_BOUNDS_NS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +85,22 @@ class Histogram:
 
     def samples(self, labels: Labels | None = None) -> Iterator[Sample]:
         """What was counted, each sample with ``labels``."""
-        labels = labels or {}
-        below = list(accumulate(self._counts))
-        for bound, count in zip((*self._bounds, math.inf), below, strict=True):
-            yield Sample(count, {**labels, "le": _number(bound)}, "_bucket")
-        yield Sample(self._sum, labels, "_sum")
-        yield Sample(below[-1], labels, "_count")
+        return _samples(self._bounds, self._counts, self._sum, labels or {})
+
+
+def latency_samples(latencies: Latencies, labels: Labels) -> Iterator[Sample]:
+    """The samples of a histogram in seconds, each with ``labels``."""
+    return _samples(_LATENCY_BOUNDS, latencies.counts, latencies.ns / 1e9, labels)
+
+
+def _samples(
+    bounds: Sequence[float], counts: Sequence[int], total: float, labels: Labels
+) -> Iterator[Sample]:
+    below = list(accumulate(counts))
+    for bound, count in zip((*bounds, math.inf), below, strict=True):
+        yield Sample(count, {**labels, "le": _number(bound)}, "_bucket")
+    yield Sample(total, labels, "_sum")
+    yield Sample(below[-1], labels, "_count")
 
 
 def exposition(families: Iterable[Family]) -> bytes:
