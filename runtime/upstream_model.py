@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any
 from protocols.dialect import Opened, Passed
 from runtime.model_config import ModelConfig
 from runtime.model_config_message import config_message, write_signature
+from runtime.renames import Renames, renamed, renamed_signature, reversed_names
 from runtime.statistics import Course, batch_size, count_failure, count_success
 from runtime.turns import Turns
 from runtime.upstream import Upstream
@@ -35,13 +36,10 @@ from schemas import (
     RequestedOutput,
     Signature,
     Tensor,
-    TensorSpec,
     VersionStatistics,
     VersionStatus,
 )
 from schemas.oip import MESSAGES
-
-Renames = Mapping[str, str]
 
 Signatures = tuple[Signature, Signature]
 """One in our clients' names, and the same in the upstream's."""
@@ -91,8 +89,8 @@ class UpstreamModel:
         self._remote = remote_model
         self._to_inputs: Renames = inputs or {}
         self._to_outputs: Renames = outputs or {}
-        self._from_inputs = {theirs: ours for ours, theirs in self._to_inputs.items()}
-        self._from_outputs = {theirs: ours for ours, theirs in self._to_outputs.items()}
+        self._from_inputs = reversed_names(self._to_inputs)
+        self._from_outputs = reversed_names(self._to_outputs)
         self._declared = declared
         self._description = description
         self._signatures: dict[str, Signatures] = {}
@@ -122,7 +120,7 @@ class UpstreamModel:
         try:
             answer: InferResponse = await self.upstream.call(Operation.INFER, asked, theirs, request.context)
             received = time.monotonic_ns()
-            answer.outputs = self._select(_renamed(answer.outputs, self._from_outputs), request.outputs, ours)
+            answer.outputs = self._select(renamed(answer.outputs, self._from_outputs), request.outputs, ours)
         except InferenceError as error:
             self._count_failed(error, request, ours, began)
             request.context.timings["upstream"] = time.monotonic_ns() - sent
@@ -179,7 +177,7 @@ class UpstreamModel:
         """The answer to ``opened`` out of a response that could not be passed on, and its version."""
         assert opened.action.decode is not None, "inference has a decoder"  # noqa: S101
         request, form = opened.action.decode(opened, ours)
-        response.outputs = self._select(_renamed(response.outputs, self._from_outputs), request.outputs, ours)
+        response.outputs = self._select(renamed(response.outputs, self._from_outputs), request.outputs, ours)
         response.model = model
         return opened.action.encode(form, response), response.version
 
@@ -209,7 +207,7 @@ class UpstreamModel:
             ) as answers:
                 async for answer in answers:
                     answered, final = True, final or answer.final
-                    outputs = _renamed(answer.outputs, self._from_outputs)
+                    outputs = renamed(answer.outputs, self._from_outputs)
                     # not every response need have every output
                     names = {tensor.name for tensor in outputs}
                     asked = tuple(output for output in request.outputs or () if output.name in names)
@@ -247,7 +245,7 @@ class UpstreamModel:
             if self._declared is None or error.code is not ErrorCode.UNSUPPORTED:
                 raise
             theirs = ModelMetadata(self._remote, self._declared)
-        ours = self._declared or _signature(theirs.signature, self._from_inputs, self._from_outputs)
+        ours = self._declared or renamed_signature(theirs.signature, self._from_inputs, self._from_outputs)
         return replace(
             theirs, name=self.name, signature=ours, description=self._description or theirs.description
         )
@@ -279,7 +277,7 @@ class UpstreamModel:
         return replace(
             request,
             model=self._remote,
-            inputs=_renamed(request.inputs, self._to_inputs),
+            inputs=renamed(request.inputs, self._to_inputs),
             outputs=None if request.outputs is None else self._asked_outputs(request.outputs),
         )
 
@@ -377,13 +375,13 @@ class UpstreamModel:
 
     async def _ask_signatures(self, version: str) -> Signatures:
         if self._declared is not None:
-            found = (self._declared, _signature(self._declared, self._to_inputs, self._to_outputs))
+            found = (self._declared, renamed_signature(self._declared, self._to_inputs, self._to_outputs))
         else:
             told: ModelMetadata = await self.upstream.call(
                 Operation.MODEL_METADATA, ModelRef(self._remote, version)
             )
             theirs = await self._with_batch(told.signature, version)
-            found = (_signature(theirs, self._from_inputs, self._from_outputs), theirs)
+            found = (renamed_signature(theirs, self._from_inputs, self._from_outputs), theirs)
         if len(self._signatures) >= _KEPT_SIGNATURES:
             self._signatures.clear()
         self._signatures[version] = found
@@ -429,23 +427,3 @@ class UpstreamModel:
             by_name = {output.name: by_name[output.name] for output in asked}
         ordered = [by_name.pop(spec.name) for spec in signature.outputs if spec.name in by_name]
         return (*ordered, *by_name.values())
-
-
-def _renamed(tensors: tuple[Tensor, ...], names: Renames) -> tuple[Tensor, ...]:
-    if not names:
-        return tensors
-    return tuple(tensor.renamed(names.get(tensor.name, tensor.name)) for tensor in tensors)
-
-
-def _signature(signature: Signature, inputs: Renames, outputs: Renames) -> Signature:
-    if not inputs and not outputs:
-        return signature
-    return Signature(
-        _renamed_specs(signature.inputs, inputs),
-        _renamed_specs(signature.outputs, outputs),
-        signature.max_batch_size,
-    )
-
-
-def _renamed_specs(specs: tuple[TensorSpec, ...], names: Renames) -> tuple[TensorSpec, ...]:
-    return tuple(replace(spec, name=names.get(spec.name, spec.name)) for spec in specs)

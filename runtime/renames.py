@@ -1,0 +1,38 @@
+"""Tensors and signatures under other names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from schemas import Signature, Tensor, TensorSpec
+
+Renames = Mapping[str, str]
+"""New names by old ones; what is not among them keeps its name."""
+
+
+def reversed_names(names: Renames) -> Renames:
+    """The same the other way round."""
+    return {new: old for old, new in names.items()}
+
+
+def renamed(tensors: tuple[Tensor, ...], names: Renames) -> tuple[Tensor, ...]:
+    """``tensors`` by their new names."""
+    if not names:
+        return tensors
+    return tuple(tensor.renamed(names.get(tensor.name, tensor.name)) for tensor in tensors)
+
+
+def renamed_signature(signature: Signature, inputs: Renames, outputs: Renames) -> Signature:
+    """``signature`` with the new names of its ``inputs`` and ``outputs``."""
+    if not inputs and not outputs:
+        return signature
+    return Signature(
+        _renamed_specs(signature.inputs, inputs),
+        _renamed_specs(signature.outputs, outputs),
+        signature.max_batch_size,
+    )
+
+
+def _renamed_specs(specs: tuple[TensorSpec, ...], names: Renames) -> tuple[TensorSpec, ...]:
+    return tuple(replace(spec, name=names.get(spec.name, spec.name)) for spec in specs)
