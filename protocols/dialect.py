@@ -222,7 +222,8 @@ class Capability:
     ``signatures``: whether metadata tell what a model takes and gives. ``error_kinds``: whether an error
     tells whose fault it was.
 
-    ``versions`` and ``ids`` of requests are any ``text``, a ``number``, or have no place. ``parameters`` are
+    ``model_name``: whether a server of the dialect has several models, ``many_models``: whether one address
+    of ours has. ``versions`` and ``ids`` of requests are any ``text``, a ``number``, or have no place. ``parameters`` are
     the types of values that a request's own parameters may have, ``parameter_names`` those that there is a
     place for where it is not for all. ``sequences`` are the types of ids that sequences may have.
     ``priorities``: whether a request tells its priority, and how long it may wait. ``classification``:
@@ -239,6 +240,7 @@ class Capability:
     input_names: bool = True
     output_names: bool = True
     model_name: bool = True
+    many_models: bool = True
     versions: Literal["text", "number", ""] = "text"
     ids: Literal["text", "number", ""] = "text"
     parameters: frozenset[type] = PARAMETER_TYPES

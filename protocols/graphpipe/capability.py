@@ -4,11 +4,13 @@ outputs, and one text for the model."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from protocols.dialect import Capability
 from schemas import Datatype, ErrorCode
 from schemas.graphpipe import TYPES
 
-CAPABILITY = Capability(
+_OVER_HTTP = Capability(
     exact=frozenset(TYPES),
     widened={Datatype.BOOL: Datatype.UINT8},
     model_name=False,  # one model a server; ours tell theirs apart by path
@@ -29,3 +31,8 @@ CAPABILITY = Capability(
         ErrorCode.INTERNAL: ErrorCode.MODEL_FAILED,
     },
 )
+
+# a message has no place for a model's name, and an error has its own code in it
+_OVER_TCP = replace(_OVER_HTTP, many_models=False, versions="", told={})
+
+CAPABILITY = replace(_OVER_HTTP, over={"tcp": _OVER_TCP})
