@@ -200,7 +200,7 @@ class ConnectionFailedError(InferenceError):
     nothing can have been done about it."""
 
     def __init__(self, code: ErrorCode, message: str, *, sent: bool) -> None:
-        super().__init__(code, message)
+        super().__init__(code, message, begun=sent)
         self.sent = sent
 
 

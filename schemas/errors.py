@@ -55,7 +55,8 @@ class InferenceError(Exception):
 
     ``message`` names the tensor, key or option at fault. ``origin`` is empty for the request itself,
     else the model or upstream that failed. ``details`` are machine-readable extras (never tensor
-    contents).
+    contents). ``begun`` tells of an error that may help to ask elsewhere whether some of the work may have
+    been done by then: such a request must not be repeated.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class InferenceError(Exception):
         origin: str = "",
         retryable: bool | None = None,
         details: Mapping[str, Any] | None = None,
+        begun: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -73,6 +75,7 @@ class InferenceError(Exception):
         self.origin = origin
         self.retryable = code.retryable if retryable is None else retryable
         self.details: Mapping[str, Any] = details or {}
+        self.begun = begun
 
     def __repr__(self) -> str:
         return f"InferenceError({self.code.name}, {self.message!r})"

@@ -110,11 +110,14 @@ class EnsembleInstance:
         # what is still to come; an optional input that was not given never comes
         coming = {tensor for step, given in waiting for tensor in _tensors(step, given)}
         running: set[asyncio.Task[dict[str, Tensor]]] = set()
+        begun = 0
         try:
             while waiting or running:
-                for step, given in [each for each in waiting if coming.isdisjoint(each[0].inputs.values())]:
+                able = [each for each in waiting if coming.isdisjoint(each[0].inputs.values())]
+                begun += len(able)
+                for step, given in able:
                     waiting.remove((step, given))
-                    running.add(asyncio.create_task(self._step(request, step, given, tensors)))
+                    running.add(asyncio.create_task(self._step(request, step, given, tensors, begun == 1)))
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 # every failure is looked at, also those beside the one that is told
                 failed = [task for task in done if task.exception() is not None]
@@ -129,9 +132,15 @@ class EnsembleInstance:
         return tensors
 
     async def _step(
-        self, request: InferRequest, step: Step, outputs: tuple[str, ...], tensors: Mapping[str, Tensor]
+        self,
+        request: InferRequest,
+        step: Step,
+        outputs: tuple[str, ...],
+        tensors: Mapping[str, Tensor],
+        alone: bool,
     ) -> dict[str, Tensor]:
-        """Ask the model of ``step`` for ``outputs``; the answer by the ensemble's names."""
+        """Ask the model of ``step`` for ``outputs``; the answer by the ensemble's names. ``alone``: no other
+        step has begun."""
         asked = replace(
             request,
             model=step.model,
@@ -155,6 +164,7 @@ class EnsembleInstance:
                 origin=error.origin or step.model,
                 retryable=error.retryable,
                 details=error.details,
+                begun=error.begun or not alone,
             ) from error
         return {step.outputs[name]: found[name] for name in outputs}
 

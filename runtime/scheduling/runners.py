@@ -217,6 +217,7 @@ def fail(entries: Sequence[Entry], error: BaseException) -> None:
                     origin=error.origin,
                     retryable=error.retryable,
                     details=error.details,
+                    begun=error.begun,
                 )
                 own.__cause__ = error.__cause__
             entry.answer.set_exception(own)

@@ -11,7 +11,7 @@ from runtime.backends import Surroundings
 from runtime.backends.ensemble import EnsembleInstance
 from runtime.ensemble import Step, plan
 from runtime.target import Target
-from schemas import ErrorCode, InferenceError, InferRequest, Readiness, Tensor
+from schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Readiness, Tensor
 
 
 class Fails:
@@ -38,3 +38,28 @@ async def test_steps_that_fail_together_are_one_failure() -> None:
     gc.collect()
     await asyncio.sleep(0)
     assert told == [], "a failure that nobody has asked for is told as one that nobody has foreseen"
+
+
+@pytest.mark.parametrize(("fails", "begun"), [("one", False), ("two", True)])
+async def test_a_step_after_others_fails_when_some_work_is_done(fails: str, begun: bool) -> None:
+    """Such a request may not be given to another model; one whose first step is refused may."""
+
+    class Model:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def infer(self, request: InferRequest) -> InferResponse:
+            if self.name == fails:
+                raise InferenceError(ErrorCode.UNAVAILABLE, "not now")
+            return InferResponse(self.name, (request.inputs[0].renamed("y"),))
+
+    steps = plan([Step("one", {"x": "in"}, {"y": "a"}), Step("two", {"x": "a"}, {"y": "b"})], ["in"], ["b"])
+    ensemble = EnsembleInstance("both", steps)
+    ensemble.join(
+        Surroundings(lambda name: cast(Target, Model(name)), lambda *_: Readiness(True), lambda: None, None)
+    )
+    given = (Tensor.from_numpy("in", np.ones(1, np.float32)),)
+    with pytest.raises(InferenceError) as caught:
+        await anext(ensemble.stream(InferRequest("both", given), given, ("b",)))
+    assert caught.value.retryable
+    assert caught.value.begun is begun
