@@ -1,0 +1,334 @@
+"""A mirror by itself: what is copied, what is found, what is left out, and that nothing of it is told twice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    InferResponse,
+    RequestedOutput,
+    Sequence,
+    SharedMemoryRef,
+    Tensor,
+)
+from tests.translator.mirror.mirrored import GONE, Model, answered, mirror, request, settled, tensor
+from translator.config.mirror import KeepOptions
+from translator.mirror import Mirror
+from translator.mirror import mirror as mirroring
+from translator.recording.files import RecordingReader
+
+
+async def shown(looker: Mirror, *seen: Any) -> None:
+    """Have ``looker`` see answers that it wants, and wait for what comes of it."""
+    for each in seen:
+        assert looker.wants(each.request)
+        looker.saw(each)
+    await settled(looker)
+
+
+async def test_an_equal_answer() -> None:
+    model = Model()
+    looker = mirror(model)
+    await shown(looker, answered(request(1.0, 2.0), tensor(1.0, 2.0)))
+    report = looker.report
+    assert (report.compared, report.equal, report.different) == (1, 1, 0)
+    assert (report.outputs["out"].compared, report.outputs["out"].different) == (1, 0)
+    assert sum(report.primary.counts) == sum(report.mirror.counts) == 1
+    assert report.primary.ns == 2_000_000
+    await looker.close()
+
+
+async def test_the_copy_is_the_request_on_nobodys_behalf() -> None:
+    model = Model()
+    looker = mirror(model, request_timeout_secs=5.0)
+    asked = request(
+        1.0,
+        version="3",
+        id="7",
+        priority=2,
+        timeout_us=500,
+        parameters={"a": 1},
+        outputs=(RequestedOutput("out", 5, SharedMemoryRef("region", 0, 4), {"b": True}),),
+    )
+    asked.context.traceparent, asked.context.headers = "00-1", {"x": "y"}
+    await shown(looker, answered(asked, tensor(1.0)))
+    (copy,) = model.asked
+    assert (copy.model, copy.version, copy.id, copy.priority, copy.timeout_us) == ("other", "", "7", 2, 500)
+    assert copy.inputs is asked.inputs and copy.parameters == {"a": 1}
+    # whole tensors, in a message
+    assert copy.outputs == (RequestedOutput("out", parameters={"b": True}),)
+    assert copy.context.cancel is not asked.context.cancel
+    assert copy.context.timings is not asked.context.timings
+    assert (copy.context.traceparent, copy.context.headers) == ("00-1", {"x": "y"})
+    assert copy.context.deadline == pytest.approx(time.monotonic() + 5.0, abs=1.0)
+    assert asked.model == "m" and asked.outputs[0].classification == 5
+    await looker.close()
+
+
+async def test_a_callers_own_limit_goes_with_the_copy() -> None:
+    model = Model()
+    looker = mirror(model)
+    asked = request(1.0)
+    asked.context.deadline = time.monotonic() + 0.5
+    looker.wants(asked)
+    await asyncio.sleep(0.01)
+    looker.saw(answered(asked, tensor(1.0)))
+    await settled(looker)
+    assert model.asked[0].context.deadline == pytest.approx(time.monotonic() + 0.5, abs=0.1)
+    await looker.close()
+
+
+async def test_one_wrong_element() -> None:
+    wrong = np.ones((2, 3), np.float32)
+    wrong[1, 2] += np.float32(1e-3)
+    looker = mirror(Model(lambda asked: InferResponse("other", (Tensor.from_numpy("out", wrong),))))
+    right = Tensor.from_numpy("out", np.ones((2, 3), np.float32))
+    await shown(looker, answered(request(1.0, id="first"), right), answered(request(1.0, id="2"), right))
+    found = looker.report.outputs["out"]
+    assert (looker.report.different, found.different, found.faults) == (2, 2, {"values": 2})
+    assert found.max_absolute == pytest.approx(1e-3, rel=1e-3)
+    assert found.first is not None
+    assert (found.first.request_id, found.first.number, found.first.index) == ("first", 1, (1, 2))
+    await looker.close()
+
+
+async def test_the_tolerance_is_the_options() -> None:
+    model = Model(lambda asked: InferResponse("other", (tensor(1.0 + 1e-3),)))
+    for options, equal in (({"rtol": 2e-3}, 1), ({"atol": 2e-3}, 1), ({"rtol": 1e-4, "atol": 1e-4}, 0)):
+        looker = mirror(model, **options)
+        await shown(looker, answered(request(1.0), tensor(1.0)))
+        assert looker.report.equal == equal
+        await looker.close()
+
+
+async def test_failures_of_either_side() -> None:
+    busy = InferenceError(ErrorCode.OVERLOADED, "busy")
+    answers: list[Any] = [GONE, InferResponse("other", (tensor(1.0),)), busy, GONE]
+    looker = mirror(Model(lambda asked: answers.pop(0)), max_concurrency=1)
+    await shown(
+        looker,
+        answered(request(1.0), tensor(1.0)),
+        answered(request(1.0), error=GONE),
+        answered(request(1.0), error=GONE),
+        answered(request(1.0), error=GONE),
+    )
+    report = looker.report
+    assert (report.compared, report.equal, report.different) == (4, 1, 3)
+    assert {kind: failure.count for kind, failure in report.failures.items()} == {
+        "failed": 1,
+        "answered": 1,
+        "code": 1,
+    }
+    assert report.failures["failed"].last == "UNAVAILABLE: gone"
+    # what failed says nothing of how long answers take
+    assert (sum(report.primary.counts), sum(report.mirror.counts)) == (1, 1)
+    await looker.close()
+
+
+async def test_an_answer_that_only_its_caller_could_not_be_given() -> None:
+    looker = mirror(Model())
+    no_form = InferenceError(ErrorCode.UNREPRESENTABLE, "no form")
+    await shown(looker, answered(request(1.0), tensor(1.0), error=no_form))
+    assert looker.report.equal == 1
+    await looker.close()
+
+
+async def test_what_is_unforeseen_is_a_failure_of_the_other_model(caplog: pytest.LogCaptureFixture) -> None:
+    looker = mirror(Model(lambda asked: ValueError("oops")))
+    await shown(looker, answered(request(1.0), tensor(1.0)))
+    assert looker.report.failures["failed"].last == "INTERNAL: unforeseen: oops"
+    assert len(caplog.records) == 1
+    await looker.close()
+
+
+async def test_a_model_that_is_not_served() -> None:
+    def find(name: str) -> Any:
+        raise InferenceError(ErrorCode.NOT_FOUND, "unknown model")
+
+    looker = mirror(Model())
+    looker._find = find
+    await shown(looker, answered(request(1.0), tensor(1.0)))
+    assert looker.report.failures["failed"].last == "NOT_FOUND: unknown model"
+    await looker.close()
+
+
+async def test_a_model_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirroring, "_GRACE_SECS", 0.0)
+    model = Model()
+    model.open.clear()
+    looker = mirror(model, request_timeout_secs=0.05)
+    await shown(looker, answered(request(1.0), tensor(1.0)))
+    assert looker.report.failures["failed"].last.startswith("DEADLINE_EXCEEDED")
+    await looker.close()
+
+
+async def test_who_is_not_copied() -> None:
+    model = Model()
+    looker = mirror(model)
+    cancelled = InferenceError(ErrorCode.CANCELLED, "gone away")
+    await shown(
+        looker,
+        answered(request(1.0), error=cancelled),
+        answered(request(1.0), tensor(1.0), by="other"),
+    )
+    assert looker.report.dropped == {"cancelled": 1, "same_model": 1}
+    assert not model.asked
+    await looker.close()
+
+
+async def test_the_queue_is_bounded_by_requests() -> None:
+    model = Model()
+    model.open.clear()
+    looker = mirror(model, max_concurrency=2, max_queue_requests=5)
+    for _ in range(8):
+        looker.saw(answered(request(1.0), tensor(1.0)))
+    await asyncio.sleep(0)
+    assert len(model.asked) == 2
+    assert (looker.report.held, looker.report.dropped) == (5, {"queue": 3})
+    model.open.set()
+    await settled(looker)
+    assert (looker.report.equal, looker.report.held_bytes) == (5, 0)
+    await looker.close()
+
+
+async def test_the_queue_is_bounded_by_bytes() -> None:
+    model = Model()
+    model.open.clear()
+    looker = mirror(model, max_queue_bytes=40)
+    # 4 bytes asked and 4 answered; then 16 and 16
+    looker.saw(answered(request(1.0), tensor(1.0)))
+    looker.saw(answered(request(1.0, 2.0, 3.0, 4.0), tensor(1.0, 2.0, 3.0, 4.0)))
+    looker.saw(answered(request(1.0), tensor(1.0)))
+    assert (looker.report.held, looker.report.held_bytes, looker.report.dropped) == (2, 40, {"queue": 1})
+    model.open.set()
+    await settled(looker)
+    assert looker.report.held_bytes == 0
+    await looker.close()
+
+
+async def test_the_share_is_chosen_by_chance() -> None:
+    chances = iter([0.05, 0.1, 0.5, 0.0])
+    looker = mirror(Model(), lambda: next(chances), percent=10.0)
+    assert [looker.wants(request(1.0)) for _ in range(4)] == [True, False, False, True]
+    await looker.close()
+
+
+async def test_large_answers_are_compared_in_a_thread() -> None:
+    large = tuple(float(each) for each in range(30_000))
+    looker = mirror(Model())
+    await shown(looker, answered(request(*large), tensor(*large)))
+    assert looker.report.equal == 1
+    await looker.close()
+
+
+async def test_closing_finishes_what_is_held() -> None:
+    model = Model()
+    model.open.clear()
+    looker = mirror(model, max_concurrency=1, finish_secs=5.0)
+    for _ in range(3):
+        looker.saw(answered(request(1.0), tensor(1.0)))
+    asyncio.get_running_loop().call_later(0.02, model.open.set)
+    await looker.close()
+    assert looker.report.equal == 3
+    assert not looker.wants(request(1.0))
+    looker.saw(answered(request(1.0), tensor(1.0)))
+    assert looker.report.dropped == {"shutdown": 1}
+
+
+async def test_closing_drops_what_takes_too_long(caplog: pytest.LogCaptureFixture) -> None:
+    model = Model()
+    model.open.clear()
+    looker = mirror(model, max_concurrency=2, finish_secs=0.02)
+    for _ in range(5):
+        looker.saw(answered(request(1.0), tensor(1.0)))
+    for number in range(3):
+        asked = request(1.0, sequence=Sequence(1, start=number == 0))
+        assert looker.wants(asked)
+        looker.saw(answered(asked, tensor(1.0)))
+    await looker.close()
+    assert looker.report.dropped == {"shutdown": 8}
+    assert (looker.report.held, looker.report.held_bytes, looker.report.compared) == (0, 0, 0)
+    assert caplog.messages == ["copies were dropped"]
+
+
+# --- streams
+
+
+def stream(*values: float) -> list[InferResponse]:
+    return [InferResponse("m", (tensor(value),), final=False) for value in values]
+
+
+async def test_streams_are_asked_for_and_compared_as_such() -> None:
+    model = Model(lambda asked: [*stream(1.0, 2.5), InferResponse("other", ())])
+    looker = mirror(model)
+    await shown(looker, answered(request(1.0), *stream(1.0, 2.0), streamed=True))
+    found = looker.report.outputs["out"]
+    assert (found.compared, found.different) == (2, 1)
+    assert found.first is not None and found.first.response == 1
+    await looker.close()
+
+
+async def test_a_stream_that_breaks_off_or_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirroring, "_SURPLUS", 3)
+    answers: list[list[Any]] = [[*stream(1.0), GONE], stream(*range(100))]
+    looker = mirror(Model(lambda asked: answers.pop(0)))
+    await shown(
+        looker,
+        answered(request(1.0), *stream(1.0, 2.0), streamed=True),
+        answered(request(1.0), *stream(0.0), streamed=True),
+    )
+    assert looker.report.failures["failed"].last == "UNAVAILABLE: gone"
+    assert looker.report.failures["responses"].last == "5 responses, expected 1"
+    await looker.close()
+
+
+# --- what is kept
+
+
+async def test_pairs_are_kept_for_replay(tmp_path: Path) -> None:
+    model = Model()
+    path = tmp_path / "folder" / "pairs"
+    looker = mirror(model, keep=KeepOptions(path=str(path), different=4, equal=1))
+    for number in range(40):
+        right = tensor(1.0) if number % 4 else tensor(3.0)
+        await shown(looker, answered(request(1.0, id=str(number)), right))
+    await looker.close()
+    assert looker.report.kept == {"different": 4, "equal": 1}
+    with RecordingReader(path) as reader:
+        kept = list(reader)
+    # differences 1 and 2 at once, then ever more rarely; the first that is equal
+    assert [record.request.id for record in kept] == ["0", "1", "4", "12", "28"]
+    assert kept[0].mirrored is not None
+    assert kept[0].mirrored.answered_by == "other"
+    assert kept[0].answer.responses[0].outputs[0].numpy().tolist() == [3.0]
+    assert kept[0].mirrored.responses[0].outputs[0].numpy().tolist() == [1.0]
+    assert abs(kept[0].began_unix_ns - time.time_ns()) < 60e9
+
+
+async def test_what_is_kept_is_bounded_in_bytes(tmp_path: Path) -> None:
+    looker = mirror(Model(), keep=KeepOptions(path=str(tmp_path / "pairs"), equal=10, max_bytes=5000))
+    for _ in range(6):
+        await shown(looker, answered(request(1.0), tensor(1.0)))
+    await looker.close()
+    assert looker.report.kept == {"equal": 2}
+    assert (tmp_path / "pairs").stat().st_size < 5000
+
+
+async def test_a_file_that_cannot_be_written_harms_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    looker = mirror(Model(), keep=KeepOptions(path=str(tmp_path / "file" / "pairs"), equal=5))
+    for _ in range(3):
+        await shown(looker, answered(request(1.0), tensor(1.0)))
+    await looker.close()
+    assert (looker.report.equal, looker.report.kept) == (3, {"failed": 1})
+    assert caplog.messages == ["pairs of a mirror cannot be written"]

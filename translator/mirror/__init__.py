@@ -1,0 +1,12 @@
+"""Copies of requests to another model, whose answers are compared with those that callers got.
+
+``mirror`` makes the copies, ``sequences`` keeps those of a sequence together, ``report`` counts what came
+out, ``metrics`` and ``pairs`` pass it on: as numbers, and as recordings to be replayed. How answers are
+compared belongs to ``translator.diff``.
+"""
+
+from translator.mirror.metrics import families
+from translator.mirror.mirror import Mirror, build
+from translator.mirror.report import MirrorReport, OutputReport, reports
+
+__all__ = ["Mirror", "MirrorReport", "OutputReport", "build", "families", "reports"]

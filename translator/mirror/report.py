@@ -1,0 +1,196 @@
+"""What a mirror has found: counts, the largest errors by output, and how long both sides took."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas import Latencies
+from translator.diff import AnswerDiff, TensorDiff
+from translator.observation import Observed
+from translator.recording.record import Answer
+
+_MOST_OUTPUTS = 256
+"""Outputs that are told apart. A model has few, but a server may give its outputs any name."""
+
+_OTHERS = "(others)"
+
+_WORDS = 500
+"""Characters of a message that are kept."""
+
+
+class Dropped(enum.Enum):
+    """Why a request was not copied, or its copy not compared; ``value`` stands in reports."""
+
+    QUEUE = "queue"
+    """Too much was waiting."""
+    SEQUENCE = "sequence"
+    """Something of its sequence before it was not copied, or came out otherwise."""
+    SAME = "same_model"
+    """The model that copies go to had answered it itself."""
+    CANCELLED = "cancelled"
+    """Its caller had gone away, and there is no answer to compare with."""
+    SHUTDOWN = "shutdown"
+    ERROR = "error"
+    """A fault of ours, which the log tells."""
+
+
+@dataclass(slots=True)
+class Example:
+    """A difference in comparison number ``number`` of a mirror, which was of the request with ``request_id``;
+    the rest is as ``TensorDiff`` has it."""
+
+    request_id: str
+    number: int
+    response: int
+    index: tuple[int, ...] | None
+    byte: int | None
+    expected: str
+    actual: str
+    max_absolute: float
+
+
+@dataclass(slots=True)
+class OutputReport:
+    """One output over all requests. ``compared`` times it was held against the other model's, ``different``
+    times it was another, by ``faults`` (values, shape, datatype, missing, extra). The errors are the largest
+    of all, of equal answers too; ``first`` is the first difference, ``worst`` the one with the largest
+    error."""
+
+    compared: int = 0
+    different: int = 0
+    elements_different: int = 0
+    max_absolute: float = 0.0
+    max_relative: float = 0.0
+    nonfinite: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    first: Example | None = None
+    worst: Example | None = None
+
+    def add(self, diff: TensorDiff, seen: Observed, number: int) -> None:
+        """Count in one comparison."""
+        self.compared += 1
+        self.max_absolute = max(self.max_absolute, diff.max_absolute)
+        self.max_relative = max(self.max_relative, diff.max_relative)
+        if diff.fault is None:
+            return
+        self.different += 1
+        self.elements_different += diff.different
+        self.nonfinite += diff.nonfinite
+        self.faults[diff.fault.value] = self.faults.get(diff.fault.value, 0) + 1
+        if self.worst is not None and diff.max_absolute <= self.worst.max_absolute:
+            return
+        example = Example(
+            seen.request.id[:_WORDS],
+            number,
+            diff.response,
+            diff.index,
+            diff.byte,
+            diff.expected,
+            diff.actual,
+            diff.max_absolute,
+        )
+        self.first, self.worst = self.first or example, example
+
+
+@dataclass(slots=True)
+class FailureReport:
+    """How often an answer differed in a way that is no output's, and the last time in words."""
+
+    count: int = 0
+    last: str = ""
+
+
+@dataclass(slots=True)
+class MirrorReport:
+    """All that a mirror has found. ``compared`` requests have two answers, ``equal`` or ``different``; those
+    that have not are counted in ``dropped`` by why. ``held`` are waiting or under way, with ``held_bytes``.
+    ``failures`` are by kind, as ``AnswerDiff`` has them. ``primary`` and ``mirror`` are the latencies of
+    answers that were no failures, of the same requests."""
+
+    name: str
+    to: str
+    percent: float
+    rtol: float
+    atol: float
+    compared: int = 0
+    equal: int = 0
+    different: int = 0
+    held: int = 0
+    held_bytes: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, FailureReport] = field(default_factory=dict)
+    outputs: dict[str, OutputReport] = field(default_factory=dict)
+    kept: dict[str, int] = field(default_factory=dict)
+    primary: Latencies = field(default_factory=Latencies)
+    mirror: Latencies = field(default_factory=Latencies)
+
+    def add(self, seen: Observed, answer: Answer, diff: AnswerDiff) -> None:
+        """Count in one request with both its answers."""
+        self.compared += 1
+        if diff.equal:
+            self.equal += 1
+        else:
+            self.different += 1
+        for kind, words in diff.failures:
+            failure = self.failures.setdefault(kind, FailureReport())
+            failure.count += 1
+            failure.last = words[:_WORDS]
+        for output in diff.outputs:
+            self._output(output.name).add(output, seen, self.compared)
+        if seen.error is None:
+            self.primary.add(seen.elapsed_ns)
+        if answer.error is None:
+            self.mirror.add(answer.elapsed_ns)
+
+    def count_dropped(self, why: Dropped, count: int = 1) -> None:
+        """``count`` more were not copied, or not compared."""
+        if count:
+            self.dropped[why.value] = self.dropped.get(why.value, 0) + count
+
+    def count_kept(self, equal: bool, written: bool) -> None:
+        """One more pair was to be written down."""
+        kind = ("equal" if equal else "different") if written else "failed"
+        self.kept[kind] = self.kept.get(kind, 0) + 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, as plain values for JSON."""
+        return {
+            "name": self.name,
+            "to": self.to,
+            "percent": self.percent,
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "compared": self.compared,
+            "equal": self.equal,
+            "different": self.different,
+            "held": {"requests": self.held, "bytes": self.held_bytes},
+            "dropped": self.dropped,
+            "failures": self.failures,
+            "outputs": self.outputs,
+            "kept": self.kept,
+            "latency_ms": {"primary": _summary(self.primary), "mirror": _summary(self.mirror)},
+        }
+
+    def _output(self, name: str) -> OutputReport:
+        if name not in self.outputs and len(self.outputs) >= _MOST_OUTPUTS:
+            name = _OTHERS
+        return self.outputs.setdefault(name, OutputReport())
+
+
+def reports(mirrors: Iterable[MirrorReport]) -> dict[str, Any]:
+    """What all ``mirrors`` have found, as plain values for JSON; ``different`` where anything differed."""
+    found = list(mirrors)
+    return {
+        "different": any(report.different for report in found),
+        "mirrors": [report.as_dict() for report in found],
+    }
+
+
+def _summary(latencies: Latencies) -> Mapping[str, float]:
+    count = sum(latencies.counts)
+    if not count:
+        return {"count": 0}
+    return {"count": count, "mean": round(latencies.ns / count / 1e6, 3)}
