@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from schemas import Datatype, Tensor
 from tests.e2e.daemon import ROOT, Daemon
 from translator.cli import main
-from translator.recording.files import RecordingReader
+from translator.recording.files import RecordingReader, RecordingWriter
 from translator.recording.record import Record
 
 WIRES = [("oip", "http"), ("oip", "grpc"), ("trtis", "http"), ("trtis", "grpc"), ("graphpipe", "http")] + [
@@ -24,8 +25,8 @@ def listeners() -> list[dict[str, str]]:
     return [{"listen": "127.0.0.1:0", "transport": transport} for transport in ("http", "grpc", "brpc")]
 
 
-def start(folder: Path, **options: Any) -> Daemon:
-    models = {"path": str(ROOT / "examples" / "models"), "load": ["identity_fp32", "identity_uint8"]}
+def start(folder: Path, names: Sequence[str] = ("identity_fp32", "identity_uint8"), **options: Any) -> Daemon:
+    models = {"path": str(ROOT / "examples" / "models"), "load": list(names)}
     return Daemon.start(folder, {"listeners": listeners(), "model_repository": [models], **options})
 
 
@@ -46,8 +47,6 @@ def read(path: Path) -> list[Record]:
 
 
 def npy(path: Path, values: list[float]) -> str:
-    import numpy as np
-
     np.save(path, np.array(values, np.float32))
     return f"@{path}"
 
@@ -74,3 +73,102 @@ def test_what_came_in_any_dialect_is_written(tmp_path: Path, capsys: pytest.Capt
         assert record.answer.error is None
         assert set(record.headers) <= {"user-agent"}
     assert "decode" in records[0].request.context.timings
+
+
+@pytest.fixture(scope="module")
+def recording(examples: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six requests for ``simple`` and their answers, a seventh that was refused, and one for a model of
+    strings."""
+    folder = tmp_path_factory.mktemp("recording")
+    path = folder / "r"
+    daemon = start(folder, tap={"path": str(path)}, names=["simple", "simple_string"])
+    try:
+        url = ["--dialect", "oip", "--transport", "grpc", "--url", address(daemon, "grpc")]
+        for number in range(6):
+            row = json.dumps([[number] * 16])
+            inputs = ["--input", f"INPUT0={row}", "--input", f"INPUT1={row}"]
+            assert main(["infer", *url, "--model", "simple", *inputs]) == 0
+        assert main(["infer", *url, "--model", "simple", "--input", "INPUT0=[[1,2]]"]) == 1
+        words = json.dumps([["7"] * 16])
+        inputs = ["--input", f"INPUT0={words}", "--input", f"INPUT1={words}"]
+        assert main(["infer", *url, "--model", "simple_string", *inputs]) == 0
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
+    assert len(read(path)) == 8
+    return path
+
+
+def replayed(path: Path, daemon: Daemon, dialect: str, transport: str, *more: str) -> int:
+    """Replay ``path`` against one listener of ``daemon``; the exit code."""
+    url = daemon.addresses[("http", "grpc").index(transport)]
+    return main(["replay", str(path), "--dialect", dialect, "--transport", transport, "--url", url, *more])
+
+
+@pytest.mark.parametrize(("dialect", "transport"), [wire for wire in WIRES if wire[1] != "brpc"])
+def test_replayed_in_any_dialect_the_answers_are_the_same(
+    recording: Path, examples: Daemon, capsys: pytest.CaptureFixture[str], dialect: str, transport: str
+) -> None:
+    # GraphPipe has no names of models; those of our paths are given
+    names = ["--map", "simple=simple", "--map", "simple_string=simple_string"]
+    assert replayed(recording, examples, dialect, transport, "--concurrency", "4", "--json", *names) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["sent"], report["equal"], report["different"], report["failed"]) == (8, 8, 0, 0)
+    assert set(report["latency_ms"]) == {"p50", "p90", "p99", "max"}
+    assert {each["output"] for each in report["outputs"]} == {"OUTPUT0", "OUTPUT1"}
+
+
+def test_another_model_answers_otherwise(
+    recording: Path, examples: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = read(recording)
+    wrong = records[3].answer.responses[0].outputs
+    records[3].answer.responses[0].outputs = (
+        Tensor.checked("OUTPUT0", Datatype.INT32, (1, 16), bytes(64)),
+        *wrong[1:],
+    )
+    with RecordingWriter(tmp_path / "wrong") as writer:
+        for record in records:
+            writer.write(record)
+    assert replayed(tmp_path / "wrong", examples, "trtis", "grpc", "--rate", "200") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "7 equal, 1 different, 0 failed"
+    assert "output 'OUTPUT0' of 'simple' differs in 1 of 6 answers, by 6 " in "\n".join(lines)
+    assert "record 4" in "\n".join(lines)
+
+
+def test_what_cannot_be_replayed(
+    recording: Path, examples: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut = tmp_path / "cut"
+    cut.write_bytes(recording.read_bytes()[:-10])
+    assert replayed(cut, examples, "oip", "http", "--limit", "100") == 0
+    told = capsys.readouterr()
+    assert "7 sent" in told.out
+    assert "record 8, at byte" in told.err
+
+    assert replayed(ROOT / "README.md", examples, "oip", "http") == 2
+    assert "is not a recording" in capsys.readouterr().err
+    assert replayed(tmp_path / "none", examples, "oip", "http") == 2
+    assert replayed(recording, examples, "opi", "http") == 2
+    assert "did you mean 'oip'" in capsys.readouterr().err
+    assert replayed(recording, examples, "oip", "http", "--map", "simple") == 2
+    with pytest.raises(SystemExit) as left:
+        replayed(recording, examples, "oip", "http", "--rate", "0")
+    assert left.value.code == 2
+
+
+def test_redacted_requests_are_sent_with_what_was_made_up(
+    examples: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r"
+    daemon = start(tmp_path, tap={"path": str(path), "redact": {"tensors": ["INPUT0"]}})
+    try:
+        ask(daemon, "oip", "http", "identity_fp32", npy(tmp_path / "x.npy", [1, 2, 3]))
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
+    assert replayed(path, examples, "grps", "grpc") == 1
+    assert "1 not sent: inputs were redacted" in capsys.readouterr().out
+    assert replayed(path, examples, "grps", "grpc", "--generate-redacted") == 0
+    assert "1 not compared: inputs were generated" in capsys.readouterr().out

@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from translator.cli import check, conformance, infer, serve
+from translator.cli import check, conformance, infer, replay, serve
 
-COMMANDS = {"serve": serve, "check": check, "infer": infer, "conformance": conformance}
+COMMANDS = {"serve": serve, "check": check, "infer": infer, "conformance": conformance, "replay": replay}
 """Subcommands by name. Each has HELP, ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
 
 INTERRUPTED = 130

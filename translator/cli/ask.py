@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from protocols.registry import DIALECTS
 from protocols.transport.address import parse_url
-from protocols.transport.clients import CLIENTS, Client
+from protocols.transport.clients import CLIENTS
 from runtime.upstream import Upstream
 from schemas import (
     Context,
@@ -32,10 +33,10 @@ async def ask(arguments: argparse.Namespace) -> InferResponse:
     says or does not say.
     """
     context = Context(deadline=time.monotonic() + arguments.timeout_secs)
-    upstream, can_tell = _upstream(arguments)
+    upstream = upstream_of(arguments.dialect, arguments.transport, arguments.url, arguments.timeout_secs)
     try:
         signature = None
-        if can_tell:
+        if upstream.offers(Operation.MODEL_METADATA):
             model = ModelRef(arguments.model, arguments.version)
             metadata: ModelMetadata = await upstream.call(Operation.MODEL_METADATA, model, context=context)
             # a server may tell of a model without telling what it takes
@@ -53,26 +54,21 @@ async def ask(arguments: argparse.Namespace) -> InferResponse:
     return response
 
 
-def _upstream(arguments: argparse.Namespace) -> tuple[Upstream, bool]:
-    """The server, and whether its dialect can tell of a model."""
-    if arguments.dialect not in DIALECTS:
-        raise RefusedError(unknown("dialect", arguments.dialect, DIALECTS))
-    dialect = DIALECTS[arguments.dialect]
-    if arguments.transport not in dialect.calls:
-        raise RefusedError(unknown(f"transport of {dialect.name}", arguments.transport, dialect.calls))
-    calls = dialect.calls[arguments.transport]
-    flavors = dialect.http_flavors if arguments.transport == "http" else {}
-    client = _client(arguments.transport, arguments.url, arguments.timeout_secs)
-    upstream = Upstream(arguments.url, calls, [client], arguments.timeout_secs, flavors)
-    return upstream, Operation.MODEL_METADATA in calls
-
-
-def _client(transport: str, url: str, timeout_secs: float) -> Client:
+def upstream_of(dialect: str, transport: str, url: str, timeout_secs: float) -> Upstream:
+    """The server at ``url``; nothing is connected yet. Raises ``RefusedError`` for words that make no
+    sense."""
+    if dialect not in DIALECTS:
+        raise RefusedError(unknown("dialect", dialect, DIALECTS))
+    spoken = DIALECTS[dialect]
+    if transport not in spoken.calls:
+        raise RefusedError(unknown(f"transport of {dialect}", transport, spoken.calls))
     try:
         place = parse_url(url, transport)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    return CLIENTS[transport](place, connect_timeout_secs=timeout_secs)
+    client = CLIENTS[transport](place, connect_timeout_secs=timeout_secs)
+    flavors: dict[str, Any] = {"http": spoken.http_flavors, "grpc": spoken.grpc_flavors}
+    return Upstream(url, spoken.calls[transport], [client], timeout_secs, flavors.get(transport))
 
 
 def _inputs(given: Sequence[str], signature: Signature | None) -> Iterator[Tensor]:

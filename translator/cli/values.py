@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from schemas import Datatype, InferResponse, Tensor
+from schemas import Datatype, InferResponse, Signature, Tensor
 from schemas.datatypes import datatype_of
 
 
@@ -42,6 +43,19 @@ def read_tensor(name: str, text: str, datatype: Datatype | None) -> Tensor:
         datatype = Datatype.BYTES
     array = _numbers(name, flat, datatype) if datatype is not Datatype.BYTES else _strings(name, flat)
     return Tensor.from_numpy(name, array.reshape(shape), datatype)
+
+
+def given_signature(path: str | None) -> Signature | None:
+    """The signature in the file at ``path``, None for none. Raises ``RefusedError``."""
+    if path is None:
+        return None
+    from translator.config.document import ConfigError
+    from translator.config.signature import read_signature
+
+    try:
+        return read_signature(Path(path))
+    except (ConfigError, ValueError, OSError) as error:
+        raise RefusedError(str(error)) from error
 
 
 def as_text(response: InferResponse) -> str:

@@ -8,36 +8,16 @@ metadata, and those that need them are left out.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from schemas import InferenceError, InferResponse, ModelMetadata, ModelRef, Operation, Signature, Tensor
 from schemas.oip import MESSAGES
-from translator.config.document import ConfigError, Document
-from translator.config.models import SignatureOptions
 from translator.conformance.check import InapplicableError, ViolationError
 from translator.conformance.relations import find_relations
 from translator.conformance.subject import Subject
 from translator.conformance.values import distinct
 
 _PROBES = 3
-
-
-def read_signature(path: Path) -> Signature:
-    """The signature in a file of YAML or JSON, written as under ``signature:`` of a configuration.
-
-    Raises ``ConfigError`` or ``ValueError`` with what is wrong, ``OSError``.
-    """
-    document = Document(path.read_text(encoding="utf-8", errors="replace"), str(path))
-    if document.problems:
-        raise ConfigError(str(path), document.problems)
-    try:
-        return SignatureOptions.model_validate(document.data).build()
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
-        raise ValueError(f"{path}: {'; '.join(faults)}") from error
 
 
 def models_of(subject: Subject) -> tuple[str, ...]:

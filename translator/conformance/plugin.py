@@ -14,7 +14,7 @@ import pytest
 
 from schemas import Signature
 from translator.config.document import ConfigError
-from translator.conformance.discovery import read_signature
+from translator.config.signature import read_signature
 from translator.conformance.kit import Effort, checks_of
 from translator.conformance.session import UsageError, subject_of
 from translator.conformance.subject import Subject

@@ -9,9 +9,10 @@ from pathlib import Path
 from protocols.registry import DIALECTS
 from schemas import ErrorCode, InferenceError, Operation, ServerMetadata, Signature
 from translator.config.document import ConfigError
+from translator.config.signature import read_signature
 from translator.config.wording import unknown
 from translator.conformance.check import InapplicableError
-from translator.conformance.discovery import discover, models_of, read_signature
+from translator.conformance.discovery import discover, models_of
 from translator.conformance.kit import Effort, Outcome, checks_of, run_all
 from translator.conformance.report import Tested
 from translator.conformance.subject import Subject

@@ -62,6 +62,7 @@ def pack(record: Record) -> tuple[bytes, list[Buffer]]:
         "listener": record.listener,
         "headers": dict(record.headers),
         "left_out": record.left_out,
+        "streamed": record.streamed,
         QUESTION: _request(record.request, describe),
         ANSWER: _answer(record.answer, ANSWER, describe),
     }
@@ -89,6 +90,7 @@ def unpack(head: bytes, data: memoryview) -> Record:
             stated["headers"],
             reader.redacted,
             tuple(stated["left_out"]),
+            stated["streamed"],
         )
     except InferenceError as error:
         raise DamagedError(error.message) from error

@@ -42,7 +42,7 @@ class Record:
     caller's, ``listener`` where it was asked. Of the context of ``request`` the trace and the timings are
     kept; of its headers, which may hold secrets, only what stands in ``headers``. ``redacted`` has the
     digests of tensors whose data were left out: their ``data`` is empty, whatever their shape;
-    ``left_out`` the names of parameters that were.
+    ``left_out`` the names of parameters that were. ``streamed``: the model was asked for a stream.
     """
 
     began_unix_ns: int
@@ -54,6 +54,7 @@ class Record:
     headers: Mapping[str, str] = field(default_factory=dict)
     redacted: Mapping[Place, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    streamed: bool = False
 
     @classmethod
     def of(cls, observed: Observed, mirrored: Answer | None = None) -> Record:
@@ -65,6 +66,7 @@ class Record:
             observed.listener,
             Answer(observed.answered_by, observed.responses, observed.error, observed.elapsed_ns),
             mirrored,
+            streamed=observed.streamed,
         )
 
     @property

@@ -69,7 +69,7 @@ RECORDS = st.builds(
     names(),
     ANSWERS,
     st.none() | ANSWERS,
-    headers=st.just({}),
+    streamed=st.booleans(),
 )
 
 

@@ -1,0 +1,137 @@
+"""Without --rate, --speed and --concurrency requests go one after the other. Outputs are compared with those
+that were recorded: integers and BYTES exactly, floats within ATOL + RTOL * |recorded|."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from translator.recording.replay import Aim
+
+HELP = "send recorded requests to any server, in any dialect, and compare the answers"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``replay`` takes."""
+    add = parser.add_argument
+    add("file", metavar="FILE", help="a recording, as a tap or a mirror writes it")
+    add("--dialect", required=True, metavar="D", help="what the server speaks, such as oip or graphpipe")
+    add("--transport", required=True, metavar="T", help="how: http, grpc or brpc")
+    add("--url", required=True, metavar="U", help="host:port, http://host:port/prefix or unix:path")
+    add("--model", metavar="M", help="the model there (default: as recorded)")
+    add(
+        "--map",
+        action="append",
+        default=[],
+        metavar="A=B",
+        dest="models",
+        help="model A is called B there, as often as you like",
+    )
+    add(
+        "--signature",
+        metavar="FILE",
+        help="what the model takes and gives (YAML), where the server is silent or wrong",
+    )
+    pace = parser.add_mutually_exclusive_group()
+    pace.add_argument("--rate", type=_positive, metavar="R", help="requests a second, answered or not")
+    pace.add_argument("--speed", type=_positive, metavar="X", help="times as fast as they came, likewise")
+    pace.add_argument("--concurrency", type=_count, metavar="N", help="requests at a time (default: 1)")
+    add("--rtol", type=_tolerance, default=1e-5, metavar="RTOL", help="by how much floats may differ")
+    add("--atol", type=_tolerance, default=1e-8, metavar="ATOL", help="likewise, whatever their size")
+    add("--limit", type=_count, metavar="N", help="no more requests than this")
+    add("--generate-redacted", action="store_true", help="make up inputs that were redacted, else refused")
+    add("--timeout-secs", type=_positive, default=60.0, metavar="S", help="for one request (default: 60)")
+    add("--json", action="store_true", help="print the report as one line of JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replay, and report. 1 where an answer differs, is missing, or a request could not be sent."""
+    import orjson
+
+    from protocols.transport import loop
+    from translator.cli.values import RefusedError
+    from translator.diff import Tolerance
+    from translator.recording.files import RecordingError, RecordingReader
+    from translator.recording.pace import Pace
+    from translator.recording.replay import replay
+
+    timed = arguments.rate is not None or arguments.speed is not None
+    pace = Pace(arguments.rate, arguments.speed, None if timed else arguments.concurrency or 1)
+    try:
+        aim = _aim(arguments)
+        with RecordingReader(Path(arguments.file)) as records:
+            tally = loop.run(
+                replay(
+                    records,
+                    aim,
+                    pace,
+                    tolerance=Tolerance(arguments.rtol, arguments.atol),
+                    generate_redacted=arguments.generate_redacted,
+                    timeout_secs=arguments.timeout_secs,
+                    limit=arguments.limit,
+                )
+            )
+    except (RecordingError, RefusedError, OSError) as error:
+        sys.stderr.write(f"interlingua replay: {error}\n")
+        return 2
+    if records.damage:
+        sys.stderr.write(f"interlingua replay: {records.damage}\n")
+    if arguments.json:
+        sys.stdout.write(orjson.dumps(tally.as_json(), option=orjson.OPT_APPEND_NEWLINE).decode())
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in tally.as_text())
+    return 0 if tally.good else 1
+
+
+def _aim(arguments: argparse.Namespace) -> Aim:
+    from protocols.registry import DIALECTS
+    from translator.cli.ask import upstream_of
+    from translator.cli.values import RefusedError, given_signature
+    from translator.recording.replay import Aim
+
+    reach = partial(
+        upstream_of, arguments.dialect, arguments.transport, arguments.url, arguments.timeout_secs
+    )
+    reach()  # what is wrong with it is better told before anything is sent
+    models = dict(entry.partition("=")[::2] for entry in arguments.models)
+    for entry in arguments.models:
+        if "=" not in entry:
+            raise RefusedError(f"--map {entry}: write RECORDED=THERE")
+    return Aim(
+        reach,
+        DIALECTS[arguments.dialect].capability.on(arguments.transport),
+        models,
+        arguments.model,
+        given_signature(arguments.signature),
+        # other transports have one connection for everything
+        own_connections=arguments.transport == "http",
+    )
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
+def _tolerance(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+# what argparse calls them in its errors
+_positive.__name__, _tolerance.__name__, _count.__name__ = "number", "tolerance", "count"

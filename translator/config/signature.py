@@ -1,0 +1,26 @@
+"""A signature in a file of its own, for models that a configuration does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from schemas import Signature
+from translator.config.document import ConfigError, Document
+from translator.config.models import SignatureOptions
+
+
+def read_signature(path: Path) -> Signature:
+    """The signature in a file of YAML or JSON, written as under ``signature:`` of a configuration.
+
+    Raises ``ConfigError`` or ``ValueError`` with what is wrong, ``OSError``.
+    """
+    document = Document(path.read_text(encoding="utf-8", errors="replace"), str(path))
+    if document.problems:
+        raise ConfigError(str(path), document.problems)
+    try:
+        return SignatureOptions.model_validate(document.data).build()
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        raise ValueError(f"{path}: {'; '.join(faults)}") from error
