@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from translator.recording.replay import Aim
 
-HELP = "send recorded requests to any server, in any dialect, and compare the answers"
+HELP = "send recorded requests to a server, compare the answers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
