@@ -86,6 +86,11 @@ class LocalModel:
         """The versions that are ready, by number, ascending."""
         return self._versions
 
+    @property
+    def caches(self) -> bool:
+        """Whether its answers go to the server's response cache."""
+        return self._cache is not None
+
     async def infer(self, request: InferRequest) -> InferResponse:
         """Run ``request`` on the version it asks for, the highest where it asks for none.
 

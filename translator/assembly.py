@@ -30,7 +30,10 @@ from runtime.upstream import Calls, Upstream
 from runtime.upstream_model import UpstreamModel
 from schemas import Listening, ServerMetadata
 from translator import logs
+from translator.admin.overview import ReadinessWatch
+from translator.admin.site import Site, tell
 from translator.admin.sources import Sources
+from translator.admin.tally import Tally
 from translator.config.options import (
     Config,
     ListenerOptions,
@@ -51,25 +54,33 @@ from translator.settings import LogBook
 @dataclass(slots=True)
 class Assembly:
     """Everything between the listeners and whatever answers. ``close`` it when nobody asks any more. What its
-    parts have to tell an operator is in ``sources``."""
+    parts have to tell an operator is in ``sources``, what each listener has counted in ``tallies``."""
 
     config: Config
     service: Service
     upstreams: Mapping[str, Upstream]
     poller: Poller
     sources: Sources = field(default_factory=Sources)
+    tallies: list[Mapping[str, Tally]] = field(default_factory=list)
     tap: Tap | None = None
 
     def pipeline(self, listener: ListenerOptions) -> Pipeline:
-        """The pipeline of one listener."""
-        return Pipeline(
+        """The pipeline of one listener; to be made in the order in which they are bound."""
+        pipeline = Pipeline(
             self.service,
             listener.listen,
             _sharing([self._dialect(name, listener) for name in listener.dialects]),
             listener.default_model or self.config.default_model or "",
             listener.max_request_bytes,
             listener.nonfinite_json == "token",
+            timed=self.config.admin is not None,
         )
+        self.tallies.append(pipeline.tallies)
+        return pipeline
+
+    def site(self) -> Site:
+        """What operators are shown."""
+        return Site(self.service, self.sources, ReadinessWatch(self.service))
 
     def is_bound(self, listeners: Iterable[tuple[ListenerOptions, Address]]) -> None:
         """Let clients be told where the server listens."""
@@ -168,6 +179,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     )
     poller = Poller(service.catalog, config.server.repository_poll_secs)
     assembly = Assembly(config, service, upstreams, poller)
+    tell(assembly.sources, service, upstreams, assembly.tallies, cache)
     if config.tap is not None:
         assembly.tap = tap = _tap(config.tap)
         service.observers += (tap,)

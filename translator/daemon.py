@@ -22,6 +22,7 @@ from protocols.transport.http_server import HttpServer
 from runtime.allocator import tune_allocator
 from runtime.model_config import LoadError
 from translator import logs
+from translator.admin.listener import AdminListener
 from translator.assembly import Assembly, assemble, load_local
 from translator.config.options import Config, ListenerOptions
 from translator.progress import LoadingProgress
@@ -75,20 +76,26 @@ async def _serve(config: Config) -> int:
     for name, reason in sorted(loaded.failed.items()):
         _log.error("model not loaded", extra={"facts": {"model": name, "reason": str(reason)}})
     assembly = assemble(config, loaded)
+    admin = None
     if config.admin is not None:
-        _log.warning("admin address is not served yet", extra={"facts": {"listen": config.admin.listen}})
+        admin = AdminListener(assembly.site(), parse_address(config.admin.listen))
     try:
         await assembly.service.catalog.warm_up()
         if not stop.first.done():
+            operators = None if admin is None else await admin.start()
             listening = await _listen(assembly)
             if assembly.poller.is_needed:
                 assembly.poller.start()
-            sys.stdout.write(welcome(config, [(each.options, each.address) for each in listening]))
+            bound = [(each.options, each.address) for each in listening]
+            sys.stdout.write(welcome(config, bound, operators))
             sys.stdout.flush()
             await stop.first
             await _drain(assembly, listening, stop)
     finally:
         await assembly.close()
+        if admin is not None:
+            # last, so that health and numbers are there while all else ends
+            await admin.stop()
         stop.forget()
     _log.info("stopped")
     return OK

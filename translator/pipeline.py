@@ -48,7 +48,7 @@ Tallies = Mapping[str, Tally]
 class Pipeline:
     """Answers the requests of one listener, for which it asks ``service``. Use a side of it as a handler:
     ``http``, ``grpc``, ``brpc``, or ``brpc_http`` for what comes to a bRPC listener over HTTP. ``tallies``
-    count what is asked, by dialect."""
+    count what is asked, by dialect, and with ``timed`` how long it takes."""
 
     def __init__(
         self,
@@ -58,10 +58,11 @@ class Pipeline:
         default_model: str = "",
         max_request_bytes: int | None = None,
         nonfinite_json: bool = False,
+        timed: bool = False,
     ) -> None:
         self.service = service
         exchange = Exchange(service, listener, default_model)
-        self.tallies: Tallies = {dialect.name: Tally() for dialect in dialects}
+        self.tallies: Tallies = {dialect.name: Tally(timed) for dialect in dialects}
         self.http = HttpPipeline(exchange, dialects, self.tallies, max_request_bytes, nonfinite_json)
         self.grpc = GrpcPipeline(exchange, dialects, self.tallies)
         self.brpc = BrpcPipeline(exchange, dialects, self.tallies)

@@ -45,8 +45,8 @@ _LINES = {
 """A line to paste, by dialect and transport."""
 
 
-def welcome(config: Config, listening: Bound) -> str:
-    """The text for standard output, with real addresses in it."""
+def welcome(config: Config, listening: Bound, operators: Address | None = None) -> str:
+    """The text for standard output, with real addresses in it; ``operators`` is that of theirs."""
     lines = [f"{config.server.name} is serving."]
     for options, address in listening:
         model = options.default_model or config.default_model or next(iter(config.models), "MODEL")
@@ -56,4 +56,8 @@ def welcome(config: Config, listening: Bound) -> str:
             line = _LINES.get((dialect, place))
             if line is not None:
                 lines.append("      " + line.format(url=address, path=address.path, model=model))
+    if operators is not None:
+        lines.append(f"  {'operators':10} http  {operators}")
+        if not operators.path:
+            lines.append(f"      curl -s http://{operators}/metrics")
     return "\n".join(lines) + "\n"

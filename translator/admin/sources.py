@@ -1,20 +1,21 @@
 """Who has something to tell an operator: functions that are asked when somebody looks.
 
 A part of the program that counts something adds itself where it is put together (``translator.assembly``).
-Sources are asked on the event loop, must not wait, and need no locks.
+Sources are asked on the event loop and need no locks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from translator.admin.metrics import Family
 
 MetricSource = Callable[[], Iterable[Family]]
-ReportSource = Callable[[], Any]
-"""Gives what ``orjson`` can write: dictionaries, lists, text, numbers, dataclasses."""
+ReportSource = Callable[[], Any | Awaitable[Any]]
+"""Gives what ``orjson`` can write: dictionaries, lists, text, numbers, dataclasses; or a coroutine that does,
+and waits for nobody elsewhere."""
 
 
 @dataclass(slots=True)

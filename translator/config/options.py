@@ -187,7 +187,8 @@ class ListenerOptions(Section):
 
 
 class AdminOptions(Section):
-    """The operator's own address."""
+    """The operator's own address, for reading alone. Whoever reaches it sees the names of models, servers and
+    clients' mistakes, so it should not be the Internet."""
 
     listen: ListenAddress
     """The address, as for a listener."""
@@ -282,7 +283,7 @@ class Config(Section):
     listeners: Annotated[tuple[ListenerOptions, ...], Field(min_length=1)]
     """The addresses that clients connect to."""
     admin: AdminOptions | None = None
-    """The operator's own address. Accepted, not served yet."""
+    """The operator's own address: health, metrics for Prometheus, reports. Without it there is none."""
     model_repository: tuple[RepositoryOptions, ...] = ()
     """Folders of models to serve."""
     default_model: KnownModel | None = None

@@ -1,0 +1,92 @@
+"""What there is at the operator's own address, by path, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from inspect import isawaitable
+from typing import Any
+
+from protocols.wire import HttpAnswer
+from runtime.response_cache import ResponseCache
+from runtime.upstream import Upstream
+from schemas import Operation, Readiness
+from translator.admin import models, overview, process, tally, upstreams
+from translator.admin.handler import AdminHandler, Page, answer, document
+from translator.admin.metrics import CONTENT_TYPE, exposition
+from translator.admin.overview import ReadinessWatch, Tallies
+from translator.admin.sources import ReportSource, Sources
+from translator.operations import OPERATIONS, Asked, Service
+
+
+def tell(
+    sources: Sources,
+    service: Service,
+    upstream_servers: Mapping[str, Upstream],
+    tallies: Tallies,
+    cache: ResponseCache | None,
+) -> None:
+    """Add to ``sources`` what every server has to tell."""
+    build = process.build(service.metadata.version)
+    utilization = process.CpuUtilization()
+    sources.metrics += [
+        partial(models.families, service.catalog),
+        lambda: tally.families(list(zip(service.listeners, tallies, strict=False))),
+        partial(upstreams.families, upstream_servers),
+        partial(overview.families, service),
+        lambda: (build, *process.families(), *utilization.families()),
+    ]
+    if cache is not None:
+        sources.metrics.append(partial(process.cache_families, cache))
+    sources.reports |= {
+        "server": partial(overview.overview, service, tallies),
+        "models": partial(models.report, service.catalog),
+        "upstreams": partial(upstreams.report, upstream_servers),
+    }
+
+
+@dataclass(slots=True)
+class Site:
+    """All pages. ``close`` it when nobody asks any more."""
+
+    service: Service
+    sources: Sources
+    watch: ReadinessWatch
+
+    def handler(self) -> AdminHandler:
+        """The pages by their paths."""
+        pages: dict[str, Page] = {
+            "/health/live": self._live,
+            "/health/ready": self._ready,
+            "/metrics": self._metrics,
+        }
+        for name, source in self.sources.reports.items():
+            pages[f"/{name}"] = partial(_report, source)
+        return AdminHandler(pages)
+
+    async def close(self) -> None:
+        """Ask no upstream any more."""
+        await self.watch.close()
+
+    async def _live(self) -> HttpAnswer:
+        said: Readiness = await OPERATIONS[Operation.LIVE](Asked(self.service))
+        return document({"live": said.ready}, 200 if said.ready else 503)
+
+    async def _ready(self) -> HttpAnswer:
+        told = await overview.readiness(self.service)
+        return document(told, 200 if told["ready"] else 503)
+
+    async def _metrics(self) -> HttpAnswer:
+        text = exposition(family for source in self.sources.metrics for family in source())
+        return answer(200, CONTENT_TYPE, text)
+
+
+async def _report(source: ReportSource) -> HttpAnswer:
+    return document(await told_by(source))
+
+
+async def told_by(source: ReportSource) -> Any:
+    """What a source has to tell now."""
+    told: Any | Awaitable[Any] = source()
+    return await told if isawaitable(told) else told
