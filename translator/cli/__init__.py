@@ -9,9 +9,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from translator.cli import check, conformance, infer, replay, serve
+from translator.cli import check, conformance, infer, mirror, replay, serve
 
-COMMANDS = {"serve": serve, "check": check, "infer": infer, "conformance": conformance, "replay": replay}
+COMMANDS = {
+    "serve": serve,
+    "check": check,
+    "infer": infer,
+    "conformance": conformance,
+    "replay": replay,
+    "mirror": mirror,
+}
 """Subcommands by name. Each has HELP, ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
 
 INTERRUPTED = 130

@@ -87,6 +87,7 @@ _EXPECTED = {
     "model_type": "a mapping",
     "greater_than": "above {gt:g}",
     "greater_than_equal": "at least {ge:g}",
+    "less_than_equal": "at most {le:g}",
 }
 """What pydantic wanted, by the type of its error."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import Latencies
+from translator.admin.quantiles import quantile_ms
 from translator.diff import AnswerDiff, TensorDiff
 from translator.observation import Observed
 from translator.recording.record import Answer
@@ -189,8 +190,8 @@ def reports(mirrors: Iterable[MirrorReport]) -> dict[str, Any]:
     }
 
 
-def _summary(latencies: Latencies) -> Mapping[str, float]:
+def _summary(latencies: Latencies) -> Mapping[str, float | None]:
     count = sum(latencies.counts)
-    if not count:
-        return {"count": 0}
-    return {"count": count, "mean": round(latencies.ns / count / 1e6, 3)}
+    mean = round(latencies.ns / count / 1e6, 3) if count else None
+    quantiles = {f"p{part}": quantile_ms(latencies, part / 100) for part in (50, 90, 99)}
+    return {"count": count, "mean": mean, **quantiles}

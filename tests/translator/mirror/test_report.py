@@ -1,0 +1,193 @@
+"""What a mirror has found, as JSON, as metrics, as a table, and by the command."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from schemas import ErrorCode, InferenceError, InferResponse, Tensor
+from tests.translator.mirror.mirrored import answered, request, tensor
+from translator.admin.metrics import exposition
+from translator.cli import main
+from translator.diff import Tolerance, compare_answers
+from translator.mirror import MirrorReport, families, reports
+from translator.mirror import report as reporting
+from translator.mirror.report import Dropped
+from translator.mirror.table import as_text
+from translator.recording.record import Answer
+
+
+def add(report: MirrorReport, *outputs: Tensor, right: tuple[Tensor, ...] = (), **more: Any) -> None:
+    """Count in a request that was answered with ``right`` and by the mirror with ``outputs``."""
+    seen = answered(request(1.0, id=more.pop("id", "")), *(right or (tensor(1.0),)))
+    responses = (InferResponse("other", outputs),) if outputs else ()
+    answer = Answer("other", responses, more.get("error"), 3_000_000)
+    diff = compare_answers(seen, answer, Tolerance(report.rtol, report.atol))
+    report.add(seen, answer, diff)
+
+
+@pytest.fixture
+def report() -> MirrorReport:
+    """One equal answer, three that differ, each in another way, and some that were dropped."""
+    report = MirrorReport("digits", "digits_v2", 10.0, 1e-5, 1e-8)
+    add(report, tensor(1.0))
+    add(report, tensor(1.5), id="a\x1b[31m")
+    add(report, tensor(3.0), id="b")
+    add(report, tensor(1.0), tensor(1.0, name="more"))
+    add(report, error=InferenceError(ErrorCode.UNAVAILABLE, "gone"))
+    report.count_dropped(Dropped.QUEUE, 3)
+    report.count_kept(False, True)
+    return report
+
+
+def test_counts_and_the_first_and_worst_of_each_output(report: MirrorReport) -> None:
+    found = orjson.loads(orjson.dumps(reports([report])))
+    assert found["different"] is True
+    (mirror,) = found["mirrors"]
+    assert [mirror[key] for key in ("compared", "equal", "different")] == [5, 1, 4]
+    assert mirror["dropped"] == {"queue": 3}
+    assert mirror["failures"] == {"failed": {"count": 1, "last": "UNAVAILABLE: gone"}}
+    out = mirror["outputs"]["out"]
+    assert [out[key] for key in ("compared", "different", "max_absolute", "max_relative")] == [4, 2, 2.0, 2.0]
+    assert out["first"]["request_id"].startswith("a") and out["first"]["number"] == 2
+    assert out["worst"]["request_id"] == "b" and out["worst"]["actual"] == "3.0"
+    assert mirror["outputs"]["more"]["faults"] == {"extra": 1}
+    assert mirror["latency_ms"]["primary"]["count"] == 5
+    assert mirror["latency_ms"]["mirror"]["mean"] == 3.0
+
+
+def test_nothing_that_differs() -> None:
+    report = MirrorReport("m", "other", 100.0, 0.0, 0.0)
+    assert reports([]) == {"different": False, "mirrors": []}
+    assert reports([report])["different"] is False
+    assert "0 compared" in as_text(orjson.loads(orjson.dumps(reports([report]))))
+
+
+def test_errors_without_end_fit_into_json() -> None:
+    report = MirrorReport("m", "other", 100.0, 0.0, 0.0)
+    largest = Tensor.from_numpy("out", np.array([1e308, 1.0, np.nan, np.inf]))
+    add(report, Tensor.from_numpy("out", np.array([-1e308, 1e-320, 1.0, 1.0])), right=(largest,))
+    out = json.loads(orjson.dumps(reports([report])))["mirrors"][0]["outputs"]["out"]
+    assert out["nonfinite"] == 2
+    assert out["max_absolute"] > 1e308
+
+
+def test_outputs_with_any_number_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting, "_MOST_OUTPUTS", 2)
+    report = MirrorReport("m", "other", 100.0, 0.0, 0.0)
+    for number in range(5):
+        add(report, tensor(1.0), tensor(1.0, name=f"new{number}"))
+    assert list(report.outputs) == ["out", "new0", "(others)"]
+    assert report.outputs["(others)"].different == 4
+
+
+def test_metrics(report: MirrorReport) -> None:
+    lines = exposition(families([report])).decode().splitlines()
+    labels = 'mirror="digits",to="digits_v2"'
+    for line in (
+        f'interlingua_mirror_requests_total{{{labels},result="different"}} 4',
+        f'interlingua_mirror_dropped_total{{{labels},reason="queue"}} 3',
+        f'interlingua_mirror_failures_total{{{labels},kind="failed"}} 1',
+        f'interlingua_mirror_output_differences_total{{{labels},output="out",fault="values"}} 2',
+        f'interlingua_mirror_output_max_absolute_error{{{labels},output="out"}} 2.0',
+        f'interlingua_mirror_latency_seconds_count{{{labels},side="primary"}} 5',
+        f'interlingua_mirror_latency_seconds_sum{{{labels},side="mirror"}} 0.012',
+        f"interlingua_mirror_queue_requests{{{labels}}} 0",
+    ):
+        assert line in lines
+    assert not list(families([]))
+
+
+def test_the_table(report: MirrorReport) -> None:
+    text = as_text(orjson.loads(orjson.dumps(reports([report]))))
+    lines = text.splitlines()
+    assert lines[0] == "digits, copies to digits_v2: 5 compared, 1 equal, 4 different"
+    assert "  dropped: 3 queue" in lines
+    assert "  failed: 1, the last: UNAVAILABLE: gone" in lines
+    (row,) = [line for line in lines if line.startswith("  out ")]
+    assert row.split()[1:5] == ["4", "2", "2", "2"]
+    assert row.endswith("values 2; request 'a\\x1b[31m', at [0], expected 1.0, got 1.5")
+    assert "\x1b" not in text
+
+
+# --- the command
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    try:
+        code = main(["mirror", "report", *argv])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_a_saved_report(report: MirrorReport, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "report.json"
+    path.write_bytes(orjson.dumps(reports([report])))
+    code, shown, _ = run(capsys, "--file", str(path))
+    assert (code, shown) == (1, as_text(orjson.loads(path.read_bytes())))
+    code, shown, _ = run(capsys, "--file", str(path), "--json")
+    assert (code, orjson.loads(shown)) == (1, orjson.loads(path.read_bytes()))
+    path.write_bytes(orjson.dumps(reports([])))
+    assert run(capsys, "--file", str(path)) == (0, "no mirrors\n", "")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"mirrors": [1]}', '{"mirrors": [{"name": 1}]}', "null"])
+def test_what_is_no_report(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(text)
+    code, shown, error = run(capsys, "--file", str(path))
+    assert (code, shown) == (2, "")
+    assert error.startswith("interlingua mirror: that is no report of mirrors")
+
+
+@pytest.fixture
+def admin(report: MirrorReport) -> Iterator[str]:
+    """The address of a server that has a report at ``/mirror``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/mirror" else 404)
+            self.end_headers()
+            self.wfile.write(orjson.dumps(reports([report])))
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_report_of_a_running_server(
+    report: MirrorReport, admin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown, _ = run(capsys, "--url", admin, "--json")
+    assert (code, orjson.loads(shown)) == (1, orjson.loads(orjson.dumps(reports([report]))))
+    code, _, error = run(capsys, "--url", f"http://{admin}/elsewhere")
+    assert (code, error.split(":")[0]) == (1, "BAD_UPSTREAM")
+
+
+def test_a_server_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, error = run(capsys, "--url", "127.0.0.1:1")
+    assert (code, error.split(":")[0]) == (1, "UNAVAILABLE")
+
+
+def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys)[0] == 2
+    assert run(capsys, "--file", str(tmp_path / "none"))[0] == 2
+    assert run(capsys, "--url", "127.0.0.1")[0] == 2

@@ -1,0 +1,77 @@
+"""The exit code is 1 where answers differed. What --json prints can be saved, and read by --file later."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+HELP = "tell what mirrors have found"
+
+_TIMEOUT_SECS = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``mirror`` takes: ``report``, of a running server or a saved one."""
+    parser.add_argument("action", choices=["report"], help="print how answers differed")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--url", metavar="U", help="the admin address: host:port or http://host:port")
+    source.add_argument("--file", metavar="FILE", help="a report that was saved")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a report. 1 where anything differed or the server does not tell, 2 for wrong usage."""
+    import orjson
+
+    from protocols.transport import loop
+    from schemas import InferenceError
+    from translator.mirror.table import as_text
+
+    try:
+        if arguments.file is not None:
+            with open(arguments.file, "rb") as file:
+                report = orjson.loads(file.read())
+        else:
+            report = loop.run(_fetch(arguments.url))
+        text = as_text(report)
+        different = bool(report["different"])
+    except InferenceError as error:
+        sys.stderr.write(f"{error.code.name}: {error.message}\n")
+        return 1
+    except OSError as error:
+        sys.stderr.write(f"interlingua mirror: {error}\n")
+        return 2
+    # whatever a document can be that is another one
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        sys.stderr.write(f"interlingua mirror: that is no report of mirrors: {error}\n")
+        return 2
+    if arguments.json:
+        text = orjson.dumps(report, option=orjson.OPT_INDENT_2).decode() + "\n"
+    sys.stdout.write(text)
+    return 1 if different else 0
+
+
+async def _fetch(url: str) -> Any:
+    """The report of the server whose admin address is ``url``. Raises ``InferenceError`` where it does not
+    tell, ``ValueError`` for what is no URL or no JSON."""
+    import time
+
+    import orjson
+
+    from protocols.transport.address import parse_url
+    from protocols.transport.http_client import PooledHttpClient
+    from protocols.wire import HttpRequest
+    from schemas import Context, ErrorCode, InferenceError
+
+    client = PooledHttpClient(parse_url(url, "http"), connect_timeout_secs=_TIMEOUT_SECS)
+    try:
+        request = HttpRequest("GET", "/mirror", context=Context(deadline=time.monotonic() + _TIMEOUT_SECS))
+        reply = await client.send(request)
+    finally:
+        await client.close()
+    if reply.status != 200:
+        raise InferenceError(
+            ErrorCode.BAD_UPSTREAM, f"{url}/mirror answers {reply.status}: is that the admin address?"
+        )
+    return orjson.loads(reply.body)
