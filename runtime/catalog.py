@@ -103,13 +103,11 @@ class ModelCatalog:
                 continue
             named = ModelRef(name, text[len(name) + 1 :])
             try:
-                versions = (await target.metadata()).versions
+                if await _has(target, named.version):
+                    self._joined[text] = target, named
+                    return named
             except InferenceError as error:
                 failure = error if error.retryable else failure
-                continue
-            if named.version in versions:
-                self._joined[text] = target, named
-                return named
         if failure is not None:
             raise failure
         return ModelRef(text)
@@ -460,3 +458,11 @@ class ModelCatalog:
 
 def _not_loaded(code: ErrorCode, name: str, why: str) -> InferenceError:
     return InferenceError(code, f"failed to load '{name}', {why}", origin=name)
+
+
+async def _has(target: Target, version: str) -> bool:
+    """Whether ``target`` has ``version``: it lists it, or tells of it when it is asked for just that, as
+    servers do that list but one. Raises as ``Target.metadata``."""
+    if version in (await target.metadata()).versions:
+        return True
+    return version in (await target.metadata(version)).versions

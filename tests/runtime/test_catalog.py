@@ -29,6 +29,7 @@ from schemas import (
     ModelState,
     ModelStatus,
     Readiness,
+    Signature,
     Tensor,
 )
 from tests.runtime.onnx_models import node, value, write, write_identity
@@ -136,6 +137,22 @@ async def test_names_and_versions_joined_by_a_dash(tmp_path: Path) -> None:
     await catalog.load("a")
     assert await catalog.joined("a-2") == ModelRef("a-2"), "that version has gone"
     await catalog.close()
+
+
+async def test_a_version_of_an_upstream_that_lists_but_the_one_that_it_is_asked_for(tmp_path: Path) -> None:
+    catalog = catalog_of(tmp_path)
+    there = UpstreamModel("m", Upstream("there", {}, [], 1.0), "m")
+
+    async def metadata(version: str = "") -> ModelMetadata:
+        if version not in ("", "1", "2"):
+            raise InferenceError(ErrorCode.NOT_FOUND, version)
+        return ModelMetadata("m", Signature((), ()), (version or "2",))
+
+    there.metadata = metadata  # type: ignore[method-assign]
+    catalog._models = {"m": there}
+    for version in ("1", "2"):
+        assert await catalog.joined(f"m-{version}") == ModelRef("m", version)
+    assert await catalog.joined("m-3") == ModelRef("m-3")
 
 
 async def test_a_version_of_an_upstream_that_cannot_be_asked(tmp_path: Path) -> None:
