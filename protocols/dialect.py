@@ -219,14 +219,15 @@ class Capability:
     ``input_names`` / ``output_names``: whether tensors are named on the wire (else they bind by the
     signature's order). ``requested_outputs``: whether a request can choose among the outputs. ``text_only``:
     BYTES must be UTF-8, others are refused. ``nan_payloads``: whether one NaN can be told from another.
-    ``signatures``: whether metadata tell what a model takes and gives. ``error_kinds``: whether an error
+    ``signatures``: whether metadata tell what a model takes and gives, ``batch_limits``: whether they, or its
+    configuration, tell how large a batch may be. ``error_kinds``: whether an error
     tells whose fault it was.
 
     ``model_name``: whether a server of the dialect has several models, ``many_models``: whether one address
-    of ours has. ``versions`` and ``ids`` of requests are any ``text``, a ``number``, or have no place. ``parameters`` are
-    the types of values that a request's own parameters may have, ``parameter_names`` those that there is a
-    place for where it is not for all. ``sequences`` are the types of ids that sequences may have.
-    ``priorities``: whether a request tells its priority, and how long it may wait. ``classification``:
+    of ours has. ``versions`` and ``ids`` of requests are any ``text``, a ``number``, or have no place.
+    ``parameters`` are the types of values that a request's own parameters may have, ``parameter_names`` those
+    that there is a place for where it is not for all. ``sequences`` are the types of ids that sequences may
+    have. ``priorities``: whether a request tells its priority, and how long it may wait. ``classification``:
     whether it can ask for classes; a server is never asked for them. ``shared_memory``: whether tensors may
     stand there. ``streams``: whether a request may have any number of answers, ``whole`` or in a ``flat``
     form, without shapes and datatypes. ``answer_versions`` / ``answer_parameters``: whether an answer tells
@@ -257,6 +258,7 @@ class Capability:
     text_only: bool = False
     nan_payloads: bool = True
     signatures: bool = True
+    batch_limits: bool = True
     error_kinds: bool = True
     told: Mapping[ErrorCode, ErrorCode] = field(default_factory=dict)
     over: Mapping[str, Capability] = field(default_factory=lambda: _EVERYWHERE_ALIKE)

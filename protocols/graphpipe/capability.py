@@ -24,6 +24,7 @@ _OVER_HTTP = Capability(
     shared_memory=False,
     answer_versions=False,
     answer_parameters=False,
+    batch_limits=False,
     told={
         ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR,
         ErrorCode.ALREADY_EXISTS: ErrorCode.INVALID_TENSOR,

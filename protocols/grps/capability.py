@@ -30,6 +30,7 @@ _OVER_GRPC = Capability(
     answer_parameters=False,
     text_only=True,
     signatures=False,
+    batch_limits=False,
     error_kinds=False,
     told={
         ErrorCode.MALFORMED: ErrorCode.MODEL_FAILED,

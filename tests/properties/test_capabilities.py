@@ -20,6 +20,8 @@ from schemas import (
     InferenceError,
     InferRequest,
     InferResponse,
+    ModelMetadata,
+    ModelRef,
     Operation,
     RequestedOutput,
     Sequence,
@@ -29,7 +31,14 @@ from schemas import (
     TensorSpec,
     pack_bytes,
 )
-from tests.properties.through import WIRES, error_to, request_through, response_through, streamed_through
+from tests.properties.through import (
+    WIRES,
+    error_to,
+    request_through,
+    response_through,
+    result_through,
+    streamed_through,
+)
 from tests.strategies import signature_of
 
 Wire = tuple[str, str]
@@ -39,6 +48,7 @@ INPUT = Tensor.from_numpy("x", np.array([1, 2], np.int32))
 OUTPUT = Tensor.from_numpy("y", np.array([3, 4], np.int32))
 OTHER = Tensor.from_numpy("z", np.array([5], np.int64))
 SIGNATURE = signature_of([INPUT], [OUTPUT, OTHER])
+SIGNATURE_OF_BATCHES = signature_of([INPUT], [OUTPUT], max_batch_size=4)
 NUMBERS = st.integers(1, 2**63 - 1)
 TEXTS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=9)
 LABELS = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=9)
@@ -172,6 +182,14 @@ def test_answers(wire: Wire) -> None:
     assert got.version == ("3" if said.answer_versions else "")
     assert got.parameters == (told.parameters if said.answer_parameters else {})
     assert got.outputs == told.outputs
+
+
+@wires
+def test_batch_limits(wire: Wire) -> None:
+    told = ModelMetadata("model", SIGNATURE_OF_BATCHES, ("1",))
+    got = result_through(wire, Operation.MODEL_METADATA, ModelRef("model"), told).signature.max_batch_size
+    in_config = Operation.MODEL_CONFIG in DIALECTS[wire[0]].calls[wire[1]]
+    assert (got == 4 or in_config) == capability(wire).batch_limits
 
 
 @wires
