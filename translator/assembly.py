@@ -47,7 +47,8 @@ from translator.pipeline import Pipeline
 from translator.recording.files import RecordingWriter
 from translator.recording.redaction import Redaction
 from translator.recording.tap import Tap
-from translator.router import Route, Router
+from translator.router import Router
+from translator.routing.build import build
 from translator.settings import LogBook
 
 
@@ -151,10 +152,11 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
         if model.upstream is not None:
             models[name] = _upstream_model(name, model, config.upstreams[model.upstream], upstreams)
     optional = {name for name, model in config.models.items() if not model.required}
-    routes = [
-        Route(route.to, route.match.model, route.match.dialect or "", route.match.listener or "")
-        for route in config.routes
-    ]
+    behind = {
+        name: config.upstreams[model.upstream].dialect
+        for name, model in config.models.items()
+        if model.upstream is not None
+    }
     repositories = [
         Repository(
             Path(repository.path),
@@ -167,7 +169,11 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     ]
     cache = ResponseCache(config.server.response_cache_bytes) if config.server.response_cache_bytes else None
     service = Service(
-        Router(ModelCatalog(models, loaded.failed, repositories, config.models, cache), routes),
+        Router(
+            ModelCatalog(models, loaded.failed, repositories, config.models, cache),
+            list(map(build, config.routes)),
+            behind,
+        ),
         ServerMetadata(config.server.name, version("interlingua"), EXTENSIONS),
         required=frozenset((models.keys() | loaded.failed.keys()) - optional),
         strict_readiness=config.server.strict_readiness,

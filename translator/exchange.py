@@ -10,25 +10,19 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from protocols.dialect import Opened
 from runtime.shared_memory import Placement, is_used
-from runtime.target import Target
-from runtime.upstream_model import UpstreamModel
 from schemas import Context, Duration, ErrorCode, InferenceError, InferRequest, InferResponse, Operation
+from translator.asking import Asking
 from translator.interleave import Told
-from translator.observation import Watch
 from translator.operations import OF_A_MODEL, OF_SHARED_MEMORY, OPERATIONS, Asked, Service
 from translator.peers import is_local
+from translator.routing.conditions import Head
 
 T = TypeVar("T")
-
-Found = tuple[Target, str, str]
-"""Whom to ask, by which name the caller knows it, and for which version."""
-
-Prepared = tuple[Target, InferRequest, Any, Placement | None, Watch | None]
-"""Whom to ask what, the form of the answer, where in shared memory outputs go, and who looks on."""
 
 _WATCH_SECS = 5.0
 """How often what is watched is looked at where an upstream may change without a word."""
@@ -70,23 +64,22 @@ class Exchange:
     ) -> AsyncGenerator[Told[Any], None]:
         """Every answer to an INFER_STREAM, and whether it is the last. Raises ``InferenceError`` in place
         of the first answer; what fails later is told in an answer of its own."""
-        found = await self._find(opened, dialect)
-        target, request, form, placement, watch = await self._prepare(opened, dialect, found, context)
-        encode, model = opened.action.encode, request.model
+        asking = await self._asking(opened, dialect, context)
+        await asking.read()
+        encode = opened.action.encode
         answered = False
         ended: BaseException | None = None
         began = time.monotonic_ns()
-        responses = target.stream(request)
         try:
-            async for response in responses:
-                if watch is not None:
-                    watch.heard(response)
-                if placement is not None and response.outputs:
-                    placement.fill(response)
-                response.model = model
-                answer = encode(form, response)
-                answered = answered or answer is not None
-                yield answer, response.final
+            async with aclosing(asking.stream()) as responses:
+                async for response in responses:
+                    read = asking.told
+                    if read.placement is not None and response.outputs:
+                        read.placement.fill(response)
+                    response.model = read.request.model
+                    answer = encode(read.form, response)
+                    answered = answered or answer is not None
+                    yield answer, response.final
             return
         except InferenceError as error:
             ended = error
@@ -97,19 +90,18 @@ class Exchange:
             ended = error
             if not answered:
                 raise
-            failure = unforeseen(f"a stream of model '{model}'")
+            failure = unforeseen(f"a stream of model '{asking.told.request.model}'")
         except BaseException as error:
             ended = error
             raise
         finally:
             self.service.trends.count(time.monotonic_ns() - began, isinstance(ended, Exception))
-            if watch is not None:
-                watch.ended(ended)
-            # to close it is to cancel it; an iterator that is no generator has nothing to close
-            if (close := getattr(responses, "aclose", None)) is not None:
-                await close()
+            if asking.watch is not None:
+                asking.watch.ended(ended)
         context.failure = failure.code
-        yield encode(form, InferResponse(model, (), request.version, request.id, error=failure)), True
+        asked = asking.told.request
+        last = InferResponse(asked.model, (), asked.version, asked.id, error=failure)
+        yield encode(asking.told.form, last), True
 
     async def watch(
         self, opened: Opened[Any], dialect: str, context: Context
@@ -131,50 +123,36 @@ class Exchange:
                 await catalog.changes.since(count, None if catalog.tells_all_changes else _WATCH_SECS)
 
     async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
-        found = await self._find(opened, dialect)
-        if (
-            opened.action.passage is not None
-            and isinstance(found[0], UpstreamModel)
-            and not self.service.observers
-        ):
-            relayed = await found[0].relay(opened, found[1], context)
-            if relayed is not None:
-                return relayed
-        target, request, form, placement, watch = await self._prepare(opened, dialect, found, context)
-        if watch is None:
-            return await self._ask(opened, target, request, form, placement)
+        asking = await self._asking(opened, dialect, context)
+        relayed = await asking.relay()
+        if relayed is not None:
+            return relayed
+        await asking.read()
+        if asking.watch is None:
+            return await self._answer(opened, asking)
         try:
-            answer = await self._ask(opened, target, request, form, placement, watch)
+            answer = await self._answer(opened, asking)
         except BaseException as failure:
-            watch.ended(failure)
+            asking.watch.ended(failure)
             raise
-        watch.ended()
+        asking.watch.ended()
         return answer
 
-    async def _ask(
-        self,
-        opened: Opened[Any],
-        target: Target,
-        request: InferRequest,
-        form: Any,
-        placement: Placement | None,
-        watch: Watch | None = None,
-    ) -> Any:
-        model = request.model
-        response = await target.infer(request)
-        if watch is not None:
-            watch.heard(response)
+    async def _answer(self, opened: Opened[Any], asking: Asking) -> Any:
+        response = await asking.infer()
         answered = time.monotonic_ns()
-        if placement is not None:
-            placement.fill(response)
+        read = asking.told
+        if read.placement is not None:
+            read.placement.fill(response)
         # a route may have sent the request elsewhere; the caller gets the name it knows
-        response.model = model
-        answer = opened.action.encode(form, response)
-        request.context.timings["encode"] = time.monotonic_ns() - answered
+        response.model = read.request.model
+        answer = opened.action.encode(read.form, response)
+        read.request.context.timings["encode"] = time.monotonic_ns() - answered
         return answer
 
-    async def _find(self, opened: Opened[Any], dialect: str) -> Found:
-        """The model that is asked. Raises ``InferenceError``."""
+    async def _asking(self, opened: Opened[Any], dialect: str, context: Context) -> Asking:
+        """What ``opened`` asks of which model. Raises ``InferenceError``."""
+        service = self.service
         model, version = opened.model or self._default_model, opened.version
         if not model:
             raise InferenceError(
@@ -182,34 +160,17 @@ class Exchange:
                 f"the request names no model and listener '{self._listener}' has no default_model",
             )
         if opened.joined:
-            named = await self.service.catalog.joined(model)
+            named = await service.router.joined(model)
             model, version = named.name, named.version
-        return self.service.router.resolve(model, dialect, self._listener, version), model, version
+        head = Head(model, dialect, self._listener, version, context.headers)
+        return Asking(service.router, opened, head, context, service.observers, self._place)
 
-    async def _prepare(self, opened: Opened[Any], dialect: str, found: Found, context: Context) -> Prepared:
-        """Read the request with the signature of its model. Raises ``InferenceError``."""
-        target, model, version = found
-        decode = opened.action.decode
-        assert decode is not None, "an action for inference has a decoder"  # noqa: S101
-        signature = await target.signature(version)
-        began = time.monotonic_ns()
-        request, form = decode(opened, signature)
-        request.model, request.context = model, context
-        if opened.joined:
-            request.version = version
-        placement = None
-        if is_used(request):
-            self._admit_to_shared_memory(context)
-            placement = self.service.shared_memory.resolve(request)
-        # to find inputs in shared memory is to decode them, as to place outputs there is to encode them
-        context.timings["decode"] = time.monotonic_ns() - began
-        watch = None
-        if self.service.observers:
-            streamed = opened.action.operation is Operation.INFER_STREAM
-            watch = Watch.over(
-                self.service.observers, request, dialect, self._listener, target.name, streamed
-            )
-        return target, request, form, placement, watch
+    def _place(self, request: InferRequest, context: Context) -> Placement | None:
+        """Find inputs in shared memory, and where outputs go there. Raises ``InferenceError``."""
+        if not is_used(request):
+            return None
+        self._admit_to_shared_memory(context)
+        return self.service.shared_memory.resolve(request)
 
     async def _operate(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         """Carry out an operation that is not inference and count it."""
@@ -230,10 +191,16 @@ class Exchange:
         model = opened.model
         if operation in OF_A_MODEL:
             model = model or self._default_model
-        name = self.service.router.name(model, dialect, self._listener)
-        target = self.service.router.models.get(name)
+        router = self.service.router
+        route = router.route(Head(model, dialect, self._listener, opened.version, context.headers))
+        name = model if route is None else route.lead(router.models)
+        target = router.models.get(name)
+        if route is not None and target is not None:
+            target = route.view(target, model)
         result = await perform(
-            Asked(self.service, model, opened.version, name, target, opened.argument, self._default_model)
+            Asked(
+                self.service, model, opened.version, name, target, opened.argument, self._default_model, route
+            )
         )
         return opened.action.encode(opened, result)
 

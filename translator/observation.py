@@ -22,10 +22,11 @@ _log = logging.getLogger(__name__)
 class Observed:
     """A request and what became of it.
 
-    ``request`` is as its codec read it, in the caller's names, inputs in shared memory found and copied; do
-    not change it, since others look at it too. ``answered_by`` is the model that it was routed to.
-    ``responses`` are as the model gave them, before outputs went to shared memory or were ranked: one, or
-    those of a stream up to its end. ``error`` is what the caller got instead, or what ended its stream.
+    ``request`` is as its codec read it, in the caller's names, inputs in shared memory found and copied, and
+    widened where its route wants that; do not change it, since others look at it too. ``answered_by`` is the
+    model that it was routed to. ``responses`` are as the model gave them, in the caller's names, before
+    outputs went to shared memory or were ranked: one, or those of a stream up to its end. ``error`` is what
+    the caller got instead, or what ended its stream.
     ``elapsed_ns`` is from the request read to the last response. ``streamed``: the model was asked for a
     stream.
     """
@@ -91,6 +92,10 @@ class Watch:
             return None
         request.inputs = kept(request.inputs)
         return cls(wanting, request, dialect, listener, by, streamed)
+
+    def goes_to(self, model: str) -> None:
+        """``model`` is asked after all."""
+        self._seen = replace(self._seen, answered_by=model)
 
     def heard(self, response: InferResponse) -> None:
         """The model has given ``response``, which may be changed from now on."""

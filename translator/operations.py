@@ -38,6 +38,7 @@ from schemas import (
 )
 from translator.observation import Observer
 from translator.router import Router
+from translator.routing.route import Route
 from translator.settings import LogBook, TraceBook
 from translator.trends import Trends
 
@@ -91,9 +92,9 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an operation is asked about. ``name`` is the model that ``model`` leads to and ``target`` what
-    answers for it, where there is one; ``argument`` is what the operation is told. ``default_model`` is the
-    listener's."""
+    """What an operation is asked about. ``name`` is the model that ``model`` leads to, by ``route`` where
+    there is one, and ``target`` what answers for it, where there is one, in the caller's names; ``argument``
+    is what the operation is told. ``default_model`` is the listener's."""
 
     service: Service
     model: str = ""
@@ -102,6 +103,11 @@ class Asked:
     target: Target | None = None
     argument: Any = None
     default_model: str = ""
+    route: Route | None = None
+
+    def seen(self, status: ModelStatus) -> ModelStatus:
+        """The status of the model as the caller knows it."""
+        return status if self.route is None else self.route.names.status(status, self.model)
 
 
 # --- probes and metadata
@@ -134,10 +140,15 @@ async def _set_offline(asked: Asked) -> None:
 
 
 async def _model_ready(asked: Asked) -> Readiness:
-    if asked.target is None:
+    said = None
+    if asked.route is not None:
+        said = await asked.route.ready(asked.service.router.models, asked.version)
+    elif asked.target is not None:
+        said = await asked.target.ready(asked.version)
+    if said is None:
         reason = asked.service.catalog.absence(asked.name)
         return Readiness(False, f"model '{asked.model}' is not ready: {reason}")
-    return await asked.target.ready(asked.version)
+    return said
 
 
 async def _server_metadata(asked: Asked) -> ServerMetadata:
@@ -147,7 +158,6 @@ async def _server_metadata(asked: Asked) -> ServerMetadata:
 async def _model_metadata(asked: Asked) -> ModelMetadata:
     if asked.target is None:
         raise asked.service.catalog.missing(asked.name, asked.version)
-    # a route may lead to another model; the caller gets the name it knows
     return replace(await asked.target.metadata(asked.version), name=asked.model)
 
 
@@ -161,8 +171,7 @@ async def _status(asked: Asked) -> ServerStatus:
             raise InferenceError(
                 ErrorCode.NOT_FOUND, f"no status available for unknown model '{asked.model}'"
             )
-        # a route may lead to another model; the caller looks for the name it knows
-        models = {asked.model: replace(status, name=asked.model)}
+        models = {asked.model: asked.seen(status)}
     else:
         models = await service.catalog.statuses()
     return ServerStatus(
@@ -215,8 +224,13 @@ async def _statistics(asked: Asked) -> tuple[ModelStatus, ...]:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
         raise InferenceError(ErrorCode.INVALID_TENSOR, missing, origin=asked.model) from error
-    # the target may know it under another spelling of its number
+    # the target may know it under another spelling of its number, or a route under another name
     wanted = {asked.version, asked.version.strip().lstrip("0")}
+    if asked.route is not None:
+        theirs = asked.route.names.version(asked.version)
+        if not theirs:
+            return (status,)
+        wanted.add(asked.route.names.told_version(theirs))
     chosen = tuple(version for version in status.versions if version.version in wanted)
     if not chosen:
         raise InferenceError(ErrorCode.INVALID_TENSOR, missing, origin=asked.model)
@@ -240,11 +254,27 @@ async def _repository_index(asked: Asked) -> tuple[ModelStatus, ...]:
 
 
 async def _model_load(asked: Asked) -> None:
-    await asked.service.catalog.load(asked.model, asked.argument or ModelControl())
+    await asked.service.catalog.load(_controlled(asked), asked.argument or ModelControl())
 
 
 async def _model_unload(asked: Asked) -> None:
-    await asked.service.catalog.unload(asked.model, asked.argument or ModelControl())
+    await asked.service.catalog.unload(_controlled(asked), asked.argument or ModelControl())
+
+
+def _controlled(asked: Asked) -> str:
+    """The model to load or unload. Raises UNSUPPORTED for a name that stands for several."""
+    if asked.route is None:
+        return asked.model
+    models = asked.route.to.used
+    if len(models) == 1:
+        return models[0]
+    if asked.model in models:
+        return asked.model
+    listed = ", ".join(f"'{name}'" for name in models)
+    raise InferenceError(
+        ErrorCode.UNSUPPORTED,
+        f"a route splits requests for model '{asked.model}' among {listed}: load and unload each by its name",
+    )
 
 
 # --- settings

@@ -1,55 +1,73 @@
-"""Decides which target answers a request, by the model's name and the routes of the configuration."""
+"""Decides who answers a request: the first route of the configuration that takes it, else the model of the
+name that it asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from runtime.catalog import ModelCatalog
 from runtime.target import Target
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where requests go that match: ``model`` is a glob, an empty ``dialect`` or ``listener`` matches
-    all. ``to`` is the name of a model."""
-
-    to: str
-    model: str = "*"
-    dialect: str = ""
-    listener: str = ""
-
-    def matches(self, model: str, dialect: str, listener: str) -> bool:
-        """Whether a request for ``model`` in ``dialect`` on ``listener`` takes this route."""
-        return (
-            self.dialect in ("", dialect)
-            and self.listener in ("", listener)
-            and fnmatchcase(model, self.model)
-        )
+from schemas import ModelRef
+from translator.routing.conditions import Head
+from translator.routing.route import Route
 
 
 class Router:
-    """Models by the names that clients use. The first route that matches wins; without one the model
-    of that name answers. Models that never change may come as a plain mapping."""
+    """Models by the names that clients use, and ``routes`` before them. Models that never change may come as
+    a plain mapping. ``behind`` has the dialect of every model that is behind an upstream."""
 
-    def __init__(self, models: ModelCatalog | Mapping[str, Target], routes: Sequence[Route] = ()) -> None:
+    def __init__(
+        self,
+        models: ModelCatalog | Mapping[str, Target],
+        routes: Sequence[Route] = (),
+        behind: Mapping[str, str] | None = None,
+    ) -> None:
         self.catalog = models if isinstance(models, ModelCatalog) else ModelCatalog(models)
         self.models = self.catalog.models
-        self._routes = routes
+        self.routes = tuple(routes)
+        self.behind: Mapping[str, str] = behind or {}
+        self._stated = {route.when.literal: route for route in reversed(self.routes) if route.when.literal}
+        self._joined: dict[ModelRef, Target] = {}
 
-    def name(self, model: str, dialect: str, listener: str) -> str:
-        """The name of the model that ``model`` leads to, whether or not there is one."""
-        for route in self._routes:
-            if route.matches(model, dialect, listener):
-                return route.to
-        return model
+    def candidates(self, head: Head) -> list[Route]:
+        """The routes that may take a request: those whose heads fit, up to the first that asks for nothing
+        else. Where none of them takes it, the model itself answers."""
+        found = []
+        for route in self.routes:
+            if route.when.admits(head):
+                found.append(route)
+                if not route.when.parameters:
+                    break
+        return found
 
-    def resolve(self, model: str, dialect: str, listener: str, version: str = "") -> Target:
-        """The target for ``model``. Raises NOT_FOUND, of ``version`` where one was asked, in the words that
+    def route(self, head: Head) -> Route | None:
+        """The route for what is no inference, and so has no parameters."""
+        return next(
+            (route for route in self.routes if not route.when.parameters and route.when.admits(head)), None
+        )
+
+    def target(self, name: str, version: str = "") -> Target:
+        """The model called ``name``. Raises NOT_FOUND, of ``version`` where one was asked, in the words that
         clients of Triton match on."""
-        name = self.name(model, dialect, listener)
         target = self.models.get(name)
         if target is None:
             raise self.catalog.missing(name, version)
         return target
+
+    async def joined(self, text: str) -> ModelRef:
+        """What ``text`` names, which may have a version joined to it by a dash: the name that a route asks
+        for, or what :meth:`ModelCatalog.joined` finds. Raises as that."""
+        if text in self._stated:
+            return ModelRef(text)
+        for name, route in self._stated.items():
+            if not text.startswith(f"{name}-"):
+                continue
+            named = ModelRef(name, text[len(name) + 1 :])
+            lead = self.models.get(route.lead(self.models))
+            # asked for once: upstreams would be asked for every request
+            if lead is not None and self._joined.get(named) is lead:
+                return named
+            if lead is not None and named.version in (await route.view(lead, name).metadata()).versions:
+                self._joined[named] = lead
+                return named
+        return await self.catalog.joined(text)

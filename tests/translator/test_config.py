@@ -17,8 +17,8 @@ from translator.config.surroundings import Installation
 BOTH = frozenset({"http", "grpc"})
 HTTP = frozenset({"http"})
 INSTALLATION = Installation(
-    serves={"oip": BOTH, "graphpipe": HTTP},
-    calls={"oip": BOTH, "graphpipe": HTTP},
+    serves={"oip": BOTH, "graphpipe": BARE},
+    calls={"oip": BOTH, "graphpipe": BARE},
     backends={"onnxruntime": True, "identity": False},
     prefixes={"oip": ("/v2",)},
 )
@@ -352,7 +352,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         routes:
           - {{to: digitss}}
           - {{match: {{listener: "127.0.0.1:80", dialect: oi, modle: "*"}}, to: digits}}
-          - {{match: {{}}, split: [], mirror: {{}}}}
+          - {{match: {{}}, mirror: {{}}}}
         """,
         [
             "c.yaml:2: listeners[0].default_model: unknown model 'digit'; did you mean 'digits'? "
@@ -364,10 +364,50 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "c.yaml:8: routes[1].match.listener: unknown listener '127.0.0.1:80'; did you mean "
             "'127.0.0.1:81'? (allowed: 127.0.0.1:81)",
             "c.yaml:8: routes[1].match.modle: unknown key 'modle'; did you mean 'model'? "
-            "(allowed: model, dialect, listener)",
-            "c.yaml:9: routes[2].to: is missing",
-            "c.yaml:9: routes[2].split: is not available yet",
+            "(allowed: model, dialect, listener, version, headers, parameters)",
+            "c.yaml:9: routes[2].split: is missing, and so is 'to': a route has one of them",
             "c.yaml:9: routes[2].mirror: is not available yet",
+        ],
+    ),
+    "routes": (
+        f"""\
+        {LISTENERS}
+        models:
+          a: {{backend: identity, signature: {STATED}}}
+          b: {{backend: identity, signature: {STATED}}}
+        routes:
+          - {{to: a, split: [{{to: b}}]}}
+          - {{split: []}}
+          - {{split: [{{to: a, weight: 0}}, {{to: b, weight: 0}}]}}
+          - {{split: [{{to: a}}, {{to: a, weight: 2}}]}}
+          - {{split: [{{to: a, weight: -1}}, {{to: c, wieght: 2}}], sticky: {{header: ""}}}}
+          - {{to: a, sticky: {{header: x-user}}, fallback: a, timeout_secs: 0, datatypes: wide}}
+          - {{split: [{{to: a}}, {{to: b, weight: 0}}], fallback: a}}
+          - {{to: a, rename: {{inputs: {{x: I, y: I}}, outputs: {{x: 1}}}}, versions: {{"1": 3}}}}
+          - {{to: a, match: {{headers: {{x-tenant: 1}}, parameters: {{class: [gold]}}, version: 1}}}}
+        """,
+        [
+            "c.yaml:6: routes[0].split: stands beside 'to': a route has one of them",
+            "c.yaml:7: routes[1].split: must not be empty",
+            "c.yaml:8: routes[2].split: has no weight above 0",
+            "c.yaml:9: routes[3].split: model 'a' stands here twice",
+            "c.yaml:10: routes[4].split[0].weight: must be at least 0, not the number -1",
+            "c.yaml:10: routes[4].split[1].to: unknown model 'c' (allowed: a, b)",
+            "c.yaml:10: routes[4].split[1].wieght: unknown key 'wieght'; did you mean 'weight'? "
+            "(allowed: to, weight)",
+            "c.yaml:10: routes[4].sticky.header: must not be empty",
+            "c.yaml:11: routes[5].sticky: is for a split: here every request goes to one model",
+            "c.yaml:11: routes[5].fallback: 'a' is where the requests go already",
+            "c.yaml:11: routes[5].timeout_secs: must be above 0, not the number 0",
+            "c.yaml:11: routes[5].datatypes: unknown value 'wide'; did you mean 'widen'? "
+            "(allowed: strict, widen)",
+            "c.yaml:12: routes[6].fallback: 'a' is where the requests go already",
+            "c.yaml:13: routes[7].rename.inputs: tensor of the model 'I' stands here twice",
+            "c.yaml:13: routes[7].rename.outputs.x: must be text, not the number 1",
+            "c.yaml:13: routes[7].versions.1: must be text, not the number 3",
+            "c.yaml:14: routes[8].match.version: must be text, not the number 1",
+            "c.yaml:14: routes[8].match.headers.x-tenant: must be text, not the number 1",
+            "c.yaml:14: routes[8].match.parameters.class: must be text, a number, true or false, not a list",
         ],
     ),
     "no_model_at_all": (
@@ -591,7 +631,7 @@ def test_files(tmp_path: Path) -> None:
 
 def test_this_installation() -> None:
     present = Installation.present()
-    assert present.serves["graphpipe"] == HTTP
-    assert present.calls["graphpipe"] == HTTP
+    assert present.serves["graphpipe"] == BARE
+    assert present.calls["graphpipe"] == BARE
     assert present.backends["onnxruntime"]
     assert not present.backends["identity"]

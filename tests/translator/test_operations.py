@@ -43,7 +43,10 @@ from schemas.oip import MESSAGES
 from tests.runtime.onnx_models import write_identity
 from translator.exchange import Exchange
 from translator.operations import Service
-from translator.router import Route, Router
+from translator.router import Router
+from translator.routing.conditions import Conditions
+from translator.routing.route import Route
+from translator.routing.split import Split
 from translator.settings import LogBook
 
 HERE, AWAY = Context(peer="127.0.0.1"), Context(peer="10.0.0.7")
@@ -56,7 +59,11 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
         write_identity(tmp_path / name / "1" / "model.onnx")
     loaded = load_models(find_models(tmp_path, ["m"]))
     catalog = ModelCatalog(loaded.models, loaded.failed, [Repository(tmp_path, True)])
-    router = Router(catalog, [Route("m", model="alias*"), Route("spare", model="later")])
+    routes = [
+        Route(Split.only("m"), Conditions("alias*")),
+        Route(Split.only("spare"), Conditions("later")),
+    ]
+    router = Router(catalog, routes)
     yield Service(router, ServerMetadata("s", "1.2.3"), frozenset({"m"}), id="me:1")
     await catalog.close()
 

@@ -17,13 +17,13 @@ from translator.config.grps import GrpsOptions
 from translator.config.models import ModelOptions, RepositoryOptions
 from translator.config.references import (
     KnownDialect,
-    KnownListener,
     KnownModel,
     ListenAddress,
     UpstreamUrl,
     around,
     require,
 )
+from translator.config.routes import MatchOptions, PartOptions, RenameOptions, RouteOptions, StickyOptions
 from translator.config.section import Bytes, Seconds, Section, Text, Transport, distinct, travels
 from translator.config.tap import RedactOptions, TapOptions
 
@@ -34,11 +34,14 @@ __all__ = [
     "ListenerOptions",
     "MatchOptions",
     "ModelOptions",
+    "PartOptions",
     "RedactOptions",
+    "RenameOptions",
     "RepositoryOptions",
     "RouteOptions",
     "ServerOptions",
     "SharedMemoryOptions",
+    "StickyOptions",
     "TapOptions",
     "UpstreamOptions",
     "section_at",
@@ -50,7 +53,7 @@ LARGEST_MESSAGE = 2**31 - 1
 MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE, "brpc": 64 << 20}
 """How much a listener takes by default: what Triton, and bRPC itself, take over the same transport."""
 
-ENGINES = {"http": ("native", "library"), "grpc": ("library",)}
+ENGINES = {"http": ("native", "library"), "grpc": ("native", "library")}
 """What can speak a listener's protocol, by transport, the default first."""
 
 LISTENER_FLAVORS = {"oip": ("triton", "kserve", "mlserver"), "grps": ("py", "cpp")}
@@ -251,28 +254,6 @@ class UpstreamOptions(Section):
         if "dialect" in info.data:
             require("flavor", flavor, ("auto", *UPSTREAM_FLAVORS.get(info.data["dialect"], ())))
         return flavor
-
-
-class MatchOptions(Section):
-    """Which requests take a route: those for which all of this is so."""
-
-    model: Text = "*"
-    """The model asked for; `*` and `?` stand for any characters, `[ab]` for one of them."""
-    dialect: KnownDialect | None = None
-    """The caller's dialect. The default is any."""
-    listener: KnownListener | None = None
-    """The `listen` address of the listener that was asked. The default is any."""
-
-
-class RouteOptions(Section):
-    """Sends requests to another model than the one they name. The first route that matches wins."""
-
-    planned = frozenset({"split", "mirror"})
-
-    match: MatchOptions = Field(default_factory=MatchOptions)
-    """Which requests. The default is all."""
-    to: KnownModel
-    """The model that answers them."""
 
 
 class Config(Section):

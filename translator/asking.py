@@ -1,0 +1,263 @@
+"""One request for inference on its way: which route takes it, with whose signature it is read, who is asked,
+and who instead where that one turns it away.
+
+A request is read once for all who have the same signature. ``translator.exchange`` writes the answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from protocols.dialect import Opened
+from runtime.shared_memory import Placement
+from runtime.target import Target
+from runtime.upstream_model import UpstreamModel
+from schemas import Context, InferenceError, InferRequest, InferResponse, Operation, Signature
+from translator.observation import Observer, Watch
+from translator.router import Router
+from translator.routing.conditions import Head
+from translator.routing.route import Route
+
+Place = Callable[[InferRequest, Context], Placement | None]
+"""Finds the inputs of a request that stand in shared memory, and tells where outputs go."""
+
+
+@dataclass(slots=True)
+class Read:
+    """A message as it is read with ``signature``: the request, the form of its answer, and where in shared
+    memory outputs go."""
+
+    signature: Signature
+    request: InferRequest
+    form: Any
+    placement: Placement | None
+
+
+class Asking:
+    """What ``opened`` asks, by its ``head``: first :meth:`relay`, which may be all, then :meth:`read`, then
+    :meth:`infer` or :meth:`stream`. Each raises ``InferenceError``.
+
+    ``observers`` look on; ``place`` is called with the request. ``watch`` is there when somebody looks on.
+    """
+
+    __slots__ = (
+        "_candidates",
+        "_context",
+        "_drawn",
+        "_head",
+        "_model",
+        "_observers",
+        "_opened",
+        "_place",
+        "_read",
+        "_route",
+        "_router",
+        "_target",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        router: Router,
+        opened: Opened[Any],
+        head: Head,
+        context: Context,
+        observers: tuple[Observer, ...],
+        place: Place,
+    ) -> None:
+        self._router = router
+        self._opened = opened
+        self._head = head
+        self._context = context
+        self._observers = observers
+        self._place = place
+        self._candidates = router.candidates(head) if router.routes else ()
+        self._route: Route | None = None
+        self._drawn = self._model = ""
+        self._target: Target
+        self._read: Read | None = None
+        self.watch: Watch | None = None
+
+    @property
+    def told(self) -> Read:
+        """The request as whoever is asked now has it."""
+        assert self._read is not None, "read before"  # noqa: S101
+        return self._read
+
+    async def relay(self) -> Any:
+        """The answer, in the caller's form, to a message that may pass to its upstream unread; None for one
+        that is to be read."""
+        route = self._candidates[0] if self._candidates else None
+        if self._opened.action.passage is None or self._observers or (route is not None and not route.passes):
+            return None
+        model = self._head.model
+        if route is not None:
+            route.bound(self._context)
+            model = self._drawn = route.unkeyed(self._head)
+        target = self._router.models.get(model)
+        if not isinstance(target, UpstreamModel):
+            return None
+        try:
+            answer = await target.relay(self._opened, self._head.model, self._context)
+        except InferenceError as error:
+            if route is not None:
+                route.count(model)
+                if route.falls_back(model, error, None, unread=False):
+                    self._route, self._model = route, route.fallback
+                    return None
+            raise
+        if answer is not None and route is not None:
+            route.count(model)
+        return answer
+
+    async def read(self) -> None:
+        """Read the request, with the signature of the model that is going to be asked."""
+        if self._model:  # what was relayed has fallen back
+            await self._settle(self._model)
+            return
+        for route in self._candidates:
+            if not route.when.parameters or await self._is_accepted(route):
+                await self._by(route)
+                return
+        self._target = self._router.target(self._head.model, self._head.version)
+        self._decoded(await self._target.signature(self._head.version))
+        self._show()
+
+    async def infer(self) -> InferResponse:
+        """The answer to what was read."""
+        try:
+            response = await self._target.infer(self.told.request)
+        except InferenceError as error:
+            await self._fall_back(error)
+            response = await self._target.infer(self.told.request)
+        if self.watch is not None:
+            self.watch.heard(response)
+        return response
+
+    async def stream(self) -> AsyncGenerator[InferResponse, None]:
+        """The answers to what was read, as they come."""
+        while True:
+            responses = self._target.stream(self.told.request)
+            answered = False
+            try:
+                async for response in responses:
+                    answered = True
+                    if self.watch is not None:
+                        self.watch.heard(response)
+                    yield response
+                return
+            except InferenceError as error:
+                if answered:
+                    raise
+                await self._fall_back(error)
+            finally:
+                # to close it is to cancel it; an iterator that is no generator has nothing to close
+                if (close := getattr(responses, "aclose", None)) is not None:
+                    await close()
+
+    # --- whom to ask
+
+    async def _is_accepted(self, route: Route) -> bool:
+        """Whether ``route``, which asks for parameters, takes the request. One that cannot be read as its
+        models want it is not for it; where none of them can tell, how others read it will do."""
+        others = [model for each in self._candidates if each is not route for model in each.models]
+        try:
+            read = await self._legible(route, (*route.models, *others, self._head.model))
+        except InferenceError:
+            return False
+        return read is not None and route.when.accepts(read.request)
+
+    async def _by(self, route: Route) -> None:
+        """Have ``route`` take the request."""
+        route.bound(self._context)
+        self._route = route
+        sequence = None
+        if len(route.models) > 1:
+            # whether it is of a sequence decides who is asked
+            read = await self._legible(route, route.models)
+            sequence = None if read is None else read.request.sequence
+        model = route.settled(self._head, sequence, self._drawn)
+        try:
+            await self._settle(model)
+        except InferenceError as error:
+            if not route.falls_back(model, error, sequence, unread=True):
+                raise
+            await self._settle(route.fallback)
+
+    async def _fall_back(self, error: InferenceError) -> None:
+        """Go to another model than the one that has answered with ``error``; raise it where that must not
+        be."""
+        route = self._route
+        if route is None or not route.falls_back(
+            self._model, error, self.told.request.sequence, unread=False
+        ):
+            raise error
+        await self._settle(route.fallback)
+
+    async def _settle(self, model: str) -> None:
+        """Read the request for ``model``, to which the route leads."""
+        route = self._route
+        assert route is not None, "a route leads there"  # noqa: S101
+        self._model = model
+        self._target = self._seen(route, self._router.target(model, self._head.version))
+        read = self._decoded(await route.timed_signature(self._target, self._head.version, self._context))
+        if route.datatypes:
+            behind = self._router.behind.get(model, "")
+            route.convert(read.request, read.signature, self._head.dialect, behind)
+        self._show()
+
+    def _seen(self, route: Route, target: Target) -> Target:
+        return target if route.names.plain else route.view(target, self._head.model)
+
+    # --- reading
+
+    async def _legible(self, route: Route, models: Iterable[str]) -> Read | None:
+        """The request, as it is read for the first of ``models`` whose signature is known."""
+        for model in dict.fromkeys(models):
+            target = self._router.models.get(model)
+            if target is None:
+                continue
+            view = self._seen(route, target)
+            try:
+                signature = await route.timed_signature(view, self._head.version, self._context)
+            except InferenceError:
+                continue
+            return self._decoded(signature)
+        return None
+
+    def _decoded(self, signature: Signature) -> Read:
+        """The request, as it is read with ``signature``."""
+        read = self._read
+        if read is not None and read.signature == signature:
+            return read
+        opened, head = self._opened, self._head
+        decode = opened.action.decode
+        assert decode is not None, "an action for inference has a decoder"  # noqa: S101
+        began = time.monotonic_ns()
+        request, form = decode(opened, signature)
+        request.model, request.context = head.model, self._context
+        if opened.joined:
+            request.version = head.version
+        placement = self._place(request, self._context)
+        # to find inputs in shared memory is to decode them, as to place outputs there is to encode them
+        self._context.timings["decode"] = time.monotonic_ns() - began
+        self._read = Read(signature, request, form, placement)
+        return self._read
+
+    def _show(self) -> None:
+        """Let whoever wants to look on: what has been read is what will be asked."""
+        if self.watch is not None:
+            self.watch.goes_to(self._target.name)
+            return
+        observers = self._observers
+        if self._route is not None and self._route.mirror is not None:
+            observers = (*observers, self._route.mirror)
+        if observers:
+            head, request = self._head, self.told.request
+            streamed = self._opened.action.operation is Operation.INFER_STREAM
+            self.watch = Watch.over(
+                observers, request, head.dialect, head.listener, self._target.name, streamed
+            )

@@ -1,0 +1,33 @@
+"""From the options of a route to the route."""
+
+from __future__ import annotations
+
+from translator.config.options import RouteOptions
+from translator.observation import Observer
+from translator.routing.conditions import Conditions
+from translator.routing.names import Names
+from translator.routing.route import Route
+from translator.routing.split import Part, Split
+
+
+def build(options: RouteOptions, mirror: Observer | None = None) -> Route:
+    """The route that ``options`` describe; ``mirror`` looks on."""
+    match = options.match
+    parts = [Part(part.to, part.weight) for part in options.split or ()]
+    return Route(
+        Split(parts) if options.to is None else Split.only(options.to),
+        Conditions(
+            match.model,
+            match.dialect or "",
+            match.listener or "",
+            match.version,
+            match.headers,
+            match.parameters,
+        ),
+        Names(options.rename.inputs, options.rename.outputs, options.versions),
+        sticky=options.sticky.header if options.sticky is not None else "",
+        fallback=options.fallback or "",
+        timeout_secs=options.timeout_secs,
+        datatypes=options.datatypes or "",
+        mirror=mirror,
+    )

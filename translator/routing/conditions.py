@@ -1,0 +1,92 @@
+"""Which requests take a route: what must be so of their head, and of what they hold.
+
+Texts are globs: ``*`` and ``?`` stand for any characters, ``[ab]`` for one of them. Capitals matter, but for
+the names of headers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import cached_property
+from typing import Any
+
+from schemas import InferRequest
+from schemas.messages import Parameter
+
+_WILD = frozenset("*?[")
+
+
+@dataclass(slots=True)
+class Head:
+    """What is known of a request before it is read. ``version`` is empty where none is asked; ``headers`` are
+    found by their names in lower case."""
+
+    model: str
+    dialect: str
+    listener: str
+    version: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """All of them must hold. An empty ``dialect`` or ``listener`` is any, as is a ``version`` that is None; a
+    version of ``""`` is that none is asked."""
+
+    model: str = "*"
+    dialect: str = ""
+    listener: str = ""
+    version: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+
+    def admits(self, head: Head) -> bool:
+        """Whether all holds that a head can tell."""
+        return (
+            self.dialect in ("", head.dialect)
+            and self.listener in ("", head.listener)
+            and self._model(head.model)
+            and (self._version is None or self._version(head.version))
+            and all(_holds(matches, head.headers.get(name)) for name, matches in self._headers)
+        )
+
+    def accepts(self, request: InferRequest) -> bool:
+        """Whether the request has the parameters. A number is equal to one of its own type alone."""
+        return all(_holds(matches, request.parameters.get(name)) for name, matches in self._parameters)
+
+    @property
+    def literal(self) -> str:
+        """The one name that the model must have; empty for a glob."""
+        return "" if _WILD.intersection(self.model) else self.model
+
+    @cached_property
+    def _model(self) -> Callable[[Any], bool]:
+        return _matcher(self.model)
+
+    @cached_property
+    def _version(self) -> Callable[[Any], bool] | None:
+        return None if self.version is None else _matcher(self.version)
+
+    @cached_property
+    def _headers(self) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
+        return tuple((name.lower(), _matcher(glob)) for name, glob in self.headers.items())
+
+    @cached_property
+    def _parameters(self) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
+        return tuple((name, _matcher(wanted)) for name, wanted in self.parameters.items())
+
+
+def _holds(matches: Callable[[Any], bool], value: Any) -> bool:
+    return value is not None and matches(value)
+
+
+def _matcher(wanted: Parameter) -> Callable[[Any], bool]:
+    """Whether a value is as ``wanted``, a glob where that is text."""
+    if isinstance(wanted, str) and _WILD.intersection(wanted):
+        pattern = re.compile(translate(wanted))
+        return lambda value: isinstance(value, str) and pattern.match(value) is not None
+    kind = type(wanted)
+    return lambda value: type(value) is kind and value == wanted

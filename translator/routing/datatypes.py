@@ -1,0 +1,127 @@
+"""What a route does about datatypes that change on the way: refuse them, or widen more than dialects do.
+
+Contract: a value is never lost. *Widening* turns a tensor into a type that holds each of its values; a BOOL
+that came as UINT8 becomes a BOOL again, where it holds nothing but 0 and 1. *Strict* refuses requests with
+tensors that a dialect on their way carries as a wider type, be it undone at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from protocols.dialect import Capability
+from schemas import Datatype, ErrorCode, InferenceError, InferRequest, Signature, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Where a request comes from or goes to: in words, and what it ``widened``, by datatype."""
+
+    words: str
+    widened: Mapping[Datatype, Datatype]
+
+    @classmethod
+    def of(cls, dialect: str, capability: Capability) -> Side:
+        """Whoever speaks ``dialect``."""
+        return cls(f"dialect '{dialect}'", capability.widened)
+
+
+HERE = Side("this server", {})
+"""A model that runs here is given the tensors as they are."""
+
+
+def refuse_changes(request: InferRequest, signature: Signature, caller: Side, callee: Side) -> None:
+    """Raise UNREPRESENTABLE where a tensor of ``request``, or of its answer, would travel as a wider type."""
+    if not caller.widened and not callee.widened:
+        return
+    for kind, name, datatype in (*_inputs(request, signature), *_outputs(request, signature)):
+        for side in (caller, callee):
+            wider = side.widened.get(datatype)
+            if wider is not None:
+                raise InferenceError(
+                    ErrorCode.UNREPRESENTABLE,
+                    f"{kind} '{name}' of datatype {datatype.value} would travel between {caller.words} and "
+                    f"{callee.words} as {wider.value}, which {side.words} has in its place: "
+                    "the route of this request is strict",
+                )
+
+
+def _inputs(request: InferRequest, signature: Signature) -> Iterator[tuple[str, str, Datatype]]:
+    for tensor in request.inputs:
+        spec = signature.input_names.get(tensor.name)
+        yield "input", tensor.name, tensor.datatype if spec is None else spec.datatype
+
+
+def _outputs(request: InferRequest, signature: Signature) -> Iterator[tuple[str, str, Datatype]]:
+    asked = None if request.outputs is None else {output.name for output in request.outputs}
+    for spec in signature.outputs:
+        if asked is None or spec.name in asked:
+            yield "output", spec.name, spec.datatype
+
+
+def widened(inputs: tuple[Tensor, ...], signature: Signature) -> tuple[Tensor, ...]:
+    """``inputs`` in the datatypes of ``signature`` that hold each of their values; others as they are.
+
+    Raises UNREPRESENTABLE for UINT8 in place of BOOL that is neither 0 nor 1.
+    """
+    specs = signature.input_names
+    return tuple(
+        [_as(tensor, specs[tensor.name].datatype) if tensor.name in specs else tensor for tensor in inputs]
+    )
+
+
+def _as(tensor: Tensor, datatype: Datatype) -> Tensor:
+    if datatype in WIDER.get(tensor.datatype, ()):
+        return Tensor.from_numpy(tensor.name, tensor.numpy().astype(datatype.dtype))
+    if tensor.datatype is Datatype.UINT8 and datatype is Datatype.BOOL:
+        values = tensor.numpy()
+        if values.size and values.max() > 1:
+            raise InferenceError(
+                ErrorCode.UNREPRESENTABLE,
+                f"input '{tensor.name}' of datatype UINT8 has the value {values.max()}, which is no BOOL",
+            )
+        return Tensor(tensor.name, datatype, tensor.shape, tensor.view)
+    return tensor
+
+
+_INTEGERS = {
+    Datatype.BOOL: (0, 1),
+    **{
+        datatype: (int(np.iinfo(datatype.dtype).min), int(np.iinfo(datatype.dtype).max))
+        for datatype in Datatype
+        if datatype.value.startswith(("INT", "UINT"))
+    },
+}
+"""The least and the greatest value."""
+
+_FLOATS = {
+    Datatype.FP16: (11, 5),
+    Datatype.BF16: (8, 8),
+    Datatype.FP32: (24, 8),
+    Datatype.FP64: (53, 11),
+}
+"""How many bits a significand and an exponent have."""
+
+
+def _wider(datatype: Datatype) -> Iterable[Datatype]:
+    """The other types that hold every value of ``datatype``."""
+    if datatype in _INTEGERS:
+        least, greatest = _INTEGERS[datatype]
+        for other, (low, high) in _INTEGERS.items():
+            if other is not datatype and low <= least and greatest <= high:
+                yield other
+        for other, (significand, _) in _FLOATS.items():
+            if max(-least, greatest) <= 1 << significand:
+                yield other
+    elif datatype in _FLOATS:
+        mine = _FLOATS[datatype]
+        for other, theirs in _FLOATS.items():
+            if other is not datatype and all(have >= need for have, need in zip(theirs, mine, strict=True)):
+                yield other
+
+
+WIDER: Mapping[Datatype, frozenset[Datatype]] = {kind: frozenset(_wider(kind)) for kind in Datatype}
+"""The types that hold every value of a type, beside itself."""
