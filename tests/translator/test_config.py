@@ -17,8 +17,8 @@ from translator.config.surroundings import Installation
 BOTH = frozenset({"http", "grpc"})
 HTTP = frozenset({"http"})
 INSTALLATION = Installation(
-    serves={"oip": BOTH, "graphpipe": BARE},
-    calls={"oip": BOTH, "graphpipe": BARE},
+    serves={"oip": BOTH, "graphpipe": HTTP},
+    calls={"oip": BOTH, "graphpipe": HTTP},
     backends={"onnxruntime": True, "identity": False},
     prefixes={"oip": ("/v2",)},
 )
