@@ -631,7 +631,7 @@ def test_files(tmp_path: Path) -> None:
 
 def test_this_installation() -> None:
     present = Installation.present()
-    assert present.serves["graphpipe"] == BARE
-    assert present.calls["graphpipe"] == BARE
+    assert present.serves["graphpipe"] == HTTP
+    assert present.calls["graphpipe"] == HTTP
     assert present.backends["onnxruntime"]
     assert not present.backends["identity"]
