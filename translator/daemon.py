@@ -18,6 +18,7 @@ from protocols.transport import loop
 from protocols.transport.address import Address, parse_address
 from protocols.transport.brpc_server import BrpcServer
 from protocols.transport.grpc_server import GrpcServer
+from protocols.transport.grpcio_server import GrpcioServer
 from protocols.transport.http_server import HttpServer
 from runtime.allocator import tune_allocator
 from runtime.model_config import LoadError
@@ -36,9 +37,12 @@ _YOUNG_OBJECTS = 10_000
 """How many objects are made before those in a circle are looked for. Python's own 700 are there within a few
 requests, none of which leaves a circle behind: looking so often takes a tenth of the time of a small one."""
 
-Server = HttpServer | GrpcServer | BrpcServer
+Server = HttpServer | GrpcServer | GrpcioServer | BrpcServer
 
-_GRPC_ENGINES = {"library": GrpcServer}
+_GRPC_ENGINES: dict[str, type[GrpcServer] | type[GrpcioServer]] = {
+    "native": GrpcServer,
+    "library": GrpcioServer,
+}
 """The servers of a transport by the ``engine`` of the listener."""
 
 
@@ -132,7 +136,7 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
         return HttpServer(
             pipeline.http,
             address,
-            engine=options.engine or "native",
+            engine=options.engine,
             max_response_bytes=options.max_response_bytes,
         )
     if options.transport == "brpc":
@@ -144,7 +148,7 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
             max_response_bytes=options.max_response_bytes,
             max_concurrency=options.max_concurrency,
         )
-    grpc = _GRPC_ENGINES[options.engine or "library"]
+    grpc = _GRPC_ENGINES[options.engine]
     return grpc(
         pipeline.grpc,
         address,

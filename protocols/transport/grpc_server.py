@@ -1,7 +1,7 @@
-"""A gRPC listener on grpcio's asyncio server, for a ``GrpcHandler``.
+"""A gRPC listener for a ``GrpcHandler``, on HTTP/2 of our own.
 
-Messages pass as bytes: no protobuf class is known here. Methods are found when they are called, so a
-handler may offer those of several services.
+Messages pass as bytes: no protobuf class is known here. HTTP/2 is spoken in the clear and from the first byte
+on, over TCP and unix sockets. ``grpcio_server`` does the same on grpcio's server.
 """
 
 from __future__ import annotations
@@ -10,43 +10,33 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any
-
-import grpc
-import grpc.aio
+from typing import cast
+from urllib.parse import quote
 
 from protocols.transport.address import Address
-from protocols.transport.sockets import SocketFile, cannot_listen, claim
-from protocols.wire import GrpcAnswer, GrpcHandler, GrpcRequest
-from schemas import Context
+from protocols.transport.grpc_call import Call, StreamCall, UnaryCall
+from protocols.transport.grpc_head import Head, read_head, trailers_only
+from protocols.transport.grpc_status import CUT_SECS, KEEPALIVE_SECS, KEEPALIVE_TIMEOUT_SECS, UNIMPLEMENTED
+from protocols.transport.h2_connection import Connection
+from protocols.transport.h2_frames import Code, rst_stream
+from protocols.transport.h2_headers import Fields
+from protocols.transport.h2_stream import Stream
+from protocols.transport.sockets import SocketFile, bound, listen, send_at_once
+from protocols.transport.stall import StallWatch
+from protocols.wire import GrpcAnswer, GrpcHandler
 
-LARGEST_MESSAGE = 2**31 - 1
+STALL_SECS = 60.0
+"""How long a client may take nothing of what is sent to it, or say nothing after it has connected."""
 
-_RESOURCE_EXHAUSTED = 8
-_INTERNAL = 13
-_STATUS = {code.value[0]: code for code in grpc.StatusCode}
+_GOODBYE_SECS = 1.0
+"""How long a client on whose connection nothing runs may take to see that the server is stopping."""
 
-_CUT_SECS = 1.0
-"""How long a call that was cut may take to notice."""
+_WRITE_BUFFER_BYTES = 1 << 20
+"""As much waits in a connection's socket before its answers wait by themselves."""
 
-_FRAMING_BYTES = 1 << 20
-"""How far grpcio lets a message exceed the limit, so that up to here the refusal names the option."""
-
-_DETAILS_BYTES = 4096
-"""How long the words of a status may get on the wire. From 8 KiB of trailers on grpcio's clients may, and
-from 16 KiB they do, replace the status by one of their own, so that even its code is lost."""
-
-_KEEPALIVE = (
-    # Triton's: clients are tuned to them
-    ("grpc.keepalive_time_ms", 7_200_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.keepalive_permit_without_calls", 0),
-    ("grpc.http2.max_pings_without_data", 2),
-    ("grpc.http2.min_ping_interval_without_data_ms", 300_000),
-    ("grpc.http2.max_ping_strikes", 2),
-)
+_UNKNOWN_METHOD = trailers_only(GrpcAnswer(code=UNIMPLEMENTED, details="Method not found!"))
 
 _log = logging.getLogger(__name__)
 
@@ -61,219 +51,253 @@ class GrpcServer:
         *,
         max_request_bytes: int | None = None,
         max_response_bytes: int | None = None,
+        stall_secs: float = STALL_SECS,
+        keepalive_secs: float = KEEPALIVE_SECS,
+        keepalive_timeout_secs: float = KEEPALIVE_TIMEOUT_SECS,
     ) -> None:
         self.address = address
-        self._calls = _Calls(handler, max_request_bytes, max_response_bytes)
-        receive = LARGEST_MESSAGE if max_request_bytes is None else max_request_bytes + _FRAMING_BYTES
-        self._options = (
-            ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", min(receive, LARGEST_MESSAGE)),
-            ("grpc.max_send_message_length", LARGEST_MESSAGE),
-            *_KEEPALIVE,
-        )
+        self.handler = handler
+        self.max_request_bytes = max_request_bytes
+        self.max_response_bytes = max_response_bytes
+        self.stall_secs = stall_secs
+        self.keepalive_secs = keepalive_secs
+        self.keepalive_timeout_secs = keepalive_timeout_secs
+        self.calls: set[Call] = set()
+        self.peers: set[_Peer] = set()
+        self.stopping = False
+        self._changed = asyncio.Event()
 
     async def start(self) -> Address:
         """Listen. The bound address, port filled in; ``OSError`` where that cannot be."""
-        address = self.address
-        try:
-            if address.path:
-                claim(address)
-        except OSError as error:
-            raise cannot_listen(address, error) from error
-        target = str(address) if address.path or address.host else f"[::]:{address.port}"
-        self._server = grpc.aio.server(handlers=(self._calls,), options=self._options)
-        try:
-            port = self._server.add_insecure_port(target)
-        except RuntimeError as error:
-            raise OSError(f"cannot listen at {address}: {error}") from error
-        await self._server.start()
-        if not address.path:
-            self.address = Address(address.host, port)
+        sock = listen(self.address)
+        self.address = bound(sock)
         self._file = SocketFile(self.address)
+        loop = asyncio.get_running_loop()
+        create = loop.create_unix_server if self.address.path else loop.create_server
+        self._listener = await create(partial(_Peer, self, loop), sock=sock)
         return self.address
+
+    @property
+    def at_work(self) -> int:
+        """How many calls have not ended yet."""
+        return len(self.calls)
 
     async def stop(self, grace_secs: float) -> int:
         """Accept nothing more, let running calls end for ``grace_secs``, then cut the rest.
 
-        How many calls were cut.
+        How many calls were cut; their clients are told that the server is unavailable. Each connection is
+        closed when nothing runs on it.
         """
-        # we end the grace, not grpcio: it does not tell which calls it cuts
-        closing = asyncio.ensure_future(self._server.stop(grace_secs + _CUT_SECS))
-        await asyncio.sleep(0)
-        cut = 0
-        if not await self._calls.ended(grace_secs):
-            cut = self._calls.running
+        self.stopping = True
+        self._listener.close()
+        for peer in tuple(self.peers):
+            peer.leave()
+        await self._until(lambda: not self.calls, grace_secs)
+        await self._until(lambda: not self.peers or bool(self.calls), min(grace_secs, _GOODBYE_SECS))
+        cut = len(self.calls)
+        if cut:
             _log.warning("%s: %d calls were cut", self.address, cut)
-            await self._server.stop(None)
-            await self._calls.ended(_CUT_SECS)
-        await closing
+        for peer in tuple(self.peers):
+            peer.cut()
+        await self._until(lambda: not self.peers and not self.calls, CUT_SECS)
+        for peer in tuple(self.peers):
+            peer.abort()
+        await asyncio.sleep(0)
         self._file.remove()
         return cut
 
-
-class _OversizedError(Exception):
-    """A message of a stream is above the limit; ``answer`` is how the stream ends."""
-
-    def __init__(self, answer: GrpcAnswer) -> None:
-        super().__init__(answer.details)
-        self.answer = answer
-
-
-class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no types
-    """Hands each call to the handler, as bytes."""
-
-    def __init__(self, handler: GrpcHandler, max_request: int | None, max_response: int | None) -> None:
-        self._handler = handler
-        self._max_request = max_request
-        self._max_response = max_response
-        self._methods: dict[str, Any] = {}
-        self.running = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    def service(self, details: grpc.HandlerCallDetails) -> Any:
-        """The entry for the method that is called, None (UNIMPLEMENTED) where the handler has none."""
-        method = details.method
-        entry = self._methods.get(method)
-        if entry is None:
-            kind = self._handler.offers(method)
+    def understand(self, fields: Fields) -> Head | None:
+        """What the head of a call says, and what becomes of it here."""
+        head = read_head(fields)
+        if head is not None and not head.refusal:
+            kind = self.handler.offers(head.method)
+            head.streaming = kind == "stream"
             if kind is None:
-                return None
-            # kept only for methods that exist, since clients choose the names
-            make, behaviour = _KINDS[kind]
-            entry = self._methods[method] = make(partial(behaviour, self, method))
-        return entry
+                head.refusal = _UNKNOWN_METHOD
+        return head
 
-    async def ended(self, within_secs: float) -> bool:
-        """Whether every call has ended, for which this waits."""
+    def change(self) -> None:
+        """A call or a connection has ended."""
+        if self.stopping:
+            self._changed.set()
+
+    async def _until(self, true: Callable[[], bool], secs: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_secs):
-                await self._idle.wait()
-        return not self.running
-
-    async def unary(self, method: str, message: bytes, call: grpc.aio.ServicerContext) -> Any:
-        """One call of a unary method."""
-        request = _request(method, message, call)
-        with self._running(request):
-            try:
-                if self._max_request is not None and len(message) > self._max_request:
-                    answer = _too_large("request", len(message), "max_request_bytes", self._max_request)
-                else:
-                    answer = await self._handler.serve(request)
-            except Exception:
-                answer = _unforeseen(method)
-            return _tell(self._fitting(answer), call)
-
-    async def stream(
-        self, method: str, messages: AsyncIterator[bytes], call: grpc.aio.ServicerContext
-    ) -> AsyncIterator[Any]:
-        """One call of a streaming method."""
-        head = _request(method, b"", call)
-        with self._running(head):
-            try:
-                async with _closing(self._handler.stream(head, self._limited(messages))) as answers:
-                    async for answer in answers:
-                        answer = self._fitting(answer)
-                        message = _tell(answer, call)
-                        if answer.code:
-                            return
-                        yield message
-            except _OversizedError as refused:
-                _tell(refused.answer, call)
-            except Exception:
-                _tell(_unforeseen(method), call)
-
-    async def _limited(self, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """``messages`` up to the first one above the limit. Raises ``_OversizedError`` there."""
-        async for message in messages:
-            if self._max_request is not None and len(message) > self._max_request:
-                raise _OversizedError(
-                    _too_large("request", len(message), "max_request_bytes", self._max_request)
-                )
-            yield message
-
-    @contextlib.contextmanager
-    def _running(self, request: GrpcRequest) -> Iterator[None]:
-        self.running += 1
-        self._idle.clear()
-        try:
-            yield
-        except (asyncio.CancelledError, GeneratorExit):
-            # the client went away, its deadline passed, or we are stopping
-            request.context.cancel.cancel()
-            raise
-        finally:
-            self.running -= 1
-            if not self.running:
-                self._idle.set()
-
-    def _fitting(self, answer: GrpcAnswer) -> GrpcAnswer:
-        """The answer, or a refusal to send one that large."""
-        if self._max_response is None or len(answer.message) <= self._max_response:
-            return answer
-        return _too_large("answer", len(answer.message), "max_response_bytes", self._max_response)
+            async with asyncio.timeout(secs):
+                while not true():
+                    self._changed.clear()
+                    await self._changed.wait()
 
 
-_KINDS: dict[str, tuple[Any, Any]] = {
-    "unary": (grpc.unary_unary_rpc_method_handler, _Calls.unary),
-    "stream": (grpc.stream_stream_rpc_method_handler, _Calls.stream),
-}
+class _Peer(asyncio.Protocol):
+    """A connection, between its socket and the calls on it."""
+
+    def __init__(self, server: GrpcServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self.loop = loop
+        self.handler = server.handler
+        self.max_request_bytes = server.max_request_bytes
+        self.max_response_bytes = server.max_response_bytes
+        self.calls: set[Call] = set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
+        self._watch: StallWatch | None = None
+        self._leaving = self._silent = False
+
+    # what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        send_at_once(transport)
+        self.peer = _spelled(transport.get_extra_info("peername"))
+        self._server.peers.add(self)
+        self._connection: Connection[Head | None] = Connection(
+            self._server.understand, self._accept, self._transport.write
+        )
+        self._timer = self.loop.call_later(self._server.stall_secs, self._look)
+
+    def data_received(self, data: bytes) -> None:
+        """Frames, cut anyhow."""
+        self._silent = False
+        connection = self._connection
+        connection.receive(data)
+        if connection.closed:
+            self._close()
+        elif self._leaving and not connection.pinged:
+            connection.refuse_new()
+            if not connection.streams:
+                self._close()
+
+    def pause_writing(self) -> None:
+        """The client takes its answers slower than they come: read no more of what it asks."""
+        self._connection.pause()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._watch_writing()
+
+    def resume_writing(self) -> None:
+        """It has taken most of them."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+        self._connection.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is left to answer."""
+        for timer in (self._timer, self._alarm, self._watch):
+            if timer is not None:
+                timer.cancel()
+        self._connection.lost()
+        self._server.peers.discard(self)
+        self._server.change()
+
+    # what calls call
+
+    def began(self, call: Call) -> None:
+        """As ``Caller`` has it."""
+        self.calls.add(call)
+        self._server.calls.add(call)
+        if call.deadline is not None:
+            self._wake_at(call.deadline)
+
+    def ended(self, call: Call) -> None:
+        """As ``Caller`` has it."""
+        self.calls.discard(call)
+        self._server.calls.discard(call)
+        if self._leaving:
+            self._server.change()
+            if not self._connection.streams and not self._connection.pinged:
+                self._close()
+
+    # what the server calls
+
+    def leave(self) -> None:
+        """Have the client open no more calls, and close when those that run have ended."""
+        self._leaving = True
+        self._connection.leave()
+
+    def cut(self) -> None:
+        """End every call, and the connection once that has been sent."""
+        for call in tuple(self.calls):
+            call.cut()
+        self._connection.refuse_new()
+        self._close()
+
+    def abort(self) -> None:
+        """Close the socket now."""
+        self._transport.abort()
+
+    def _accept(
+        self, connection: Connection[Head | None], number: int, head: Head | None, ended: bool
+    ) -> Stream | None:
+        if head is None:
+            self._transport.write(rst_stream(number, Code.PROTOCOL_ERROR))
+            return None
+        if head.refusal:
+            connection.refuse(number, head.refusal, ended)
+            return None
+        return (StreamCall if head.streaming else UnaryCall)(self, connection, number, head, ended)
+
+    def _wake_at(self, deadline: float) -> None:
+        """Look at the deadlines then; one timer does for all, since most come in their order."""
+        if self._alarm is not None:
+            if self._alarm_at <= deadline:
+                return
+            self._alarm.cancel()
+        self._alarm_at = deadline
+        self._alarm = self.loop.call_later(max(0.0, deadline - time.monotonic()), self._expire)
+
+    def _expire(self) -> None:
+        self._alarm = None
+        now = time.monotonic()
+        nearest = None
+        for call in tuple(self.calls):
+            if call.deadline is None:
+                continue
+            if call.deadline <= now:
+                call.expire()
+            elif nearest is None or call.deadline < nearest:
+                nearest = call.deadline
+        if nearest is not None:
+            self._wake_at(nearest)
+
+    def _look(self) -> None:
+        """Whether the client is still there: it is asked where it waits for an answer and says nothing."""
+        server, connection = self._server, self._connection
+        if not connection.greeted or (self._silent and connection.pinged):
+            self._transport.abort()
+            return
+        asking = self._silent and bool(self.calls)
+        self._silent = True
+        if asking:
+            connection.ping()
+        self._timer = self.loop.call_later(
+            server.keepalive_timeout_secs if asking else server.keepalive_secs, self._look
+        )
+
+    def _close(self) -> None:
+        """Close the socket once what is written has been taken."""
+        if not self._transport.is_closing():
+            self._transport.close()
+            if self._transport.get_write_buffer_size():
+                self._watch_writing()
+
+    def _watch_writing(self) -> None:
+        if self._watch is None:
+            self._watch = StallWatch(self._transport, self._server.stall_secs)
 
 
-@contextlib.asynccontextmanager
-async def _closing(answers: AsyncIterator[GrpcAnswer]) -> AsyncIterator[AsyncIterator[GrpcAnswer]]:
-    """``answers``, closed at the end where they can be: what they still do must not outlive the call."""
-    try:
-        yield answers
-    finally:
-        if (close := getattr(answers, "aclose", None)) is not None:
-            await close()
-
-
-def _request(method: str, message: bytes, call: grpc.aio.ServicerContext) -> GrpcRequest:
-    remaining = call.time_remaining()
-    # keys that end in -bin carry bytes, for which no dialect has a use
-    metadata = {key: value for key, value in call.invocation_metadata() or () if isinstance(value, str)}
-    context = Context(
-        deadline=None if remaining is None else time.monotonic() + remaining,
-        traceparent=metadata.get("traceparent", ""),
-        tracestate=metadata.get("tracestate", ""),
-        peer=call.peer(),
-        headers=metadata,
-    )
-    return GrpcRequest(method, message, metadata, context)
-
-
-def _tell(answer: GrpcAnswer, call: grpc.aio.ServicerContext) -> bytes:
-    """Set the status of the call; the message to send, as the bytes object that grpcio wants."""
-    if answer.trailing:
-        call.set_trailing_metadata(tuple(answer.trailing))
-    if answer.code:
-        call.set_code(_STATUS[answer.code])
-        call.set_details(_cut(answer.details))
-    return answer.message if isinstance(answer.message, bytes) else bytes(answer.message)
-
-
-def _cut(details: str) -> str:
-    """``details``, its end left out where it is too long to be sent."""
-    room = _DETAILS_BYTES
-    for index, character in enumerate(details):
-        # what is not printable ASCII travels percent-encoded, byte by byte
-        plain = " " <= character <= "~" and character != "%"
-        room -= 1 if plain else 3 * len(character.encode(errors="replace"))
-        if room < 0:
-            return f"{details[:index]}..."
-    return details
-
-
-def _unforeseen(method: str) -> GrpcAnswer:
-    """A handler that broke its promise: logged whole, told without internals."""
-    _log.exception("unforeseen failure while answering %s", method)
-    return GrpcAnswer(code=_INTERNAL, details="internal error; the server's log has the details")
-
-
-def _too_large(what: str, size: int, key: str, limit: int) -> GrpcAnswer:
-    return GrpcAnswer(
-        code=_RESOURCE_EXHAUSTED,
-        details=f"the {what} has {size} bytes, more than the {limit} that {key} of this listener allows",
-    )
+def _spelled(name: object) -> str:
+    """The address of a client as grpcio spells it."""
+    if not isinstance(name, tuple):
+        return "unix:"
+    host, port = str(name[0]), name[1]
+    if ":" not in host:
+        return f"ipv4:{host}:{port}"
+    if host.lower().startswith("::ffff:") and "." in host:
+        return f"ipv4:{host[7:]}:{port}"
+    return f"ipv6:{quote(f'[{host}]')}:{port}"

@@ -114,7 +114,7 @@ async def test_a_watch_may_be_left() -> None:
         await watch.read()
         watch.cancel()
         async with asyncio.timeout(5):
-            while server._calls.running:
+            while server.at_work:
                 await asyncio.sleep(0.01)
     await server.stop(0)
 

@@ -53,9 +53,6 @@ LARGEST_MESSAGE = 2**31 - 1
 MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE, "brpc": 64 << 20}
 """How much a listener takes by default: what Triton, and bRPC itself, take over the same transport."""
 
-ENGINES = {"http": ("native", "library"), "grpc": ("native", "library")}
-"""What can speak a listener's protocol, by transport, the default first."""
-
 LISTENER_FLAVORS = {"oip": ("triton", "kserve", "mlserver"), "grps": ("py", "cpp")}
 """Whose habits a listener can follow, by dialect, the default first."""
 
@@ -131,9 +128,9 @@ class ListenerOptions(Section):
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     """Over brpc: how many calls may be at work at once; those above are refused with 2004. The default is
     no such limit."""
-    engine: Literal["native", "library"] | None = Field(default=None, validate_default=True)
-    """Over http and grpc: whose code speaks the protocol, this project's own or that of aiohttp and grpcio.
-    The default is `native` over http, `library` over grpc."""
+    engine: Literal["native", "library"] = "native"
+    """Over http and grpc: whose code speaks the protocol, this project's own or that of aiohttp and
+    grpcio."""
     nonfinite_json: Literal["error", "token"] = "error"
     """What to do with NaN and infinity in an answer that is to be JSON: refuse it, or write `NaN`,
     `Infinity` and `-Infinity`, which Triton does and strict readers of JSON do not take."""
@@ -172,13 +169,11 @@ class ListenerOptions(Section):
 
     @field_validator("engine")
     @classmethod
-    def _of_the_transport(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _of_the_transport(cls, value: str, info: ValidationInfo) -> str:
         transport = info.data.get("transport", "http")
-        if transport not in ENGINES:
-            if value is not None:
-                raise ValueError(f"is for transport http or grpc, not {transport}")
-            return None
-        return ENGINES[transport][0] if value is None else require("engine", value, ENGINES[transport])
+        if transport not in ("http", "grpc"):
+            raise ValueError(f"is for transport http or grpc, not {transport}")
+        return value
 
     @field_validator("max_concurrency")
     @classmethod

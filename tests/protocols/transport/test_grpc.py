@@ -16,6 +16,7 @@ import pytest
 from protocols.transport.address import Address, parse_url
 from protocols.transport.grpc_client import GrpcChannelClient
 from protocols.transport.grpc_server import GrpcServer
+from protocols.transport.grpcio_server import GrpcioServer
 from protocols.wire import GrpcAnswer, GrpcRequest
 from schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho
@@ -24,12 +25,26 @@ MIB = 1 << 20
 CALL, WAIT, RAISE, STREAM = (f"/test.Echo/{name}" for name in ("Call", "Wait", "Raise", "Stream"))
 UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
+Server = GrpcServer | GrpcioServer
+ENGINES: dict[str, type[Server]] = {"native": GrpcServer, "library": GrpcioServer}
+
+
+class OnEachEngine:
+    """Its tests run on every engine of a listener."""
+
+    @pytest.fixture(autouse=True, params=ENGINES)
+    def _engine(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(ENGINES, "native", ENGINES[request.param])
+
+
+def made(handler: GrpcEcho, address: Address = LOOPBACK, **options: int) -> Server:
+    """A server on the engine of the test."""
+    return ENGINES["native"](handler, address, **options)
+
 
 @asynccontextmanager
-async def serving(
-    handler: GrpcEcho, address: Address = LOOPBACK, **options: int
-) -> AsyncIterator[GrpcServer]:
-    server = GrpcServer(handler, address, **options)
+async def serving(handler: GrpcEcho, address: Address = LOOPBACK, **options: int) -> AsyncIterator[Server]:
+    server = made(handler, address, **options)
     await server.start()
     try:
         yield server
@@ -38,20 +53,20 @@ async def serving(
 
 
 @asynccontextmanager
-async def plain(server: GrpcServer) -> AsyncIterator[grpc.aio.Channel]:
+async def plain(server: Server) -> AsyncIterator[grpc.aio.Channel]:
     """A channel of grpcio's own to our server."""
     async with grpc.aio.insecure_channel(str(server.address), options=UNLIMITED) as channel:
         yield channel
 
 
-async def called(server: GrpcServer, message: bytes = b"x", method: str = CALL, **how: Any) -> bytes:
+async def called(server: Server, message: bytes = b"x", method: str = CALL, **how: Any) -> bytes:
     async with plain(server) as channel:
         answer: bytes = await channel.unary_unary(method)(message, **how)
         return answer
 
 
 async def failed(
-    server: GrpcServer, message: bytes = b"x", method: str = CALL, **how: Any
+    server: Server, message: bytes = b"x", method: str = CALL, **how: Any
 ) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await called(server, message, method, **how)
@@ -88,7 +103,7 @@ async def refused(address: Address | str, request: GrpcRequest, **options: Any) 
     return error.value
 
 
-class TestServer:
+class TestServer(OnEachEngine):
     @pytest.mark.parametrize("size", [0, 1, 64, 65_536, 5 * MIB])
     async def test_messages_pass_as_bytes(self, size: int) -> None:
         message = b"m" * size
@@ -196,17 +211,17 @@ class TestServer:
             assert server.address == address
             assert await called(server) == b"x"
             with pytest.raises(OSError, match=r"cannot listen at unix:.*x.sock"):
-                await GrpcServer(GrpcEcho(), address).start()
+                await made(GrpcEcho(), address).start()
             assert await called(server) == b"x"
         assert not Path(address.path).exists()
 
     async def test_a_used_port_is_an_error_that_names_it(self) -> None:
         async with serving(GrpcEcho()) as server:
             with pytest.raises(OSError, match=f"cannot listen at {server.address}"):
-                await GrpcServer(GrpcEcho(), server.address).start()
+                await made(GrpcEcho(), server.address).start()
 
 
-class TestStreams:
+class TestStreams(OnEachEngine):
     async def test_answers_as_messages_come(self) -> None:
         async with serving(GrpcEcho()) as server, plain(server) as channel:
             call = channel.stream_stream(STREAM)()
@@ -234,10 +249,10 @@ class TestStreams:
             await asyncio.wait_for(handler.cancelled.wait(), 10)
 
 
-class TestStopping:
+class TestStopping(OnEachEngine):
     async def test_running_calls_end(self) -> None:
         handler = GrpcEcho()
-        server = GrpcServer(handler, LOOPBACK)
+        server = made(handler)
         await server.start()
         async with plain(server) as channel:
             call = channel.unary_unary(WAIT)(b"kept")
@@ -251,7 +266,7 @@ class TestStopping:
 
     async def test_the_rest_is_cut_and_counted(self) -> None:
         handler = GrpcEcho()
-        server = GrpcServer(handler, LOOPBACK)
+        server = made(handler)
         await server.start()
         async with plain(server) as channel:
             calls = [channel.unary_unary(WAIT)(b"x") for _ in range(2)]
