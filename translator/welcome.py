@@ -59,5 +59,5 @@ def welcome(config: Config, listening: Bound, operators: Address | None = None) 
     if operators is not None:
         lines.append(f"  {'operators':10} http  {operators}")
         if not operators.path:
-            lines.append(f"      curl -s http://{operators}/metrics")
+            lines.append(f"      http://{operators}/ for people, http://{operators}/metrics for Prometheus")
     return "\n".join(lines) + "\n"

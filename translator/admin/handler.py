@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import orjson
@@ -63,13 +64,17 @@ def plain(status: int, text: str, headers: Headers = ()) -> HttpAnswer:
 
 
 def document(told: Any, status: int = 200) -> HttpAnswer:
-    """``told`` in JSON, for people too."""
+    """``told`` in JSON."""
+    return answer(status, "application/json", plain_json(told))
+
+
+def plain_json(told: Any) -> bytes:
+    """``told`` in JSON, laid out for people. What has no bytes in its texts is replaced: a name that came
+    over JSON may hold a lone surrogate."""
     try:
-        body = orjson.dumps(told, option=_OPTIONS)
+        return orjson.dumps(told, option=_OPTIONS)
     except orjson.JSONEncodeError:
-        # a name that came over JSON may hold a lone surrogate, which has no bytes
-        body = orjson.dumps(_printable(told), option=_OPTIONS)
-    return answer(status, "application/json", body)
+        return orjson.dumps(_printable(told), option=_OPTIONS)
 
 
 def answer(status: int, content_type: str, body: bytes, headers: Headers = ()) -> HttpAnswer:
@@ -81,6 +86,8 @@ def _printable(told: Any) -> Any:
     """``told`` with nothing in its texts that has no bytes."""
     if isinstance(told, str):
         return told.encode(errors="replace").decode()
+    if is_dataclass(told) and not isinstance(told, type):
+        return _printable(asdict(told))
     if isinstance(told, Mapping):
         return {_printable(str(key)): _printable(value) for key, value in told.items()}
     if isinstance(told, list | tuple):

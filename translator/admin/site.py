@@ -8,15 +8,19 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any
 
+import orjson
+
 from protocols.wire import HttpAnswer
 from runtime.response_cache import ResponseCache
 from runtime.upstream import Upstream
 from schemas import Operation, Readiness
 from translator.admin import models, overview, process, tally, upstreams
-from translator.admin.handler import AdminHandler, Page, answer, document
+from translator.admin import page as dashboard
+from translator.admin.handler import AdminHandler, Page, answer, document, plain_json
 from translator.admin.metrics import CONTENT_TYPE, exposition
 from translator.admin.overview import ReadinessWatch, Tallies
 from translator.admin.sources import ReportSource, Sources
+from translator.admin.view import View, view
 from translator.operations import OPERATIONS, Asked, Service
 
 
@@ -57,11 +61,13 @@ class Site:
     def handler(self) -> AdminHandler:
         """The pages by their paths."""
         pages: dict[str, Page] = {
+            "/": self._dashboard,
+            "/view": self._view_in_json,
             "/health/live": self._live,
             "/health/ready": self._ready,
             "/metrics": self._metrics,
         }
-        for name, source in self.sources.reports.items():
+        for name, source in ({"routes": list, "mirror": dict} | self.sources.reports).items():
             pages[f"/{name}"] = partial(_report, source)
         return AdminHandler(pages)
 
@@ -76,6 +82,18 @@ class Site:
     async def _ready(self) -> HttpAnswer:
         told = await overview.readiness(self.service)
         return document(told, 200 if told["ready"] else 503)
+
+    async def _dashboard(self) -> HttpAnswer:
+        return answer(200, "text/html; charset=utf-8", dashboard.page(await self._view()), dashboard.HEADERS)
+
+    async def _view_in_json(self) -> HttpAnswer:
+        return document(await self._view())
+
+    async def _view(self) -> View:
+        reports = {name: await told_by(source) for name, source in self.sources.reports.items()}
+        # as JSON has them, whatever they are made of
+        plain = orjson.loads(plain_json(reports))
+        return view(await self.watch.look(), self.service.trends.metrics(), plain)
 
     async def _metrics(self) -> HttpAnswer:
         text = exposition(family for source in self.sources.metrics for family in source())

@@ -259,7 +259,7 @@ class Config(Section):
     listeners: Annotated[tuple[ListenerOptions, ...], Field(min_length=1)]
     """The addresses that clients connect to."""
     admin: AdminOptions | None = None
-    """The operator's own address: health, metrics for Prometheus, reports. Without it there is none."""
+    """The operator's own address: health, metrics for Prometheus, a dashboard. Without it there is none."""
     model_repository: tuple[RepositoryOptions, ...] = ()
     """Folders of models to serve."""
     default_model: KnownModel | None = None

@@ -1,0 +1,108 @@
+"""The dashboard as HTML: one document that needs nothing from elsewhere.
+
+It is whole without scripts; one keeps it fresh (``page.js``). Names of models, and whatever else clients or
+servers may choose, are escaped, and the policy that goes with the page lets nothing run but its own script.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from html import escape
+from importlib.resources import files
+
+from protocols.wire import Headers
+from translator.admin.view import CHART_HEIGHT, CHART_WIDTH, Cell, Chart, Table, View
+
+
+def _own(name: str) -> str:
+    return (files("translator.admin") / name).read_text(encoding="utf-8").replace("\r\n", "\n")
+
+
+def _digest(text: str) -> str:
+    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+
+_STYLE = _own("page.css")
+_SCRIPT = _own("page.js")
+
+HEADERS: Headers = (
+    (
+        "content-security-policy",
+        f"default-src 'none'; style-src {_digest(_STYLE)}; script-src {_digest(_SCRIPT)}; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("referrer-policy", "no-referrer"),
+)
+"""What goes with the page."""
+
+_LINKS = ("metrics", "health/ready", "server", "models", "upstreams", "routes", "mirror")
+
+
+def page(view: View) -> bytes:
+    """The document that shows ``view``."""
+    return "".join(_document(view)).encode(errors="replace")
+
+
+def _document(view: View) -> Iterator[str]:
+    state, tone = view.state
+    yield (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<noscript><meta http-equiv="refresh" content="10"></noscript>\n'
+        f"<title>{escape(view.title)}: {escape(state)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<header>\n<h1>{escape(view.title)}</h1>\n"
+        f'<p id="state" role="status" class="{tone}">{escape(state)}</p>\n'
+        '<p id="stale" role="alert"></p>\n'
+        '<label><input type="checkbox" id="refresh" checked autocomplete="off"> '
+        "Refresh every 2 seconds</label>\n"
+        "</header>\n<main>\n"
+    )
+    yield "<dl>\n"
+    for place, (term, text) in enumerate(view.facts):
+        yield f'<div><dt>{escape(term)}</dt><dd id="fact-{place}">{escape(text)}</dd></div>\n'
+    yield '</dl>\n<section aria-label="Last minute" class="charts">\n'
+    for chart in view.charts:
+        yield _figure(chart)
+    yield "</section>\n"
+    for table in view.tables:
+        yield from _section(table)
+    links = ", ".join(f'<a href="{link}">{link}</a>' for link in _LINKS)
+    yield f'</main>\n<nav aria-label="For machines">For machines: {links}</nav>\n'
+    yield f"<script>{_SCRIPT}</script>\n</body>\n</html>\n"
+
+
+def _figure(chart: Chart) -> str:
+    return (
+        f'<figure id="{escape(chart.id)}"><figcaption>{escape(chart.caption)} <b>{escape(chart.latest)}</b>'
+        f'</figcaption><svg role="img" aria-label="{escape(chart.summary)}" preserveAspectRatio="none" '
+        f'viewBox="0 -2 {CHART_WIDTH} {CHART_HEIGHT + 4}"><polyline points="{escape(chart.points)}"/></svg>'
+        "</figure>\n"
+    )
+
+
+def _section(table: Table) -> Iterator[str]:
+    name, caption = escape(table.id), escape(table.caption)
+    here, not_here = ("", " hidden") if table.rows else (" hidden", "")
+    yield (
+        f'<section id="{name}" aria-labelledby="{name}-title">\n<h2 id="{name}-title">{caption}</h2>\n'
+        f'<p class="empty"{not_here}>{escape(table.empty)}</p>\n'
+        f'<div class="scroll" role="region" aria-labelledby="{name}-title" tabindex="0"{here}><table>\n'
+    )
+    heads = "".join(
+        f'<th scope="col"{_class(table, column)}>{escape(column)}</th>' for column in table.columns
+    )
+    yield f"<thead><tr>{heads}</tr></thead>\n<tbody>\n"
+    for cells in table.rows:
+        yield "<tr>"
+        for place, (column, cell) in enumerate(zip(table.columns, cells, strict=True)):
+            tag, scope = ("td", "") if place else ("th", ' scope="row"')
+            yield f"<{tag}{scope}{_class(table, column, cell)}>{escape(cell[0])}</{tag}>"
+        yield "</tr>\n"
+    yield "</tbody>\n</table></div>\n</section>\n"
+
+
+def _class(table: Table, column: str, cell: Cell = ("", "")) -> str:
+    words = [*(["number"] if column in table.numeric else []), *([cell[1]] if cell[1] else [])]
+    return f' class="{" ".join(words)}"' if words else ""

@@ -1,0 +1,310 @@
+"""What the dashboard shows, as plain text in tables and charts.
+
+The page is made of it, and refreshed from it. Every cell is text and a tone; nothing here knows HTML, and
+nothing that shows it need know what it means. It is made of the reports, so that the page and they say the
+same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from schemas import Metrics
+
+Tone = Literal["", "good", "bad", "warn"]
+Cell = tuple[str, Tone]
+Reports = Mapping[str, Any]
+"""By name, as JSON has them."""
+
+CHART_WIDTH, CHART_HEIGHT = 300, 60
+"""The units of a chart's points."""
+
+_NOTHING = "-"
+_SECONDS = 60
+_TONES: Mapping[str, Tone] = {
+    "READY": "good",
+    "in use": "good",
+    "closed": "good",
+    "LOADING": "warn",
+    "UNLOADING": "warn",
+    "not ready": "warn",
+    "half-open": "warn",
+    "UNAVAILABLE": "bad",
+    "ejected": "bad",
+    "open": "bad",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells under ``columns``; those named in ``numeric`` hold numbers. ``empty`` is said where there
+    are no rows."""
+
+    id: str
+    caption: str
+    columns: tuple[str, ...]
+    numeric: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    empty: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A line through ``points`` (``x,y`` in units of a chart, y downwards); ``summary`` says in words what it
+    shows."""
+
+    id: str
+    caption: str
+    latest: str
+    summary: str
+    points: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All of it. ``state`` is the one line that matters most, ``facts`` are terms and what they are."""
+
+    title: str
+    state: Cell
+    facts: tuple[tuple[str, str], ...]
+    charts: tuple[Chart, ...]
+    tables: tuple[Table, ...]
+
+
+def view(ready: Mapping[str, Any], metrics: Metrics, reports: Reports) -> View:
+    """The view of ``reports``, of ``metrics`` over the last minute, and of whether it is ``ready``."""
+    server = reports["server"]
+    return View(
+        server["name"],
+        _state(ready),
+        (
+            ("Version", server["version"]),
+            ("Identity", server["id"]),
+            ("Up for", _span(server["uptime_secs"])),
+            *((f"Latency {name}", f"{metrics.latencies_ms[at]:g} ms") for name, at in _SHOWN_QUANTILES),
+        ),
+        tuple(_chart(metrics, *chart) for chart in _CHARTS),
+        (
+            _listeners(server["listeners"]),
+            _models(reports["models"]),
+            _upstreams(reports["upstreams"]),
+            _routes(reports.get("routes")),
+            _mirrors((reports.get("mirror") or {}).get("mirrors", ())),
+        ),
+    )
+
+
+_SHOWN_QUANTILES = (("median", 0.5), ("90 %", 0.9), ("99 %", 0.99), ("99.9 %", 0.999))
+
+_CHARTS = (
+    ("requests_per_second", "Inferences per second", ""),
+    ("latency_mean_ms", "Mean latency", " ms"),
+    ("failed_percent", "Failed", " %"),
+    ("cpu_percent", "Processor time", " %"),
+)
+
+
+def _chart(metrics: Metrics, name: str, caption: str, unit: str) -> Chart:
+    # the last second is not over yet
+    values = metrics.trends[name][-_SECONDS:-1]
+    highest = max(values)
+    # a line at the bottom is nothing, one at the top the most there was
+    scale = CHART_HEIGHT / highest if highest else 0.0
+    step = CHART_WIDTH / (len(values) - 1)
+    points = " ".join(
+        f"{place * step:.1f},{CHART_HEIGHT - value * scale:.1f}" for place, value in enumerate(values)
+    )
+    latest = f"{values[-1]:g}{unit}"
+    return Chart(
+        name, caption, latest, f"{caption}: now {latest}, at most {highest:g}{unit} in a minute", points
+    )
+
+
+def _state(ready: Mapping[str, Any]) -> Cell:
+    if ready["ready"]:
+        return "Ready", "good"
+    return f"Not ready: {'; '.join(ready['reasons'])}", "bad"
+
+
+def _listeners(listeners: Iterable[Mapping[str, Any]]) -> Table:
+    numbers = ("Requests", "In flight", "Failed", "Shed", "Cancelled", "Received", "Sent")
+    rows = tuple(
+        (
+            _text(each["address"]),
+            _text(each["transport"]),
+            _text(dialect),
+            _number(counted["requests"]),
+            _number(counted["in_flight"]),
+            _fault(_failed(counted)),
+            _fault(counted["shed"]),
+            _number(counted["cancelled"]),
+            _text(_bytes(counted["received_bytes"])),
+            _text(_bytes(counted["sent_bytes"])),
+        )
+        for each in listeners
+        for dialect, counted in each["dialects"].items()
+    )
+    columns = ("Address", "Transport", "Dialect", *numbers)
+    return Table("listeners", "Listeners", columns, numbers, rows, "No listener is bound yet.")
+
+
+def _failed(counted: Mapping[str, Any]) -> int:
+    """Those that are neither answered, nor shed, nor cancelled."""
+    apart = counted["codes"].get("OK", 0) + counted["shed"] + counted["cancelled"]
+    return int(counted["requests"] - apart)
+
+
+def _models(models: Mapping[str, Any]) -> Table:
+    rows = []
+    for name, model in models.items():
+        versions = model["versions"] or ({"version": "", "state": model["state"], "reason": model["reason"]},)
+        rows += [_version(name, model, version) for version in versions]
+    numbers = ("Requests", "Failed", "Waiting", "Mean ms", "50 % ms", "90 % ms", "99 % ms", "Batch", "Cached")
+    return Table(
+        "models",
+        "Models",
+        ("Model", "Version", "Runs", "State", *numbers, "Why"),
+        numbers,
+        tuple(rows),
+        "No model is known.",
+    )
+
+
+def _version(name: str, model: Mapping[str, Any], version: Mapping[str, Any]) -> tuple[Cell, ...]:
+    quantiles = version.get("latency_ms", {})
+    return (
+        _text(name),
+        _text(version["version"]),
+        _text(model["runs"]),
+        _text(version["state"]),
+        _number(version.get("requests")),
+        _fault(sum(version.get("failures", {}).values())),
+        _number(version.get("waiting")),
+        _number(version.get("latency_mean_ms")),
+        *(_number(quantiles.get(at)) for at in ("0.5", "0.9", "0.99")),
+        _number(version.get("batch_size_mean")),
+        _number(version.get("cache_hits")),
+        _text(version["reason"] or model["reason"]),
+    )
+
+
+def _upstreams(upstreams: Mapping[str, Any]) -> Table:
+    numbers = ("Outstanding", "Requests", "Failures", "Ejections")
+    rows = tuple(
+        (
+            _text(name),
+            _text(server["url"]),
+            _text(server["state"]),
+            _text(server["breaker"]),
+            _number(server["outstanding"]),
+            _number(server["requests"]),
+            _fault(server["failures"]),
+            _fault(server["ejections"]),
+            _text(server["last_failure"]),
+        )
+        for name, upstream in upstreams.items()
+        for server in upstream["servers"]
+    )
+    columns = ("Upstream", "Server", "State", "Breaker", *numbers, "Last failure")
+    return Table("upstreams", "Upstreams", columns, numbers, rows, "No upstream is configured.")
+
+
+def _routes(report: Any) -> Table:
+    """A report of routes as it comes: its members are the columns."""
+    entries = [dict(_flat(each)) for each in report or ()]
+    columns = tuple(dict.fromkeys(name for each in entries for name in each))
+    numeric = tuple(
+        name for name in columns if all(isinstance(each.get(name, 0), int | float) for each in entries)
+    )
+    rows = tuple(tuple(_any(each.get(name)) for name in columns) for each in entries)
+    return Table("routes", "Routes", columns, numeric, rows, "No route is configured.")
+
+
+def _mirrors(mirrors: Iterable[Mapping[str, Any]]) -> Table:
+    numbers = ("Percent", "Compared", "Equal", "Different", "Failed", "Dropped", "Waiting")
+    rows = tuple(
+        (
+            _text(each["name"]),
+            _text(each["to"]),
+            _number(each["percent"]),
+            _number(each["compared"]),
+            _number(each["equal"]),
+            _fault(each["different"]),
+            _fault(sum(failure["count"] for failure in each["failures"].values())),
+            _number(sum(each["dropped"].values())),
+            _number(each["held"]["requests"]),
+            _text(_worst_output(each["outputs"])),
+        )
+        for each in mirrors
+    )
+    columns = ("Mirror", "To", *numbers, "Worst output")
+    return Table("mirrors", "Mirrors", columns, numbers, rows, "No mirror is configured.")
+
+
+def _worst_output(outputs: Mapping[str, Any]) -> str:
+    differing = {name: told for name, told in outputs.items() if told["different"]}
+    if not differing:
+        return ""
+    # JSON has no infinity
+    errors = {
+        name: math.inf if (off := told["max_absolute"]) is None else off for name, told in differing.items()
+    }
+    name = max(errors, key=errors.__getitem__)
+    return f"{name}: off by {errors[name]:.3g}"
+
+
+def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _flat(each, f"{name} {key}".strip())
+    else:
+        yield name, value
+
+
+def _any(value: Any) -> Cell:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        words = (
+            ", ".join(map(_words, value))
+            if isinstance(value, Sequence) and not isinstance(value, str)
+            else value
+        )
+        return _text("" if words is None else str(words))
+    return _number(value)
+
+
+def _words(value: Any) -> str:
+    return " ".join(str(each) for _, each in _flat(value))
+
+
+def _text(text: str) -> Cell:
+    return text, _TONES.get(text, "")
+
+
+def _number(value: float | None) -> Cell:
+    return (_NOTHING if value is None else f"{value:,}"), ""
+
+
+def _fault(count: int) -> Cell:
+    return f"{count:,}", "warn" if count else ""
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _span(seconds: float) -> str:
+    minutes, secs = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {secs} s" if minutes else f"{secs} s"
