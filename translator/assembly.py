@@ -29,7 +29,7 @@ from runtime.target import Target
 from runtime.upstream import Calls, Upstream
 from runtime.upstream_model import UpstreamModel
 from schemas import Listening, ServerMetadata
-from translator import logs
+from translator import logs, mirror
 from translator.admin.overview import ReadinessWatch
 from translator.admin.site import Site, tell
 from translator.admin.sources import Sources
@@ -42,6 +42,7 @@ from translator.config.options import (
     TapOptions,
     UpstreamOptions,
 )
+from translator.mirror import Mirror
 from translator.operations import Service
 from translator.pipeline import Pipeline
 from translator.recording.files import RecordingWriter
@@ -64,6 +65,7 @@ class Assembly:
     sources: Sources = field(default_factory=Sources)
     tallies: list[Mapping[str, Tally]] = field(default_factory=list)
     tap: Tap | None = None
+    mirrors: tuple[Mirror, ...] = ()
 
     def pipeline(self, listener: ListenerOptions) -> Pipeline:
         """The pipeline of one listener; to be made in the order in which they are bound."""
@@ -97,8 +99,10 @@ class Assembly:
         return dialect.flavors.get(listener.flavors.get(name, ""), dialect)
 
     async def close(self) -> None:
-        """Finish what runs, free the models, close the connections, write what the tap has yet to write."""
+        """Finish what runs, copies to mirrors first, free the models, close the connections, write what the
+        tap has yet to write."""
         await self.poller.stop()
+        await asyncio.gather(*(each.close() for each in self.mirrors))
         await self.service.catalog.close()
         if self.tap is not None:
             await asyncio.to_thread(self.tap.close)
@@ -168,12 +172,10 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
         for repository in config.model_repository
     ]
     cache = ResponseCache(config.server.response_cache_bytes) if config.server.response_cache_bytes else None
+    catalog = ModelCatalog(models, loaded.failed, repositories, config.models, cache)
+    mirrors = mirror.build(config.routes, catalog.find)
     service = Service(
-        Router(
-            ModelCatalog(models, loaded.failed, repositories, config.models, cache),
-            list(map(build, config.routes)),
-            behind,
-        ),
+        Router(catalog, list(map(build, config.routes, mirrors)), behind),
         ServerMetadata(config.server.name, version("interlingua"), EXTENSIONS),
         required=frozenset((models.keys() | loaded.failed.keys()) - optional),
         strict_readiness=config.server.strict_readiness,
@@ -186,6 +188,11 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     poller = Poller(service.catalog, config.server.repository_poll_secs)
     assembly = Assembly(config, service, upstreams, poller)
     tell(assembly.sources, service, upstreams, assembly.tallies, cache)
+    assembly.mirrors = tuple(each for each in mirrors if each is not None)
+    if assembly.mirrors:
+        found = [each.report for each in assembly.mirrors]
+        assembly.sources.metrics.append(partial(mirror.families, found))
+        assembly.sources.reports["mirror"] = partial(mirror.reports, found)
     if config.tap is not None:
         assembly.tap = tap = _tap(config.tap)
         service.observers += (tap,)

@@ -71,13 +71,8 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     "planned_keys": (
         """\
         listeners: [{listen: ":0", transport: http, tls: {}}]
-        routes: [{to: m, mirror: {}}]
-        models: {m: {backend: identity, signature: STATED}}
-        """.replace("STATED", STATED),
-        [
-            "c.yaml:1: listeners[0].tls: is not available yet",
-            "c.yaml:2: routes[0].mirror: is not available yet",
-        ],
+        """,
+        ["c.yaml:1: listeners[0].tls: is not available yet"],
     ),
     "planned_values": (
         """\
@@ -88,6 +83,27 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         [
             "c.yaml:2: listeners[0].transport: 'tcp' is not available yet",
             "c.yaml:3: listeners[1].transport: 'tcp' is not available yet",
+        ],
+    ),
+    "mirrors": (
+        with_listeners(
+            f"""\
+            models: {{m: {{backend: identity, signature: {STATED}}}, n: {{backend: identity, signature: {STATED}}}}}
+            routes:
+              - {{to: m, mirror: {{to: m}}}}
+              - {{to: m, mirror: {{to: n, percent: 0, rtol: -1, max_queue_requests: 0, keep: {{}}}}}}
+              - {{to: m, mirror: {{to: o, percent: 101, atol: 1e-5}}}}
+            """
+        ),
+        [
+            "c.yaml:4: routes[0].mirror: 'm' is where the requests go already: copies go to another model",
+            "c.yaml:5: routes[1].mirror.percent: must be above 0, not the number 0",
+            "c.yaml:5: routes[1].mirror.rtol: must be at least 0, not the number -1",
+            "c.yaml:5: routes[1].mirror.max_queue_requests: must be at least 1, not the number 0",
+            "c.yaml:5: routes[1].mirror.keep.path: is missing",
+            "c.yaml:6: routes[2].mirror.to: unknown model 'o' (allowed: m, n)",
+            "c.yaml:6: routes[2].mirror.percent: must be at most 100, not the number 101",
+            "c.yaml:6: routes[2].mirror.atol: '1e-5' is text in YAML, write 1.0e-05",
         ],
     ),
     "engines": (
@@ -366,7 +382,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "c.yaml:8: routes[1].match.modle: unknown key 'modle'; did you mean 'model'? "
             "(allowed: model, dialect, listener, version, headers, parameters)",
             "c.yaml:9: routes[2].split: is missing, and so is 'to': a route has one of them",
-            "c.yaml:9: routes[2].mirror: is not available yet",
+            "c.yaml:9: routes[2].mirror.to: is missing",
         ],
     ),
     "routes": (

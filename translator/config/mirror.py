@@ -5,14 +5,26 @@ The sentence under an option is its documentation, as in ``options``.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from translator.config.references import KnownModel
 from translator.config.section import Bytes, Seconds, Section, Text
 
-Tolerance = Annotated[float, Field(ge=0)]
+
+def _with_point(value: Any) -> Any:
+    """Refuses `1e-5`, which YAML takes for text, in words that help."""
+    if isinstance(value, str):
+        try:
+            number = float(value)
+        except ValueError:
+            return value
+        raise ValueError(f"'{value}' is text in YAML, write {number:.1e}")
+    return value
+
+
+Tolerance = Annotated[float, Field(ge=0), BeforeValidator(_with_point)]
 Count = Annotated[int, Field(ge=0)]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from translator.config import wording
+from translator.config.mirror import MirrorOptions
 from translator.config.references import KnownDialect, KnownListener, KnownModel
 from translator.config.section import Seconds, Section, Text, distinct
 
@@ -77,8 +78,6 @@ class RenameOptions(Section):
 class RouteOptions(Section):
     """Sends requests to another model than the one they name. The first route that matches wins."""
 
-    planned = frozenset({"mirror"})
-
     match: MatchOptions = Field(default_factory=MatchOptions)
     """Which requests. The default is all."""
     to: KnownModel | None = None
@@ -104,6 +103,8 @@ class RouteOptions(Section):
     """What to do about datatypes that change: `strict` refuses requests with tensors that a dialect on their
     way carries as a wider type; `widen` turns inputs into the model's types where those hold each value. The
     default is to do what the dialects need."""
+    mirror: MirrorOptions | None = None
+    """Copies to another model, whose answers are compared. The default is none."""
 
     @field_validator("split")
     @classmethod
@@ -136,3 +137,10 @@ class RouteOptions(Section):
         if used == [fallback]:
             raise ValueError(f"'{fallback}' is where the requests go already")
         return fallback
+
+    @field_validator("mirror")
+    @classmethod
+    def _of_another(cls, mirror: MirrorOptions | None, info: ValidationInfo) -> MirrorOptions | None:
+        if mirror is not None and mirror.to == info.data.get("to"):
+            raise ValueError(f"'{mirror.to}' is where the requests go already: copies go to another model")
+        return mirror

@@ -316,8 +316,3 @@ def _effort(answer: Answer) -> int:
     """What it takes to compare ``answer``, in bytes."""
     outputs = [tensor for response in answer.responses for tensor in response.outputs]
     return sum([tensor.nbytes + _OUTPUT_BYTES for tensor in outputs])
-
-
-def build(options: MirrorOptions, find: Callable[[str], Target], name: str = "") -> Mirror:
-    """The mirror that ``options`` describe, which finds models by ``find``; reports call it ``name``."""
-    return Mirror(options, find, name)
