@@ -1,0 +1,171 @@
+"""The operator's address of the real daemon: numbers of real requests, health while it ends, and what it is not."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+import tritonclient.grpc as triton_grpc
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.e2e.daemon import ROOT, Daemon
+from tests.e2e.test_lifecycle import BODY, IDENTITY, slow_model
+
+
+def config(**more: Any) -> dict[str, Any]:
+    return {
+        "listeners": [
+            {"listen": "127.0.0.1:0", "transport": "http"},
+            {"listen": "127.0.0.1:0", "transport": "grpc"},
+        ],
+        "admin": {"listen": "127.0.0.1:0"},
+        "models": {"identity": IDENTITY},
+        **more,
+    }
+
+
+def operators(daemon: Daemon) -> str:
+    """The URL of the operator's address."""
+    (line,) = (line for line in daemon.log if line["event"] == "listening to operators")
+    return f"http://{line['address']}"
+
+
+def metrics(admin: str) -> dict[str, dict[tuple[str, ...], float]]:
+    """By name as it stands in the text, and by the values of the labels as they stand there."""
+    reply = requests.get(f"{admin}/metrics", timeout=10)
+    assert reply.status_code == 200
+    assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(reply.text):
+        for sample in family.samples:
+            # the parser gives every counter the suffix, which Triton's have not
+            known = f"\n{sample.name}" in reply.text
+            name = sample.name if known else sample.name.removesuffix("_total")
+            found.setdefault(name, {})[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    folder = tmp_path_factory.mktemp("admin")
+    daemon = Daemon.start(folder, config(model_repository=[{"path": str(ROOT / "examples" / "models")}]))
+    try:
+        yield daemon
+        assert daemon.stop() == 0
+        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+    finally:
+        daemon.kill()
+
+
+def test_requests_of_real_clients_are_counted(daemon: Daemon) -> None:
+    http, grpc = daemon.addresses
+    admin = operators(daemon)
+    for _ in range(3):
+        requests.post(f"http://{http}/v2/models/identity/infer", json=BODY, timeout=10).raise_for_status()
+    wrong = requests.post(f"http://{http}/v2/models/identity/infer", data=b"{", timeout=10)
+    assert wrong.status_code == 400
+    assert requests.get(f"http://{http}/api/health/live", timeout=10).status_code == 200
+    with triton_grpc.InferenceServerClient(grpc) as client:
+        given = triton_grpc.InferInput("INPUT0", [2], "FP32")
+        given.set_data_from_numpy(np.zeros(2, np.float32))
+        for _ in range(2):
+            client.infer("identity", [given])
+    found = metrics(admin)
+    assert found["interlingua_requests_total"][http, "http", "oip", "infer", "OK"] == 3
+    assert found["interlingua_requests_total"][http, "http", "oip", "infer", "MALFORMED"] == 1
+    assert found["interlingua_requests_total"][http, "http", "trtis", "live", "OK"] == 1
+    assert found["interlingua_requests_total"][grpc, "grpc", "oip", "infer", "OK"] == 2
+    assert found["interlingua_requests_in_flight"][grpc, "grpc", "oip"] == 0
+    assert found["interlingua_request_duration_seconds_count"][http, "http", "oip"] == 4
+    assert found["interlingua_stage_duration_seconds_count"][http, "http", "oip", "encode"] == 3
+    assert found["interlingua_received_bytes_total"][http, "http", "oip"] > 100
+    assert found["nv_inference_request_success"]["identity", "1"] == 5
+    assert found["nv_inference_count"]["identity", "1"] == 5
+    assert found["nv_inference_request_duration_us"]["identity", "1"] > 0
+    assert found["interlingua_model_ready"]["digits", "1"] == 1
+    assert found["process_open_fds"][()] > 10
+    assert list(found["interlingua_build_info"].values()) == [1]
+
+
+def test_pages(daemon: Daemon) -> None:
+    admin = operators(daemon)
+    page = requests.get(f"{admin}/", timeout=10)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert '<h2 id="models-title">Models</h2>' in page.text
+    assert requests.get(f"{admin}/models", timeout=10).json()["digits"]["state"] == "READY"
+    listeners = requests.get(f"{admin}/server", timeout=10).json()["listeners"]
+    assert [each["address"] for each in listeners] == daemon.addresses
+    assert requests.get(f"{admin}/upstreams", timeout=10).json() == {}
+    head = requests.head(f"{admin}/health/ready", timeout=10)
+    assert (head.status_code, head.content) == (200, b"")
+    assert requests.post(f"{admin}/metrics", timeout=10).status_code == 405
+    assert requests.get(f"{admin}/", data=b"x", timeout=10).status_code == 413
+    assert requests.get(f"{admin}/v2/health/live", timeout=10).status_code == 404
+
+
+def test_clients_get_none_of_it(daemon: Daemon) -> None:
+    for path in ("metrics", "health/ready", "models", "view"):
+        assert requests.get(f"http://{daemon.addresses[0]}/{path}", timeout=10).status_code == 404
+
+
+def test_health_is_there_until_the_last_request_is_done(tmp_path: Path) -> None:
+    slow = {"backend": "onnxruntime", "path": str(slow_model(tmp_path))}
+    daemon = Daemon.start(tmp_path, config(models={"slow": slow}, server={"drain_secs": 0.3}))
+    admin = operators(daemon)
+    base = f"http://{daemon.addresses[0]}/v2"
+    body = {"inputs": [{"name": "TURNS", "datatype": "INT64", "shape": [], "data": [3_000_000]}]}
+    replies: list[requests.Response] = []
+    asking = threading.Thread(
+        target=lambda: replies.append(requests.post(f"{base}/models/slow/infer", json=body, timeout=60))
+    )
+    try:
+        assert requests.get(f"{admin}/health/ready", timeout=5).json() == {"ready": True, "reasons": []}
+        asking.start()
+        time.sleep(0.3)
+        daemon.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while True:
+            # the clients' listener has closed, and the request is still under way
+            reply = requests.get(f"{admin}/health/ready", timeout=5)
+            try:
+                requests.get(f"{base}/health/live", timeout=5)
+            except requests.ConnectionError:
+                break
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        reply = requests.get(f"{admin}/health/ready", timeout=5)
+        assert reply.status_code == 503
+        assert reply.json() == {"ready": False, "reasons": ["the server is shutting down"]}
+        assert requests.get(f"{admin}/health/live", timeout=5).status_code == 200
+        assert not replies
+        found = metrics(admin)
+        assert found["interlingua_draining"][()] == 1
+        assert found["interlingua_requests_in_flight"][daemon.addresses[0], "http", "oip"] == 1
+        asking.join(60)
+        assert replies[0].status_code == 200
+        assert daemon.process.wait(30) == 0
+        with pytest.raises(requests.ConnectionError):
+            requests.get(f"{admin}/health/live", timeout=5)
+    finally:
+        daemon.kill()
+
+
+def test_an_address_in_use_is_told_and_nothing_stays_open(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        path = tmp_path / "admin.sock"
+        with pytest.raises(AssertionError, match=f"cannot start: .*{address}"):
+            Daemon.start(tmp_path, config(admin={"listen": address}))
+        # and a listener that cannot be had leaves no socket of the operator's behind
+        listeners = [{"listen": address, "transport": "http"}]
+        with pytest.raises(AssertionError, match="cannot start"):
+            Daemon.start(tmp_path, config(listeners=listeners, admin={"listen": f"unix:{path}"}))
+        assert not path.exists()
