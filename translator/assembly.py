@@ -49,6 +49,7 @@ from translator.recording.files import RecordingWriter
 from translator.recording.redaction import Redaction
 from translator.recording.tap import Tap
 from translator.router import Router
+from translator.routing import report
 from translator.routing.build import build
 from translator.settings import LogBook
 
@@ -188,6 +189,9 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     poller = Poller(service.catalog, config.server.repository_poll_secs)
     assembly = Assembly(config, service, upstreams, poller)
     tell(assembly.sources, service, upstreams, assembly.tallies, cache)
+    if service.router.routes:
+        assembly.sources.metrics.append(partial(report.families, service.router.routes))
+        assembly.sources.reports["routes"] = partial(report.reports, service.router.routes)
     assembly.mirrors = tuple(each for each in mirrors if each is not None)
     if assembly.mirrors:
         found = [each.report for each in assembly.mirrors]

@@ -58,6 +58,15 @@ class Conditions:
         return all(_holds(matches, request.parameters.get(name)) for name, matches in self._parameters)
 
     @property
+    def stated(self) -> Mapping[str, Any]:
+        """Those that are not simply anything, by name."""
+        return {
+            name: value
+            for name in ("model", "dialect", "listener", "version", "headers", "parameters")
+            if (value := getattr(self, name)) or (name == "version" and value == "")
+        }
+
+    @property
     def literal(self) -> str:
         """The one name that the model must have; empty for a glob."""
         return "" if _WILD.intersection(self.model) else self.model
