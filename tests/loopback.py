@@ -27,10 +27,10 @@ def echoing(signatures: Mapping[str, Signature]) -> dict[str, Target]:
     return dict(loaded.models)
 
 
-def serving(models: Mapping[str, Target], *dialects: str) -> Pipeline:
+def serving(models: Mapping[str, Target], *dialects: str, default_model: str = "") -> Pipeline:
     """The pipeline of a listener on ``models``."""
     service = Service(Router(models), ServerMetadata("interlingua", "0"))
-    return Pipeline(service, "loopback", [DIALECTS[name] for name in dialects])
+    return Pipeline(service, "loopback", [DIALECTS[name] for name in dialects], default_model)
 
 
 class HttpLoopback:

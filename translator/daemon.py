@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from protocols.transport import loop
 from protocols.transport.address import Address, parse_address
 from protocols.transport.brpc_server import BrpcServer
+from protocols.transport.framed_server import FramedServer
 from protocols.transport.grpc_server import GrpcServer
 from protocols.transport.grpcio_server import GrpcioServer
 from protocols.transport.http_server import HttpServer
@@ -37,7 +38,7 @@ _YOUNG_OBJECTS = 10_000
 """How many objects are made before those in a circle are looked for. Python's own 700 are there within a few
 requests, none of which leaves a circle behind: looking so often takes a tenth of the time of a small one."""
 
-Server = HttpServer | GrpcServer | GrpcioServer | BrpcServer
+Server = HttpServer | GrpcServer | GrpcioServer | BrpcServer | FramedServer
 
 _GRPC_ENGINES: dict[str, type[GrpcServer] | type[GrpcioServer]] = {
     "native": GrpcServer,
@@ -147,6 +148,14 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
             max_request_bytes=options.max_request_bytes,
             max_response_bytes=options.max_response_bytes,
             max_concurrency=options.max_concurrency,
+        )
+    if options.transport == "tcp":
+        assert pipeline.framed is not None, "a tcp listener has a dialect for it"  # noqa: S101
+        return FramedServer(
+            pipeline.framed,
+            address,
+            max_request_bytes=options.max_request_bytes,
+            max_response_bytes=options.max_response_bytes,
         )
     grpc = _GRPC_ENGINES[options.engine]
     return grpc(

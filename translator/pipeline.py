@@ -14,13 +14,15 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Literal
 
-from protocols.dialect import BrpcEndpoint, Dialect, GrpcEndpoint, HttpEndpoint, Opened
+from protocols.dialect import BrpcEndpoint, Dialect, FramedEndpoint, GrpcEndpoint, HttpEndpoint, Opened
 from protocols.path_table import PathTable
 from protocols.reflection import REFLECTION_METHODS, Reflection
 from protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
     Buffer,
+    FramedAnswer,
+    FramedRequest,
     GrpcAnswer,
     GrpcRequest,
     HttpAnswer,
@@ -47,7 +49,8 @@ Tallies = Mapping[str, Tally]
 
 class Pipeline:
     """Answers the requests of one listener, for which it asks ``service``. Use a side of it as a handler:
-    ``http``, ``grpc``, ``brpc``, or ``brpc_http`` for what comes to a bRPC listener over HTTP. ``tallies``
+    ``http``, ``grpc``, ``brpc``, ``brpc_http`` for what comes to a bRPC listener over HTTP, or ``framed`` for
+    tcp, which is there where a dialect has a form for it. ``tallies``
     count what is asked, by dialect, and with ``timed`` how long it takes."""
 
     def __init__(
@@ -66,6 +69,8 @@ class Pipeline:
         self.http = HttpPipeline(exchange, dialects, self.tallies, max_request_bytes, nonfinite_json)
         self.grpc = GrpcPipeline(exchange, dialects, self.tallies)
         self.brpc = BrpcPipeline(exchange, dialects, self.tallies)
+        speaking = [dialect for dialect in dialects if dialect.framed_endpoint is not None]
+        self.framed = FramedPipeline(exchange, speaking[0], self.tallies) if speaking else None
         beside = [
             replace(dialect, http_endpoints=dialect.brpc_http_endpoints, unmatched=dialect.brpc_unmatched)
             for dialect in dialects
@@ -319,6 +324,46 @@ class BrpcPipeline:
         except BaseException:
             counted.end(ErrorCode.CANCELLED)
             raise
+
+
+class FramedPipeline:
+    """The side of a pipeline that is a ``FramedHandler``, in ``dialect``, which has an endpoint for that."""
+
+    def __init__(self, exchange: Exchange, dialect: Dialect, tallies: Tallies) -> None:
+        assert dialect.framed_endpoint is not None, "the dialect travels over tcp"  # noqa: S101
+        self._exchange = exchange
+        self._tally = tallies[dialect.name]
+        self._dialect = dialect.name
+        self._endpoint: FramedEndpoint = dialect.framed_endpoint
+
+    async def serve(self, request: FramedRequest) -> FramedAnswer:
+        """Answer one message."""
+        endpoint, tally = self._endpoint, self._tally
+        counted = tally.begin(request.context, len(request.message))
+        self._exchange.admit(request.context)
+        opened: Opened[FramedAnswer] | None = None
+        try:
+            opened = endpoint.open(request)
+            counted.operation = opened.action.operation
+            answer: FramedAnswer = await self._exchange.perform(opened, self._dialect, request.context)
+            counted.end()
+            tally.sent_bytes += sum(map(len, answer.parts))
+            return answer
+        except InferenceError as error:
+            counted.end(error.code)
+            return endpoint.fail(request, opened, error)
+        except Exception:
+            counted.end(ErrorCode.INTERNAL)
+            return endpoint.fail(request, opened, unforeseen("a message"))
+        except BaseException:
+            counted.end(ErrorCode.CANCELLED)
+            raise
+
+    def refuse(self, request: FramedRequest, error: InferenceError) -> FramedAnswer:
+        """The transport's own refusal (a message too large, say) in the dialect's form."""
+        if not request.context.request_number:  # it was not served
+            self._tally.refuse(error.code)
+        return self._endpoint.fail(request, None, error)
 
 
 async def _streamed(answers: AsyncGenerator[Told[HttpAnswer], None], tally: Tally) -> HttpAnswer:

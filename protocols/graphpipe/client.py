@@ -187,7 +187,7 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except InferenceError as error:
-        if error.code not in _FAULTS:
+        if error.code not in _FAULTS or isinstance(error, codec.CarriedError):
             raise
         raise InferenceError(ErrorCode.BAD_UPSTREAM, f"the upstream's answer: {error.message}") from error
 

@@ -49,6 +49,10 @@ class Message:
     table: int | None
 
 
+class CarriedError(InferenceError):
+    """What a server tells in the ``errors`` of its answer, in its own words."""
+
+
 def open_request(body: Buffer) -> Message:
     """Tell what ``body`` asks. Raises MALFORMED, also for a union tag that GraphPipe does not have."""
     view = reader.view_of(body)
@@ -145,7 +149,7 @@ def decode_response(body: Buffer, asked: OutputNames, signature: Signature | Non
     """The outputs in an ``InferResponse``. They come without names and take those ``asked`` for, else
     the signature's, else ``output0``, ``output1`` and so on.
 
-    Raises the error that the answer carries; MALFORMED, INVALID_TENSOR; BAD_UPSTREAM where the number
+    Raises the ``CarriedError`` in the answer; MALFORMED, INVALID_TENSOR; BAD_UPSTREAM where the number
     of tensors does not tell which output is which.
     """
     view = reader.view_of(body)
@@ -182,7 +186,7 @@ def encode_error(error: InferenceError, *, prefixed: bool = False) -> bytes:
     return writer.error_response(error.code.value, message, prefixed=prefixed)
 
 
-def error_of_metadata(body: Buffer) -> InferenceError | None:
+def error_of_metadata(body: Buffer) -> CarriedError | None:
     """The error where the answer to a ``MetadataRequest`` is an ``InferResponse`` that tells one. Nothing but
     its fields tells one root from the other: a ``MetadataResponse`` has more than two of them."""
     view = reader.view_of(body)
@@ -193,7 +197,7 @@ def error_of_metadata(body: Buffer) -> InferenceError | None:
             return None
         errors = reader.offsets(view, table, errors_slot)
         return _carried_error(view, errors[0]) if errors else None
-    except reader.OUTSIDE:
+    except (*reader.OUTSIDE, InferenceError):
         return None  # whatever it is, it is not that
 
 
@@ -258,11 +262,11 @@ def _encode_tensors(tensors: Sequence[Tensor]) -> tuple[tuple[writer.Form, ...],
     return tuple(forms), payloads
 
 
-def _carried_error(view: memoryview, table: int) -> InferenceError:
+def _carried_error(view: memoryview, table: int) -> CarriedError:
     code_slot, message_slot = reader.slots(view, table, 2)
     code = _CODES.get(reader.int64(view, table, code_slot), ErrorCode.MODEL_FAILED)
     message = str(reader.string(view, table, message_slot), "utf-8", "backslashreplace")
-    return InferenceError(code, message or "the upstream reported an error without a message")
+    return CarriedError(code, message or "the upstream reported an error without a message")
 
 
 def _config_text(raw: memoryview) -> str:

@@ -17,7 +17,7 @@ _HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[\w.-]*):(?P<
 _BASE = re.compile(r"(?:/[^/?#\s]+)*", re.ASCII)
 _DEFAULT_PORT = {"http": 80, "https": 443}
 
-SCHEMES = {"http": ("http", "https"), "grpc": ("grpc",), "brpc": ("brpc",)}
+SCHEMES = {"http": ("http", "https"), "grpc": ("grpc",), "brpc": ("brpc",), "tcp": ("tcp",)}
 """The URL schemes of each transport; an address without a scheme means the first."""
 
 
@@ -64,8 +64,8 @@ def parse_address(text: str) -> Address:
 
 def parse_url(text: str, transport: str = "") -> Url:
     """Read ``host:port``, ``http://host[:port][/base]``, ``https://…``, ``grpc://host:port``,
-    ``brpc://host:port`` or ``unix:path``. Given a transport, the scheme must be one of its own. Raises
-    ``ValueError``."""
+    ``brpc://host:port``, ``tcp://host:port`` or ``unix:path``. Given a transport, the scheme must be one of
+    its own. Raises ``ValueError``."""
     if text.startswith(_UNIX):
         return Url(Address(path=_unix_path(text)))
     scheme, separator, rest = text.rpartition("://")

@@ -7,11 +7,12 @@ from typing import Protocol
 
 from protocols.transport.address import Url
 from protocols.transport.brpc_client import BrpcConnectionClient
+from protocols.transport.framed_client import PooledFramedClient
 from protocols.transport.grpc_client import GrpcChannelClient
 from protocols.transport.http_client import PooledHttpClient
-from protocols.wire import BrpcClient, GrpcClient, HttpClient
+from protocols.wire import BrpcClient, FramedClient, GrpcClient, HttpClient
 
-Client = HttpClient | GrpcClient | BrpcClient
+Client = HttpClient | GrpcClient | BrpcClient | FramedClient
 
 
 class Connect(Protocol):
@@ -33,4 +34,5 @@ CLIENTS: Mapping[str, Connect] = {
     "http": PooledHttpClient,
     "grpc": GrpcChannelClient,
     "brpc": BrpcConnectionClient,
+    "tcp": PooledFramedClient,
 }

@@ -6,13 +6,24 @@ No socket: the rows of a dialect's client compose with the rows of its server.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from protocols.brpc_status import ERROR_CODES
 from protocols.dialect import Dialect, Opened
 from protocols.path_table import PathTable
 from protocols.registry import DIALECTS
-from protocols.wire import BrpcAnswer, GrpcAnswer, HttpAnswer, HttpReply, HttpRequest, parts_of
+from protocols.wire import (
+    BrpcAnswer,
+    FramedAnswer,
+    FramedReply,
+    FramedRequest,
+    GrpcAnswer,
+    HttpAnswer,
+    HttpReply,
+    HttpRequest,
+    parts_of,
+)
 from runtime.model_config import ModelConfig
 from runtime.model_config_message import config_message
 from schemas import (
@@ -50,6 +61,7 @@ def request_through(
     opened = _endpoint(dialect, wire[1], call).open(call)
     assert opened.action.operation is Operation.INFER and opened.action.decode is not None
     understood, form = opened.action.decode(opened, signature)
+    understood.model = understood.model or request.model  # as a listener's default model
     return understood, opened, form
 
 
@@ -137,10 +149,12 @@ def _status_of(model: str, result: ModelMetadata | Readiness | ServerMetadata) -
     return ServerStatus(name, ServerState.READY, 1, models)
 
 
-def received(answer: HttpAnswer | GrpcAnswer | BrpcAnswer) -> Any:
+def received(answer: HttpAnswer | GrpcAnswer | BrpcAnswer | FramedAnswer) -> Any:
     """An answer as the other side gets it. Raises what a bRPC client raises by itself."""
     if isinstance(answer, BrpcAnswer) and answer.code:
         raise InferenceError(ERROR_CODES.get(answer.code, ErrorCode.BAD_UPSTREAM), answer.text)
+    if isinstance(answer, FramedAnswer):
+        return FramedReply(_unframed(answer.parts))
     if not isinstance(answer, HttpAnswer):
         return answer
     headers = {name.lower(): value for name, value in answer.headers}
@@ -152,18 +166,36 @@ def _table(wire: tuple[str, str]) -> Any:
 
 
 def _encoded(wire: tuple[str, str], operation: Operation, argument: Any, signature: Any) -> tuple[Any, Any]:
+    if argument is not None and not DIALECTS[wire[0]].capability.on(wire[1]).many_models:
+        argument = _nameless(argument)
     call, kept = _table(wire)[operation].encode(argument, signature)
     # as the pipeline does for every request
     call.context = Context(server_id="inference:0", request_number=7)
     if isinstance(call, HttpRequest):
         call.body = b"".join(call.parts)
         call.headers = {name.lower(): value for name, value in call.headers.items()}
+    elif isinstance(call, FramedRequest):
+        call.message = _unframed(call.parts)
     return call, kept
+
+
+def _nameless(argument: Any) -> Any:
+    """A question without the name of its model, where an address has but one."""
+    return replace(argument, model="") if isinstance(argument, InferRequest) else replace(argument, name="")
+
+
+def _unframed(parts: Iterable[Any]) -> bytes:
+    """What stands in a frame behind its size, which has to be right."""
+    frame = b"".join(parts)
+    assert int.from_bytes(frame[:4], "little") == len(frame) - 4
+    return frame[4:]
 
 
 def _endpoint(dialect: Dialect, transport: str, call: Any) -> Any:
     if transport == "grpc":
         return next(each for each in dialect.grpc_endpoints if each.method == call.method)
+    if transport == "tcp":
+        return dialect.framed_endpoint
     if transport == "brpc":
         return next(each for each in dialect.brpc_endpoints if each.method == call.method)
     table = PathTable(each for each in dialect.http_endpoints if each.path != "*")

@@ -138,7 +138,7 @@ def test_arguments_that_make_no_sense(
     ("dialect", "transport", "url", "complaint"),
     [
         ("oipp", "http", "a:1", "unknown dialect 'oipp'; did you mean 'oip'?"),
-        ("graphpipe", "grpc", "a:1", "unknown transport of graphpipe 'grpc' (allowed: http)"),
+        ("graphpipe", "grpc", "a:1", "unknown transport of graphpipe 'grpc' (allowed: http, tcp)"),
         ("oip", "http", "a", "'a' is not a URL"),
         ("oip", "grpc", "http://a:1", "unknown scheme"),
     ],

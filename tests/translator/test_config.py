@@ -15,10 +15,10 @@ from translator.config.options import ListenerOptions
 from translator.config.surroundings import Installation
 
 BOTH = frozenset({"http", "grpc"})
-HTTP = frozenset({"http"})
+BARE = frozenset({"http", "tcp"})
 INSTALLATION = Installation(
-    serves={"oip": BOTH, "graphpipe": HTTP},
-    calls={"oip": BOTH, "graphpipe": HTTP},
+    serves={"oip": BOTH, "graphpipe": BARE},
+    calls={"oip": BOTH, "graphpipe": BARE},
     backends={"onnxruntime": True, "identity": False},
     prefixes={"oip": ("/v2",)},
 )
@@ -74,15 +74,15 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         """,
         ["c.yaml:1: listeners[0].tls: is not available yet"],
     ),
-    "planned_values": (
+    "dialects_over_tcp": (
         """\
         listeners:
-          - {listen: ":0", transport: tcp}
-          - {listen: ":0", transport: tcp}
+          - {listen: ":0", transport: tcp, dialects: [oip]}
+          - {listen: ":0", transport: tcp, dialects: [graphpipe], max_concurrency: 3}
         """,
         [
-            "c.yaml:2: listeners[0].transport: 'tcp' is not available yet",
-            "c.yaml:3: listeners[1].transport: 'tcp' is not available yet",
+            "c.yaml:2: listeners[0].dialects: dialect 'oip' does not travel over tcp (allowed: grpc, http)",
+            "c.yaml:3: listeners[1].max_concurrency: is for transport brpc, not tcp",
         ],
     ),
     "mirrors": (
@@ -208,7 +208,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
           - {listen: ":0", transport: http, dialects: []}
         """,
         [
-            "c.yaml:2: listeners[0].dialects: dialect 'graphpipe' does not travel over grpc (allowed: http)",
+            "c.yaml:2: listeners[0].dialects: dialect 'graphpipe' does not travel over grpc (allowed: http, tcp)",
             "c.yaml:3: listeners[1].dialects[0]: unknown dialect 'graphpip'; did you mean 'graphpipe'? "
             "(allowed: oip, graphpipe)",
             "c.yaml:4: listeners[2].dialects: dialect 'oip' stands here twice",
@@ -345,7 +345,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             """
         ),
         [
-            "c.yaml:3: upstreams.a.transport: dialect 'graphpipe' does not travel over grpc (allowed: http)",
+            "c.yaml:3: upstreams.a.transport: dialect 'graphpipe' does not travel over grpc (allowed: http, tcp)",
             "c.yaml:4: upstreams.b.dialect: unknown dialect 'trtis' (allowed: oip, graphpipe)",
             "c.yaml:4: upstreams.b.urls: must not be empty",
             "c.yaml:5: upstreams.c.urls[0]: 'http://host:1' has an unknown scheme: one of grpc is meant, "
@@ -616,7 +616,7 @@ def test_an_error_in_merged_keys_is_told_where_it_stands() -> None:
           - <<: *http
             listen: ":0"
         """
-    wrong = "unknown value 'htpt'; did you mean 'http'? (allowed: http, grpc, brpc)"
+    wrong = "unknown value 'htpt'; did you mean 'http'? (allowed: http, grpc, brpc, tcp)"
     assert errors(text) == [
         f"c.yaml:4: listeners[0].transport: {wrong}",
         f"c.yaml:4: listeners[1].transport: {wrong}",
@@ -647,7 +647,7 @@ def test_files(tmp_path: Path) -> None:
 
 def test_this_installation() -> None:
     present = Installation.present()
-    assert present.serves["graphpipe"] == HTTP
-    assert present.calls["graphpipe"] == HTTP
+    assert present.serves["graphpipe"] == BARE
+    assert present.calls["graphpipe"] == BARE
     assert present.backends["onnxruntime"]
     assert not present.backends["identity"]

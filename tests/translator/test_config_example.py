@@ -40,7 +40,7 @@ def stated(value: Any) -> Iterator[tuple[type[Section], str, Any]]:
 
 def test_the_example_starts_as_it_stands() -> None:
     config = load(EXAMPLE)
-    assert {listener.transport for listener in config.listeners} == {"http", "grpc", "brpc"}
+    assert {listener.transport for listener in config.listeners} == {"http", "grpc", "brpc", "tcp"}
     assert set(config.listeners[0].dialects) >= {"oip", "graphpipe"}
     assert not config.upstreams
 

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What ``conformance`` takes."""
     add = parser.add_argument
     add("--dialect", required=True, metavar="D", help="what the server speaks, such as oip or graphpipe")
-    add("--transport", required=True, metavar="T", help="how: http, grpc or brpc")
+    add("--transport", required=True, metavar="T", help="how: http, grpc, brpc or tcp")
     add("--url", required=True, metavar="U", help="host:port, http://host:port/prefix or unix:path")
     add("--model", action="append", metavar="M", dest="models", help="a model, as often as you like")
     add(

@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What ``infer`` takes."""
     add = parser.add_argument
     add("--dialect", required=True, metavar="D", help="what the server speaks, such as oip or graphpipe")
-    add("--transport", required=True, metavar="T", help="how: http, grpc or brpc")
+    add("--transport", required=True, metavar="T", help="how: http, grpc, brpc or tcp")
     add("--url", required=True, metavar="U", help="host:port, http://host:port/prefix or unix:path")
     add("--model", required=True, metavar="M", help='the model; "" where the server has but one')
     add("--version", default="", metavar="V", help="its version (default: the server chooses)")

@@ -50,8 +50,9 @@ __all__ = [
 LARGEST_MESSAGE = 2**31 - 1
 """The largest message that gRPC can frame."""
 
-MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE, "brpc": 64 << 20}
-"""How much a listener takes by default: what Triton, and bRPC itself, take over the same transport."""
+MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE, "brpc": 64 << 20, "tcp": 64 << 20}
+"""How much a listener takes by default: what Triton, and bRPC itself, take over the same transport; over tcp
+as over http."""
 
 LISTENER_FLAVORS = {"oip": ("triton", "kserve", "mlserver"), "grps": ("py", "cpp")}
 """Whose habits a listener can follow, by dialect, the default first."""
@@ -121,7 +122,7 @@ class ListenerOptions(Section):
     default_model: KnownModel | None = None
     """The model for requests that name none. The default is the `default_model` of the whole file."""
     max_request_bytes: Bytes = Field(default=None, validate_default=True)
-    """The largest request to take. The default is 67108864 (64 MiB) over http and brpc, 2147483647 over
+    """The largest request to take. The default is 67108864 (64 MiB) over http, brpc and tcp, 2147483647 over
     grpc."""
     max_response_bytes: Bytes = LARGEST_MESSAGE
     """The largest answer to give."""

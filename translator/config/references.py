@@ -34,18 +34,6 @@ def require(kind: str, word: str, choices: Iterable[str]) -> str:
     return word
 
 
-def not_yet(*planned: str) -> BeforeValidator:
-    """Refuses values that exist in the design and not in this release, in those words; what follows a
-    colon does not matter."""
-
-    def check(value: Any) -> Any:
-        if isinstance(value, str) and value.partition(":")[0] in planned:
-            raise ValueError(f"'{value}' is not available yet")
-        return value
-
-    return BeforeValidator(check)
-
-
 def _address(value: str, info: ValidationInfo) -> str:
     mine = parse_address(value)
     others = 0

@@ -7,12 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from translator.config import wording
-from translator.config.references import not_yet
 
 Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(gt=0)]
-Transport = Annotated[Literal["http", "grpc", "brpc"], not_yet("tcp")]
+Transport = Literal["http", "grpc", "brpc", "tcp"]
 
 
 class Section(BaseModel):

@@ -7,14 +7,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from protocols.transport.brpc_frame import write_request
-from protocols.wire import BrpcAnswer, BrpcRequest, GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from protocols.wire import (
+    BrpcAnswer,
+    BrpcRequest,
+    FramedReply,
+    FramedRequest,
+    GrpcAnswer,
+    GrpcRequest,
+    HttpReply,
+    HttpRequest,
+)
 from schemas import InferenceError
 
-Sent = HttpRequest | GrpcRequest | BrpcRequest
-Reply = HttpReply | GrpcAnswer | BrpcAnswer
+Sent = HttpRequest | GrpcRequest | BrpcRequest | FramedRequest
+Reply = HttpReply | GrpcAnswer | BrpcAnswer | FramedReply
 
 _LONGEST_SHOWN = 2048
 """Bytes of a message that are shown in full."""
+
+_SIZE = 4
+"""A message over tcp has its size before it."""
 
 _PREFIX = 5
 """A gRPC message has a flag and its length before it."""
@@ -33,13 +45,24 @@ class Exchange:
 
 def body_of(sent: Sent) -> bytes:
     """The body or message of a request."""
+    if isinstance(sent, FramedRequest):
+        return frame_of(sent)[_SIZE:]
     return b"".join(map(bytes, sent.parts)) if isinstance(sent, HttpRequest) else bytes(sent.message)
+
+
+def frame_of(sent: Sent) -> bytes:
+    """A message over tcp with its size."""
+    if not isinstance(sent, FramedRequest):
+        raise TypeError("not sent over tcp")
+    return b"".join(map(bytes, sent.parts))
 
 
 def with_body(sent: Sent, body: bytes) -> Sent:
     """The same request with another body."""
     if isinstance(sent, HttpRequest):
         return replace(sent, parts=[body] if body else [])
+    if isinstance(sent, FramedRequest):
+        return replace(sent, parts=[len(body).to_bytes(_SIZE, "little"), body])
     return replace(sent, message=body)
 
 
@@ -51,6 +74,10 @@ def shown_request(sent: Sent, url: str) -> str:
     if isinstance(sent, BrpcRequest):
         frame = b"".join(map(bytes, write_request(sent.service, sent.method, 1, sent.message)))
         return f"# {sent.service}/{sent.method}\n{_bytes_of(frame)} | nc {place.replace(':', ' ')} | xxd"
+    if isinstance(sent, FramedRequest):
+        place = place.removeprefix("tcp://")
+        reached = f"-U {shlex.quote(unix.split()[-1])}" if unix else place.replace(":", " ")
+        return f"{_bytes_of(frame_of(sent))} | nc -N {reached} | xxd"
     if isinstance(sent, GrpcRequest):
         message = bytes(sent.message)
         framed = b"\0" + len(message).to_bytes(_PREFIX - 1, "big") + message

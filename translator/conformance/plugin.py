@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance", "conformance of an inference server")
     add = group.addoption
     add("--conformance-dialect", metavar="D", help="what the server speaks, such as oip")
-    add("--conformance-transport", metavar="T", help="how: http, grpc or brpc")
+    add("--conformance-transport", metavar="T", help="how: http, grpc, brpc or tcp")
     add("--conformance-url", metavar="U", help="host:port, http://host:port/prefix or unix:path")
     add("--conformance-model", metavar="M", action="append", default=[], help="a model, as often as you like")
     add("--conformance-signature", metavar="FILE", help="what the model takes and gives (YAML)")

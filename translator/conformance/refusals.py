@@ -190,7 +190,7 @@ def negative_dimension(subject: Subject, draw: Draw) -> None:
 def goes_on(subject: Subject, draw: Draw) -> None:
     good = _good(subject)
     right = subject.answer(good)
-    bad = draw(st.sampled_from(("model", "inputs")))
+    bad = draw(st.sampled_from(("model", "inputs") if subject.capability.many_models else ("inputs",)))
     wrong = replace(good, model="no_such_model") if bad == "model" else replace(good, inputs=())
     subject.answered(subject.infer(wrong))
     again = subject.answer(good)

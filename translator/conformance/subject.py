@@ -16,7 +16,7 @@ from typing import Any, Self
 from protocols.dialect import Capability, Dialect, UpstreamCall
 from protocols.transport.address import Address, parse_url
 from protocols.transport.clients import CLIENTS
-from protocols.wire import BrpcRequest, GrpcRequest, HttpRequest
+from protocols.wire import FramedRequest, HttpRequest
 from schemas import (
     Context,
     Datatype,
@@ -95,7 +95,7 @@ class Subject:
     @property
     def capability(self) -> Capability:
         """What the dialect carries."""
-        return self.dialect.capability
+        return self.dialect.capability.on(self.transport)
 
     @property
     def address(self) -> Address:
@@ -199,10 +199,8 @@ class Subject:
 
     async def _exchange(self, sent: Sent) -> Exchange:
         # a copy, since a deadline of its own goes with it
-        bounded: HttpRequest | GrpcRequest | BrpcRequest = replace(
-            sent, context=Context(deadline=time.monotonic() + self._timeout)
-        )
-        if isinstance(bounded, HttpRequest):
+        bounded: Sent = replace(sent, context=Context(deadline=time.monotonic() + self._timeout))
+        if isinstance(bounded, HttpRequest | FramedRequest):
             # some servers close a connection after an error: a check of its own says so, and no other
             bounded.repeatable = True
         try:

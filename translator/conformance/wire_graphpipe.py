@@ -1,40 +1,60 @@
-"""GraphPipe over HTTP, as it must stand on the wire."""
+"""GraphPipe over HTTP and over tcp, as it must stand on the wire."""
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
+from typing import BinaryIO
 
 import orjson
 from hypothesis import strategies as st
 
 from protocols.graphpipe import codec
-from protocols.graphpipe.client import HTTP_CALLS
-from protocols.wire import HttpRequest
+from protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
+from protocols.wire import Buffer, FramedReply, HttpRequest
 from schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation
 from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from translator.conformance.exchange import Exchange, body_of, with_body
+from translator.conformance.exchange import Exchange, Sent, body_of, frame_of, with_body
 from translator.conformance.subject import Subject
 from translator.conformance.values import distinct
 from translator.conformance.wire import Mistake, Wire, expect, http_reply, http_request
 
-_RULES = Group("graphpipe-http", asks=True)
+_RULES = Group("graphpipe", asks=True)
+_HTTP_RULES = Group("graphpipe-http", asks=True)
+_TCP_RULES = Group("graphpipe-tcp", asks=True)
 
-_NOT_READ = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR, ErrorCode.BAD_UPSTREAM})
+_SECS = 10.0
+
+_OURS = frozenset(
+    {
+        ErrorCode.OVERLOADED,
+        ErrorCode.UNAVAILABLE,
+        ErrorCode.DEADLINE_EXCEEDED,
+        ErrorCode.BAD_UPSTREAM,
+        ErrorCode.INTERNAL,
+    }
+)
+"""Errors for which no caller is to blame."""
 
 
-def _told_in_band(exchange: Exchange) -> bool:
-    """Whether the answer is an InferResponse with errors in it."""
+def _told_in_band(message: Buffer) -> codec.CarriedError | None:
+    """The error in an answer that is an InferResponse with one."""
     try:
-        codec.decode_response(http_reply(exchange).body, None, None)
-    except InferenceError as error:
-        return error.code not in _NOT_READ
-    return False
+        codec.decode_response(message, None, None)
+    except codec.CarriedError as error:
+        return error
+    except InferenceError:
+        pass  # what cannot be read tells no error either
+    return None
+
+
+# --- over HTTP
 
 
 def _succeeded(exchange: Exchange) -> bool:
     if exchange.reply is None or http_reply(exchange).status != 200:
         return False
-    return not _told_in_band(exchange)
+    return _told_in_band(http_reply(exchange).body) is None
 
 
 def _check_error(exchange: Exchange, mistake: Mistake) -> None:
@@ -52,6 +72,37 @@ def _check_answer(request: InferRequest, exchange: Exchange) -> None:
     reply = http_reply(exchange)
     expect(reply.status == 200, f"status {reply.status} of an answer, not 200", exchange)
     expect(reply.body, "an answer without a body", exchange)
+
+
+# --- over tcp
+
+
+def _framed(exchange: Exchange | None) -> bytes:
+    """The message that came back. Raises ``ViolationError`` where none did."""
+    if exchange is None or not isinstance(exchange.reply, FramedReply):
+        raise ViolationError("no answer", exchange)
+    return bytes(exchange.reply.message)
+
+
+def _succeeded_framed(exchange: Exchange) -> bool:
+    return exchange.reply is not None and _told_in_band(_framed(exchange)) is None
+
+
+def _check_framed_error(exchange: Exchange, mistake: Mistake) -> None:
+    """An InferResponse whose error says something, with a code that puts the blame on the caller."""
+    error = _told_in_band(_framed(exchange))
+    if error is not None:
+        expect(error.message.strip(), "an error without words", exchange)
+        expect(error.code not in _OURS, f"{error.code.name} for the caller's mistake", exchange)
+
+
+def _check_framed_answer(request: InferRequest, exchange: Exchange) -> None:
+    """An InferResponse without errors."""
+    error = _told_in_band(_framed(exchange))
+    expect(error is None, f"an answer with the error {error}", exchange)
+
+
+# --- rules for both
 
 
 @_RULES("Inputs without names are the model's, in its order; without names of outputs all of them come.")
@@ -81,7 +132,7 @@ def bytes_behind(subject: Subject, draw: Draw) -> None:
     _same_body(subject, right, more, "with bytes behind the message")
 
 
-@_RULES("The Content-Type of a request does not matter.")
+@_HTTP_RULES("The Content-Type of a request does not matter.")
 def any_content_type(subject: Subject, draw: Draw) -> None:
     sent = http_request(subject.encoded(subject.request(distinct(subject.known, 1))))
     right = subject.send(sent)
@@ -92,7 +143,7 @@ def any_content_type(subject: Subject, draw: Draw) -> None:
     _same_body(subject, right, other, f"with the Content-Type {media}")
 
 
-@_RULES("GET tells the metadata as JSON.", once=True)
+@_HTTP_RULES("GET tells the metadata as JSON.", once=True)
 def get_tells_metadata(subject: Subject, draw: Draw) -> None:
     path = http_request(subject.encoded(subject.request(distinct(subject.known, 1)))).path
     exchange = subject.send(HttpRequest("GET", path))
@@ -109,28 +160,78 @@ def get_tells_metadata(subject: Subject, draw: Draw) -> None:
     expect(set(declared) <= set(names), f"the metadata have the inputs {names}, not {declared}", exchange)
 
 
+@_TCP_RULES("Messages sent one behind the other are answered in their order, those that are refused too.")
+def pipelined_in_order(subject: Subject, draw: Draw) -> None:
+    asked = [subject.encoded(subject.request(distinct(subject.known, number))) for number in range(3)]
+    right = [_framed(subject.send(sent)) for sent in asked]
+    bad = with_body(asked[0], b"\xff" * draw(st.integers(0, 9)))
+    order = draw(st.lists(st.sampled_from((None, 0, 1, 2)), min_size=2, max_size=6))
+    frames = [frame_of(bad if place is None else asked[place]) for place in order]
+    for number, (place, got) in enumerate(zip(order, _pipelined(subject, frames), strict=True)):
+        exchange = Exchange(bad if place is None else asked[place], FramedReply(got))
+        if place is None:
+            expect(not _succeeded_framed(exchange), "bytes that are no message were taken for one", exchange)
+        else:
+            expect(got == right[place], f"message {number} of {len(order)} got the wrong answer", exchange)
+
+
+def _pipelined(subject: Subject, frames: list[bytes]) -> list[bytes]:
+    """What is answered to ``frames`` that are sent at once, over a connection whose side of ours is closed
+    then. Raises ``ViolationError`` where fewer answers come."""
+    try:
+        with socket.socket(socket.AF_UNIX if subject.address.path else socket.AF_INET) as connection:
+            connection.settimeout(_SECS)
+            connection.connect(subject.address.path or (subject.address.host, subject.address.port))
+            connection.sendall(b"".join(frames))
+            connection.shutdown(socket.SHUT_WR)
+            with connection.makefile("rb") as reading:
+                return [_read_frame(reading) for _ in frames]
+    except OSError as error:
+        raise ViolationError(f"the connection broke: {error}") from error
+
+
+def _read_frame(reading: BinaryIO) -> bytes:
+    head = reading.read(4)
+    size = int.from_bytes(head, "little")
+    message = reading.read(size)
+    expect(len(head) == 4 and len(message) == size, "the connection ended before every message was answered")
+    return message
+
+
 def _bytes(response: InferResponse) -> list[tuple[str, bytes]]:
     return [(tensor.name, bytes(tensor.view)) for tensor in response.outputs]
 
 
-def _same_body(subject: Subject, right: Exchange, sent: object, what: str) -> None:
-    exchange = subject.send(http_request(sent))  # type: ignore[arg-type]
-    status = http_reply(exchange).status
-    expect(status == 200, f"{what} the status is {status}", exchange)
-    expect(
-        bytes(http_reply(exchange).body) == bytes(http_reply(right).body),
-        f"{what} the answer is another",
-        exchange,
-    )
+def _same_body(subject: Subject, right: Exchange, sent: Sent, what: str) -> None:
+    exchange = subject.send(sent)
+    expect(subject.wire.succeeded(exchange), f"{what} the request is refused", exchange)
+    expect(_body(exchange) == _body(right), f"{what} the answer is another", exchange)
 
 
-WIRE = Wire(
+def _body(exchange: Exchange) -> bytes:
+    return _framed(exchange) if isinstance(exchange.reply, FramedReply) else bytes(http_reply(exchange).body)
+
+
+_EXEMPT = {"refusals/input-twice": "the last of two inputs of one name counts"}
+_PADDING = 8
+"""The zero behind a string, and what aligns the end of a message."""
+
+HTTP = Wire(
     _succeeded,
     _check_error,
     _check_answer,
     {"flatbuffer": HTTP_CALLS[Operation.INFER]},
-    tuple(_RULES.checks),
-    exempt={"refusals/input-twice": "the last of two inputs of one name counts"},
-    # the zero behind a string, and what aligns the end of a message
-    padding=8,
+    (*_RULES.checks, *_HTTP_RULES.checks),
+    exempt=_EXEMPT,
+    padding=_PADDING,
+)
+
+TCP = Wire(
+    _succeeded_framed,
+    _check_framed_error,
+    _check_framed_answer,
+    {"flatbuffer": TCP_CALLS[Operation.INFER]},
+    (*_RULES.checks, *_TCP_RULES.checks),
+    exempt=_EXEMPT,
+    padding=_PADDING,
 )

@@ -17,7 +17,7 @@ import pytest
 
 from protocols.transport.address import parse_url
 from protocols.transport.clients import CLIENTS
-from protocols.wire import BrpcRequest, ConnectionFailedError, GrpcRequest, HttpRequest
+from protocols.wire import BrpcRequest, ConnectionFailedError, FramedRequest, GrpcRequest, HttpRequest
 from schemas import Context, ErrorCode, InferenceError
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -32,6 +32,8 @@ def request(transport: str, seconds: float = 5.0) -> Any:
         return HttpRequest("POST", "/v2", parts=(b"x" * 64,), context=context)
     if transport == "grpc":
         return GrpcRequest("/a.B/C", b"x" * 64, context=context)
+    if transport == "tcp":
+        return FramedRequest(parts=(b"\x40\0\0\0", b"x" * 64), context=context)
     return BrpcRequest("a.B", "C", b"x" * 64, context=context)
 
 
@@ -202,4 +204,4 @@ async def test_a_host_that_has_been_looked_up_keeps_its_name(transport: str) -> 
             await client.send(request(transport, 0.4))
         await client.close()
         await asyncio.sleep(0.1)
-    assert transport == "brpc" or f"nowhere.invalid:{port}".encode() in b"".join(seen)
+    assert transport in ("brpc", "tcp") or f"nowhere.invalid:{port}".encode() in b"".join(seen)

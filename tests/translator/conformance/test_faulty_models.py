@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from protocols.registry import DIALECTS
-from protocols.wire import BrpcAnswer, BrpcRequest
+from protocols.wire import BrpcAnswer, BrpcRequest, FramedReply, FramedRequest
 from schemas import Datatype, InferRequest, InferResponse, Signature, Tensor, TensorSpec, pack_bytes
 from tests.loopback import GrpcLoopback, HttpLoopback, echoing, serving
 from translator.conformance.answers import ANSWERS
@@ -76,15 +76,32 @@ class BrpcLoopback:
         """Nothing is open."""
 
 
-LOOPBACKS = {"http": HttpLoopback, "grpc": GrpcLoopback, "brpc": BrpcLoopback}
+class FramedLoopback:
+    """A ``FramedClient`` of a pipeline."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._framed = pipeline.framed
+
+    async def send(self, request: FramedRequest) -> FramedReply:
+        assert self._framed is not None
+        message = b"".join(map(bytes, request.parts))[4:]
+        answer = await self._framed.serve(replace(request, message=message))
+        return FramedReply(b"".join(map(bytes, answer.parts))[4:])
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+LOOPBACKS = {"http": HttpLoopback, "grpc": GrpcLoopback, "brpc": BrpcLoopback, "tcp": FramedLoopback}
 
 
 def failure(wire: tuple[str, str], model: str, fault: Fault) -> Outcome | None:
     """The first thing that the checks of answers find at ``model`` behind ``wire``."""
     dialect, transport = wire
     models: dict[str, Any] = {model: Faulty(echoing(SIGNATURES)[model], fault)}
-    client = LOOPBACKS[transport](serving(models, dialect))
-    subject = Subject(DIALECTS[dialect], transport, "localhost:1", WIRES[wire], model, client=client)
+    client = LOOPBACKS[transport](serving(models, dialect, default_model=model))
+    asked = model if DIALECTS[dialect].capability.on(transport).many_models else ""
+    subject = Subject(DIALECTS[dialect], transport, "localhost:1", WIRES[wire], asked, client=client)
     with subject:
         discover(subject, SIGNATURES[model])
         assert not subject.silent

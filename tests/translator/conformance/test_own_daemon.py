@@ -59,6 +59,10 @@ def test_sums_and_differences(served: dict[str, str], cell: tuple[str, str, str]
         spoken = passes(served, cell, "")
         assert "answers/same-twice" in spoken
         return
+    if cell[1] == "tcp":
+        spoken = passes(served, cell, "")
+        assert {"answers/exact-values", "malformed/changed", "graphpipe-tcp/pipelined-in-order"} <= set(spoken)
+        return
     model = "simple-1" if cell[0] == "grps" else "simple"
     spoken = passes(served, cell, model, signature if cell[0] == "grps" else None)
     assert {"answers/exact-values", "answers/rows-in-any-order", "malformed/changed"} <= set(spoken) or (
@@ -77,6 +81,8 @@ def test_every_datatype(
     signature = tmp_path / "identity.yaml"
     signature.write_text(yaml.safe_dump(identity(datatype)))
     model = f"identity_{datatype.lower()}" + ("-1" if dialect == "grps" else "")
+    if transport == "tcp":  # an address has one model
+        listener, model = f"tcp_{model}", ""
     # GraphPipe has no BOOL, so its metadata cannot tell of one
     told = dialect != "grps" and (dialect, datatype) != ("graphpipe", "BOOL")
     file = None if told else signature

@@ -1,0 +1,132 @@
+"""Cuts a stream of bytes into frames: a size of four bytes, little-endian, and as many bytes behind it.
+
+No socket here and no clock: whoever reads from one writes into ``space`` and tells how much came. A small
+frame is copied out of the place that many arrive in; a larger one is received into memory of its own, where
+it stays. What a size claims is reserved, where it is not too much, and costs nothing before the bytes are
+there.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+SIZE_BYTES = 4
+"""What stands before every message."""
+
+MAX_MESSAGE_BYTES = 2**32 - 1
+"""The largest message that a size can tell of."""
+
+_CHUNK_BYTES = 1 << 16
+"""Frames up to this size are small."""
+
+_RESERVED_BYTES = 64 << 20
+"""How much is reserved at once; for what is larger, memory grows with what arrives."""
+
+_SIZE = struct.Struct("<I")
+
+
+class FrameTooLargeError(Exception):
+    """A message of ``size`` bytes is announced, more than is taken. The stream cannot go on."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"a message of {size} bytes")
+        self.size = size
+
+
+class FrameSplitter:
+    """Messages of up to ``max_message_bytes`` out of what arrives.
+
+    Write into ``space()``, say how much to ``received``, take messages from ``next`` until there is none:
+    only then is there space for more.
+    """
+
+    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._limit = max_message_bytes
+        self._chunk = _reserved(_CHUNK_BYTES)
+        self._begin = self._end = 0
+        self._large: memoryview | None = None
+        self._whole = self._filled = 0
+
+    @property
+    def missing(self) -> int:
+        """How many bytes the message lacks of which a part is here; 0 where none is. Where its size is not
+        here yet, what that lacks."""
+        if self._large is not None:
+            return self._whole - self._filled
+        held = self._end - self._begin
+        if not held:
+            return 0
+        return (self._announced() if held >= SIZE_BYTES else SIZE_BYTES) - held
+
+    @property
+    def start(self) -> bytes:
+        """How what is held begins, before anything of it was taken: up to four bytes."""
+        return bytes(self._chunk[self._begin : min(self._end, self._begin + SIZE_BYTES)])
+
+    def space(self) -> memoryview:
+        """Where the next bytes belong, never empty."""
+        if self._large is not None:
+            if self._filled == len(self._large):
+                self._large = _grown(self._large, min(self._whole, 2 * self._filled))
+            return self._large[self._filled :]
+        if self._begin:
+            held = self._end - self._begin
+            self._chunk[:held] = bytes(self._chunk[self._begin : self._end])
+            self._begin, self._end = 0, held
+        return self._chunk[self._end :]
+
+    def received(self, count: int) -> None:
+        """``count`` bytes have been written into the space."""
+        if self._large is not None:
+            self._filled += count
+        else:
+            self._end += count
+
+    def next(self) -> memoryview | None:
+        """The next message that is complete, None where more bytes are needed first. Raises
+        ``FrameTooLargeError``."""
+        if self._large is not None:
+            if self._filled < self._whole:
+                return None
+            large, self._large = self._large, None
+            return large[SIZE_BYTES:].toreadonly()
+        held = self._end - self._begin
+        if held < SIZE_BYTES:
+            return None
+        whole = self._announced()
+        if whole - SIZE_BYTES > self._limit:
+            raise FrameTooLargeError(whole - SIZE_BYTES)
+        if whole <= held:
+            frame = bytes(self._chunk[self._begin : self._begin + whole])
+            self._begin += whole
+            # the size stays before it: what is aligned in the message counts from there
+            return memoryview(frame)[SIZE_BYTES:]
+        if whole > _CHUNK_BYTES:
+            self._large = _grown(self._chunk[self._begin : self._end], min(whole, _RESERVED_BYTES))
+            self._whole, self._filled = whole, held
+            self._begin = self._end = 0
+        return None
+
+    def discard(self) -> None:
+        """Forget what is held."""
+        self._begin = self._end = 0
+        self._large = None
+
+    def _announced(self) -> int:
+        """The size of the frame that begins here."""
+        size: int = _SIZE.unpack_from(self._chunk, self._begin)[0]
+        return SIZE_BYTES + size
+
+
+def _grown(held: memoryview, size: int) -> memoryview:
+    """Room for ``size`` bytes that begins with what is ``held``."""
+    room = _reserved(size)
+    room[: len(held)] = held
+    return room
+
+
+def _reserved(size: int) -> memoryview:
+    """Memory that nobody has touched yet: to fill it with zeros would cost as much as to receive into it."""
+    return np.empty(size, np.uint8).data
