@@ -119,7 +119,7 @@ def parse_head(raw: bytes) -> Head:
         minor,
         headers,
         # HTTP/1.0 knows no chunks: who sends them is not to be trusted about where the request ends
-        parser.should_keep_alive() and (coding is None or minor > 0),
+        _keeps_alive(headers.get("connection", ""), minor) and (coding is None or minor > 0),
         int(headers.get("content-length", 0)) if coding is None else -1,
         minor > 0 and headers.get("expect", "").lower() == "100-continue",
     )
@@ -134,6 +134,14 @@ def _feed(parser: httptools.HttpRequestParser, data: bytes) -> None:
         if isinstance(error.__context__, HeadError):
             raise error.__context__ from None
         raise HeadError(f"not HTTP: {error}") from error
+
+
+def _keeps_alive(connection: str, minor: int) -> bool:
+    """Whether the client wants the connection to go on."""
+    if not connection:
+        return minor > 0
+    wishes = [wish.strip() for wish in connection.lower().split(",")]
+    return "close" not in wishes and (minor > 0 or "keep-alive" in wishes)
 
 
 def _origin(target: str) -> str:

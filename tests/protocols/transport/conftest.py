@@ -5,8 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+import pytest
 import uvloop
+
+from tests.protocols.transport import peers
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(params=["native", "library"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whose HTTP server it is; whoever asks for it is tested with each."""
+    chosen: str = request.param
+    monkeypatch.setattr(peers, "ENGINE", chosen)
+    return chosen

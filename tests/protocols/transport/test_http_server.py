@@ -22,12 +22,7 @@ from tests.protocols.transport.peers import LOOPBACK, HttpEcho, RawHttp, Reply, 
 MIB = 1 << 20
 
 
-@pytest.fixture(autouse=True, params=["native", "library"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test is of both engines."""
-    chosen: str = request.param
-    monkeypatch.setattr(peers, "ENGINE", chosen)
-    return chosen
+pytestmark = pytest.mark.usefixtures("engine")
 
 
 async def ask(handler: HttpEcho, path: str, body: bytes = b"", *headers: str, version: str = "1.1") -> Reply:
