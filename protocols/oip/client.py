@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from protocols.dialect import UpstreamCall
+from protocols.json_document import parse_json
 from protocols.oip.codec import CODE_OF_HTTP_STATUS
 from protocols.oip.codec_http import decode_response, encode_request
 from protocols.oip.generate_call import generate_call
 from protocols.oip.grpc_control import CONTROL_CALLS, KSERVE_CALLS
 from protocols.oip.grpc_probes import CALLS
+from protocols.oip.index_call import GRPC_INDEX_CALL, encode_http, read_document
 from protocols.oip.metadata_json import (
     parse_object,
     read_error,
@@ -34,6 +36,7 @@ from schemas import (
     InferResponse,
     ModelMetadata,
     ModelRef,
+    ModelStatus,
     Operation,
     Readiness,
     ServerMetadata,
@@ -121,6 +124,10 @@ def _decode_done(form: None, reply: HttpReply) -> None:
     _answer(reply, lambda: None)
 
 
+def _decode_index(form: None, reply: HttpReply) -> tuple[ModelStatus, ...]:
+    return _answer(reply, lambda: read_document(parse_json(reply.body)))
+
+
 _PROBES: Mapping[Operation, HttpCall] = {
     Operation.LIVE: UpstreamCall(_get("/v2/health/live"), _decode_readiness),
     Operation.READY: UpstreamCall(_get("/v2/health/ready"), _decode_readiness),
@@ -128,6 +135,7 @@ _PROBES: Mapping[Operation, HttpCall] = {
     Operation.SERVER_METADATA: UpstreamCall(_get("/v2"), _decode_server_metadata),
     Operation.MODEL_METADATA: UpstreamCall(_get_of_model, _decode_model_metadata),
     Operation.MODEL_CONFIG: UpstreamCall(partial(_get_of_model, suffix="/config"), _decode_model_config),
+    Operation.REPOSITORY_INDEX: UpstreamCall(encode_http, _decode_index),
     Operation.MODEL_LOAD: UpstreamCall(partial(_control, verb="load"), _decode_done),
     Operation.MODEL_UNLOAD: UpstreamCall(partial(_control, verb="unload"), _decode_done),
 }
@@ -147,6 +155,7 @@ HTTP_JSON_CALLS: Mapping[Operation, HttpCall] = {
 GRPC_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
     **CALLS,
     **CONTROL_CALLS,
+    Operation.REPOSITORY_INDEX: GRPC_INDEX_CALL,
     Operation.INFER: INFER_CALL,
     Operation.INFER_STREAM: STREAM_CALL,
 }

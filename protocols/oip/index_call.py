@@ -1,0 +1,61 @@
+"""Asks an upstream which models its repositories have, over HTTP and over gRPC.
+
+An extension that not every server has: those without it answer as to any unknown path or method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from protocols.dialect import UpstreamCall
+from protocols.oip.grpc_messages import SERVICE, parse, reader
+from protocols.oip.json_members import malformed
+from protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpRequest
+from schemas import ModelState, ModelStatus, Signature, VersionStatus
+from schemas.oip import MESSAGES
+
+_RESPONSE = MESSAGES["inference.RepositoryIndexResponse"]
+
+
+def encode_http(argument: None, signature: Signature | None) -> tuple[HttpRequest, None]:
+    """The question, over HTTP."""
+    return HttpRequest("POST", "/v2/repository/index", parts=[b"{}"], repeatable=True), None
+
+
+def read_document(document: Any) -> tuple[ModelStatus, ...]:
+    """The models in the JSON of an answer. Raises MALFORMED."""
+    if type(document) is not list:
+        raise malformed("the index of the repository is not a list")
+    for entry in document:
+        if type(entry) is not dict or type(entry.get("name")) is not str:
+            raise malformed("an entry of the index of the repository has no name")
+    return _models(document)
+
+
+def _encode_grpc(argument: None, signature: Signature | None) -> tuple[GrpcRequest, None]:
+    return GrpcRequest(f"{SERVICE}RepositoryIndex", b""), None
+
+
+@reader
+def _decode_grpc(form: None, message: Buffer) -> tuple[ModelStatus, ...]:
+    told: Any = parse(_RESPONSE, message)
+    return _models(
+        {"name": each.name, "version": each.version, "state": each.state, "reason": each.reason}
+        for each in told.models
+    )
+
+
+GRPC_INDEX_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(_encode_grpc, _decode_grpc)
+
+
+def _models(entries: Iterable[Mapping[str, Any]]) -> tuple[ModelStatus, ...]:
+    """An entry for every version, or for the model alone, as models with their versions."""
+    found: dict[str, list[VersionStatus]] = {}
+    for entry in entries:
+        versions = found.setdefault(entry["name"], [])
+        version, state = str(entry.get("version") or ""), str(entry.get("state") or "")
+        if version:
+            known = ModelState.__members__.get(state, ModelState.UNKNOWN)
+            versions.append(VersionStatus(version, known, str(entry.get("reason") or "")))
+    return tuple(ModelStatus(name, versions=tuple(versions)) for name, versions in found.items())
