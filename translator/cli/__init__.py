@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from translator.cli import check, conformance, infer, mirror, replay, serve
+from translator.cli import check, conformance, fidelity, infer, mirror, replay, serve
 
 COMMANDS = {
     "serve": serve,
@@ -18,6 +18,7 @@ COMMANDS = {
     "conformance": conformance,
     "replay": replay,
     "mirror": mirror,
+    "fidelity": fidelity,
 }
 """Subcommands by name. Each has HELP, ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
 

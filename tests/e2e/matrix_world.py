@@ -1,0 +1,179 @@
+"""The two daemons of the matrix: one that has models of every engine and leads to the other over every wire.
+
+Both listen to every dialect over every transport, as the registry has them. Where a transport has no place for
+a model's name, every model has an address of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from protocols.registry import DIALECTS
+from protocols.transport.address import parse_url
+from protocols.transport.clients import CLIENTS
+from runtime.upstream import Upstream
+from schemas import InferRequest, InferResponse, Operation, Signature
+from tests.e2e.background import Background
+from tests.e2e.daemon import Daemon
+from tests.e2e.matrix_models import SUBJECTS, signature_options, subjects, written
+from translator.fidelity.ends import End, callers, targets
+from translator.fidelity.tensors import stated
+
+T = TypeVar("T")
+
+FAR = {"identity": ("same_",), "python": ("tell", "count")}
+"""Which engines have which models of the far daemon; all others are on ONNX Runtime."""
+
+SHARED = sorted({end.transport for end in callers().values() if end.capability.many_models})
+"""The transports over which one listener has all models and dialects."""
+APART = [end for end in callers().values() if not end.capability.many_models]
+MISSING = "missing"
+"""A model of the bridge that the far daemon does not have."""
+
+
+def label(target: End, subject: str) -> str:
+    """The name by which the bridge has a subject of a target."""
+    return f"{target.name.replace('/', '_')}.{subject}"
+
+
+@dataclass
+class World:
+    """The bridge, as callers of every kind reach it."""
+
+    bridge: Daemon
+    addresses: Mapping[str, str]
+    background: Background = field(default_factory=Background)
+    _asking: dict[tuple[str, str], Upstream] = field(default_factory=dict)
+
+    def address(self, caller: End, model: str) -> str:
+        """Where ``caller`` finds ``model``."""
+        return self.addresses[caller.transport if caller.capability.many_models else f"{caller.name} {model}"]
+
+    def infer(self, caller: End, request: InferRequest, signature: Signature | None) -> InferResponse:
+        """Ask as a client of the caller's kind. Raises what it is told."""
+        upstream, named = self._client(caller, request)
+        answer: InferResponse = self.background.run(upstream.call(Operation.INFER, named, signature))
+        return answer
+
+    def stream(self, caller: End, request: InferRequest, signature: Signature) -> list[InferResponse]:
+        """Every answer to a stream. Raises what it is told."""
+        upstream, named = self._client(caller, request)
+
+        async def every() -> list[InferResponse]:
+            return [each async for each in upstream.stream(named, signature, named.context)]
+
+        return self.background.run(every())
+
+    def close(self) -> None:
+        for upstream in self._asking.values():
+            self.background.run(upstream.close())
+        self.background.close()
+
+    def _client(self, caller: End, request: InferRequest) -> tuple[Upstream, InferRequest]:
+        address = self.address(caller, request.model)
+        found = self._asking.get((caller.name, address))
+        if found is None:
+            found = self.background.run(_connected(caller, address))
+            self._asking[caller.name, address] = found
+        if not caller.capability.many_models:
+            request.model = ""
+        return found, request
+
+
+async def _connected(caller: End, address: str) -> Upstream:
+    client = CLIENTS[caller.transport](parse_url(address, caller.transport))
+    return Upstream("bridge", DIALECTS[caller.dialect].calls[caller.transport], [client], 30.0)
+
+
+@contextmanager
+def world(folder: Path) -> Iterator[World]:
+    """Both daemons, with everything in them."""
+    with _daemon(folder / "far", _far(folder / "far")) as (_, reached):
+        config = _bridge(folder / "bridge", reached)
+        with _daemon(folder / "bridge", config) as (bridge, addresses):
+            running = World(bridge, addresses)
+            try:
+                yield running
+            finally:
+                running.close()
+
+
+@contextmanager
+def _daemon(folder: Path, config: dict[str, Any]) -> Iterator[tuple[Daemon, dict[str, str]]]:
+    """A daemon, and its addresses: by transport, or by caller and model."""
+    places = list(SHARED)
+    listeners: list[dict[str, Any]] = [{"listen": "127.0.0.1:0", "transport": over} for over in SHARED]
+    for end in APART:
+        for number, model in enumerate(config["models"]):
+            places.append(f"{end.name} {model}")
+            listeners.append(
+                {
+                    "listen": f"unix:{folder}/{end.dialect}{number}",
+                    "transport": end.transport,
+                    "dialects": [end.dialect],
+                    "default_model": model,
+                }
+            )
+    running = Daemon.start(folder, {**config, "listeners": listeners})
+    try:
+        yield running, dict(zip(places, running.addresses, strict=True))
+        assert running.stop() == 0
+        unforeseen = [line for line in running.log if "unforeseen" in line["event"]]
+        assert not unforeseen, unforeseen[:3]
+    finally:
+        running.kill()
+
+
+def _far(folder: Path) -> dict[str, Any]:
+    folder.mkdir()
+    models: dict[str, Any] = {}
+    for name in SUBJECTS:
+        engine = next((each for each, names in FAR.items() if name.startswith(names)), "onnxruntime")
+        models |= written(folder, engine, [name])
+    return {"models": models}
+
+
+def _bridge(folder: Path, reached: Mapping[str, str]) -> dict[str, Any]:
+    folder.mkdir()
+    models: dict[str, Any] = {}
+    upstreams: dict[str, Any] = {}
+    for target in installed():
+        if not target.dialect:
+            for name, options in written(folder, target.name, subjects(target.name)).items():
+                models[label(target, name)] = options
+            continue
+        for name in SUBJECTS:
+            upstream = _upstream(target, name)
+            address = reached[target.transport if target.capability.many_models else f"{target.name} {name}"]
+            upstreams[upstream] = {
+                "dialect": target.dialect,
+                "transport": target.transport,
+                "urls": [address],
+            }
+            model: dict[str, Any] = {"upstream": upstream}
+            if target.capability.many_models:
+                model["remote_model"] = name
+            if stated(target, SUBJECTS[name]):
+                model["signature"] = signature_options(name)
+            models[label(target, name)] = model
+        if target.capability.many_models:
+            lost = {"upstream": upstream, "remote_model": "nowhere", "signature": signature_options("scalar")}
+            models[label(target, MISSING)] = {**lost, "required": False}
+    return {"models": models, "upstreams": upstreams}
+
+
+def _upstream(target: End, subject: str) -> str:
+    name = target.name.replace("/", "_")
+    return name if target.capability.many_models else f"{name}.{subject}"
+
+
+def installed() -> list[End]:
+    """Every target whose engine is there."""
+    from importlib.util import find_spec
+
+    absent = {"torch"} if find_spec("torch") is None else set()
+    return [target for name, target in targets().items() if name not in absent]

@@ -1,0 +1,55 @@
+"""The whole matrix: every caller before every target, through two real daemons, everything that a request and
+its answer may have.
+
+Over the registry and the table of backends: what is added there is covered with no edit here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from schemas import Datatype
+from tests.e2e import matrix_checks as checks
+from tests.e2e.matrix_checks import CHECKS, Cell
+from tests.e2e.matrix_world import MISSING, World, installed, world
+from translator.fidelity.ends import callers, targets
+from translator.fidelity.features import FEATURES
+from translator.fidelity.path import BINARY, PAYLOADS, judge
+
+CELLS = [(caller, target) for caller in callers() for target in targets()]
+INSTALLED = {target.name for target in installed()}
+NEVER_REACHES_A_TARGET = {"shared memory"}
+"""Features with tests of their own."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("m")) as both:
+        yield both
+
+
+@pytest.mark.parametrize(("caller", "target"), CELLS)
+def test_cell(running: World, caller: str, target: str) -> None:
+    if target not in INSTALLED:
+        pytest.skip(f"needs the extra '{target}'")
+    cell = Cell(running, callers()[caller], targets()[target])
+    path = judge(cell.caller, cell.target)
+    seen = {
+        kind.value: (checks.tensor_sent(cell, kind), checks.tensor_answered(cell, kind)) for kind in Datatype
+    }
+    seen[BINARY] = (checks.binary(cell),) * 2
+    seen[PAYLOADS] = (checks.payloads(cell),) * 2
+    assert seen == {name: (sent.outcome, answered.outcome) for name, (sent, answered) in path.tensors.items()}
+    assert {name: check(cell) for name, check in CHECKS.items()} == {
+        name: path.features[name].outcome for name in CHECKS
+    }
+    checks.unknown_model(cell)
+    checks.unknown_there(cell, MISSING)
+    checks.failing_model(cell)
+    checks.bad_input(cell)
+
+
+def test_every_feature_has_a_check() -> None:
+    assert CHECKS.keys() | NEVER_REACHES_A_TARGET == FEATURES.keys()

@@ -1,0 +1,57 @@
+"""An end is a dialect over a transport, such as oip/http, or for --to also a backend, such as python. Without
+both all paths are listed, one a line. docs/fidelity.md has the whole matrix."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from translator.fidelity.ends import End
+
+HELP = "what arrives, from any caller to any target"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``fidelity`` takes."""
+    add = parser.add_argument
+    add("--from", dest="caller", metavar="END", help="whose caller, such as oip/http (default: all)")
+    add("--to", dest="target", metavar="END", help="which target: such an end, or a backend (default: all)")
+    add("--json", action="store_true", help="print an array with an object for each path")
+    add("--check", action="store_true", help="exit with 1 where anything is widened, dropped or refused")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the paths. 1 where one loses something, if that is asked, 2 for an unknown end."""
+    from translator.fidelity.ends import callers, targets
+    from translator.fidelity.path import judge
+    from translator.fidelity.words import as_json, in_brief, in_words
+
+    try:
+        chosen = [
+            judge(caller, target)
+            for caller in _chosen(callers(), arguments.caller, "--from")
+            for target in _chosen(targets(), arguments.target, "--to")
+        ]
+    except ValueError as error:
+        sys.stderr.write(f"interlingua fidelity: {error}\n")
+        return 2
+    if arguments.json:
+        sys.stdout.write(as_json(chosen).decode())
+    elif arguments.caller and arguments.target:
+        sys.stdout.write(in_words(chosen[0]))
+    else:
+        sys.stdout.write(in_brief(chosen))
+    loses = any(verdict.outcome.loses for path in chosen for verdict in path.verdicts)
+    return 1 if arguments.check and loses else 0
+
+
+def _chosen(ends: dict[str, End], name: str | None, option: str) -> list[End]:
+    from translator.config.wording import unknown
+
+    if name is None:
+        return list(ends.values())
+    if name not in ends:
+        raise ValueError(f"{option}: {unknown('end', name, ends)}")
+    return [ends[name]]

@@ -1,0 +1,51 @@
+"""Everything that is judged of one path, and of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from schemas import Datatype
+from translator.fidelity.ends import End, callers, targets
+from translator.fidelity.features import FEATURES
+from translator.fidelity.tensors import answered, binary, payloads, sent
+from translator.fidelity.verdict import Verdict
+
+BINARY, PAYLOADS = "BYTES, not UTF-8", "payloads of NaN"
+
+Both = tuple[Verdict, Verdict]
+"""Of a tensor on its way to the model, and of one on its way back."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """What becomes of tensors, by datatype or what is particular about their contents, and of everything
+    else, by feature."""
+
+    caller: End
+    target: End
+    tensors: Mapping[str, Both]
+    features: Mapping[str, Verdict]
+
+    @property
+    def verdicts(self) -> Iterator[Verdict]:
+        """All of them."""
+        for both in self.tensors.values():
+            yield from both
+        yield from self.features.values()
+
+
+def judge(caller: End, target: End) -> Path:
+    """The path from ``caller`` to ``target``."""
+    ends = caller, target
+    tensors = {kind.value: (sent(*ends, kind), answered(*ends, kind)) for kind in Datatype}
+    tensors[BINARY] = binary(*ends), binary(*ends)
+    tensors[PAYLOADS] = payloads(*ends), payloads(*ends)
+    return Path(caller, target, tensors, {name: feature(*ends) for name, feature in FEATURES.items()})
+
+
+def matrix() -> dict[tuple[str, str], Path]:
+    """Every path, by the names of its ends."""
+    pairs = product(callers().values(), targets().values())
+    return {(caller.name, target.name): judge(caller, target) for caller, target in pairs}

@@ -1,0 +1,79 @@
+"""The matrix for a terminal: all of it in brief, or one path in words; and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from protocols.json_document import write_json
+from schemas import Datatype
+from translator.fidelity.path import Path
+from translator.fidelity.verdict import Outcome, Verdict
+
+_WIDTH = 40
+
+
+def in_words(path: Path) -> str:
+    """One path, thing by thing."""
+    lines = [f"{path.caller.name} -> {path.target.name}", ""]
+    for name, (sent, answered) in path.tensors.items():
+        if str(sent) == str(answered):
+            lines.append(_line(name, sent))
+        else:
+            lines += [_line(f"{name}, sent", sent), _line(f"{name}, answered", answered)]
+    lines.append("")
+    lines += [_line(name, verdict) for name, verdict in path.features.items()]
+    return "\n".join(lines) + "\n"
+
+
+def in_brief(paths: Iterable[Path]) -> str:
+    """A line for each path: how its datatypes fare, and what else is lost."""
+    return "".join(
+        f"{path.caller.name + ' -> ' + path.target.name:<{_WIDTH}}{_summary(path)}\n" for path in paths
+    )
+
+
+def as_json(paths: Iterable[Path]) -> bytes:
+    """An array with an object for each path."""
+    return bytes(write_json([_document(path) for path in paths])) + b"\n"
+
+
+def _line(name: str, verdict: Verdict) -> str:
+    return f"  {name:<{_WIDTH}}{verdict}"
+
+
+def _summary(path: Path) -> str:
+    counts: dict[Outcome, list[str]] = {}
+    for kind in Datatype:
+        worst = max((verdict.outcome for verdict in path.tensors[kind.value]), key=list(Outcome).index)
+        counts.setdefault(worst, []).append(kind.value)
+    parts = [f"{len(counts.get(Outcome.EXACT, ()))} exact"]
+    parts += [
+        f"{outcome.value} {' '.join(counts[outcome])}"
+        for outcome in (Outcome.WIDENED, Outcome.REFUSED, Outcome.ABSENT)
+        if outcome in counts
+    ]
+    return "; ".join(parts)
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    return {
+        "from": path.caller.name,
+        "to": path.target.name,
+        "tensors": {
+            name: {"sent": _verdict(sent), "answered": _verdict(answered)}
+            for name, (sent, answered) in path.tensors.items()
+        },
+        "features": {name: _verdict(verdict) for name, verdict in path.features.items()},
+    }
+
+
+def _verdict(verdict: Verdict) -> Mapping[str, str]:
+    told = {
+        "outcome": verdict.outcome.value,
+        "datatype": verdict.datatype.value if verdict.datatype else "",
+        "code": verdict.code.name if verdict.code else "",
+        "by": verdict.by,
+        "note": verdict.note,
+    }
+    return {key: value for key, value in told.items() if value}
