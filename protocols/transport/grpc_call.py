@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 from typing import Protocol
 
 from protocols.transport.grpc_head import ANSWER_HEAD, OK, Head, trailers, trailers_only
@@ -125,24 +125,24 @@ class Call(Stream):
         """The block of headers that ends the call."""
         return trailers_only(answer)
 
-    def _messages_in(self, data: bytes, start: int, stop: int) -> Sequence[Buffer]:
-        """The messages that ``data[start:stop]`` completes. Raises ``RefusedMessageError``."""
-        cutter = self._cutter
-        if cutter is None:
+    def _messages_in(self, data: bytes, start: int, stop: int) -> Iterable[Buffer]:
+        """The messages that ``data[start:stop]`` completes. Raises ``RefusedMessageError`` between them."""
+        limit = self._caller.max_request_bytes
+        if not self._halfway:
             # nearly every message comes by itself in one frame
-            limit = self._caller.max_request_bytes
             if stop - start >= PREFIX_BYTES:
                 compressed, size = PREFIX.unpack_from(data, start)
-                start_of_it = start + PREFIX_BYTES
-                if size == stop - start_of_it and not compressed and (limit is None or size <= limit):
-                    if size <= _COPIED_BYTES:
-                        return (data[start_of_it:stop],)
-                    return (memoryview(data)[start_of_it:stop],)
-            cutter = self._cutter = MessageCutter(self._head.coding, limit)
-        messages = cutter.cut(data, start, stop)
-        if not cutter.halfway:
-            self._cutter = None
-        return messages
+                begin = start + PREFIX_BYTES
+                if size == stop - begin and not compressed and (limit is None or size <= limit):
+                    return (data[begin:stop] if size <= _COPIED_BYTES else memoryview(data)[begin:stop],)
+        if self._cutter is None:
+            self._cutter = MessageCutter(self._head.coding, limit)
+        return self._cutter.cut(data, start, stop)
+
+    @property
+    def _halfway(self) -> bool:
+        """Whether a message has begun that has not ended."""
+        return self._cutter is not None and self._cutter.halfway
 
     def _done(self) -> None:
         """The task is at its end."""
@@ -163,19 +163,17 @@ class UnaryCall(Call):
         if self._task is not None:
             return
         try:
-            messages = self._messages_in(data, start, stop)
+            for message in self._messages_in(data, start, stop):
+                request = GrpcRequest(self._head.method, message, self._head.metadata, self.context)
+                self._task = self._caller.loop.create_task(self._run(request))
+                return
         except RefusedMessageError as refused:
             self.end(refused.answer)
             return
-        if messages:
-            request = GrpcRequest(self._head.method, messages[0], self._head.metadata, self.context)
-            self._task = self._caller.loop.create_task(self._run(request))
-        elif ended and self._cutter is not None:
+        if ended and self._halfway:
             self.end(GrpcAnswer(code=INTERNAL, details="the message of the call is cut short"))
         elif ended:
-            self.end(
-                GrpcAnswer(code=UNIMPLEMENTED, details="a unary call has one message, this one has none")
-            )
+            self.end(GrpcAnswer(code=UNIMPLEMENTED, details="a unary call has one message, not none"))
 
     async def _run(self, request: GrpcRequest) -> None:
         self._working = True
@@ -232,7 +230,7 @@ class StreamCall(Call):
             for message in self._messages_in(data, start, stop):
                 self._messages.append(message)
                 self._held += len(message) + PREFIX_BYTES
-            if ended and self._cutter is not None:
+            if ended and self._halfway:
                 details = "the last message of the stream is cut short"
                 self._fault = RefusedMessageError(GrpcAnswer(code=INTERNAL, details=details))
         except RefusedMessageError as refused:

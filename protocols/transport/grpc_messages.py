@@ -7,6 +7,7 @@ length, before any of it is kept. No sockets.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from protocols.content_coding import inflate
 from protocols.transport.grpc_status import INTERNAL, RESOURCE_EXHAUSTED, too_large
@@ -48,9 +49,8 @@ class MessageCutter:
         """Whether a message has begun that has not ended."""
         return bool(self._prefix)
 
-    def cut(self, data: bytes, start: int, stop: int) -> list[Buffer]:
+    def cut(self, data: bytes, start: int, stop: int) -> Iterator[Buffer]:
         """The messages that ``data[start:stop]`` completes. Raises ``RefusedMessageError``."""
-        messages: list[Buffer] = []
         while start < stop:
             if len(self._prefix) < PREFIX_BYTES:
                 missing = PREFIX_BYTES - len(self._prefix)
@@ -67,8 +67,7 @@ class MessageCutter:
                 self._missing -= upto - start
                 start = upto
             if not self._missing:
-                messages.append(self._whole())
-        return messages
+                yield self._whole()
 
     def _check(self) -> None:
         if self._limit is not None and self._size > self._limit:

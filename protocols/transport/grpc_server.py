@@ -300,4 +300,4 @@ def _spelled(name: object) -> str:
         return f"ipv4:{host}:{port}"
     if host.lower().startswith("::ffff:") and "." in host:
         return f"ipv4:{host[7:]}:{port}"
-    return f"ipv6:{quote(f'[{host}]')}:{port}"
+    return f"ipv6:{quote(f'[{host}]', safe=':')}:{port}"
