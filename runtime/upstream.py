@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from protocols.dialect import Passage, UpstreamCall
-from protocols.wire import HttpRequest
+from protocols.wire import FramedRequest, HttpRequest
 from runtime.pool import Gate, Member, Pool
 from runtime.pool.probes import Ask
 from schemas import (
@@ -252,6 +252,6 @@ def _inference(argument: Any) -> InferRequest | None:
 
 def _nbytes(request: Any) -> int:
     """The bytes of a message that is to be sent."""
-    if isinstance(request, HttpRequest):
+    if isinstance(request, HttpRequest | FramedRequest):
         return sum(memoryview(part).nbytes for part in request.parts)
     return memoryview(request.message).nbytes

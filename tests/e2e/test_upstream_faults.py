@@ -24,6 +24,7 @@ from aiohttp import web
 from tests.e2e.daemon import Daemon
 from tests.e2e.relay import FAULTS, Relay
 from tests.standins import oip_grpc_server, oip_http_server
+from tests.standins.framed import GraphPipeTcpServer
 from tests.standins.grps_brpc import BrpcServing
 from tests.standins.grps_contract import arrays_of
 from tests.standins.grps_server import GrpsServer
@@ -112,10 +113,18 @@ async def over_brpc() -> AsyncIterator[tuple[int, Callable[[], list[int]]]]:
         await serving.stop()
 
 
+@asynccontextmanager
+async def over_tcp() -> AsyncIterator[tuple[int, Callable[[], list[int]]]]:
+    server = GraphPipeTcpServer((["INPUT0"], ["INPUT0"]))
+    async with server.running():
+        yield server.port, lambda: [int(asked.input_tensors[0][0]) for asked in server.requests]
+
+
 SERVERS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "http": ("oip", over_http, {"remote_model": "identity"}),
     "grpc": ("oip", over_grpc, {"remote_model": "identity_fp32"}),
     "brpc": ("grps", over_brpc, {"remote_model": "", "signature": SIGNATURE}),
+    "tcp": ("graphpipe", over_tcp, {"signature": SIGNATURE}),
 }
 
 
@@ -151,7 +160,7 @@ async def world(
             session = await stack.enter_async_context(
                 aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
             )
-            yield World(daemon.addresses[0], standins, "INPUT0" if dialect == "grps" else "OUTPUT0", session)
+            yield World(daemon.addresses[0], standins, "OUTPUT0" if dialect == "oip" else "INPUT0", session)
             assert await asyncio.to_thread(daemon.stop) == 0
             assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
         finally:

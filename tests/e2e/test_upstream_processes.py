@@ -15,7 +15,7 @@ import requests
 
 from tests.e2e.daemon import Daemon
 
-TRANSPORTS = {"http": "oip", "grpc": "oip", "brpc": "grps"}
+TRANSPORTS = {"http": "oip", "grpc": "oip", "brpc": "grps", "tcp": "graphpipe"}
 PROBE_SECS = 0.5
 TIMEOUT_SECS = 1.0
 SLACK_SECS = 2.0
@@ -75,7 +75,11 @@ def world(tmp_path: Path) -> Iterator[World]:
     config = {
         "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
         "models": {
-            name: {"upstream": name, "remote_model": "same", "signature": IDENTITY["signature"]}
+            name: {
+                "upstream": name,
+                "remote_model": "" if name == "tcp" else "same",
+                "signature": IDENTITY["signature"],
+            }
             for name in TRANSPORTS
         },
         "upstreams": {

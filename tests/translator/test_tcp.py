@@ -114,13 +114,14 @@ async def test_the_limits_of_the_configuration() -> None:
 
 
 @asynccontextmanager
-async def bridged(urls: list[str], **model: object) -> AsyncIterator[Any]:
+async def bridged(
+    urls: list[str], limits: Mapping[str, object] | None = None, **model: object
+) -> AsyncIterator[Any]:
     """A model that stands at ``urls``."""
+    options = {"urls": urls, "probe_interval_secs": 0.1, **(limits or {})}
     document = {
         "listeners": [{"listen": ":0", "transport": "http"}],
-        "upstreams": {
-            "there": {"dialect": "graphpipe", "transport": "tcp", "urls": urls, "probe_interval_secs": 0.1}
-        },
+        "upstreams": {"there": {"dialect": "graphpipe", "transport": "tcp", **options}},
         "models": {"m": {"upstream": "there", **model}},
     }
     assembly = assemble(parse(yaml.safe_dump(document)), Loaded())
@@ -164,6 +165,22 @@ async def test_servers_that_are_alike() -> None:
             for _ in range(5):
                 await model.infer(asking(VALUES))
         assert len(second.requests) == asked + 5
+
+
+async def test_bytes_under_way_are_bounded() -> None:
+    standin = GraphPipeTcpServer((["a"], ["a"]))
+    # each message has more than half of that
+    limits = {"max_bytes_in_flight": 300, "max_wait_secs": 0.0}
+    signature = {side: [{"name": "a", **SPEC}] for side in ("inputs", "outputs")}
+    async with (
+        standin.running(),
+        bridged([f"127.0.0.1:{standin.port}"], limits, signature=signature) as model,
+    ):
+        answers = await asyncio.gather(
+            *(model.infer(asking(VALUES)) for _ in range(3)), return_exceptions=True
+        )
+        codes = [each.code for each in answers if isinstance(each, InferenceError)]
+        assert codes == [ErrorCode.OVERLOADED] * 2
 
 
 async def test_ours_behind_ours() -> None:
