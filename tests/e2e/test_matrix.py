@@ -1,27 +1,32 @@
 """The whole matrix: every caller before every target, through two real daemons, everything that a request and
-its answer may have.
+its answer may have. What comes out is what docs/fidelity.md says; INTERLINGUA_WRITE=1 writes the page.
 
 Over the registry and the table of backends: what is added there is covered with no edit here.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from schemas import Datatype
 from tests.e2e import matrix_checks as checks
+from tests.e2e.daemon import ROOT
 from tests.e2e.matrix_checks import CHECKS, Cell
 from tests.e2e.matrix_world import MISSING, World, installed, world
 from translator.fidelity.ends import callers, targets
 from translator.fidelity.features import FEATURES
+from translator.fidelity.page import page
 from translator.fidelity.path import BINARY, PAYLOADS, judge
 
 CELLS = [(caller, target) for caller in callers() for target in targets()]
 INSTALLED = {target.name for target in installed()}
 NEVER_REACHES_A_TARGET = {"shared memory"}
 """Features with tests of their own."""
+
+passed: set[tuple[str, str]] = set()
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +54,17 @@ def test_cell(running: World, caller: str, target: str) -> None:
     checks.unknown_there(cell, MISSING)
     checks.failing_model(cell)
     checks.bad_input(cell)
+    passed.add((caller, target))
 
 
 def test_every_feature_has_a_check() -> None:
     assert CHECKS.keys() | NEVER_REACHES_A_TARGET == FEATURES.keys()
+
+
+def test_the_page_is_what_came_out() -> None:
+    """Whoever runs a few cells by hand tests no more than those."""
+    file = ROOT / "docs" / "fidelity.md"
+    if os.environ.get("INTERLINGUA_WRITE"):
+        assert passed == set(CELLS), "the page is written from a run of every cell"
+        file.write_text(page(), encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == page()

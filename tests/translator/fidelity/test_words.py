@@ -1,4 +1,4 @@
-"""``interlingua fidelity``."""
+"""``interlingua fidelity``, and the page that has all of it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from tests.e2e.daemon import ROOT
 from translator.cli import main
 from translator.fidelity.ends import callers, targets
 from translator.fidelity.features import FEATURES
+from translator.fidelity.page import page
 
 
 def told(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
@@ -61,3 +63,8 @@ def test_an_unknown_end(capsys: pytest.CaptureFixture[str], option: str) -> None
 
 def test_a_backend_calls_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fidelity", "--from", "python"]) == 2
+
+
+def test_the_page_is_up_to_date() -> None:
+    """`INTERLINGUA_WRITE=1 pytest tests/e2e/test_matrix.py` writes it."""
+    assert (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8") == page()
