@@ -11,9 +11,10 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from schemas import Latencies
 from schemas.status import LATENCY_BOUNDS_NS
@@ -38,12 +39,14 @@ SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 _LATENCY_BOUNDS = tuple(ns / 1e9 for ns in LATENCY_BOUNDS_NS)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+_NO_LABELS: Labels = {}
+
+
+class Sample(NamedTuple):
     """One value. ``suffix`` is what stands behind the family's name, for histograms and summaries."""
 
     value: float
-    labels: Labels = field(default_factory=dict)
+    labels: Labels = _NO_LABELS
     suffix: str = ""
 
 
@@ -60,12 +63,13 @@ class Family:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"'{self.name}' is no name of a metric")
-        for sample in self.samples:
-            if sample.suffix not in _SUFFIXES[self.kind]:
-                raise ValueError(f"a {self.kind} has no sample '{self.name}{sample.suffix}'")
-            for label in sample.labels:
-                if not _LABEL.fullmatch(label):
-                    raise ValueError(f"'{label}' of metric '{self.name}' is no name of a label")
+        # of thousands of samples, so what is known is not looked at again
+        for suffix in {sample.suffix for sample in self.samples}:
+            if suffix not in _SUFFIXES[self.kind]:
+                raise ValueError(f"a {self.kind} has no sample '{self.name}{suffix}'")
+        for label in {label for sample in self.samples for label in sample.labels}:
+            if not _LABEL.fullmatch(label):
+                raise ValueError(f"'{label}' of metric '{self.name}' is no name of a label")
 
 
 class Histogram:
@@ -97,10 +101,15 @@ def _samples(
     bounds: Sequence[float], counts: Sequence[int], total: float, labels: Labels
 ) -> Iterator[Sample]:
     below = list(accumulate(counts))
-    for bound, count in zip((*bounds, math.inf), below, strict=True):
-        yield Sample(count, {**labels, "le": _number(bound)}, "_bucket")
+    for bound, count in zip(_bounds_as_text(tuple(bounds)), below, strict=True):
+        yield Sample(count, {**labels, "le": bound}, "_bucket")
     yield Sample(total, labels, "_sum")
     yield Sample(below[-1], labels, "_count")
+
+
+@lru_cache(maxsize=64)
+def _bounds_as_text(bounds: tuple[float, ...]) -> tuple[str, ...]:
+    return tuple(map(_number, (*bounds, math.inf)))
 
 
 def exposition(families: Iterable[Family]) -> bytes:
@@ -116,9 +125,7 @@ def exposition(families: Iterable[Family]) -> bytes:
     for name, (family, samples) in joined.items():
         lines.append(f"# HELP {name} {_escaped(family.help)}")
         lines.append(f"# TYPE {name} {family.kind}")
-        lines.extend(
-            f"{name}{sample.suffix}{_braces(sample.labels)} {_number(sample.value)}" for sample in samples
-        )
+        lines.extend(f"{name}{suffix}{_braces(labels)} {_number(value)}" for value, labels, suffix in samples)
     # a lone surrogate, which a name may hold that came over JSON, has no bytes
     return "".join(f"{line}\n" for line in lines).encode(errors="replace")
 
@@ -126,13 +133,17 @@ def exposition(families: Iterable[Family]) -> bytes:
 def _braces(labels: Labels) -> str:
     if not labels:
         return ""
-    pairs = (f'{name}="{_escaped(value, quotes=True)}"' for name, value in labels.items())
-    return "{" + ",".join(pairs) + "}"
+    return "{" + ",".join([f'{name}="{_escaped_value(value)}"' for name, value in labels.items()]) + "}"
 
 
-def _escaped(text: str, quotes: bool = False) -> str:
-    text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return text.replace('"', '\\"') if quotes else text
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+@lru_cache(maxsize=8192)
+def _escaped_value(text: str) -> str:
+    # the names of one model stand behind every number of it
+    return _escaped(text).replace('"', '\\"')
 
 
 def _number(value: float) -> str:

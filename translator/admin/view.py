@@ -224,7 +224,8 @@ def _routes(report: Any) -> Table:
 
 
 def _mirrors(mirrors: Iterable[Mapping[str, Any]]) -> Table:
-    numbers = ("Percent", "Compared", "Equal", "Different", "Failed", "Dropped", "Waiting")
+    counts = ("Percent", "Compared", "Equal", "Different", "Failed", "Dropped", "Waiting")
+    numbers = (*counts, "Mean ms", "Mirror's mean ms")
     rows = tuple(
         (
             _text(each["name"]),
@@ -236,6 +237,10 @@ def _mirrors(mirrors: Iterable[Mapping[str, Any]]) -> Table:
             _fault(sum(failure["count"] for failure in each["failures"].values())),
             _number(sum(each["dropped"].values())),
             _number(each["held"]["requests"]),
+            *(
+                _number(each.get("latency_ms", {}).get(side, {}).get("mean"))
+                for side in ("primary", "mirror")
+            ),
             _text(_worst_output(each["outputs"])),
         )
         for each in mirrors
