@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from translator.cli import check, conformance, fidelity, infer, mirror, replay, serve
+from translator.cli import check, conformance, convert, fidelity, infer, mirror, replay, serve
 
 COMMANDS = {
     "serve": serve,
@@ -17,6 +17,7 @@ COMMANDS = {
     "infer": infer,
     "conformance": conformance,
     "replay": replay,
+    "convert": convert,
     "mirror": mirror,
     "fidelity": fidelity,
 }

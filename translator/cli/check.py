@@ -45,7 +45,9 @@ def _summary(config: Config) -> Iterator[str]:
         yield f"routes ({len(config.routes)}):"
     for route in config.routes:
         conditions = route.match.model_dump(exclude_none=True)
-        yield f"  {', '.join(f'{key} {value}' for key, value in conditions.items())} -> {route.to}"
+        stated = [f"{key} {value}" for key, value in conditions.items() if value != {}]
+        parts = [f"{part.to} (weight {part.weight:g})" for part in route.split or ()]
+        yield f"  {', '.join(stated)} -> {route.to or ', '.join(parts)}"
 
 
 def _models(config: Config) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from translator.cli.numbers import count, not_negative, positive
+
 if TYPE_CHECKING:
     from translator.recording.replay import Aim
 
@@ -37,14 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the model takes and gives (YAML), where the server is silent or wrong",
     )
     pace = parser.add_mutually_exclusive_group()
-    pace.add_argument("--rate", type=_positive, metavar="R", help="requests a second, answered or not")
-    pace.add_argument("--speed", type=_positive, metavar="X", help="times as fast as they came, likewise")
-    pace.add_argument("--concurrency", type=_count, metavar="N", help="requests at a time (default: 1)")
-    add("--rtol", type=_tolerance, default=1e-5, metavar="RTOL", help="by how much floats may differ")
-    add("--atol", type=_tolerance, default=1e-8, metavar="ATOL", help="likewise, whatever their size")
-    add("--limit", type=_count, metavar="N", help="no more requests than this")
+    pace.add_argument("--rate", type=positive, metavar="R", help="requests a second, answered or not")
+    pace.add_argument("--speed", type=positive, metavar="X", help="times as fast as they came, likewise")
+    pace.add_argument("--concurrency", type=count, metavar="N", help="requests at a time (default: 1)")
+    add("--rtol", type=not_negative, default=1e-5, metavar="RTOL", help="by how much floats may differ")
+    add("--atol", type=not_negative, default=1e-8, metavar="ATOL", help="likewise, whatever their size")
+    add("--limit", type=count, metavar="N", help="no more requests than this")
     add("--generate-redacted", action="store_true", help="make up inputs that were redacted, else refused")
-    add("--timeout-secs", type=_positive, default=60.0, metavar="S", help="for one request (default: 60)")
+    add("--timeout-secs", type=positive, default=60.0, metavar="S", help="for one request (default: 60)")
     add("--json", action="store_true", help="print the report as one line of JSON")
 
 
@@ -110,28 +112,3 @@ def _aim(arguments: argparse.Namespace) -> Aim:
         # other transports have one connection for everything
         own_connections=arguments.transport == "http",
     )
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError
-    return value
-
-
-def _tolerance(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise ValueError
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
-
-
-# what argparse calls them in its errors
-_positive.__name__, _tolerance.__name__, _count.__name__ = "number", "tolerance", "count"

@@ -1,0 +1,216 @@
+"""FILE is what went over the wire: an HTTP message with its head or its body alone, a gRPC message, a frame
+of baidu_std or over tcp; or a recording, of which --record is converted. The message goes to stdout and the
+verdict to stderr, with -o into a file and to stdout."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from translator.cli.numbers import count, positive
+
+if TYPE_CHECKING:
+    from schemas import InferenceError, InferRequest, InferResponse, Signature
+    from translator.conversion.convert import Conversion
+    from translator.conversion.ends import End
+
+HELP = "show a request or an answer in another dialect"
+
+_FORMS = ("message", "body", "hex", "curl")
+
+_PORTS = {"http": 8000, "grpc": 8001, "brpc": 8010, "tcp": 8011}
+"""Where a shell command sends it, on this machine."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``convert`` takes."""
+    add = parser.add_argument
+    add("file", metavar="FILE", help="the message, or a recording")
+    add("--from", dest="source", metavar="D/T", help="its dialect and transport, such as oip/http")
+    add("--to", required=True, metavar="D/T", help="the dialect and transport to write it in")
+    add("--answer", action="store_true", help="convert an answer, not a request")
+    add("--request", metavar="FILE", help="the request that the answer is for, where the answer needs it")
+    add("--record", type=count, default=1, metavar="N", help="which one of a recording (default: 1)")
+    add("--model", default="", metavar="M", help="the model, where the message does not name it")
+    add(
+        "--header", action="append", default=[], metavar="'K: V'", help="a header of a body that stands alone"
+    )
+    add("--path", default="", metavar="P", help="its path")
+    known = parser.add_mutually_exclusive_group()
+    known.add_argument(
+        "--signature", metavar="FILE", help="what the model takes and gives (YAML), where it must be known"
+    )
+    known.add_argument("--url", metavar="U", help="a server that tells it, in the dialect of --from")
+    add("--form", choices=_FORMS, default="message", help="how to write it (default: message)")
+    add("-o", "--output", metavar="FILE", help="where to write it (default: stdout)")
+    add("--strict", action="store_true", help="exit with 1 where anything is widened or lost")
+    add("--json", action="store_true", help="print the verdict as one line of JSON")
+    add("--timeout-secs", type=positive, default=10.0, metavar="S", help="for --url (default: 10)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Convert, and tell. 1 where the dialect cannot carry it, or with --strict not all of it."""
+    from schemas import InferenceError
+    from translator.cli.values import RefusedError
+    from translator.conversion.ends import End
+    from translator.recording.files import RecordingError
+
+    try:
+        to = End.of(arguments.to)
+        converted = _convert(arguments, to)
+        message = b"" if converted.message is None else _written(converted, arguments.form, to)
+        if message and arguments.output:
+            Path(arguments.output).write_bytes(message)
+    except (RefusedError, RecordingError, ValueError, OSError) as error:
+        sys.stderr.write(f"interlingua convert: {error}\n")
+        return 2
+    except InferenceError as error:
+        sys.stderr.write(f"the message cannot be read: {error.code.name}: {error.message}\n")
+        return 1
+    if message and not arguments.output:
+        sys.stdout.buffer.write(message)
+        sys.stdout.flush()
+    told = sys.stdout if arguments.output else sys.stderr
+    told.write(_as_json(converted) if arguments.json else _as_text(converted))
+    bad = converted.message is None or (arguments.strict and any(_loses(converted)))
+    return 1 if bad else 0
+
+
+def _convert(arguments: argparse.Namespace, to: End) -> Conversion:
+    from translator.conversion.convert import convert_answer, convert_request
+    from translator.conversion.ends import End
+
+    data = Path(arguments.file).read_bytes()
+    source = End.of(arguments.source) if arguments.source else None
+    request: InferRequest | None
+    signature: Signature | None
+    response: InferResponse | InferenceError | None
+    if data.startswith(b"interlingua-recording "):
+        asked, response, seen = _recorded(arguments)
+        request, signature = asked, _signature(arguments, source, asked.model) or seen
+    elif source is None:
+        raise ValueError("--from is missing: the file is no recording")
+    else:
+        signature = _signature(arguments, source, arguments.model)
+        request, response = _read(arguments, source, data, signature)
+    if arguments.answer:
+        assert response is not None, "an answer was read"  # noqa: S101
+        return convert_answer(response, to, request, signature)
+    assert request is not None, "a request was read"  # noqa: S101
+    return convert_request(request, to, signature)
+
+
+def _read(
+    arguments: argparse.Namespace, source: End, data: bytes, signature: Signature | None
+) -> tuple[InferRequest | None, InferResponse | InferenceError | None]:
+    from translator.conversion.convert import read_answer, read_request
+
+    headers = {}
+    for header in arguments.header:
+        name, colon, value = header.partition(":")
+        if not colon:
+            raise ValueError(f"--header {header}: write 'name: value'")
+        headers[name.strip().lower()] = value.strip()
+    model = arguments.model
+    if not arguments.answer:
+        return read_request(source, data, signature, model=model, headers=headers, path=arguments.path), None
+    request = None
+    if arguments.request:
+        asked = Path(arguments.request).read_bytes()
+        request = read_request(source, asked, signature, model=model, path=arguments.path)
+    return request, read_answer(source, data, request, signature, model=model, headers=headers)
+
+
+def _recorded(
+    arguments: argparse.Namespace,
+) -> tuple[InferRequest, InferResponse | InferenceError, Signature]:
+    from translator.cli.values import RefusedError
+    from translator.recording.files import RecordingReader
+    from translator.recording.unknown import seen_signature
+
+    with RecordingReader(Path(arguments.file)) as records:
+        record = next(islice(records, arguments.record - 1, None), None)
+    if record is None:
+        raise RefusedError(records.damage or f"{arguments.file} has no record {arguments.record}")
+    part = "answer" if arguments.answer else "request"
+    hidden = [place for place in record.redacted if place[0] == part]
+    if hidden:
+        raise RefusedError(f"tensors of the {part} were redacted")
+    answers = record.answer.responses
+    if arguments.answer and not answers and record.answer.error is None:
+        raise RefusedError("the request was not answered")
+    response = answers[0] if answers else record.answer.error
+    assert response is not None  # noqa: S101
+    return record.request, response, seen_signature(record)
+
+
+def _signature(arguments: argparse.Namespace, source: End | None, model: str) -> Signature | None:
+    from protocols.transport import loop
+    from translator.cli.values import RefusedError, given_signature
+
+    if arguments.url is None:
+        return given_signature(arguments.signature)
+    if source is None:
+        raise RefusedError("--url needs --from: the dialect in which to ask")
+    return loop.run(_told(arguments, source, model))
+
+
+async def _told(arguments: argparse.Namespace, source: End, model: str) -> Signature:
+    """The signature of the model, as a server tells it."""
+    from runtime.upstream_model import UpstreamModel
+    from translator.cli.ask import upstream_of
+
+    upstream = upstream_of(source.dialect, source.transport, arguments.url, arguments.timeout_secs)
+    try:
+        return await UpstreamModel(model, upstream, model).signature()
+    finally:
+        await upstream.close()
+
+
+def _written(converted: Conversion, form: str, to: End) -> bytes:
+    from protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpRequest
+    from translator.cli.values import RefusedError
+    from translator.conformance.exchange import shown_request
+    from translator.conversion import raw
+
+    message = converted.message
+    assert message is not None, "it was converted"  # noqa: S101
+    if form == "curl":
+        if not isinstance(message, HttpRequest | GrpcRequest | BrpcRequest | FramedRequest):
+            raise RefusedError("--form curl is for requests")
+        if len(raw.body(message)) > 2048:
+            raise RefusedError("the message is too long for a command: write it with --form body -o FILE")
+        place = f"localhost:{_PORTS[to.transport]}"
+        return f"{shown_request(message, place)}\n".encode()
+    if form == "hex":
+        return f"{raw.write(message).hex()}\n".encode()
+    return raw.body(message) if form == "body" else raw.write(message)
+
+
+def _loses(converted: Conversion) -> list[bool]:
+    return [finding.verdict.outcome.loses for finding in converted.findings]
+
+
+def _as_text(converted: Conversion) -> str:
+    lines = [converted.outcome.value, *(f"  {finding}" for finding in converted.findings)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _as_json(converted: Conversion) -> str:
+    import orjson
+
+    findings: list[dict[str, Any]] = [
+        {
+            "what": finding.what,
+            "outcome": finding.verdict.outcome.value,
+            "datatype": finding.verdict.datatype and finding.verdict.datatype.value,
+            "code": finding.verdict.code and finding.verdict.code.name,
+            "note": finding.verdict.note,
+        }
+        for finding in converted.findings
+    ]
+    document = {"outcome": converted.outcome.value, "findings": findings}
+    return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE).decode()

@@ -1,0 +1,267 @@
+"""One request or one answer in the form of another dialect, and what became of everything in it.
+
+The verdicts are seen, not declared: what was written is read again as the other side would read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Signature,
+    Tensor,
+    pack_bytes,
+)
+from translator.conversion import raw
+from translator.conversion.ends import End, received, signature_of
+from translator.diff import Tolerance, compare_tensors
+from translator.fidelity.verdict import Outcome, Verdict
+
+_UNKNOWN = Tensor.from_numpy("input", np.zeros(1, np.float32))
+"""The input of a request of which nothing is known but its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one thing."""
+
+    what: str
+    verdict: Verdict
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.verdict}"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The message in the other dialect; None, and the ``error``, where that cannot carry it."""
+
+    message: raw.Request | raw.Answer | None
+    findings: tuple[Finding, ...]
+    error: InferenceError | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst of it."""
+        if self.message is None:
+            return Outcome.REFUSED
+        outcomes = {finding.verdict.outcome for finding in self.findings}
+        return next((each for each in (Outcome.DROPPED, Outcome.WIDENED) if each in outcomes), Outcome.EXACT)
+
+
+def read_request(
+    source: End,
+    data: bytes,
+    signature: Signature | None = None,
+    *,
+    model: str = "",
+    headers: Mapping[str, str] | None = None,
+    path: str = "",
+) -> InferRequest:
+    """The request in ``data``, as a server of ``source`` reads it. ``model`` is its name where the message
+    has none, or has the version joined to it. Raises ``InferenceError``."""
+    like = source.ask(_guess(model, signature), signature)[0]
+    asked = source.understand(raw.read_request(data, like, headers or {}, path), signature)
+    request = asked.request
+    request.version = request.version or asked.opened.version
+    if model and request.model.startswith(f"{model}-") and asked.opened.joined:
+        request.version = request.model.removeprefix(f"{model}-")
+        request.model = model
+    request.model = request.model or model
+    return request
+
+
+def read_answer(
+    source: End,
+    data: bytes,
+    request: InferRequest | None = None,
+    signature: Signature | None = None,
+    *,
+    model: str = "",
+    headers: Mapping[str, str] | None = None,
+) -> InferResponse | InferenceError:
+    """The answer in ``data``, as the client of ``source`` reads it that sent ``request``, or the error that
+    the server tells. Raises ``InferenceError`` for what is no answer."""
+    like, form = source.ask(request or _guess(model, signature), signature)
+    reply = raw.read_answer(data, like, headers or {})
+    try:
+        return source.hear(form, reply)
+    except InferenceError as error:
+        if error.code is ErrorCode.BAD_UPSTREAM:
+            raise
+        return error
+
+
+def convert_request(request: InferRequest, to: End, signature: Signature | None = None) -> Conversion:
+    """``request`` as a client of ``to`` sends it. ``signature`` is the model's, where it is known."""
+    known = signature_of(request.inputs, known=signature)
+    try:
+        sent, _ = to.ask(request, known)
+        again = to.understand(sent, known)
+    except InferenceError as error:
+        alone = replace(request, outputs=None, parameters={}, sequence=None, version="", id="")
+        findings = [
+            Finding(f"input '{tensor.name}'", _alone(alone, tensor, to, known)) for tensor in request.inputs
+        ]
+        return Conversion(None, (*findings, *_of_all(findings, error, "request")), error)
+    joined = again.request.model == f"{request.model}-{request.version}"
+    if joined:
+        again.request.model, again.request.version = request.model, request.version
+    else:
+        again.request.version = again.request.version or again.opened.version
+    findings = [
+        *_tensors("input", request.inputs, again.request.inputs, to),
+        *_fields(request, again.request, ("model", "version", "id", "sequence", "priority", "timeout_us")),
+        *_parameters("parameter", request.parameters, again.request.parameters),
+        *_outputs(request, again.request),
+    ]
+    return Conversion(sent, tuple(findings))
+
+
+def convert_answer(
+    response: InferResponse | InferenceError,
+    to: End,
+    request: InferRequest | None = None,
+    signature: Signature | None = None,
+) -> Conversion:
+    """``response`` as a server of ``to`` answers ``request``, or one that asks for all of it."""
+    outputs = response.outputs if isinstance(response, InferResponse) else ()
+    asked = request or _guess("" if isinstance(response, InferenceError) else response.model, signature)
+    known = signature_of(asked.inputs, outputs, signature)
+    try:
+        sent, form = to.ask(asked, known)
+        question = to.understand(sent, known)
+        answer = to.answer(question, response)
+    except InferenceError as error:
+        findings = [Finding(f"output '{tensor.name}'", _declared(tensor, to)) for tensor in outputs]
+        return Conversion(None, (*findings, *_of_all(findings, error, "answer")), error)
+    if isinstance(response, InferenceError):
+        return Conversion(answer, (_error(response, to, form, answer),))
+    again = to.hear(form, received(answer))
+    findings = [
+        *_tensors("output", response.outputs, again.outputs, to),
+        *_fields(response, again, ("version", "id")),
+        *_parameters("parameter", response.parameters, again.parameters),
+    ]
+    return Conversion(answer, tuple(findings))
+
+
+def _guess(model: str, signature: Signature | None) -> InferRequest:
+    """A request for ``model`` that fits ``signature``."""
+    inputs = [_blank(spec.name, spec.datatype, spec.shape) for spec in signature.inputs] if signature else []
+    return InferRequest(model or "model", tuple(inputs) or (_UNKNOWN,))
+
+
+def _blank(name: str, datatype: Datatype, shape: Sequence[int]) -> Tensor:
+    sides = tuple(max(side, 1) if side else 0 for side in shape)
+    count = int(np.prod(sides, dtype=np.int64))
+    data = pack_bytes([b""] * count) if datatype is Datatype.BYTES else bytes(count * datatype.itemsize)
+    return Tensor.checked(name, datatype, sides, data)
+
+
+def _alone(request: InferRequest, tensor: Tensor, to: End, known: Signature) -> Verdict:
+    """What becomes of one input by itself, where the whole is refused."""
+    spec = tuple(each for each in known.inputs if each.name == tensor.name)
+    one = replace(known, inputs=spec)
+    try:
+        sent, _ = to.ask(replace(request, inputs=(tensor,)), one)
+        again = to.understand(sent, one).request
+    except InferenceError as error:
+        return _refused(error, to)
+    return _verdict(tensor, again.inputs[0] if again.inputs else None, to)
+
+
+def _of_all(findings: Sequence[Finding], error: InferenceError, what: str) -> Iterator[Finding]:
+    """That the whole is refused, where no tensor says so."""
+    if not any(finding.verdict.outcome is Outcome.REFUSED for finding in findings):
+        yield Finding(f"the {what}", Verdict(Outcome.REFUSED, code=error.code, note=error.message))
+
+
+def _declared(tensor: Tensor, to: End) -> Verdict:
+    capability = to.capability
+    if not capability.carries(tensor.datatype):
+        note = f"there is no {tensor.datatype.value}"
+        return Verdict(Outcome.REFUSED, code=ErrorCode.UNREPRESENTABLE, by=str(to), note=note)
+    wider = capability.widened.get(tensor.datatype)
+    return Verdict(Outcome.WIDENED, wider, by=str(to)) if wider else Verdict(Outcome.EXACT)
+
+
+def _refused(error: InferenceError, to: End) -> Verdict:
+    return Verdict(Outcome.REFUSED, code=error.code, by=str(to), note=error.message)
+
+
+def _tensors(kind: str, given: Sequence[Tensor], again: Sequence[Tensor], to: End) -> Iterator[Finding]:
+    named = {tensor.name: tensor for tensor in again}
+    for place, tensor in enumerate(given):
+        # where the wire has no names, the order is what counts
+        found = named.get(tensor.name, again[place] if place < len(again) else None)
+        yield Finding(f"{kind} '{tensor.name}' {tensor.datatype.value}", _verdict(tensor, found, to))
+
+
+def _verdict(tensor: Tensor, again: Tensor | None, to: End) -> Verdict:
+    if again is None:
+        return Verdict(Outcome.DROPPED, by=str(to))
+    wider = to.capability.widened.get(tensor.datatype)
+    same = again.datatype is tensor.datatype
+    if same and again.shape == tensor.shape and bytes(again.view) == bytes(tensor.view):
+        return Verdict(Outcome.WIDENED, wider, by=str(to)) if wider else Verdict(Outcome.EXACT)
+    if again.datatype is wider:
+        return Verdict(Outcome.WIDENED, wider, by=str(to))
+    told = compare_tensors(tensor, again, Tolerance())
+    if told.fault is None:
+        return Verdict(Outcome.DROPPED, by=str(to), note="the values are the same, which NaN it was is lost")
+    note = f"{told.fault.value}: {told.actual} for {told.expected}"
+    return Verdict(Outcome.DROPPED, by=str(to), note=note)
+
+
+def _fields(given: Any, again: Any, names: Sequence[str]) -> Iterator[Finding]:
+    for name in names:
+        value = getattr(given, name)
+        if value:
+            kept = getattr(again, name) == value
+            what = f"{name} {value!r}" if isinstance(value, str | int) else f"{name} {value.id!r}"
+            yield Finding(what, Verdict(Outcome.CARRIED if kept else Outcome.DROPPED))
+
+
+def _parameters(what: str, given: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[Finding]:
+    for name, value in given.items():
+        kept = name in again and again[name] == value and type(again[name]) is type(value)
+        yield Finding(f"{what} '{name}'", Verdict(Outcome.CARRIED if kept else Outcome.DROPPED))
+
+
+def _outputs(given: InferRequest, again: InferRequest) -> Iterator[Finding]:
+    if given.outputs is None:
+        return
+    asked = {output.name: output for output in again.outputs or ()}
+    for output in given.outputs:
+        found = asked.get(output.name)
+        verdict = Verdict(Outcome.CARRIED if found else Outcome.DROPPED)
+        yield Finding(f"requested output '{output.name}'", verdict)
+        if output.classification:
+            # as to an upstream, whose raw output is ranked here
+            kept = found is not None and found.classification == output.classification
+            verdict = Verdict(Outcome.CARRIED if kept else Outcome.DROPPED)
+            yield Finding(f"classification of '{output.name}'", verdict)
+        yield from _parameters(
+            f"parameter of output '{output.name}'", output.parameters, found.parameters if found else {}
+        )
+
+
+def _error(error: InferenceError, to: End, form: Any, answer: raw.Answer) -> Finding:
+    what = f"error {error.code.name}"
+    try:
+        to.hear(form, received(answer))
+    except InferenceError as told:
+        if told.code is error.code:
+            return Finding(what, Verdict(Outcome.CARRIED))
+        return Finding(what, Verdict(Outcome.DROPPED, code=told.code, by=str(to)))
+    return Finding(what, Verdict(Outcome.DROPPED, by=str(to), note="it is read as an answer"))
