@@ -115,7 +115,9 @@ def main() -> int:
         columns = (row.case, row.bytes, row.daemon_us, row.bare_us, row.ratio, f"<= {row.target:g}")
         sys.stdout.write(line.format(*columns, row.verdict))
         sys.stdout.flush()
-    sys.stdout.write("\nCPU time per request of the server's processes; bare = aiohttp or grpcio alone.\n")
+    sys.stdout.write(
+        "\nCPU time per request of the server's processes; bare = aiohttp, grpcio, streams alone.\n"
+    )
     return 0
 
 

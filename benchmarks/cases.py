@@ -22,6 +22,7 @@ CONFIG: dict[str, Any] = {
     "listeners": [
         {"listen": "127.0.0.1:0", "transport": "http"},
         {"listen": "127.0.0.1:0", "transport": "grpc"},
+        {"listen": "127.0.0.1:0", "transport": "tcp", "default_model": MODEL},
     ],
     "models": {
         MODEL: {
@@ -55,12 +56,12 @@ class Case:
 
     @property
     def transport(self) -> str:
-        """What carries it: http or grpc."""
-        return "grpc" if self.floor == "grpc" else "http"
+        """What carries it: http, grpc or tcp."""
+        return self.floor if self.floor in ("grpc", "tcp") else "http"
 
     def request(self) -> tuple[bytes, bytes]:
-        """What to send (over HTTP head and body, over gRPC the message), and what its answer has to
-        contain."""
+        """What to send (over HTTP head and body, over gRPC the message, over tcp its size and the message),
+        and what its answer has to contain."""
         return self.build(self.size)
 
 
@@ -103,6 +104,13 @@ def _graphpipe(size: int) -> tuple[bytes, bytes]:
     return http_request(f"/graphpipe/{MODEL}", dict(call.headers), b"".join(call.parts)), payload
 
 
+def _graphpipe_tcp(size: int) -> tuple[bytes, bytes]:
+    request, payload = _infer(size)
+    request.model = ""
+    call, _ = DIALECTS["graphpipe"].tcp_calls[Operation.INFER].encode(request, _SIGNATURE)
+    return b"".join(call.parts), payload
+
+
 def _trtis_http(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
     call: HttpRequest
@@ -120,6 +128,10 @@ _SIZES = ((64, 1000, 2.0), (64 << 10, 300, 2.0), (4 << 20, 30, 1.5))
 _TRTIS_SIZES = ((64, 1000, 2.3), (64 << 10, 300, 2.3), (4 << 20, 30, 1.5))
 """Over HTTP version 1 says everything twice, in headers of text and in the body: it may cost more."""
 
+_TCP_SIZES = ((64, 1000, 10.0), (64 << 10, 300, 6.0), (4 << 20, 30, 1.5))
+"""A bare stream costs next to nothing and reads nothing of a message: beside it stands all that the daemon
+does."""
+
 CASES = (
     Case("OIP HTTP JSON, 16 floats", "json", 64, 1000, 2.0, _oip_json),
     Case("OIP HTTP JSON, 16k floats", "json", 64 << 10, 100, 1.5, _oip_json),
@@ -128,4 +140,5 @@ CASES = (
     *(Case("TRTIS HTTP", "http", *row, _trtis_http) for row in _TRTIS_SIZES),
     *(Case("TRTIS gRPC", "grpc", *row, _trtis_grpc, TRTIS_METHOD) for row in _SIZES),
     *(Case("GraphPipe HTTP", "http", *row, _graphpipe) for row in _SIZES),
+    *(Case("GraphPipe tcp", "tcp", *row, _graphpipe_tcp) for row in _TCP_SIZES),
 )

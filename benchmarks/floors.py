@@ -1,7 +1,8 @@
-"""The bare servers beside which the daemon is measured: what aiohttp and grpcio cost by themselves.
+"""The bare servers beside which the daemon is measured: what aiohttp, grpcio and asyncio's streams cost by
+themselves.
 
 Each runs on the same event loop and with the same allocator settings as the daemon.
-``python -m benchmarks.floors http|json|grpc`` prints its address and serves until it is killed.
+``python -m benchmarks.floors http|json|grpc|tcp`` prints its address and serves until it is killed.
 """
 
 from __future__ import annotations
@@ -74,6 +75,23 @@ async def grpc_() -> str:
     return f"127.0.0.1:{port}"
 
 
+async def tcp() -> str:
+    """A stream that answers every message, which has its size before it, with the same."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readexactly(4)
+                writer.writelines((head, await reader.readexactly(int.from_bytes(head, "little"))))
+                await writer.drain()
+        except asyncio.IncompleteReadError:
+            writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    _running.append(server)
+    return "{}:{}".format(*server.sockets[0].getsockname())
+
+
 async def _aiohttp(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> str:
     application = web.Application(client_max_size=_LIMIT)
     application.router.add_post("/{path:.*}", handler)
@@ -84,7 +102,7 @@ async def _aiohttp(handler: Callable[[web.Request], Awaitable[web.StreamResponse
     return f"{host}:{port}"
 
 
-FLOORS = {"http": http, "json": json, "grpc": grpc_}
+FLOORS = {"http": http, "json": json, "grpc": grpc_, "tcp": tcp}
 _running: list[Any] = []
 
 

@@ -47,6 +47,23 @@ def http(address: str, method: str, request: bytes, closing: ExitStack) -> Send:
     return send
 
 
+def tcp(address: str, method: str, request: bytes, closing: ExitStack) -> Send:
+    """One connection; a message has its size before it, the answer too."""
+    host, _, port = address.rpartition(":")
+    connection = closing.enter_context(socket.create_connection((host, int(port)), timeout=30))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    view = memoryview(bytearray(len(request) + (64 << 10)))
+
+    def send() -> bytes:
+        connection.sendall(request)
+        got = _some(connection.recv_into(view))
+        while got < 4 or got < 4 + int.from_bytes(view[:4], "little"):
+            got += _some(connection.recv_into(view[got:]))
+        return view[4:got]  # type: ignore[return-value]
+
+    return send
+
+
 def grpc_(address: str, method: str, request: bytes, closing: ExitStack) -> Send:
     """One channel, messages as bytes. Raises ``grpc.RpcError`` for every status but OK."""
     channel = closing.enter_context(grpc.insecure_channel(address, options=_UNLIMITED))
@@ -64,7 +81,7 @@ def drive(order: dict[str, Any]) -> dict[str, Any]:
     """Send ``order['count']`` requests, fewer where ``order['secs']`` pass before. The first answer has
     to contain what it should: a fast refusal must not look like a fast server."""
     request, expected = Path(order["request"]).read_bytes(), Path(order["expected"]).read_bytes()
-    connect = {"http": http, "grpc": grpc_}[order["transport"]]
+    connect = {"http": http, "grpc": grpc_, "tcp": tcp}[order["transport"]]
     with ExitStack() as closing:
         send = connect(order["address"], order["method"], request, closing)
         answer = bytes(send())

@@ -62,7 +62,7 @@ def floor(kind: str) -> Iterator[Server]:
         address = process.stdout.readline().strip()
         if not address:
             raise RuntimeError(f"the bare {kind} server did not start")
-        yield Server(process.pid, {"grpc" if kind == "grpc" else "http": address})
+        yield Server(process.pid, {kind if kind in ("grpc", "tcp") else "http": address})
 
 
 class Load:

@@ -26,7 +26,7 @@ def order(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_every_row_has_a_daemon_and_a_bare_server() -> None:
-    run = [sys.executable, "-m", "benchmarks", "--quick", "--json", "--only", "graphpipe"]
+    run = [sys.executable, "-m", "benchmarks", "--quick", "--json", "--only", "graphpipe tcp"]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True, timeout=100)
     rows = json.loads(done.stdout)["rows"]
     assert [row["bytes"] for row in rows] == [64, 65_536, 4_194_304]
