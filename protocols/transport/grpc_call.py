@@ -128,13 +128,12 @@ class Call(Stream):
     def _messages_in(self, data: bytes, start: int, stop: int) -> Iterable[Buffer]:
         """The messages that ``data[start:stop]`` completes. Raises ``RefusedMessageError`` between them."""
         limit = self._caller.max_request_bytes
-        if not self._halfway:
+        if stop - start >= PREFIX_BYTES and not self._halfway:
             # nearly every message comes by itself in one frame
-            if stop - start >= PREFIX_BYTES:
-                compressed, size = PREFIX.unpack_from(data, start)
-                begin = start + PREFIX_BYTES
-                if size == stop - begin and not compressed and (limit is None or size <= limit):
-                    return (data[begin:stop] if size <= _COPIED_BYTES else memoryview(data)[begin:stop],)
+            compressed, size = PREFIX.unpack_from(data, start)
+            begin = start + PREFIX_BYTES
+            if size == stop - begin and not compressed and (limit is None or size <= limit):
+                return (data[begin:stop] if size <= _COPIED_BYTES else memoryview(data)[begin:stop],)
         if self._cutter is None:
             self._cutter = MessageCutter(self._head.coding, limit)
         return self._cutter.cut(data, start, stop)

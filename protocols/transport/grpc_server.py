@@ -268,7 +268,7 @@ class _Peer(asyncio.Protocol):
     def _look(self) -> None:
         """Whether the client is still there: it is asked where it waits for an answer and says nothing."""
         server, connection = self._server, self._connection
-        if not connection.greeted or (self._silent and connection.pinged):
+        if not connection.begun or (self._silent and connection.pinged):
             self._transport.abort()
             return
         asking = self._silent and bool(self.calls)

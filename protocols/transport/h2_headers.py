@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 Fields = Sequence[tuple[bytes, bytes]]
 
-LARGEST_BLOCK = 1 << 16
-"""How much the headers of one request may take, as sent and as meant."""
+_LARGEST_LIST = 1 << 16
+"""How much the headers of one request may take when they are read."""
 
 _REMEMBERED, _SHORT = 64, 1024
 """How many blocks are remembered, and up to which length."""
@@ -34,7 +34,7 @@ class HeaderReader(Generic[T]):
 
     def __init__(self, understand: Callable[[Fields], T]) -> None:
         self._understand = understand
-        self._decoder = Decoder(LARGEST_BLOCK)
+        self._decoder = Decoder(_LARGEST_LIST)
         self._decoder.header_table = self._table = _WatchedTable()
         self._known: dict[bytes, T] = {}
         self._changed = False

@@ -6,12 +6,13 @@ Sans-IO. A subclass says what is done with what arrives; the connection calls it
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from protocols.wire import Buffer
 
 if TYPE_CHECKING:
-    from protocols.transport.h2_connection import Connection
+    from protocols.transport.h2_sender import Sender
 
 
 class Stream:
@@ -35,7 +36,7 @@ class Stream:
         "waiting",
     )
 
-    def __init__(self, connection: Connection[Any], number: int, heard_all: bool) -> None:
+    def __init__(self, connection: Sender, number: int, heard_all: bool) -> None:
         self.connection = connection
         self.id = number
         self.room = connection.first_room
@@ -59,7 +60,7 @@ class Stream:
     def drained(self) -> None:
         """Everything that waited has been handed over to be sent."""
 
-    def queue(self, *pieces: Buffer) -> None:
+    def queue(self, pieces: Sequence[Buffer]) -> None:
         """Have ``pieces`` wait until there is room for them."""
         if self.unsent is None:
             self.unsent = deque()
