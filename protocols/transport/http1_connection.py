@@ -37,7 +37,7 @@ from protocols.wire import Buffer, HttpAnswer, HttpRequest
 from schemas import Context, InferenceError
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_NO_HEAD = Head(END, "", "", "", 1, {}, False, 0, False)
+_NO_HEAD = Head(b"", "", "", "", 1, {}, False, 0, False)
 
 _log = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
         """Begin the request that ``data`` begins with: how many bytes of it were taken, none where its head
         is not whole."""
         head, at = self._head, 0
-        if not data.startswith(head.raw):  # clients repeat themselves
+        if not head.raw or not data.startswith(head.raw):  # clients repeat themselves
             try:
                 at, found = self._find_head(data)
             except HeadError as error:

@@ -45,6 +45,13 @@ class TestManyAtOnce:
                 assert (await peer.reply()).body == b"%d" % number
         assert len(handler.served) == 1000
 
+    async def test_an_empty_line_is_no_request(self) -> None:
+        handler = HttpEcho()
+        async with serving(handler) as server, RawHttp.to(server.address) as peer:
+            await peer.send(b"\r\n\r\n")
+            assert (await peer.post("/", b"a")).body == b"a"
+        assert [request.method for request in handler.heads] == ["POST"]
+
     async def test_of_every_kind(self) -> None:
         handler = HttpEcho()
         async with serving(handler) as server, RawHttp.to(server.address) as peer:
