@@ -76,34 +76,36 @@ def serve(config: Config) -> int:
 
 async def _serve(config: Config) -> int:
     stop = _StopSignals()
+    try:
+        admin = None if config.admin is None else parse_address(config.admin.listen)
+        async with AdminListener(admin) as operators:
+            await _load_and_serve(config, operators, stop)
+    finally:
+        stop.forget()
+    _log.info("stopped")
+    return OK
+
+
+async def _load_and_serve(config: Config, operators: AdminListener, stop: _StopSignals) -> None:
     with LoadingProgress(sys.stderr) as progress:
         loaded = await asyncio.to_thread(load_local, config, progress)
     for name, reason in sorted(loaded.failed.items()):
         _log.error("model not loaded", extra={"facts": {"model": name, "reason": str(reason)}})
     assembly = assemble(config, loaded)
-    admin = None
-    if config.admin is not None:
-        admin = AdminListener(assembly.site(), parse_address(config.admin.listen))
     try:
         await assembly.service.catalog.warm_up()
         if not stop.first.done():
-            operators = None if admin is None else await admin.start()
             listening = await _listen(assembly)
+            operators.show(assembly.site())
             if assembly.poller.is_needed:
                 assembly.poller.start()
             bound = [(each.options, each.address) for each in listening]
-            sys.stdout.write(welcome(config, bound, operators))
+            sys.stdout.write(welcome(config, bound, operators.address))
             sys.stdout.flush()
             await stop.first
             await _drain(assembly, listening, stop)
     finally:
         await assembly.close()
-        if admin is not None:
-            # last, so that health and numbers are there while all else ends
-            await admin.stop()
-        stop.forget()
-    _log.info("stopped")
-    return OK
 
 
 async def _listen(assembly: Assembly) -> list[Listening]:

@@ -30,6 +30,14 @@ class Daemon:
     @classmethod
     def start(cls, folder: Path, config: dict[str, Any]) -> Daemon:
         """Start on ``config`` and wait until every listener is bound. Listeners should ask for port 0."""
+        daemon = cls.begin(folder, config)
+        daemon.until("serving")
+        daemon.addresses = [line["address"] for line in daemon.log if line["event"] == "listening"]
+        return daemon
+
+    @classmethod
+    def begin(cls, folder: Path, config: dict[str, Any]) -> Daemon:
+        """Start on ``config`` and wait for nothing."""
         config = {**config, "server": {"log_format": "json", "drain_secs": 0.0, **config.get("server", {})}}
         path = folder / "config.yaml"
         path.write_text(yaml.safe_dump(config))
@@ -43,14 +51,19 @@ class Daemon:
         daemon = cls(process)
         daemon.reader = threading.Thread(target=daemon._read, daemon=True)
         daemon.reader.start()
-        deadline = time.monotonic() + START_SECS
-        while not any(line["event"] == "serving" for line in daemon.log):
-            if process.poll() is not None or time.monotonic() > deadline:
-                daemon.kill()
-                raise AssertionError(f"the daemon did not start: {daemon.log}")
-            time.sleep(0.02)
-        daemon.addresses = [line["address"] for line in daemon.log if line["event"] == "listening"]
         return daemon
+
+    def until(self, event: str) -> dict[str, Any]:
+        """Wait until the daemon has logged ``event``; that line."""
+        deadline = time.monotonic() + START_SECS
+        while True:
+            for line in self.log:
+                if line["event"] == event:
+                    return line
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"the daemon did not start: {self.log}")
+            time.sleep(0.02)
 
     def _read(self) -> None:
         assert self.process.stderr is not None

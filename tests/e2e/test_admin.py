@@ -116,6 +116,40 @@ def test_clients_get_none_of_it(daemon: Daemon) -> None:
         assert requests.get(f"http://{daemon.addresses[0]}/{path}", timeout=10).status_code == 404
 
 
+def test_health_is_there_while_models_load(tmp_path: Path) -> None:
+    (tmp_path / "models" / "late" / "1").mkdir(parents=True)
+    (tmp_path / "models" / "late" / "1" / "model.py").write_text(
+        "import pathlib, time\n"
+        "class TritonPythonModel:\n"
+        "    def initialize(self, args):\n"
+        f"        while not pathlib.Path({str(tmp_path / 'go')!r}).exists():\n"
+        "            time.sleep(0.02)\n"
+        "    def execute(self, requests):\n"
+        "        return []\n"
+    )
+    (tmp_path / "models" / "late" / "config.pbtxt").write_text(
+        'backend: "python" input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] } '
+        'output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }'
+    )
+    daemon = Daemon.begin(tmp_path, config(model_repository=[{"path": str(tmp_path / "models")}]))
+    try:
+        daemon.until("listening to operators")
+        admin = operators(daemon)
+        assert requests.get(f"{admin}/health/live", timeout=5).json() == {"live": True}
+        reply = requests.get(f"{admin}/health/ready", timeout=5)
+        assert reply.status_code == 503
+        assert reply.json() == {"ready": False, "reasons": ["models are being loaded"]}
+        assert requests.get(f"{admin}/metrics", timeout=5).status_code == 503
+        (tmp_path / "go").touch()
+        daemon.until("serving")
+        assert requests.get(f"{admin}/health/ready", timeout=5).status_code == 200
+        assert metrics(admin)["interlingua_model_ready"]["late", "1"] == 1
+        assert daemon.stop() == 0
+    finally:
+        (tmp_path / "go").touch()
+        daemon.kill()
+
+
 def test_health_is_there_until_the_last_request_is_done(tmp_path: Path) -> None:
     slow = {"backend": "onnxruntime", "path": str(slow_model(tmp_path))}
     daemon = Daemon.start(tmp_path, config(models={"slow": slow}, server={"drain_secs": 0.3}))

@@ -27,16 +27,16 @@ _log = logging.getLogger(__name__)
 
 
 class AdminHandler:
-    """An ``HttpHandler`` for ``pages`` by path."""
+    """An ``HttpHandler`` for ``pages`` by path, which may become others."""
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
-        self._pages = pages
+        self.pages = pages
 
     def head(self, request: HttpRequest) -> HttpAnswer | None:
         """Refuse unknown paths (404) and methods that would change something (405)."""
-        page = self._pages.get(request.path)
+        page = self.pages.get(request.path)
         if page is None:
-            known = " ".join(self._pages)
+            known = " ".join(self.pages)
             return plain(404, f"Not Found; there are {known}")
         if request.method not in _METHODS:
             return plain(405, "Method Not Allowed", (("allow", ", ".join(_METHODS)),))

@@ -1,36 +1,67 @@
-"""The operator's own listener: bound like any other, closed after all of them."""
+"""The operator's own listener: opened before anything else and closed after it.
+
+So health can be asked while models load, and while the last requests end.
+"""
 
 from __future__ import annotations
 
 import logging
+from types import TracebackType
 
 from protocols.transport.address import Address
 from protocols.transport.http_server import HttpServer
+from protocols.wire import HttpAnswer
+from translator.admin.handler import AdminHandler, document, plain
 from translator.admin.site import Site
 
 _GRACE_SECS = 1.0
 """How long an answer that is on its way may take when the process ends."""
 
+_LOADING = "models are being loaded"
+
 _log = logging.getLogger(__name__)
 
 
 class AdminListener:
-    """Serves ``site`` at ``address``. Start it once, stop it once, whether or not it has started."""
+    """Listens at ``address`` within an ``async with``; with None it does nothing. Says that models are being
+    loaded, until it is to show more. ``address`` is the bound one then. To enter raises ``OSError`` where the
+    address cannot be had."""
 
-    def __init__(self, site: Site, address: Address) -> None:
-        self._site = site
-        self._server = HttpServer(site.handler(), address)
-        self._started = False
+    def __init__(self, address: Address | None) -> None:
+        self.address = address
+        self._handler = AdminHandler(
+            {"/health/live": _live, "/health/ready": _not_ready, "/metrics": _not_yet, "/": _not_yet}
+        )
+        self._server = None if address is None else HttpServer(self._handler, address)
+        self._site: Site | None = None
 
-    async def start(self) -> Address:
-        """Listen. The bound address, port filled in; ``OSError`` where that cannot be."""
-        address = await self._server.start()
-        self._started = True
-        _log.info("listening to operators", extra={"facts": {"address": str(address)}})
-        return address
+    async def __aenter__(self) -> AdminListener:
+        if self._server is not None:
+            self.address = await self._server.start()
+            _log.info("listening to operators", extra={"facts": {"address": str(self.address)}})
+        return self
 
-    async def stop(self) -> None:
-        """Accept nothing more and let answers end."""
-        if self._started:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
             await self._server.stop(_GRACE_SECS)
-        await self._site.close()
+        if self._site is not None:
+            await self._site.close()
+
+    def show(self, site: Site) -> None:
+        """Have the pages of ``site`` from now on."""
+        self._site = site
+        self._handler.pages = site.pages()
+
+
+async def _live() -> HttpAnswer:
+    return document({"live": True})
+
+
+async def _not_ready() -> HttpAnswer:
+    return document({"ready": False, "reasons": [_LOADING]}, 503)
+
+
+async def _not_yet() -> HttpAnswer:
+    return plain(503, _LOADING, (("retry-after", "1"),))

@@ -10,6 +10,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from runtime.response_cache import ResponseCache
@@ -89,7 +90,9 @@ def _memory(name: str) -> int:
     return {words[0]: int(words[1]) for words in lines}[f"{name}:"] * 1024
 
 
+@cache
 def _started() -> float:
+    # once, or the two clocks would make it tremble
     ticks = int((_PROC / "self/stat").read_text().rpartition(")")[2].split()[19])
     booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     return round(booted + ticks / os.sysconf("SC_CLK_TCK"), 2)

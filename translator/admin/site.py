@@ -21,7 +21,7 @@ from runtime.upstream import Upstream
 from schemas import Operation, Readiness
 from translator.admin import models, overview, process, tally, upstreams
 from translator.admin import page as dashboard
-from translator.admin.handler import AdminHandler, Page, answer, document, plain_json
+from translator.admin.handler import Page, answer, document, plain_json
 from translator.admin.metrics import CONTENT_TYPE, exposition
 from translator.admin.overview import ReadinessWatch, Tallies
 from translator.admin.sources import ReportSource, Sources
@@ -63,8 +63,8 @@ class Site:
     sources: Sources
     watch: ReadinessWatch
 
-    def handler(self) -> AdminHandler:
-        """The pages by their paths."""
+    def pages(self) -> Mapping[str, Page]:
+        """What there is, by path."""
         pages: dict[str, Page] = {
             "/": self._dashboard,
             "/view": self._view_in_json,
@@ -72,9 +72,9 @@ class Site:
             "/health/ready": self._ready,
             "/metrics": self._metrics,
         }
-        for name, source in ({"routes": list, "mirror": dict} | self.sources.reports).items():
+        for name, source in {"routes": list, "mirror": _no_mirrors, **self.sources.reports}.items():
             pages[f"/{name}"] = partial(_report, source)
-        return AdminHandler(pages)
+        return pages
 
     async def close(self) -> None:
         """Ask no upstream any more."""
@@ -113,6 +113,10 @@ class Site:
 
 async def _report(source: ReportSource) -> HttpAnswer:
     return document(await told_by(source))
+
+
+def _no_mirrors() -> dict[str, Any]:
+    return {"different": False, "mirrors": []}
 
 
 async def told_by(source: ReportSource) -> Any:

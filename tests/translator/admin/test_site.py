@@ -19,6 +19,7 @@ from runtime.repository import Loaded
 from schemas import InferenceError, InferRequest, Listening, Tensor
 from translator.admin.handler import AdminHandler, document, plain
 from translator.admin.metrics import Family, Sample
+from translator.admin.site import Site
 from translator.assembly import Assembly, assemble, load_local
 from translator.config import parse
 from translator.config.surroundings import Installation
@@ -62,6 +63,10 @@ def full() -> Assembly:
     )
 
 
+def handler(site: Site) -> AdminHandler:
+    return AdminHandler(site.pages())
+
+
 async def ask(site: AdminHandler, path: str, method: str = "GET") -> HttpAnswer:
     request = HttpRequest(method, path)
     return site.head(request) or await site.serve(request)
@@ -99,7 +104,7 @@ async def infer(assembly: Assembly, model: str) -> None:
 
 async def test_health_of_a_server_that_is_ready() -> None:
     assembly = full()
-    site = assembly.site().handler()
+    site = handler(assembly.site())
     assert await json_of(site, "/health/live") == {"live": True}
     assert await json_of(site, "/health/ready") == {"ready": True, "reasons": []}
     await assembly.close()
@@ -107,7 +112,7 @@ async def test_health_of_a_server_that_is_ready() -> None:
 
 async def test_readiness_tells_every_reason() -> None:
     assembly = assembled(Loaded(failed={"a": LoadError("no file"), "b": LoadError("bad file")}))
-    told = await json_of(assembly.site().handler(), "/health/ready", 503)
+    told = await json_of(handler(assembly.site()), "/health/ready", 503)
     assert told == {
         "ready": False,
         "reasons": ["model 'a' could not be loaded: no file", "model 'b' could not be loaded: bad file"],
@@ -119,7 +124,7 @@ async def test_readiness_tells_every_reason() -> None:
 )
 async def test_readiness_is_what_the_dialects_say(leave: bool, reason: str) -> None:
     assembly = full()
-    site = assembly.site().handler()
+    site = handler(assembly.site())
     if leave:
         assembly.service.leave()
     else:
@@ -151,7 +156,7 @@ async def test_readiness_is_what_the_dialects_say(leave: bool, reason: str) -> N
 )
 async def test_only_reading_and_only_what_there_is(method: str, path: str, status: int) -> None:
     assembly = full()
-    answer = await ask(assembly.site().handler(), path, method)
+    answer = await ask(handler(assembly.site()), path, method)
     assert answer.status == status
     assert (("allow", "GET, HEAD") in answer.headers) == (status == 405)
     await assembly.close()
@@ -171,7 +176,7 @@ async def test_a_source_that_fails_is_told_in_the_log_alone(caplog: pytest.LogCa
         raise RuntimeError("secret")
 
     assembly.sources.metrics.append(broken)
-    site = assembly.site().handler()
+    site = handler(assembly.site())
     assert await text_of(site, "/metrics", 500) == "internal error; the server's log has the details\n"
     assert "secret" in caplog.text
     assert await json_of(site, "/health/live") == {"live": True}
@@ -186,7 +191,7 @@ async def test_sources_of_others_are_shown() -> None:
 
     assembly.sources.metrics.append(lambda: [Family("mine_total", "counter", "", [Sample(7)])])
     assembly.sources.reports["mirror"] = report
-    site = assembly.site().handler()
+    site = handler(assembly.site())
     assert (await metrics_of(site))["mine_total", ""] == 7
     assert await json_of(site, "/mirror") == {"hits": 3}
     await assembly.close()
@@ -202,7 +207,7 @@ def test_what_has_no_bytes_does_not_end_a_report() -> None:
 
 async def test_reports_of_models_and_upstreams() -> None:
     assembly = full()
-    site = assembly.site().handler()
+    site = handler(assembly.site())
     for _ in range(3):
         await infer(assembly, HOSTILE)
     with pytest.raises(InferenceError):
@@ -223,13 +228,13 @@ async def test_reports_of_models_and_upstreams() -> None:
     ] == [("127.0.0.1:9", "ejected", "open", 1), ("127.0.0.1:10", "ejected", "open", 1)]
     server = await json_of(site, "/server")
     assert server["listeners"][0]["address"] == "127.0.0.1:4711"
-    assert await json_of(site, "/mirror") == {}
+    assert await json_of(site, "/mirror") == {"different": False, "mirrors": []}
     await assembly.close()
 
 
 async def test_metrics_under_tritons_names() -> None:
     assembly = full()
-    site = assembly.site().handler()
+    site = handler(assembly.site())
     await infer(assembly, HOSTILE)
     with pytest.raises(InferenceError):
         await infer(assembly, "far")
@@ -274,7 +279,7 @@ async def test_metrics_of_the_cache_are_those_of_models_that_cache(tmp_path: Pat
     for _ in range(3):
         await infer(assembly, "caching")
         await infer(assembly, "not_caching")
-    found = await metrics_of(assembly.site().handler())
+    found = await metrics_of(handler(assembly.site()))
     assert found["nv_cache_num_hits_per_model", "caching,1"] == 2
     assert found["nv_cache_num_misses_per_model", "caching,1"] == 1
     assert found["nv_cache_hit_duration_per_model", "caching,1"] >= 0
@@ -318,7 +323,7 @@ class Page(HTMLParser):
 
 async def test_the_page_is_whole_and_escapes_everything() -> None:
     assembly = full()
-    site = assembly.site().handler()
+    site = handler(assembly.site())
     await infer(assembly, HOSTILE)
     with pytest.raises(InferenceError):
         await infer(assembly, "far")
@@ -340,7 +345,7 @@ async def test_the_page_is_whole_and_escapes_everything() -> None:
 
 async def test_the_page_needs_nothing_from_elsewhere_and_no_sight() -> None:
     assembly = full()
-    page = Page(await text_of(assembly.site().handler(), "/"))
+    page = Page(await text_of(handler(assembly.site()), "/"))
     for _, attributes in page.elements:
         assert not attributes.keys() & {"src", "style", "onclick", "onload"}
         assert "://" not in (attributes.get("href") or "")
@@ -361,7 +366,7 @@ async def test_the_policy_lets_the_pages_own_script_run_and_nothing_else() -> No
     import hashlib
 
     assembly = full()
-    answer = await ask(assembly.site().handler(), "/")
+    answer = await ask(handler(assembly.site()), "/")
     headers = dict(answer.headers)
     assert headers["content-type"] == "text/html; charset=utf-8"
     assert headers["cache-control"] == "no-store"
@@ -377,7 +382,7 @@ async def test_the_policy_lets_the_pages_own_script_run_and_nothing_else() -> No
 
 async def test_what_refreshes_the_page_is_what_it_was_made_of() -> None:
     assembly = full()
-    site = assembly.site().handler()
+    site = handler(assembly.site())
     for _ in range(2):
         await infer(assembly, HOSTILE)
     view = await json_of(site, "/view")
@@ -407,14 +412,14 @@ async def test_a_page_does_not_wait_for_an_upstream(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(type(assembly.service.catalog), "readiness", lambda self, names: slow(names))
     site = assembly.site()
-    handler = site.handler()
-    assert (await json_of(handler, "/view"))["state"] == [
+    pages = handler(site)
+    assert (await json_of(pages, "/view"))["state"] == [
         "Not ready: not known yet: an upstream is asked",
         "bad",
     ]
     answered.set()
     await asyncio.sleep(0)
-    assert (await json_of(handler, "/view"))["state"] == ["Ready", "good"]
+    assert (await json_of(pages, "/view"))["state"] == ["Ready", "good"]
     await site.close()
     await assembly.close()
 
@@ -442,7 +447,7 @@ async def test_mirrors_and_routes_are_shown() -> None:
         {"to": "m", "match": {"model": HOSTILE}, "hits": 3},
         {"to": "n"},
     ]
-    view = await json_of(assembly.site().handler(), "/view")
+    view = await json_of(handler(assembly.site()), "/view")
     tables = {table["id"]: table for table in view["tables"]}
     (row,) = tables["mirrors"]["rows"]
     cells = dict(zip(tables["mirrors"]["columns"], row, strict=True))
