@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -29,6 +30,7 @@ from translator.welcome import welcome
 
 SPEC = {"datatype": "FP32", "shape": [-1, 16]}
 SIGNATURE = {"inputs": [{"name": "X", **SPEC}], "outputs": [{"name": "Y", **SPEC}]}
+PAGE = Path(__file__).parents[2] / "docs" / "dialects" / "graphpipe.md"
 LISTENER = {"listen": "127.0.0.1:0", "transport": "tcp", "default_model": "echo"}
 VALUES = np.arange(32, dtype=np.float32).reshape(2, 16)
 
@@ -207,6 +209,24 @@ async def test_asked_from_the_command_line(tmp_path: Path) -> None:
         there = {"dialect": "graphpipe", "transport": "tcp", "url": f"tcp://{server.address}", "model": ""}
         answer = await ask(Namespace(**there, **asked))
         assert np.array_equal(answer.outputs[0].numpy(), VALUES)
+
+
+async def test_the_client_on_the_page(tmp_path: Path) -> None:
+    client = tmp_path / "client.py"
+    shown = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert shown is not None
+    client.write_text(shown[1])
+    digits = {"backend": "onnxruntime", "path": "examples/models/digits"}
+    models = {"digits": digits, "echo": {"backend": "identity", "signature": SIGNATURE}}
+    said = {}
+    for name in models:
+        async with listening({**LISTENER, "default_model": name}, models=models) as (_, server):
+            command = [sys.executable, str(client), server.address.host, str(server.address.port)]
+            said[name] = await asyncio.to_thread(
+                subprocess.run, command, capture_output=True, text=True, timeout=20
+            )
+    assert said["digits"].stdout.strip().isdigit(), said["digits"]
+    assert said["echo"].stderr.strip() == "Could not find output 'label'"
 
 
 async def test_what_serve_shows_can_be_run(tmp_path: Path) -> None:
