@@ -9,20 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import select
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import cast
 
 from protocols.transport.http1_body import BodyError, ChunkedBody, SizedBody
 from protocols.transport.http1_head import END, Head, HeadError, HeadScout, parse_head
-from protocols.transport.http_answer import (
-    BODILESS,
-    JOINED_BYTES,
-    flat,
-    head_of,
-    size_of,
-    text_answer,
-)
+from protocols.transport.http1_writer import AnswerWriter
+from protocols.transport.http_answer import text_answer
 from protocols.transport.http_engine import (
     FAULT,
     Settings,
@@ -31,9 +24,8 @@ from protocols.transport.http_engine import (
     stalled,
     within,
 )
-from protocols.transport.sockets import send_at_once
-from protocols.transport.stall import StallWatch
-from protocols.wire import Buffer, HttpAnswer, HttpRequest
+from protocols.transport.sockets import has_gone, send_at_once
+from protocols.wire import HttpAnswer, HttpRequest, parts_of
 from schemas import Context, InferenceError
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -80,9 +72,6 @@ class Connection(asyncio.Protocol):
         self._ended = False
         self._task: asyncio.Task[None] | None = None
         self._waiting: asyncio.Future[None] | None = None  # the task, for a request
-        self._writable: asyncio.Future[None] | None = (
-            None  # there while the client is slow to take its answer
-        )
         self._reading = True
         self._timer: asyncio.TimerHandle | None = None
 
@@ -92,6 +81,7 @@ class Connection(asyncio.Protocol):
         """A client is there."""
         self._transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
+        self._writer = AnswerWriter(self._transport, self._settings.stall_secs)
         send_at_once(transport)
         peer = transport.get_extra_info("peername")
         self._peer: str = peer[0] if isinstance(peer, tuple) else ""
@@ -120,7 +110,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends no more. Whether the connection stays open for an answer, and no longer."""
-        if self._request is None or self._body is not None or _has_gone(self._transport):
+        if self._request is None or self._body is not None or has_gone(self._transport):
             return False
         self._client_done = True
         self._timer = self._loop.call_later(self._settings.half_closed_secs, self._give_up)
@@ -128,13 +118,11 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client takes its answer slower than it is written."""
-        self._writable = self._loop.create_future()
+        self._writer.pause()
 
     def resume_writing(self) -> None:
         """It has taken most of it."""
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-        self._writable = None
+        self._writer.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nobody is left to answer."""
@@ -294,7 +282,7 @@ class Connection(asyncio.Protocol):
         """Answer what is no request."""
         answer = text_answer(400, text)
         self._unread = True
-        self._write_whole(answer, cast("Sequence[Buffer]", answer.parts), "", minor=1, keep_alive=False)
+        self._writer.whole(answer, parts_of(answer), 1, keep_alive=False, bodiless=False)
         self._end()
 
     # the task
@@ -316,8 +304,7 @@ class Connection(asyncio.Protocol):
                     self._waiting = None
                 request = self._request
                 assert request is not None, "whoever wakes the task has a request for it"  # noqa: S101
-                await self._answer(request)
-                self._go_on()
+                self._go_on(await self._answer(request))
                 if self._request is not None:
                     await asyncio.sleep(0)  # many requests at once leave others their turn
         except ConnectionError:
@@ -330,7 +317,8 @@ class Connection(asyncio.Protocol):
             self._crowd.leave(self)
             self._task = None
 
-    async def _answer(self, request: HttpRequest) -> None:
+    async def _answer(self, request: HttpRequest) -> bool:
+        """Answer ``request``. Whether the connection goes on."""
         settings = self._settings
         answer = self._early
         if answer is None:
@@ -347,21 +335,22 @@ class Connection(asyncio.Protocol):
             and not self._crowd.stopping
             and not (self._client_done and not self._ahead)
         )
-        parts = answer.parts
+        parts, minor, bodiless = answer.parts, self._head.minor, request.method == "HEAD"
         if isinstance(parts, AsyncIterator):
-            await self._stream(request, answer, parts, keep_alive)
+            keep_alive = keep_alive and minor > 0
+            await self._writer.stream(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
         else:
-            minor = self._head.minor
-            self._write_whole(answer, parts, request.method, minor=minor, keep_alive=keep_alive)
-            if self._writable is not None:
-                await self._drain(self._writable)
+            self._writer.whole(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
+            if self._writer.is_paused:
+                await self._writer.drain()
+        return keep_alive
 
-    def _go_on(self) -> None:
+    def _go_on(self, keep_alive: bool) -> None:
         """An answer is written: close, or begin the next request if it has arrived."""
         self._crowd.leave(self)
         self._request = self._early = None
         self._answering = False
-        if not self._keeps or self._crowd.stopping:
+        if not keep_alive or self._crowd.stopping:
             self._end()
             return
         self._expires = self._loop.time() + self._settings.idle_secs
@@ -378,74 +367,6 @@ class Connection(asyncio.Protocol):
         _log.exception("unforeseen failure while answering %s", request.path)
         self._unread = True
         return text_answer(500, FAULT)
-
-    # answers
-
-    def _write_whole(
-        self, answer: HttpAnswer, parts: Sequence[Buffer], method: str, *, minor: int, keep_alive: bool
-    ) -> None:
-        self._keeps = keep_alive
-        size = sum(map(size_of, parts))
-        bodiless = answer.status in BODILESS
-        framing = "" if bodiless else f"content-length: {size}\r\n"
-        head = head_of(answer.status, answer.headers, framing, minor, keep_alive)
-        write = self._transport.write
-        if bodiless or method == "HEAD" or not size:
-            write(head)
-        elif size <= JOINED_BYTES:
-            write(b"".join((head, *parts)))
-        else:
-            write(head)
-            for part in parts:
-                if piece := flat(part):
-                    write(piece)
-
-    async def _stream(
-        self, request: HttpRequest, answer: HttpAnswer, parts: AsyncIterator[Buffer], keep_alive: bool
-    ) -> None:
-        # HTTP/1.0 knows no chunks: the end of the connection is the end of the body
-        chunked = self._head.minor > 0
-        self._keeps = keep_alive and chunked
-        framing = "transfer-encoding: chunked\r\n" if chunked else ""
-        write = self._transport.write
-        write(head_of(answer.status, answer.headers, framing, self._head.minor, self._keeps))
-        try:
-            if request.method != "HEAD":
-                async for part in parts:
-                    if size := size_of(part):
-                        self._check_client()
-                        self._write_piece(part, size, chunked=chunked)
-                        if self._writable is not None:
-                            await self._drain(self._writable)
-                self._check_client()
-                if chunked:
-                    write(b"0\r\n\r\n")
-        finally:
-            if (close := getattr(parts, "aclose", None)) is not None:
-                await close()
-
-    def _write_piece(self, part: Buffer, size: int, *, chunked: bool) -> None:
-        head, end = (b"%x\r\n" % size, b"\r\n") if chunked else (b"", b"")
-        write = self._transport.write
-        if size <= JOINED_BYTES:
-            write(b"".join((head, part, end)))
-            return
-        # not writelines: asyncio's forgets to pause before Python 3.12.9 and 3.13.2
-        for piece in (head, flat(part), end):
-            if piece:
-                write(piece)
-
-    def _check_client(self) -> None:
-        if self._transport.is_closing():
-            raise ConnectionResetError("the client closed the connection")
-
-    async def _drain(self, writable: asyncio.Future[None]) -> None:
-        """Wait until the client has taken most of what is written."""
-        watch = StallWatch(self._transport, self._settings.stall_secs)
-        try:
-            await writable
-        finally:
-            watch.cancel()
 
     # the end
 
@@ -472,10 +393,3 @@ class Connection(asyncio.Protocol):
         """A client that had closed its side has had its time; a write tells whether it is still there."""
         if not self._answering:
             self._transport.close()
-
-
-def _has_gone(transport: asyncio.BaseTransport) -> bool:
-    """Whether the client reads no more either, as far as its socket tells."""
-    poll = select.poll()
-    poll.register(transport.get_extra_info("socket").fileno(), 0)
-    return any(events & select.POLLHUP for _, events in poll.poll(0))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import select
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any
@@ -29,6 +28,7 @@ from protocols.transport.http_engine import (
     turns,
     within,
 )
+from protocols.transport.sockets import has_gone
 from protocols.transport.stall import StallWatch
 from protocols.wire import Buffer, HttpAnswer, HttpRequest
 from schemas import Context, InferenceError
@@ -166,7 +166,7 @@ class _Connection(web.RequestHandler):
     def eof_received(self) -> bool:  # type: ignore[override] # None is the same as False there
         """The client sends no more. Whether the connection stays open for an answer, and no longer."""
         idle = self._waiter is not None and not self._waiter.done()
-        if idle or self._latest is None or not self._latest.is_eof() or _has_gone(self.transport):
+        if idle or self._latest is None or not self._latest.is_eof() or has_gone(self.transport):
             return False
         self.close()
         self._giving_up = asyncio.get_running_loop().call_later(self.half_closed_secs, self.force_close)
@@ -215,15 +215,6 @@ class _Connection(web.RequestHandler):
             message = FAULT
         answer = text_answer(status, (message or "not HTTP").strip())
         return _Answer(answer, close=True, stall_secs=0, written=_nothing)
-
-
-def _has_gone(transport: asyncio.BaseTransport | None) -> bool:
-    """Whether the client reads no more either, as far as its socket tells."""
-    if transport is None:
-        return True
-    poll = select.poll()
-    poll.register(transport.get_extra_info("socket").fileno(), 0)
-    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def _head(request: web.BaseRequest) -> HttpRequest:

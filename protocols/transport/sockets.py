@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
 import socket
 import stat
 from pathlib import Path
@@ -80,6 +81,16 @@ def send_at_once(transport: asyncio.BaseTransport) -> None:
     sock = transport.get_extra_info("socket")
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def has_gone(transport: asyncio.BaseTransport | None) -> bool:
+    """Whether a client that sends no more does not read either, as far as its socket tells: a unix socket does,
+    one of TCP does not before something is written to it."""
+    if transport is None:
+        return True
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), 0)
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 class SocketFile:
