@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from protocols import grps
+from protocols import graphpipe, grps
 from protocols.dialect import Dialect
 from protocols.registry import DIALECTS
 from protocols.transport.address import Address, parse_url
@@ -97,6 +97,8 @@ class Assembly:
         dialect = DIALECTS[name]
         if name == grps.DIALECT_NAME:
             dialect = grps.dialect(self.config.grps.build())
+        elif dialect is graphpipe.DIALECT and listener.graphpipe_errors == "inband":
+            dialect = graphpipe.IN_BAND
         return dialect.flavors.get(listener.flavors.get(name, ""), dialect)
 
     async def close(self) -> None:

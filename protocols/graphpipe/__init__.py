@@ -1,11 +1,13 @@
-"""GraphPipe: tensors in FlatBuffers, over HTTP or each with its size before it over tcp, one model to a server."""
+"""GraphPipe: tensors in FlatBuffers over HTTP, or over tcp with their size before them, one model each."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from protocols.dialect import Dialect
 from protocols.graphpipe.capability import CAPABILITY
 from protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
-from protocols.graphpipe.server import FRAMED_ENDPOINT, HTTP_ENDPOINTS, unmatched
+from protocols.graphpipe.server import FRAMED_ENDPOINT, HTTP_ENDPOINTS, IN_BAND_ENDPOINTS, unmatched
 
 DIALECT = Dialect(
     name="graphpipe",
@@ -17,3 +19,6 @@ DIALECT = Dialect(
     http_calls=HTTP_CALLS,
     tcp_calls=TCP_CALLS,
 )
+
+IN_BAND = replace(DIALECT, http_endpoints=IN_BAND_ENDPOINTS)
+"""The dialect with the errors of messages in band over HTTP too."""

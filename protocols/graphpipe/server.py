@@ -9,6 +9,7 @@ error stands in band. What the bytes mean belongs to ``codec``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -65,6 +66,14 @@ def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
 
 
 def fail_in_band(
+    request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError
+) -> HttpAnswer:
+    """``error`` as an ``InferResponse``, whatever was asked, with the status of a success. Of the known
+    clients Python's alone looks for it."""
+    return HttpAnswer(200, _BINARY, [codec.encode_error(error)])
+
+
+def fail_in_frame(
     request: FramedRequest, opened: Opened[FramedAnswer] | None, error: InferenceError
 ) -> FramedAnswer:
     """``error`` as an ``InferResponse``, whatever was asked."""
@@ -168,5 +177,11 @@ HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
 )
 """The endpoints of a listener over HTTP. Those of the path ``*`` are for one that speaks GraphPipe alone."""
 
-FRAMED_ENDPOINT = FramedEndpoint(_open_frame, fail_in_band)
+IN_BAND_ENDPOINTS = tuple(
+    replace(endpoint, fail=fail_in_band) if endpoint.open is _open_message else endpoint
+    for endpoint in HTTP_ENDPOINTS
+)
+"""The same, for a listener that tells the errors of messages in band."""
+
+FRAMED_ENDPOINT = FramedEndpoint(_open_frame, fail_in_frame)
 """What a listener over tcp answers."""

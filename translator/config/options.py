@@ -109,7 +109,7 @@ class ServerOptions(Section):
 class ListenerOptions(Section):
     """An address that clients connect to."""
 
-    planned = frozenset({"tls", "auth", "graphpipe_errors"})
+    planned = frozenset({"tls", "auth"})
 
     listen: ListenAddress
     """`host:port`, `:port` for every interface, `[::1]:port`, or `unix:path`. Port 0 takes a free one."""
@@ -135,6 +135,9 @@ class ListenerOptions(Section):
     nonfinite_json: Literal["error", "token"] = "error"
     """What to do with NaN and infinity in an answer that is to be JSON: refuse it, or write `NaN`,
     `Infinity` and `-Infinity`, which Triton does and strict readers of JSON do not take."""
+    graphpipe_errors: Literal["status", "inband"] = "status"
+    """How GraphPipe tells an error over http: by a status and a text, which every client notices, or by the
+    `errors` of an answer with status 200, which few of them look at. Over tcp it is always in band."""
 
     @field_validator("dialects", mode="before")
     @classmethod
