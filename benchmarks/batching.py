@@ -121,7 +121,7 @@ def contenders(running: ExitStack, folder: Path, models: Sequence[Served]) -> li
     """The daemon, and the peers whose environments are given, each with all models."""
     for model in models:
         repository(folder / "ours", model, "onnxruntime")
-    configuration = {**CONFIG, "model_repository": [{"path": str(folder / "ours")}], "models": {}}
+    configuration = {**CONFIG, "model_repository": [{"path": str(folder / "ours")}]}
     daemon = running.enter_context(processes.daemon(folder, configuration))
     found = [Contender(DAEMON, daemon, ("grpc", "http"))]
     if place := peers.environment("TRITON_ENVIRONMENT"):

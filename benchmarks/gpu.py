@@ -222,7 +222,7 @@ def _on_the_wire(call: HttpRequest | GrpcRequest) -> bytes:
 def _config(folder: Path) -> dict[str, Any]:
     listeners = [{**listener, "max_request_bytes": _LONGEST_MESSAGE} for listener in CONFIG["listeners"]]
     models = [{"path": str(folder / "repository")}]
-    return {**CONFIG, "listeners": listeners, "models": {}, "model_repository": models}
+    return {**CONFIG, "listeners": listeners, "model_repository": models}
 
 
 def rows(folder: Path, chosen: Sequence[Setup], quick: bool) -> Iterator[Row]:
