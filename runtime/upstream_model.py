@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from protocols.dialect import Opened, Passed
+from runtime.left_out import LeftOut
 from runtime.model_config import ModelConfig
 from runtime.model_config_message import config_message, write_signature
 from runtime.renames import Renames, renamed, renamed_signature, reversed_names
@@ -68,7 +69,8 @@ class UpstreamModel:
 
     ``inputs`` and ``outputs`` map the names that our clients use to the upstream's. ``declared`` is
     the signature in our clients' names, for upstreams whose metadata is missing or wrong. ``controlled``:
-    whether clients may have it loaded and unloaded there. ``statistics`` are by version.
+    whether clients may have it loaded and unloaded there. ``statistics`` are by version. ``left_out`` takes
+    note of what the upstream's dialect has no place for.
     """
 
     def __init__(
@@ -82,8 +84,10 @@ class UpstreamModel:
         declared: Signature | None = None,
         description: str = "",
         controlled: bool = False,
+        left_out: LeftOut | None = None,
     ) -> None:
         self.name = name
+        self.left_out = left_out
         self.controlled = controlled
         self.upstream = upstream
         self._remote = remote_model
@@ -114,10 +118,10 @@ class UpstreamModel:
 
     async def _infer(self, request: InferRequest) -> InferResponse:
         ours, theirs = await self._both_signatures(request.version)
-        began = time.monotonic_ns()
-        asked = self._translated(request)
-        sent = time.monotonic_ns()
+        began = sent = time.monotonic_ns()
         try:
+            asked = self._translated(request)
+            sent = time.monotonic_ns()
             answer: InferResponse = await self.upstream.call(Operation.INFER, asked, theirs, request.context)
             received = time.monotonic_ns()
             answer.outputs = self._select(renamed(answer.outputs, self._from_outputs), request.outputs, ours)
@@ -273,7 +277,9 @@ class UpstreamModel:
         """Nothing of its own to close: the connections belong to the upstream."""
 
     def _translated(self, request: InferRequest) -> InferRequest:
-        """The request in the upstream's names."""
+        """The request in the upstream's names. Raises UNREPRESENTABLE for what may not be left out of it."""
+        if self.left_out is not None:
+            self.left_out.note(request)
         return replace(
             request,
             model=self._remote,

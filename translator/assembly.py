@@ -21,6 +21,7 @@ from protocols.transport.address import Address, parse_url
 from protocols.transport.clients import CLIENTS
 from protocols.transport.resolve import is_name, resolve
 from runtime.catalog import ModelCatalog
+from runtime.left_out import LeftOut
 from runtime.polling import Poller
 from runtime.pool import Gate, Member, Name, Names, Pool, Probes
 from runtime.repository import Loaded, ModelSource, Progress, Repository, find_models, load_models
@@ -311,8 +312,9 @@ def _calls(dialect: Dialect, options: UpstreamOptions) -> tuple[Calls, Mapping[s
 def _upstream_model(
     name: str, model: ModelOptions, options: UpstreamOptions, upstreams: Mapping[str, Upstream]
 ) -> UpstreamModel:
+    carried = DIALECTS[options.dialect].capability.on(options.transport)
     # a dialect without model names has one model per server, unless the configuration says otherwise
-    unnamed = "" if not DIALECTS[options.dialect].capability.model_name else name
+    unnamed = "" if not carried.model_name else name
     return UpstreamModel(
         name,
         upstreams[model.upstream or ""],
@@ -322,4 +324,5 @@ def _upstream_model(
         declared=model.signature.build() if model.signature is not None else None,
         description=model.description,
         controlled=options.control == "explicit",
+        left_out=LeftOut(options.dialect, carried, options.strict),
     )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from protocols.dialect import Capability
 from protocols.registry import DIALECTS
+from runtime.left_out import KINDS, left_out
 from schemas import (
     Datatype,
     ErrorCode,
@@ -133,6 +134,37 @@ def test_sequences(wire: Wire, identity: int | str, start: bool, end: bool) -> N
         assert refusal(wire, sequence=sequence) is ErrorCode.UNREPRESENTABLE
     else:
         assert understood(wire, sequence=sequence).sequence is None
+
+
+@wires
+@given(
+    number=NUMBERS,
+    text=TEXTS,
+    value=st.booleans() | st.integers(-99, 99) | TEXTS,
+    sequence=st.none() | st.builds(Sequence, NUMBERS),
+    priority=st.integers(0, 9),
+    timeout_us=st.integers(0, 9),
+    form=st.sampled_from(["", "number", "text"]),
+)
+def test_what_is_left_out_is_told(
+    wire: Wire,
+    number: int,
+    text: str,
+    value: bool | int | str,
+    sequence: Sequence | None,
+    priority: int,
+    timeout_us: int,
+    form: str,
+) -> None:
+    identity = {"": "", "number": str(number), "text": text}[form]
+    sent = InferRequest("model", (INPUT,), None, "", identity, {"tag": value}, sequence, priority, timeout_us)
+    got = request_through(wire, sent, SIGNATURE)[0]
+    told = {kind for kind, _ in left_out(sent, capability(wire))}
+    assert told <= set(KINDS)
+    assert ("id" in told) == (got.id != sent.id)
+    assert ("parameter" in told) == (got.parameters != sent.parameters)
+    assert ("sequence" in told) == (got.sequence != sent.sequence)
+    assert ("priority" in told) == ((got.priority, got.timeout_us) != (priority, timeout_us))
 
 
 @wires

@@ -96,6 +96,17 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
         [Sample(len(catalog.names()))],
     )
     yield Family(
+        "interlingua_left_out_total",
+        "counter",
+        "What was left out of requests because the upstream's dialect has no place for it.",
+        [
+            Sample(count, {"model": name, "what": kind})
+            for name, target in catalog.models.items()
+            if isinstance(target, UpstreamModel) and target.left_out is not None
+            for kind, count in target.left_out.counts.items()
+        ],
+    )
+    yield Family(
         "interlingua_model_duration_seconds",
         "histogram",
         "Time that a model, its queue included, has taken for requests that were answered.",

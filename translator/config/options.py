@@ -212,6 +212,9 @@ class UpstreamOptions(Section):
     """Whose habits it has, where servers of one dialect differ. `auto` suits them all."""
     control: Literal["none", "explicit"] = "none"
     """Whether clients may have its models loaded and unloaded there: not at all, or when they ask for it."""
+    strict: bool = False
+    """Refuse a request with something that the dialect has no place for (a parameter, a sequence, a
+    priority), instead of leaving that out and counting it."""
     connect_timeout_secs: Seconds = 5.0
     """How long a connection may take to come about."""
     request_timeout_secs: Seconds = 60.0

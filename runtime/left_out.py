@@ -1,0 +1,61 @@
+"""What of a request an upstream's dialect has no place for: told by name, counted, or refused.
+
+Contract: exactly what the dialect's codec leaves out of a request that it writes. What that refuses by
+itself, and datatypes, do not belong here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from protocols.dialect import Capability
+from schemas import ErrorCode, InferenceError, InferRequest
+
+KINDS = ("id", "parameter", "sequence", "priority")
+"""What may be left out; with a priority goes the time that a request may wait."""
+
+
+def left_out(request: InferRequest, carried: Capability) -> Iterator[tuple[str, str]]:
+    """The kind and, in words, the thing itself, of everything that is left out."""
+    if request.id and carried.ids != "text" and not (carried.ids and _is_number(request.id)):
+        yield "id", f"the id '{request.id}'"
+    for name, value in request.parameters.items():
+        names = carried.parameter_names
+        # one that has a place of its own is refused where its value does not fit
+        if (type(value) not in carried.parameters) if names is None else (name not in names):
+            yield "parameter", f"request parameter '{name}'"
+    if request.sequence is not None and not carried.sequences:
+        yield "sequence", f"the sequence {request.sequence.id!r}"
+    if (request.priority or request.timeout_us) and not carried.priorities:
+        yield "priority", "a priority" if request.priority else "a time in the queue"
+
+
+class LeftOut:
+    """Counts, for one model, what ``dialect`` leaves out, which carries what ``carried`` says. ``strict``
+    refuses a request instead; but for its id, which the answer has all the same."""
+
+    __slots__ = ("_carried", "_dialect", "_strict", "counts")
+
+    def __init__(self, dialect: str, carried: Capability, strict: bool = False) -> None:
+        self.counts = dict.fromkeys(KINDS, 0)
+        self._dialect = dialect
+        self._carried = carried
+        self._strict = strict
+
+    def note(self, request: InferRequest) -> None:
+        """Count what will be left out of ``request``. Raises UNREPRESENTABLE naming it, where that is
+        refused."""
+        for kind, thing in left_out(request, self._carried):
+            if self._strict and kind != "id":
+                raise InferenceError(
+                    ErrorCode.UNREPRESENTABLE,
+                    f"dialect '{self._dialect}' has no place for {thing}, and the upstream is strict",
+                )
+            self.counts[kind] += 1
+
+
+def _is_number(identity: str) -> bool:
+    """Whether this is how a number from 1 to 2^64-1 is written."""
+    if not (identity.isascii() and identity.isdigit() and len(identity) <= 20):
+        return False
+    return str(int(identity)) == identity and 0 < int(identity) < 1 << 64
