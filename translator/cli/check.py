@@ -1,11 +1,15 @@
-"""Prints every mistake with its line, or what would be served. Connects to nothing, loads no model."""
+"""Prints every mistake with its line, or what would be served. Loads no model, and connects to nothing; with
+--probe to the servers of the upstreams, which are asked what they are."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from translator.cli.numbers import positive
 
 if TYPE_CHECKING:
     from translator.config import Config
@@ -16,20 +20,74 @@ HELP = "check a configuration without starting anything"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What ``check`` takes."""
-    parser.add_argument("-c", "--config", metavar="FILE", required=True, help="the configuration (YAML)")
+    add = parser.add_argument
+    add("-c", "--config", metavar="FILE", required=True, help="the configuration (YAML)")
+    add("--probe", action="store_true", help="ask every server of the upstreams what it is")
+    add("--timeout-secs", type=positive, default=5.0, metavar="S", help="for each question (default: 5)")
+    add("--json", action="store_true", help="print what the probe found as one line of JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the errors of a configuration, one a line, or what it would serve."""
+    """Print the errors of a configuration, one a line, or what it would serve. 1 where a probe finds
+    something wrong."""
     from translator.config import ConfigError, load
 
+    if arguments.json and not arguments.probe:
+        sys.stderr.write("interlingua check: --json goes with --probe\n")
+        return 2
     try:
         config = load(arguments.config)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    sys.stdout.writelines(f"{line}\n" for line in _summary(config))
-    return 0
+    if not arguments.json:
+        sys.stdout.writelines(f"{line}\n" for line in _summary(config))
+    return _probe(arguments, config) if arguments.probe else 0
+
+
+def _probe(arguments: argparse.Namespace, config: Config) -> int:
+    """Ask the servers, and tell."""
+    import orjson
+
+    from protocols.transport import loop
+    from translator.config.document import ConfigError, Document, Problem, dotted
+    from translator.probe.upstreams import probe
+
+    found = loop.run(probe(config, arguments.timeout_secs))
+    read = Document(Path(arguments.config).read_text(encoding="utf-8"), arguments.config)
+    problems = {
+        id(server): sorted(
+            (Problem(read.line(path), path, text) for path, text in server.faults),
+            key=lambda problem: problem.line,
+        )
+        for server in found
+    }
+    if arguments.json:
+        document = [
+            {
+                "upstream": server.upstream,
+                "url": server.url,
+                "name": server.name,
+                "problems": [
+                    {"line": each.line, "key": dotted(each.path), "text": each.text}
+                    for each in problems[id(server)]
+                ],
+            }
+            for server in found
+        ]
+        sys.stdout.write(orjson.dumps({"servers": document}, option=orjson.OPT_APPEND_NEWLINE).decode())
+    else:
+        sys.stdout.write(f"servers ({len(found)}):\n")
+        for server in found:
+            count = len(server.faults)
+            state = f"{count} problem{'s' if count > 1 else ''}" if count else "as stated"
+            name = f" ({server.name})" if server.name else ""
+            sys.stdout.write(f"  {server.upstream} at {server.url}{name}: {state}\n")
+    wrong = [problem for server in found for problem in problems[id(server)]]
+    if wrong and not arguments.json:
+        sys.stdout.flush()
+        sys.stderr.write(f"{ConfigError(arguments.config, wrong)}\n")
+    return 1 if wrong else 0
 
 
 def _summary(config: Config) -> Iterator[str]:

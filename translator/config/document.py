@@ -136,12 +136,13 @@ def _words(error: yaml.MarkedYAMLError) -> str:
 
 def _line(source: str, problem: Problem) -> str:
     where = f"{source}:{problem.line}" if problem.line else source
-    line = ": ".join(part for part in (where, _dotted(problem.path), problem.text) if part)
+    line = ": ".join(part for part in (where, dotted(problem.path), problem.text) if part)
     # quoted values may hold anything, and a problem stays on its line
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 
-def _dotted(path: Path) -> str:
+def dotted(path: Path) -> str:
+    """``path`` as people write it: `models.resnet50.signature.inputs[0]`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

@@ -1,0 +1,28 @@
+"""Whether anybody listens at an address, before anything is said."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+
+from protocols.transport.address import Address
+
+
+async def unreachable(address: Address, timeout_secs: float) -> str:
+    """Why no connection to ``address`` comes about within ``timeout_secs``; empty where one does."""
+    try:
+        async with asyncio.timeout(timeout_secs):
+            if address.path:
+                _, writer = await asyncio.open_unix_connection(address.path)
+            else:
+                _, writer = await asyncio.open_connection(address.host, address.port)
+    except TimeoutError:
+        return f"no connection within {timeout_secs:g} seconds"
+    except OSError as fault:
+        # asyncio's own words name the address, which the caller knows
+        return os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror or str(fault)
+    writer.close()
+    with contextlib.suppress(OSError):  # the other side may be quicker
+        await writer.wait_closed()
+    return ""

@@ -1,0 +1,127 @@
+"""What a server speaks: every dialect has a question that only its own servers answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any, Self
+
+from protocols.registry import DIALECTS
+from protocols.transport.address import Url
+from protocols.transport.clients import CLIENTS
+from protocols.wire import HttpRequest
+from schemas import (
+    Context,
+    ErrorCode,
+    InferenceError,
+    ModelMetadata,
+    ModelRef,
+    Operation,
+    Readiness,
+    ServerMetadata,
+)
+
+TITLES = {"oip": "OIP v2", "trtis": "TRTIS v1", "graphpipe": "GraphPipe"}
+"""Dialects as people call them, where that is not their name."""
+
+_NOWHERE = HttpRequest("GET", "/interlingua/probe/of/nothing")
+"""What no dialect has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """A dialect over a transport."""
+
+    dialect: str
+    transport: str
+
+    def __str__(self) -> str:
+        return f"{TITLES.get(self.dialect, self.dialect)} over {self.transport}"
+
+
+def known() -> tuple[Speech, ...]:
+    """Everything that a server may speak."""
+    return tuple(
+        Speech(name, transport) for name, dialect in DIALECTS.items() for transport in sorted(dialect.calls)
+    )
+
+
+class Conversation:
+    """A server at ``url``, spoken to in one way; each question may take ``timeout_secs``. Use as a context
+    manager."""
+
+    def __init__(self, url: Url, speech: Speech, timeout_secs: float) -> None:
+        self._dialect = DIALECTS[speech.dialect]
+        self._calls = self._dialect.calls[speech.transport]
+        self._timeout = timeout_secs
+        self._transport = speech.transport
+        self._client: Any = CLIENTS[speech.transport](url, connect_timeout_secs=timeout_secs)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    def offers(self, operation: Operation) -> bool:
+        """Whether the dialect has a question for that."""
+        return operation in self._calls
+
+    async def ask(self, operation: Operation, argument: Any = None) -> Any:
+        """The result of ``operation``. Raises ``InferenceError``."""
+        call = self._calls[operation]
+        request, form = call.encode(argument, None)
+        return call.decode(form, await self._send(request))
+
+    async def introduce(self, model: str = "") -> str:
+        """How the server calls itself, where it does. Raises ``InferenceError`` where it does not speak so.
+        ``model`` is one that it has, for dialects that have nothing but models."""
+        if Operation.SERVER_METADATA not in self._calls:
+            told: ModelMetadata = await self.ask(Operation.MODEL_METADATA, ModelRef(model))
+            return told.platform
+        try:
+            said: ServerMetadata = await self.ask(Operation.SERVER_METADATA)
+        except InferenceError:
+            if not await self._is_alive():
+                raise
+            said = ServerMetadata("", "")
+        if self._transport == "http" and await self._answers_everything():
+            # as GraphPipe's servers do
+            raise InferenceError(ErrorCode.BAD_UPSTREAM, "it answers every path")
+        return f"{said.name} {said.version}".strip()
+
+    async def _is_alive(self) -> bool:
+        """Whether a server that does not introduce itself answers another question of the dialect."""
+        try:
+            alive: Readiness = await self.ask(Operation.LIVE)
+        except InferenceError:
+            return False
+        return alive.ready
+
+    async def _answers_everything(self) -> bool:
+        """Whether the answer to one path says nothing, because every path has one."""
+        try:
+            reply = await self._send(HttpRequest(_NOWHERE.method, _NOWHERE.path))
+        except InferenceError:
+            return False
+        return bool(reply.status == 200)
+
+    async def _send(self, request: Any) -> Any:
+        request.context = Context(deadline=time.monotonic() + self._timeout)
+        return await self._client.send(request)
+
+
+async def spoken(url: Url, timeout_secs: float, model: str = "") -> tuple[Speech, ...]:
+    """Everything that the server at ``url`` speaks."""
+
+    async def tried(speech: Speech) -> bool:
+        async with Conversation(url, speech, timeout_secs) as server:
+            try:
+                await server.introduce(model)
+            except InferenceError:
+                return False
+            return True
+
+    answers = await asyncio.gather(*map(tried, known()))
+    return tuple(speech for speech, speaks in zip(known(), answers, strict=True) if speaks)

@@ -1,0 +1,178 @@
+"""Goes through the upstreams of a configuration: every server, and every model that is expected there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from protocols.registry import DIALECTS
+from protocols.transport.address import parse_url
+from protocols.transport.reach import unreachable
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    ModelMetadata,
+    ModelRef,
+    ModelState,
+    ModelStatus,
+    Operation,
+    Readiness,
+)
+from translator.config.document import Path
+from translator.config.models import ModelOptions
+from translator.config.options import Config, UpstreamOptions
+from translator.probe.signatures import Fault, differences
+from translator.probe.speech import Conversation, Speech, spoken
+
+_LISTED = 12
+"""How many models are named at most."""
+
+_SILENT = frozenset({ErrorCode.UNSUPPORTED})
+"""Codes of servers that do not tell, and need not."""
+
+
+@dataclass(slots=True)
+class Probed:
+    """One server of an upstream: how it calls itself, and what is wrong with it, each with the place in the
+    configuration that it concerns."""
+
+    upstream: str
+    url: str
+    name: str = ""
+    faults: list[Fault] = field(default_factory=list)
+
+
+async def probe(config: Config, timeout_secs: float) -> list[Probed]:
+    """Ask every server of ``config`` at once; each question may take ``timeout_secs``."""
+    asked = [
+        _probe_server(name, place, options, _models(config, name), timeout_secs)
+        for name, options in config.upstreams.items()
+        for place in range(len(options.urls))
+    ]
+    return list(await asyncio.gather(*asked))
+
+
+def _models(config: Config, upstream: str) -> Mapping[str, ModelOptions]:
+    return {name: model for name, model in config.models.items() if model.upstream == upstream}
+
+
+async def _probe_server(
+    name: str, place: int, options: UpstreamOptions, models: Mapping[str, ModelOptions], timeout_secs: float
+) -> Probed:
+    text = options.urls[place]
+    url, speech = parse_url(text, options.transport), Speech(options.dialect, options.transport)
+    found, here = Probed(name, text), ("upstreams", name, "urls", place)
+    if reason := await unreachable(url.address, timeout_secs):
+        found.faults.append((here, f"{text} cannot be reached: {reason}"))
+        return found
+    remotes = {ours: _remote(ours, model, options) for ours, model in models.items()}
+    some = next(iter(remotes.values()), "")
+    async with Conversation(url, speech, timeout_secs) as server:
+        try:
+            found.name = await server.introduce(some)
+        except InferenceError as error:
+            others = await spoken(url, timeout_secs, some)
+            found.faults.append((_at_fault(here, speech, others), _other(text, speech, others, error)))
+            return found
+        ready = await _ready(server, Operation.READY, None)
+        if not ready.ready:
+            found.faults.append((here, f"{text} is not ready{_because(ready.reason)}"))
+        for ours, model in models.items():
+            async for path, words in _faults(server, model, remotes[ours], options):
+                found.faults.append((("models", ours, *path), f"{words} (at {text})"))
+    return found
+
+
+def _remote(name: str, model: ModelOptions, options: UpstreamOptions) -> str:
+    """What the model is called there, as the daemon has it."""
+    named = DIALECTS[options.dialect].capability.model_name
+    return (name if named else "") if model.remote_model is None else model.remote_model
+
+
+async def _faults(
+    server: Conversation, model: ModelOptions, remote: str, options: UpstreamOptions
+) -> AsyncIterator[Fault]:
+    at: Path = ("upstream",) if model.remote_model is None else ("remote_model",)
+    try:
+        told: ModelMetadata = await server.ask(Operation.MODEL_METADATA, ModelRef(remote))
+    except InferenceError as error:
+        if error.code in _SILENT:
+            return
+        there = await _listed(server)
+        if there is not None and remote not in there:
+            yield at, f"the server has no model '{remote}'{_names(remote, there)}"
+        elif there is not None and not there[remote]:
+            yield at, f"the server has not loaded model '{remote}'"
+        else:
+            yield at, f"the server does not tell of model '{remote}': {_short(error.message)}"
+        return
+    ready = await _ready(server, Operation.MODEL_READY, ModelRef(remote))
+    if not ready.ready:
+        yield at, f"model '{remote}' is not ready{_because(ready.reason)}"
+    capability = DIALECTS[options.dialect].capability.on(options.transport)
+    if capability.signatures and (told.signature.inputs or told.signature.outputs):
+        for fault in differences(model, told.signature, capability):
+            yield fault
+
+
+async def _ready(server: Conversation, operation: Operation, argument: ModelRef | None) -> Readiness:
+    if not server.offers(operation):
+        return Readiness(True)
+    try:
+        ready: Readiness = await server.ask(operation, argument)
+    except InferenceError as error:
+        return Readiness(error.code in _SILENT, error.message)
+    return ready
+
+
+async def _listed(server: Conversation) -> Mapping[str, bool] | None:
+    """The server's models, where it lists them, and whether each of them is loaded."""
+    if not server.offers(Operation.REPOSITORY_INDEX):
+        return None
+    try:
+        models: Sequence[ModelStatus] = await server.ask(Operation.REPOSITORY_INDEX)
+    except InferenceError:
+        return None
+    # some list names alone, and some names alone of what is not loaded
+    told = any(model.versions for model in models)
+    return {
+        model.name: not told or any(version.state is ModelState.READY for version in model.versions)
+        for model in models
+    }
+
+
+def _at_fault(here: Path, declared: Speech, others: Sequence[Speech]) -> Path:
+    """The key to change: the URL, unless only the dialect or the transport is another."""
+    if any(other.transport == declared.transport for other in others):
+        return (*here[:2], "dialect")
+    if any(other.dialect == declared.dialect for other in others):
+        return (*here[:2], "transport")
+    return here
+
+
+def _other(text: str, declared: Speech, others: Sequence[Speech], error: InferenceError) -> str:
+    if others:
+        return f"{text} answers {', '.join(map(str, others))}; not {declared}"
+    return (
+        f"{text} does not answer {declared}: {_short(error.message)}; nor anything else that is spoken here"
+    )
+
+
+def _names(missing: str, there: Mapping[str, bool]) -> str:
+    names = sorted(name for name, loaded in there.items() if loaded)
+    if not names:
+        return ", and no other that is loaded"
+    near = get_close_matches(missing, names, n=1)
+    meant = f"; is '{near[0]}' meant?" if near else ""
+    more = f", and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{meant} (there are: {', '.join(names[:_LISTED])}{more})"
+
+
+def _because(reason: str) -> str:
+    return f": {_short(reason)}" if reason else ""
+
+
+def _short(words: str) -> str:
+    return " ".join(words.split())[:300]
