@@ -245,7 +245,7 @@ class _Connection(asyncio.BufferedProtocol):
         """Use it no more."""
         self._ended = True
         self._splitter.discard()
-        self._transport.abort()
+        self.abort()
 
     def _break(self) -> None:
         self._ended = True

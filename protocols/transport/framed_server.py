@@ -23,7 +23,7 @@ from protocols.transport.http_answer import JOINED_BYTES
 from protocols.transport.http_server import HALF_CLOSED_SECS, IDLE_SECS, LINGER_SECS, STALL_SECS
 from protocols.transport.sockets import SocketFile, bound, listen, send_at_once
 from protocols.transport.stall import StallWatch
-from protocols.wire import Buffer, FramedAnswer, FramedHandler, FramedRequest
+from protocols.wire import Buffer, FramedHandler, FramedRequest
 from schemas import Context, ErrorCode, InferenceError
 
 MAX_REQUEST_BYTES = 64 << 20
@@ -182,7 +182,7 @@ class _Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """It has taken most of them."""
         self._writable = True
-        if self._watch is not None:
+        if self._watch is not None and not self._transport.is_closing():
             self._watch.cancel()
             self._watch = None
         self._go_on()
@@ -297,11 +297,8 @@ class _Connection(asyncio.BufferedProtocol):
             answer = handler.refuse(call.request, InferenceError(ErrorCode.INTERNAL, words))
         size = sum(map(len, answer.parts)) - SIZE_BYTES
         if limit is not None and size > limit:
-            answer = self._too_large_an_answer(call.request, size, limit)
+            answer = handler.refuse(call.request, _too_large("answer", size, "response", limit))
         call.parts = answer.parts
-
-    def _too_large_an_answer(self, request: FramedRequest, size: int, limit: int) -> FramedAnswer:
-        return self._server.handler.refuse(request, _too_large("answer", size, "response", limit))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._server.running.discard(task)

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from protocols.transport import framed_server
 from protocols.transport.address import Address, parse_address
@@ -295,3 +297,46 @@ async def test_what_takes_too_long_is_cut() -> None:
         assert await server.stop(0.05) == 2
         assert echo.cancelled == 2
         assert not server.running
+
+
+LIMIT = 60
+STREAMS = st.lists(
+    st.binary(max_size=LIMIT).map(framed)
+    | st.binary(max_size=9)
+    | st.integers(LIMIT + 1, 2**32 - 1).map(lambda size: struct.pack("<I", size)),
+    max_size=6,
+).map(b"".join)
+
+
+def expected(stream: bytes) -> list[bytes]:
+    """What an echo answers to ``stream``, read one message after the other."""
+    answers: list[bytes] = []
+    if stream[:4] in framed_server._HTTP_STARTS:
+        return answers
+    while stream:
+        size = int.from_bytes(stream[:4], "little") if len(stream) >= 4 else -1
+        if size > LIMIT:
+            return [*answers, b"TOO_LARGE"]
+        if size < 0 or len(stream) < 4 + size:
+            return [*answers, b"MALFORMED"]
+        answers.append(stream[4 : 4 + size])
+        stream = stream[4 + size :]
+    return answers
+
+
+@settings(max_examples=150, deadline=None)
+@given(STREAMS, st.lists(st.integers(0, 400), max_size=5))
+def test_any_stream_in_any_pieces(stream: bytes, cuts: list[int]) -> None:
+    async def session() -> list[bytes]:
+        async with serving(max_request_bytes=LIMIT) as (server, _), FramedClient.to(server.address) as client:
+            for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(stream)], strict=True):
+                client.writer.write(stream[start:end])
+                await asyncio.sleep(0)
+            client.writer.write_eof()
+            return [answer async for answer in every(client)]
+
+    async def every(client: FramedClient) -> AsyncIterator[bytes]:
+        while (answer := await client.receive()) is not None:
+            yield answer.partition(b": ")[0] if answer[:9] in (b"TOO_LARGE", b"MALFORMED") else answer
+
+    assert asyncio.run(session()) == expected(stream)
