@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 import socket
 import threading
@@ -114,6 +115,66 @@ def test_pages(daemon: Daemon) -> None:
 def test_clients_get_none_of_it(daemon: Daemon) -> None:
     for path in ("metrics", "health/ready", "models", "view"):
         assert requests.get(f"http://{daemon.addresses[0]}/{path}", timeout=10).status_code == 404
+
+
+def test_who_goes_away_is_counted_as_cancelled(tmp_path: Path) -> None:
+    (tmp_path / "models" / "endless" / "1").mkdir(parents=True)
+    (tmp_path / "models" / "endless" / "1" / "model.py").write_text(
+        "import time\n"
+        "import numpy as np\n"
+        "import triton_python_backend_utils as pb\n"
+        "class TritonPythonModel:\n"
+        "    def execute(self, requests):\n"
+        "        for request in requests:\n"
+        "            sender = request.get_response_sender()\n"
+        "            while not request.is_cancelled():\n"
+        "                sender.send(pb.InferenceResponse([pb.Tensor('y', np.zeros(1, np.float32))]))\n"
+        "                time.sleep(0.01)\n"
+        "            sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)\n"
+    )
+    (tmp_path / "models" / "endless" / "config.pbtxt").write_text(
+        'backend: "python" input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] } '
+        'output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] } model_transaction_policy { decoupled: true } '
+        "instance_group { count: 2 }"
+    )
+    daemon = Daemon.start(tmp_path, config(model_repository=[{"path": str(tmp_path / "models")}]))
+    http, grpc = daemon.addresses
+    admin = operators(daemon)
+    streams = (http, "http", "oip"), (grpc, "grpc", "oip")
+
+    def in_flight() -> list[float]:
+        found = metrics(admin)["interlingua_requests_in_flight"]
+        return [found[where] for where in streams]
+
+    try:
+        url = f"http://{http}/v2/models/endless/generate_stream"
+        reply = requests.post(url, json={"x": [1.0]}, stream=True, timeout=10)
+        lines = reply.iter_lines()
+        assert next(lines).startswith(b"data: ")
+        with triton_grpc.InferenceServerClient(grpc) as client:
+            answers: queue.Queue[Any] = queue.Queue()
+            client.start_stream(lambda result, error: answers.put((result, error)))
+            given = triton_grpc.InferInput("x", [1], "FP32")
+            given.set_data_from_numpy(np.zeros(1, np.float32))
+            client.async_stream_infer("endless", [given])
+            try:
+                assert answers.get(timeout=10)[1] is None
+                assert in_flight() == [1, 1]
+            finally:
+                client.stop_stream(cancel_requests=True)
+        reply.close()
+        deadline = time.monotonic() + 10
+        while in_flight() != [0, 0]:
+            assert time.monotonic() < deadline, in_flight()
+            time.sleep(0.05)
+        found = metrics(admin)
+        for where in streams:
+            assert found["interlingua_requests_total"][(*where, "infer_stream", "CANCELLED")] == 1
+            assert found["interlingua_sent_bytes_total"][where] > 0
+        assert found["nv_inference_request_failure"]["endless", "1", "CANCELED"] == 2
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
 
 
 def test_health_is_there_while_models_load(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ same.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -91,7 +91,7 @@ def view(ready: Mapping[str, Any], metrics: Metrics, reports: Reports) -> View:
             _listeners(server["listeners"]),
             _models(reports["models"]),
             _upstreams(reports["upstreams"]),
-            _routes(reports.get("routes")),
+            _routes(reports.get("routes", ())),
             _mirrors((reports.get("mirror") or {}).get("mirrors", ())),
         ),
     )
@@ -212,15 +212,34 @@ def _upstreams(upstreams: Mapping[str, Any]) -> Table:
     return Table("upstreams", "Upstreams", columns, numbers, rows, "No upstream is configured.")
 
 
-def _routes(report: Any) -> Table:
-    """A report of routes as it comes: its members are the columns."""
-    entries = [dict(_flat(each)) for each in report or ()]
-    columns = tuple(dict.fromkeys(name for each in entries for name in each))
-    numeric = tuple(
-        name for name in columns if all(isinstance(each.get(name, 0), int | float) for each in entries)
+def _routes(routes: Iterable[Mapping[str, Any]]) -> Table:
+    rows = tuple(
+        (
+            _text(str(each["route"])),
+            _text(
+                ", ".join(f"{name} {_words(value)}" for name, value in each["match"].items()) or "everything"
+            ),
+            _number(each["requests"]),
+            _text(", ".join(_share(part, each["requests"]) for part in each["to"])),
+            _text(each["fallback"]),
+            _fault(each["fallbacks"]),
+        )
+        for each in routes
     )
-    rows = tuple(tuple(_any(each.get(name)) for name in columns) for each in entries)
-    return Table("routes", "Routes", columns, numeric, rows, "No route is configured.")
+    columns = ("Route", "Takes", "Requests", "To", "Fallback", "Fell back")
+    return Table("routes", "Routes", columns, ("Requests", "Fell back"), rows, "No route is configured.")
+
+
+def _share(part: Mapping[str, Any], all_requests: int) -> str:
+    share = f" ({100 * part['requests'] / all_requests:.1f} %)" if all_requests else ""
+    return f"{part['model']}: {part['requests']:,}{share}"
+
+
+def _words(value: Any) -> str:
+    """A condition in words: text as it is, names with what they must be."""
+    if isinstance(value, Mapping):
+        return " and ".join(f"{name} {each}" for name, each in value.items())
+    return str(value)
 
 
 def _mirrors(mirrors: Iterable[Mapping[str, Any]]) -> Table:
@@ -259,29 +278,6 @@ def _worst_output(outputs: Mapping[str, Any]) -> str:
     }
     name = max(errors, key=errors.__getitem__)
     return f"{name}: off by {errors[name]:.3g}"
-
-
-def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _flat(each, f"{name} {key}".strip())
-    else:
-        yield name, value
-
-
-def _any(value: Any) -> Cell:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        words = (
-            ", ".join(map(_words, value))
-            if isinstance(value, Sequence) and not isinstance(value, str)
-            else value
-        )
-        return _text("" if words is None else str(words))
-    return _number(value)
-
-
-def _words(value: Any) -> str:
-    return " ".join(str(each) for _, each in _flat(value))
 
 
 def _text(text: str) -> Cell:

@@ -44,8 +44,9 @@ def assembled(loaded: Loaded | None = None, **document: Any) -> Assembly:
     return assembly
 
 
-def full() -> Assembly:
+def full(**more: Any) -> Assembly:
     return assembled(
+        **more,
         models={
             HOSTILE: {"backend": "identity", "signature": SIGNATURE},
             "far": {"upstream": "there", "required": False, "signature": SIGNATURE},
@@ -424,7 +425,7 @@ async def test_a_page_does_not_wait_for_an_upstream(monkeypatch: pytest.MonkeyPa
     await assembly.close()
 
 
-async def test_mirrors_and_routes_are_shown() -> None:
+async def test_mirrors_are_shown() -> None:
     assembly = full()
     mirror = {
         "name": "old to new",
@@ -443,10 +444,6 @@ async def test_mirrors_and_routes_are_shown() -> None:
         },
     }
     assembly.sources.reports["mirror"] = lambda: {"different": True, "mirrors": [mirror]}
-    assembly.sources.reports["routes"] = lambda: [
-        {"to": "m", "match": {"model": HOSTILE}, "hits": 3},
-        {"to": "n"},
-    ]
     view = await json_of(handler(assembly.site()), "/view")
     tables = {table["id"]: table for table in view["tables"]}
     (row,) = tables["mirrors"]["rows"]
@@ -454,10 +451,22 @@ async def test_mirrors_and_routes_are_shown() -> None:
     assert cells["Different"] == ["2", "warn"]
     assert (cells["Failed"][0], cells["Dropped"][0], cells["Waiting"][0]) == ("1", "4", "1")
     assert cells["Worst output"][0] == "z: off by inf"
-    assert tables["routes"]["columns"] == ["to", "match model", "hits"]
-    assert tables["routes"]["numeric"] == ["hits"]
-    assert tables["routes"]["rows"] == [
-        [["m", ""], [HOSTILE, ""], ["3", ""]],
-        [["n", ""], ["", ""], ["", ""]],
+    await assembly.close()
+
+
+async def test_routes_are_shown() -> None:
+    split = [{"to": HOSTILE, "weight": 3}, {"to": "far", "weight": 1}]
+    match = {"model": "a*", "headers": {"x-v": "2"}}
+    routes = [{"match": match, "split": split, "fallback": HOSTILE}, {"to": "far"}]
+    assembly = full(routes=routes)
+    for model in (HOSTILE, HOSTILE, HOSTILE, "far"):
+        assembly.service.router.routes[0].count(model)
+    pages = handler(assembly.site())
+    view = await json_of(pages, "/view")
+    (table,) = (table for table in view["tables"] if table["id"] == "routes")
+    assert [[text for text, _ in row] for row in table["rows"]] == [
+        ["1", "model a*, headers x-v 2", "4", f"{HOSTILE}: 3 (75.0 %), far: 1 (25.0 %)", HOSTILE, "0"],
+        ["2", "model *", "0", "far: 0", "", "0"],
     ]
+    assert (await metrics_of(pages))["interlingua_route_requests_total", f"a*,1,{HOSTILE}"] == 3
     await assembly.close()
