@@ -97,7 +97,7 @@ async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.Mon
 async def test_a_connection_that_the_server_has_closed_is_not_used() -> None:
     async with serving(idle_secs=0.1) as (server, echo), asked(server.address) as client:
         await client.send(asking(b"one"))
-        await until(lambda: not server.connections)
+        await until(lambda: not server.connections and not client._connections)
         await client.send(asking(b"two"))
         assert echo.served == [b"one", b"two"]
 
