@@ -18,7 +18,7 @@ from runtime.shared_memory import Placement, is_used
 from schemas import Context, Duration, ErrorCode, InferenceError, InferRequest, InferResponse, Operation
 from translator.asking import Asking
 from translator.interleave import Told
-from translator.operations import OF_A_MODEL, OF_SHARED_MEMORY, OPERATIONS, Asked, Service
+from translator.operations import OF_A_MODEL, OF_SHARED_MEMORY, OPERATIONS, Asked, Service, by_route
 from translator.peers import is_local
 from translator.routing.conditions import Head
 
@@ -193,15 +193,20 @@ class Exchange:
             model = model or self._default_model
         router = self.service.router
         route = router.route(Head(model, dialect, self._listener, opened.version, context.headers))
-        name = model if route is None else route.lead(router.models)
-        target = router.models.get(name)
-        if route is not None and target is not None:
-            target = route.view(target, model)
-        result = await perform(
-            Asked(
-                self.service, model, opened.version, name, target, opened.argument, self._default_model, route
-            )
+        asked = Asked(
+            self.service,
+            model,
+            opened.version,
+            model,
+            router.models.get(model),
+            opened.argument,
+            self._default_model,
         )
+        if route is None:
+            result = await perform(asked)
+        else:
+            route.bound(context)
+            result = await _within(context.deadline, by_route(operation, asked, route))
         return opened.action.encode(opened, result)
 
     def _admit_to_shared_memory(self, context: Context) -> None:

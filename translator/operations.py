@@ -368,3 +368,35 @@ OF_SHARED_MEMORY = frozenset(
     }
 )
 """Operations for those only who may use shared memory."""
+
+_SHOWN_BY_ANY = frozenset(
+    {
+        Operation.MODEL_METADATA,
+        Operation.MODEL_CONFIG,
+        Operation.STATISTICS,
+        Operation.STATUS,
+        Operation.DEPLOYMENT,
+    }
+)
+"""What any model of a route may tell for the others."""
+
+
+async def by_route(operation: Operation, asked: Asked, route: Route) -> Any:
+    """Carry out ``operation`` for the model that ``route`` leads to: the first one that is served. Where that
+    is away, the next one tells what callers need to know to ask. Raises ``InferenceError``."""
+    models = asked.service.router.models
+    names = [name for name in route.models if name in models] or [route.models[0]]
+    if operation not in _SHOWN_BY_ANY:
+        del names[1:]
+    failure: InferenceError | None = None
+    for name in names:
+        target = models.get(name)
+        view = None if target is None else route.view(target, asked.model)
+        try:
+            return await OPERATIONS[operation](replace(asked, name=name, target=view, route=route))
+        except InferenceError as error:
+            if not error.retryable:
+                raise
+            failure = failure or error
+    assert failure is not None, "there is a model"  # noqa: S101
+    raise failure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from protocols.registry import DIALECTS
@@ -35,10 +35,10 @@ def signature(inputs: dict[str, Datatype], outputs: dict[str, Datatype] | None =
 def test_no_value_is_lost(data: st.DataObject) -> None:
     tensor = data.draw(tensors())
     datatype = data.draw(st.sampled_from(Datatype))
+    assume((tensor.datatype, datatype) != (Datatype.UINT8, Datatype.BOOL))  # told apart by its values, below
     (wide,) = widened((tensor,), signature({tensor.name: datatype}))
-    if tensor.datatype is datatype or datatype not in WIDER[tensor.datatype]:
-        if tensor.datatype is not Datatype.UINT8 or datatype is not Datatype.BOOL:
-            assert wide is tensor
+    if datatype not in WIDER[tensor.datatype]:
+        assert wide is tensor
         return
     assert (wide.name, wide.datatype, wide.shape) == (tensor.name, datatype, tensor.shape)
     narrow = wide.numpy().astype(tensor.datatype.dtype)
