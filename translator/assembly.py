@@ -204,6 +204,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
         assembly.tap = tap = _tap(config.tap)
         service.observers += (tap,)
         assembly.sources.metrics.append(tap.metrics)
+        assembly.sources.reports["tap"] = tap.report
     return assembly
 
 

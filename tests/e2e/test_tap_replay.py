@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,10 @@ def test_what_cannot_be_replayed(
     assert "7 sent" in told.out
     assert "record 8, at byte" in told.err
 
+    more = ("--dialect", "oip", "--transport", "http", "--url", examples.addresses[0])
+    assert main(["replay", str(recording), str(cut), *more]) == 0
+    assert "15 sent" in capsys.readouterr().out
+
     assert replayed(ROOT / "README.md", examples, "oip", "http") == 2
     assert "is not a recording" in capsys.readouterr().err
     assert replayed(tmp_path / "none", examples, "oip", "http") == 2
@@ -172,3 +178,29 @@ def test_redacted_requests_are_sent_with_what_was_made_up(
     assert "1 not sent: inputs were redacted" in capsys.readouterr().out
     assert replayed(path, examples, "grps", "grpc", "--generate-redacted") == 0
     assert "1 not compared: inputs were generated" in capsys.readouterr().out
+
+
+def test_a_tap_that_cannot_be_written_keeps_the_daemon_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AssertionError, match="cannot start"):
+        start(tmp_path, tap={"path": str(tmp_path / "file" / "r")})
+
+
+def test_operators_see_what_the_tap_has_done(tmp_path: Path) -> None:
+    daemon = start(tmp_path, tap={"path": str(tmp_path / "r")}, admin={"listen": "127.0.0.1:0"})
+    try:
+        ask(daemon, "oip", "http", "identity_uint8", "[1]")
+        [place] = [line["address"] for line in daemon.log if line["event"] == "listening to operators"]
+        deadline = time.monotonic() + 10
+        while 'interlingua_tap_requests_total{outcome="recorded"} 1' not in fetched(place, "/metrics"):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert json.loads(fetched(place, "/tap"))["recorded"] == 1
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
+
+
+def fetched(place: str, path: str) -> str:
+    with urllib.request.urlopen(f"http://{place}{path}", timeout=10) as answer:
+        return answer.read().decode()  # type: ignore[no-any-return]

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +22,9 @@ HELP = "send recorded requests to a server, compare the answers"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What ``replay`` takes."""
     add = parser.add_argument
-    add("file", metavar="FILE", help="a recording, as a tap or a mirror writes it")
+    add("files", nargs="+", metavar="FILE", help="a recording, as a tap or a mirror writes it")
     add("--dialect", required=True, metavar="D", help="what the server speaks, such as oip or graphpipe")
-    add("--transport", required=True, metavar="T", help="how: http, grpc or brpc")
+    add("--transport", required=True, metavar="T", help="how: http, grpc, brpc or tcp")
     add("--url", required=True, metavar="U", help="host:port, http://host:port/prefix or unix:path")
     add("--model", metavar="M", help="the model there (default: as recorded)")
     add(
@@ -65,10 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
     pace = Pace(arguments.rate, arguments.speed, None if timed else arguments.concurrency or 1)
     try:
         aim = _aim(arguments)
-        with RecordingReader(Path(arguments.file)) as records:
+        with ExitStack() as opened:
+            readers = [opened.enter_context(RecordingReader(Path(name))) for name in arguments.files]
             tally = loop.run(
                 replay(
-                    records,
+                    chain.from_iterable(readers),
                     aim,
                     pace,
                     tolerance=Tolerance(arguments.rtol, arguments.atol),
@@ -80,8 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
     except (RecordingError, RefusedError, OSError) as error:
         sys.stderr.write(f"interlingua replay: {error}\n")
         return 2
-    if records.damage:
-        sys.stderr.write(f"interlingua replay: {records.damage}\n")
+    for damage in (reader.damage for reader in readers if reader.damage):
+        sys.stderr.write(f"interlingua replay: {damage}\n")
     if arguments.json:
         sys.stdout.write(orjson.dumps(tally.as_json(), option=orjson.OPT_APPEND_NEWLINE).decode())
     else:
@@ -109,6 +112,6 @@ def _aim(arguments: argparse.Namespace) -> Aim:
         models,
         arguments.model,
         given_signature(arguments.signature),
-        # other transports have one connection for everything
-        own_connections=arguments.transport == "http",
+        # the others have one connection for everything
+        own_connections=arguments.transport in ("http", "tcp"),
     )

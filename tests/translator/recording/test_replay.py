@@ -275,6 +275,16 @@ async def test_an_open_loop_sends_when_requests_are_due() -> None:
     assert min(tally.latencies) >= 0.19
 
 
+async def test_requests_come_as_they_came_so_many_times_as_fast() -> None:
+    began = time.monotonic()
+    records = [replace(record(number), began_unix_ns=number * 10**8) for number in range(5)]
+    model = Doubling()
+    tally = await played(*records, to=aim(model), pace=Pace(speed=2))
+    assert tally.equal == 5
+    assert [request.id for request in model.asked] == ["0", "1", "2", "3", "4"]
+    assert 0.19 < time.monotonic() - began < 1.5
+
+
 async def test_an_unforeseen_failure_ends_the_replay() -> None:
     def broken(*_: Any) -> Upstream:
         raise OSError("no more sockets")
