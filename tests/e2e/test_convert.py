@@ -176,6 +176,8 @@ def test_the_server_may_tell_the_signature(
     back = ["--from", "trtis/http", "--to", "graphpipe/http", "--form", "hex"]
     assert main(["convert", str(v1), *back]) == 1
     assert "the message cannot be read" in capfd.readouterr().err
+    assert main(["convert", str(v1), *back, "--url", daemon.addresses[0]]) == 2
+    assert "--url needs --model" in capfd.readouterr().err
     told = ["--url", daemon.addresses[0], "--model", "add_sub"]
     assert main(["convert", str(v1), *back, *told]) == 0
     assert bytes.fromhex(capfd.readouterr().out)

@@ -155,6 +155,8 @@ def _signature(arguments: argparse.Namespace, source: End | None, model: str) ->
         return given_signature(arguments.signature)
     if source is None:
         raise RefusedError("--url needs --from: the dialect in which to ask")
+    if not model and source.capability.model_name:
+        raise RefusedError("--url needs --model: whose signature to ask for")
     return loop.run(_told(arguments, source, model))
 
 
