@@ -42,14 +42,15 @@ class LeftOut:
         self._carried = carried
         self._strict = strict
 
-    def note(self, request: InferRequest) -> None:
-        """Count what will be left out of ``request``. Raises UNREPRESENTABLE naming it, where that is
-        refused."""
+    def note(self, request: InferRequest, upstream: str) -> None:
+        """Count what will be left out of ``request`` on its way to ``upstream``. Raises UNREPRESENTABLE
+        naming it, where that is refused."""
         for kind, thing in left_out(request, self._carried):
             if self._strict and kind != "id":
                 raise InferenceError(
                     ErrorCode.UNREPRESENTABLE,
-                    f"dialect '{self._dialect}' has no place for {thing}, and the upstream is strict",
+                    f"dialect '{self._dialect}' has no place for {thing}; upstream '{upstream}' is strict",
+                    origin=upstream,
                 )
             self.counts[kind] += 1
 

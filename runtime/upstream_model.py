@@ -279,7 +279,7 @@ class UpstreamModel:
     def _translated(self, request: InferRequest) -> InferRequest:
         """The request in the upstream's names. Raises UNREPRESENTABLE for what may not be left out of it."""
         if self.left_out is not None:
-            self.left_out.note(request)
+            self.left_out.note(request, self.upstream.name)
         return replace(
             request,
             model=self._remote,

@@ -15,7 +15,7 @@ from protocols.dialect import Opened
 from runtime.shared_memory import Placement
 from runtime.target import Target
 from runtime.upstream_model import UpstreamModel
-from schemas import Context, InferenceError, InferRequest, InferResponse, Operation, Signature
+from schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 from translator.observation import Observer, Watch
 from translator.router import Router
 from translator.routing.conditions import Head
@@ -194,8 +194,14 @@ class Asking:
         if route is None or not route.falls_back(
             self._model, error, self.told.request.sequence, unread=False
         ):
-            raise error
+            raise self._in_both_dialects(error)
         await self._settle(route.fallback)
+
+    def _in_both_dialects(self, error: InferenceError) -> InferenceError:
+        """``error``; one that says what an upstream's dialect has no form for names the caller's too."""
+        if error.code is ErrorCode.UNREPRESENTABLE and error.origin:
+            error.message += f" (asked in dialect '{self._head.dialect}')"
+        return error
 
     async def _settle(self, model: str) -> None:
         """Read the request for ``model``, to which the route leads."""

@@ -74,7 +74,8 @@ def tensor_sent(cell: Cell, datatype: Datatype) -> Outcome:
         return Outcome.ABSENT
     subject, given = f"same_{datatype.value}", values.edges(datatype)
     if verdict.outcome is Outcome.REFUSED:
-        return _refused(cell, [verdict], subject, given, "'x'", datatype.value)
+        both = (f"'{cell.caller.dialect}'",) if cell.caller.capability.carries(datatype) else ()
+        return _refused(cell, [verdict], subject, given, "'x'", datatype.value, *both)
     for tensor in (given, values.nothing(datatype)):
         (got,) = cell.ask(subject, tensor).outputs
         assert got == tensor.renamed("y")

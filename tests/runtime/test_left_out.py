@@ -64,7 +64,7 @@ async def test_a_strict_upstream_refuses_all_but_the_id() -> None:
         with pytest.raises(InferenceError) as caught:
             await model.infer(asked)
         assert caught.value.code is ErrorCode.UNREPRESENTABLE
-        assert caught.value.message == f"dialect 'grps' has no place for {words}, and the upstream is strict"
+        assert caught.value.message == f"dialect 'grps' has no place for {words}; upstream 'there' is strict"
     assert counted.counts == {"id": 1, "parameter": 0, "sequence": 0, "priority": 0}
     failed = sum(each.failed.count for v in model.statistics.values() for each in v.by_batch_size.values())
     assert failed == 3
