@@ -195,11 +195,13 @@ async def test_ours_behind_ours() -> None:
 
 
 async def test_a_name_has_no_place_there() -> None:
-    standin = GraphPipeTcpServer((["a"], ["a"]))
-    async with standin.running(), bridged([f"127.0.0.1:{standin.port}"], remote_model="digits") as model:
-        with pytest.raises(InferenceError, match="model 'digits' was asked") as caught:
-            await model.infer(asking(VALUES))
-        assert caught.value.code is ErrorCode.UNREPRESENTABLE
+    with pytest.raises(
+        ConfigError, match=r"models\.m\.remote_model: graphpipe over tcp has no place for a name"
+    ):
+        async with bridged(["127.0.0.1:1"], remote_model="digits"):
+            pass
+    async with bridged(["127.0.0.1:1"], remote_model=""):
+        pass  # the one model that there is
 
 
 async def test_asked_from_the_command_line(tmp_path: Path) -> None:

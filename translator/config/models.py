@@ -212,6 +212,14 @@ class ModelOptions(Section):
             raise ValueError("only a model with an 'upstream' has this key")
         return value
 
+    @field_validator("remote_model")
+    @classmethod
+    def _named(cls, value: str | None, info: ValidationInfo) -> str | None:
+        kind = around(info).nameless.get(info.data.get("upstream") or "")
+        if value and kind is not None:
+            raise ValueError(f"{kind} has no place for a name: a server has one model")
+        return value
+
     @field_validator("path")
     @classmethod
     def _file(cls, path: str | None, info: ValidationInfo) -> str | None:

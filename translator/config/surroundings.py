@@ -16,13 +16,15 @@ from typing import Any
 class Installation:
     """What the program can do: ``serves`` and ``calls`` give each dialect's transports as a listener
     and as an upstream's client, ``backends`` the engines for local models and whether each of them
-    reads a file, ``prefixes`` what each dialect's paths begin with, ``devices`` what models can run on."""
+    reads a file, ``prefixes`` what each dialect's paths begin with, ``devices`` what models can run on,
+    ``nameless`` each dialect's transports over which an address has one model."""
 
     serves: Mapping[str, frozenset[str]]
     calls: Mapping[str, frozenset[str]]
     backends: Mapping[str, bool]
     prefixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     devices: tuple[str, ...] = ("cpu",)
+    nameless: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def present(cls) -> Installation:
@@ -37,19 +39,25 @@ class Installation:
             backends={name: bool(backend.filename) for name, backend in BACKENDS.items()},
             prefixes={name: dialect.prefixes for name, dialect in DIALECTS.items()},
             devices=devices(),
+            nameless={
+                name: frozenset(each for each in dialect.calls if not dialect.capability.on(each).many_models)
+                for name, dialect in DIALECTS.items()
+            },
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """The installation and the names that the document declares. ``models`` is None where it cannot
-    be known, because a repository of the file cannot be read."""
+    be known, because a repository of the file cannot be read; ``nameless`` are the upstreams that have no
+    place for a model's name, each with its dialect and transport."""
 
     installation: Installation
     addresses: tuple[str, ...]
     listeners: tuple[str, ...]
     upstreams: tuple[str, ...]
     models: tuple[str, ...] | None
+    nameless: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: Any, installation: Installation) -> Surroundings:
@@ -62,6 +70,7 @@ class Surroundings:
             listeners=listeners,
             upstreams=tuple(_section(data, "upstreams")),
             models=_models(data),
+            nameless=dict(_nameless(data, installation)),
         )
 
 
@@ -81,6 +90,14 @@ def _models(data: Any) -> tuple[str, ...] | None:
         chosen = repository.get("load")
         names |= {name: None for name in folders if not isinstance(chosen, tuple) or name in chosen}
     return tuple(names)
+
+
+def _nameless(data: Any, installation: Installation) -> Iterator[tuple[str, str]]:
+    for name, upstream in _section(data, "upstreams").items():
+        if isinstance(upstream, dict):
+            dialect, transport = (str(upstream.get(key)) for key in ("dialect", "transport"))
+            if transport in installation.nameless.get(dialect, ()):
+                yield name, f"{dialect} over {transport}"
 
 
 def _section(data: Any, key: str) -> dict[str, Any]:
