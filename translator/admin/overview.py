@@ -12,7 +12,7 @@ from translator.admin.metrics import Family, Sample
 from translator.admin.tally import Tally
 from translator.operations import OPERATIONS, Asked, Service
 
-Tallies = Sequence[Mapping[str, Tally]]
+ByListener = Sequence[Mapping[str, Tally]]
 """What each listener has counted, by dialect, in the order in which they are bound."""
 
 _PATIENCE_SECS = 0.5
@@ -60,7 +60,7 @@ class ReadinessWatch:
             await asyncio.wait((self._asking,))
 
 
-def overview(service: Service, tallies: Tallies) -> dict[str, Any]:
+def overview(service: Service, tallies: ByListener) -> dict[str, Any]:
     """The server and its listeners, at once."""
     return {
         "name": service.metadata.name,

@@ -37,8 +37,6 @@ HEADERS: Headers = (
 )
 """What goes with the page."""
 
-_LINKS = ("metrics", "health/ready", "server", "models", "upstreams", "routes", "mirror")
-
 
 def page(view: View) -> bytes:
     """The document that shows ``view``."""
@@ -68,7 +66,7 @@ def _document(view: View) -> Iterator[str]:
     yield "</section>\n"
     for table in view.tables:
         yield from _section(table)
-    links = ", ".join(f'<a href="{link}">{link}</a>' for link in _LINKS)
+    links = ", ".join(f'<a href="{escape(link)}">{escape(link)}</a>' for link in view.links)
     yield f'</main>\n<nav aria-label="For machines">For machines: {links}</nav>\n'
     yield f"<script>{_SCRIPT}</script>\n</body>\n</html>\n"
 

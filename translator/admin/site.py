@@ -23,7 +23,7 @@ from translator.admin import models, overview, process, tally, upstreams
 from translator.admin import page as dashboard
 from translator.admin.handler import Page, answer, document, plain_json
 from translator.admin.metrics import CONTENT_TYPE, exposition
-from translator.admin.overview import ReadinessWatch, Tallies
+from translator.admin.overview import ByListener, ReadinessWatch
 from translator.admin.sources import ReportSource, Sources
 from translator.admin.view import View, view
 from translator.operations import OPERATIONS, Asked, Service
@@ -33,7 +33,7 @@ def tell(
     sources: Sources,
     service: Service,
     upstream_servers: Mapping[str, Upstream],
-    tallies: Tallies,
+    tallies: ByListener,
     cache: ResponseCache | None,
 ) -> None:
     """Add to ``sources`` what every server has to tell."""
@@ -72,9 +72,13 @@ class Site:
             "/health/ready": self._ready,
             "/metrics": self._metrics,
         }
-        for name, source in {"routes": list, "mirror": _no_mirrors, **self.sources.reports}.items():
+        for name, source in self._reports().items():
             pages[f"/{name}"] = partial(_report, source)
         return pages
+
+    def _reports(self) -> Mapping[str, ReportSource]:
+        """Every report, those included that nobody has anything for."""
+        return {"routes": list, "mirror": _no_mirrors, **self.sources.reports}
 
     async def close(self) -> None:
         """Ask no upstream any more."""
@@ -96,7 +100,7 @@ class Site:
         return await asyncio.to_thread(document, await self._view())
 
     async def _view(self) -> View:
-        reports = {name: await told_by(source) for name, source in self.sources.reports.items()}
+        reports = {name: await _told_by(source) for name, source in self._reports().items()}
         # as JSON has them: whatever they are made of, from here on they belong to this look alone
         plain = orjson.loads(plain_json(reports))
         ready, metrics = await self.watch.look(), self.service.trends.metrics()
@@ -112,14 +116,14 @@ class Site:
 
 
 async def _report(source: ReportSource) -> HttpAnswer:
-    return document(await told_by(source))
+    return document(await _told_by(source))
 
 
 def _no_mirrors() -> dict[str, Any]:
     return {"different": False, "mirrors": []}
 
 
-async def told_by(source: ReportSource) -> Any:
+async def _told_by(source: ReportSource) -> Any:
     """What a source has to tell now."""
     told: Any | Awaitable[Any] = source()
     return await told if isawaitable(told) else told

@@ -29,8 +29,7 @@ _TIMED = frozenset({Operation.INFER, Operation.INFER_STREAM})
 class Tally:
     """What was asked of one listener in one dialect. ``ended`` counts requests by what they asked, None where
     that could not be read, and by why they failed, None for those that did not. With ``timed``, ``durations``
-    and ``stages`` are those of inference, failed ones included; a stream lasts until its last response has
-    been taken."""
+    and ``stages`` are those of inference, failed ones included; a stream lasts until its last response."""
 
     __slots__ = ("durations", "ended", "in_flight", "received_bytes", "sent_bytes", "stages", "timed")
 

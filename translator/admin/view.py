@@ -65,13 +65,15 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All of it. ``state`` is the one line that matters most, ``facts`` are terms and what they are."""
+    """All of it. ``state`` is the one line that matters most, ``facts`` are terms and what they are,
+    ``links`` lead to what stands beside the page."""
 
     title: str
     state: Cell
     facts: tuple[tuple[str, str], ...]
     charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
+    links: tuple[str, ...]
 
 
 def view(ready: Mapping[str, Any], metrics: Metrics, reports: Reports) -> View:
@@ -91,9 +93,10 @@ def view(ready: Mapping[str, Any], metrics: Metrics, reports: Reports) -> View:
             _listeners(server["listeners"]),
             _models(reports["models"]),
             _upstreams(reports["upstreams"]),
-            _routes(reports.get("routes", ())),
-            _mirrors((reports.get("mirror") or {}).get("mirrors", ())),
+            _routes(reports["routes"]),
+            _mirrors(reports["mirror"]["mirrors"]),
         ),
+        ("metrics", "health/live", "health/ready", *reports),
     )
 
 

@@ -354,6 +354,8 @@ async def test_the_page_needs_nothing_from_elsewhere_and_no_sight() -> None:
     assert len(ids) == len(set(ids))
     assert all(attributes["scope"] in ("row", "col") for attributes in page.all("th"))
     assert all(attributes["aria-label"] for attributes in page.all("svg"))
+    pages = assembly.site().pages()
+    assert {f"/{attributes['href']}" for attributes in page.all("a")} == pages.keys() - {"/", "/view"}
     for region in page.all("div"):
         if region.get("role") == "region":
             assert region["aria-labelledby"] in ids

@@ -1,0 +1,33 @@
+"""Operators see what upstreams' dialects leave out of requests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from protocols.registry import DIALECTS
+from runtime.catalog import ModelCatalog
+from runtime.left_out import LeftOut
+from schemas import InferRequest, Tensor
+from tests.loopback import behind, echoing, serving
+from tests.strategies import signature_of
+from translator.admin.models import families
+
+X = Tensor.from_numpy("x", np.array([1], np.int32))
+SIGNATURE = signature_of([X], [X.renamed("y")])
+
+
+async def test_it_is_counted_by_model_and_kind() -> None:
+    there = serving(echoing({"m": SIGNATURE}), "trtis")
+    counted = LeftOut("trtis", DIALECTS["trtis"].capability.on("http"))
+    model = behind(there, "trtis", "http", "m", left_out=counted)
+    for identity in ("blue", "4711"):
+        await model.infer(InferRequest("m", (X,), id=identity, parameters={"tag": "a"}))
+    (family,) = (
+        each for each in families(ModelCatalog({"m": model}, {})) if each.name == "interlingua_left_out_total"
+    )
+    assert {(sample.labels["model"], sample.labels["what"]): sample.value for sample in family.samples} == {
+        ("m", "id"): 1,
+        ("m", "parameter"): 2,
+        ("m", "sequence"): 0,
+        ("m", "priority"): 0,
+    }
