@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas import (
     Datatype,
@@ -177,3 +180,16 @@ def test_what_is_no_inference() -> None:
 def test_ends_that_there_are_not(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         End.of(name)
+
+
+@pytest.mark.parametrize("end", ENDS, ids=str)
+@given(at=st.integers(0, 400), junk=st.binary(max_size=8), keep=st.integers(0, 600))
+def test_damaged_messages_are_refused_in_our_words(end: End, at: int, junk: bytes, keep: int) -> None:
+    question = convert_request(REQUEST, end, SIGNATURE).message
+    answer = convert_answer(InferResponse("m", OUTPUTS, "1"), end, REQUEST, SIGNATURE).message
+    assert question is not None and answer is not None
+    for message, read in ((question, read_request), (answer, read_answer)):
+        data = raw.write(message)
+        damaged = (data[:at] + junk + data[at + len(junk) :])[:keep]
+        with contextlib.suppress(InferenceError):
+            read(end, damaged, signature=SIGNATURE, model="m")  # type: ignore[operator]
