@@ -94,11 +94,14 @@ async def _load_and_serve(config: Config, operators: AdminListener, stop: _StopS
     assembly = assemble(config, loaded)
     try:
         await assembly.service.catalog.warm_up()
+        await asyncio.gather(*(each.start() for each in assembly.mirrors))
         if not stop.first.done():
             listening = await _listen(assembly)
             operators.show(assembly.site())
             if assembly.poller.is_needed:
                 assembly.poller.start()
+            if assembly.examiner is not None:
+                assembly.examiner.start()
             bound = [(each.options, each.address) for each in listening]
             sys.stdout.write(welcome(config, bound, operators.address))
             sys.stdout.flush()

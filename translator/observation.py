@@ -9,13 +9,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Protocol
 
 from runtime.kept import kept
 from schemas import ErrorCode, InferenceError, InferRequest, InferResponse
 
 _log = logging.getLogger(__name__)
+
+# a third of what dataclasses.replace takes, while a caller waits
+_of_request = attrgetter(*[field.name for field in fields(InferRequest)])
+_of_response = attrgetter(*[field.name for field in fields(InferResponse)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class Watch:
     """One request on behalf of ``observers``, all of whom want it, from when it was read to its end: call
     :meth:`heard` with every response and :meth:`ended` once. Neither raises."""
 
-    __slots__ = ("_began", "_elapsed", "_observers", "_responses", "_seen")
+    __slots__ = ("_began", "_by", "_elapsed", "_observers", "_request", "_responses", "_where")
 
     def __init__(
         self,
@@ -69,7 +74,9 @@ class Watch:
     ) -> None:
         self._observers = observers
         # a copy, whose fields stay as they are now
-        self._seen = Observed(replace(request), by, dialect, listener, (), None, 0, streamed)
+        self._request = InferRequest(*_of_request(request))
+        self._by = by
+        self._where = dialect, listener, streamed
         self._responses: list[InferResponse] = []
         self._elapsed = 0
         self._began = time.monotonic_ns()
@@ -95,12 +102,14 @@ class Watch:
 
     def goes_to(self, model: str) -> None:
         """``model`` is asked after all."""
-        self._seen = replace(self._seen, answered_by=model)
+        self._by = model
 
     def heard(self, response: InferResponse) -> None:
         """The model has given ``response``, which may be changed from now on."""
         self._elapsed = time.monotonic_ns() - self._began
-        self._responses.append(replace(response, outputs=kept(response.outputs)))
+        mine = InferResponse(*_of_response(response))
+        mine.outputs = kept(response.outputs)
+        self._responses.append(mine)
 
     def ended(self, failure: BaseException | None = None) -> None:
         """The caller has its answer, or ``failure`` in its place."""
@@ -109,7 +118,9 @@ class Watch:
             failure = None  # nothing was left to come
         error = None if failure is None else _told(failure)
         elapsed = self._elapsed if error is None else time.monotonic_ns() - self._began
-        seen = replace(self._seen, responses=tuple(self._responses), error=error, elapsed_ns=elapsed)
+        dialect, listener, streamed = self._where
+        responses = tuple(self._responses)
+        seen = Observed(self._request, self._by, dialect, listener, responses, error, elapsed, streamed)
         for observer in self._observers:
             try:
                 observer.saw(seen)

@@ -1,6 +1,7 @@
 """Copies of requests to another model, whose answers are compared with those that callers got.
 
-``mirror`` makes the copies, ``sequences`` keeps those of a sequence together, ``report`` counts what came
+``mirror`` decides what is copied, ``sequences`` keeps the requests of one together. ``judge`` asks the other
+model and compares; for models elsewhere this happens in a ``process`` of its own. ``report`` counts what came
 out, ``metrics`` and ``pairs`` pass it on: as numbers, and as recordings to be replayed. How answers are
 compared belongs to ``translator.diff``.
 """

@@ -1,35 +1,46 @@
-"""The mirrors of a configuration's routes."""
+"""The mirrors of a configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from runtime.target import Target
-from translator.config.routes import RouteOptions
+from translator.config.options import Config, RouteOptions
+from translator.mirror.judge import Judge, LocalJudge
 from translator.mirror.mirror import Mirror
+from translator.mirror.process import JudgeProcess
 from translator.routing.names import Names, View
 
+Find = Callable[[str], Target]
 
-def build(routes: Sequence[RouteOptions], find: Callable[[str], Target]) -> list[Mirror | None]:
-    """The mirror of each of ``routes``, None for one that has none; ``find`` finds models by name, and raises
-    NOT_FOUND. They are called as what their routes match, those of a name that is taken with their number."""
-    taken: set[str] = set()
+
+def build(config: Config, find: Find) -> list[Mirror | None]:
+    """The mirror of each route, None for one that has none. Models that run here are found by ``find``, which
+    raises NOT_FOUND; those behind an upstream are asked by a process beside this one."""
+    process = JudgeProcess(config)
     mirrors: list[Mirror | None] = []
-    for number, route in enumerate(routes, 1):
+    taken: set[str] = set()
+    for number, route in enumerate(config.routes):
         if route.mirror is None:
             mirrors.append(None)
             continue
+        model = config.models.get(route.mirror.to)
+        judge: Judge
+        if model is not None and model.upstream is not None:
+            judge = process.judge_of(number)
+        else:
+            judge = LocalJudge(route.mirror, by_callers_names(route, find))
         name = route.match.model
         if name in taken:
-            name = f"{name} (route {number})"
+            name = f"{name} (route {number + 1})"
         taken.add(name)
-        mirrors.append(Mirror(route.mirror, _by_callers_names(route, find), name))
+        mirrors.append(Mirror(route.mirror, judge, name))
     return mirrors
 
 
-def _by_callers_names(route: RouteOptions, find: Callable[[str], Target]) -> Callable[[str], Target]:
+def by_callers_names(route: RouteOptions, find: Find) -> Find:
     """``find``, for models that are asked with the names of tensors that callers of ``route`` use. Versions
-    are the mirror's own."""
+    are the model's own."""
     names = Names(route.rename.inputs, route.rename.outputs)
     if names.plain:
         return find

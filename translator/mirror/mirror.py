@@ -1,8 +1,7 @@
-"""A mirror: an observer that asks another model the same and holds the two answers against each other.
+"""A mirror: an observer that has another model asked the same, and counts how the two answers differ.
 
-Callers never wait for it: a copy is made when its caller has been answered, what finds no room is dropped and
-counted, and large tensors are compared in a thread. The copy goes through the target's own encoder, so the
-other model may be anywhere and speak anything.
+Callers never wait for it: a copy is made when its caller has been answered, and what finds no room is dropped
+and counted. Who asks and compares is a ``Judge``, here or in a process of its own.
 """
 
 from __future__ import annotations
@@ -13,80 +12,50 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
-from runtime.kept import kept
-from runtime.target import Target
-from schemas import (
-    CancelToken,
-    ErrorCode,
-    InferenceError,
-    InferRequest,
-    InferResponse,
-    RequestedOutput,
-)
+from schemas import ErrorCode, InferRequest
 from translator.config.mirror import MirrorOptions
-from translator.diff import AnswerDiff, Tolerance, compare_answers
-from translator.mirror.pairs import Pairs
+from translator.mirror.judge import Judge, JudgeError
 from translator.mirror.report import Dropped, MirrorReport
 from translator.mirror.sequences import Sequences
 from translator.observation import Observed
-from translator.recording.record import Answer, Record
+from translator.recording.record import Record
 
 _log = logging.getLogger(__name__)
-
-_GRACE_SECS = 1.0
-"""How much longer than its deadline a copy is waited for: targets keep to it themselves, in better words."""
-
-_AT_ONCE_BYTES = 8192
-"""Up to here answers are compared on the event loop, which takes less than to have a thread do it."""
-
-_OUTPUT_BYTES = 512
-"""What an output costs beside its bytes, as bytes that are compared."""
-
-_SURPLUS = 16
-"""How many responses too many are listened to: more would say nothing new."""
 
 
 @dataclass(slots=True)
 class Copy:
-    """A request that waits to be copied, or whose copy is under way; ``came`` is a ``time.monotonic()``."""
+    """A request that waits to be copied, or whose copy is under way, for ``secs`` at most."""
 
-    observed: Observed
+    record: Record
     nbytes: int
-    came: float
+    secs: float
 
 
 class Mirror:
-    """An ``Observer`` that sends copies to the model ``options.to``, which ``find`` finds (raising NOT_FOUND
-    where it is not served). ``report`` is what it has found so far. Use on one event loop, and ``close`` it
-    before the models are closed."""
+    """An ``Observer`` that has ``judge`` ask the model ``options.to``. ``report`` is what it has found so
+    far, under ``name``. Use on one event loop, and ``close`` it before the models are closed."""
 
     def __init__(
         self,
         options: MirrorOptions,
-        find: Callable[[str], Target],
-        name: str = "",
+        judge: Judge,
+        name: str,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self.report = MirrorReport(
-            name or options.to, options.to, options.percent, options.rtol, options.atol
-        )
+        self.report = MirrorReport(name, options.to, options.percent, options.rtol, options.atol)
         self._options = options
-        self._find = find
+        self._judge = judge
         self._share = options.percent / 100
         self._chance = chance
-        self._tolerance = Tolerance(options.rtol, options.atol)
         self._sequences: Sequences[Copy] = Sequences(self._ready)
         self._waiting: deque[Copy] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing = self._stopped = False
-        self._thread = ThreadPoolExecutor(1, "mirror")
-        self._pairs = Pairs(options.keep) if options.keep is not None else None
 
     # --- as an observer
 
@@ -101,25 +70,38 @@ class Mirror:
         return wanted
 
     def saw(self, observed: Observed) -> None:
-        """Copy what was asked, where there is room."""
-        nbytes = _nbytes(observed)
-        refused = self._refused(observed, nbytes)
-        in_sequence = observed.request.sequence is not None
-        number = observed.request.context.request_number
+        """Copy what was asked, where there is room; later, for the caller's answer is yet to be written."""
+        asyncio.get_running_loop().call_soon(self._take, observed)
+
+    def _take(self, observed: Observed) -> None:
+        record = Record.of(observed)
+        nbytes = record.nbytes
+        refused = self._refused(record, nbytes)
+        in_sequence = record.request.sequence is not None
+        number = record.request.context.request_number
         if refused is not None:
             self.report.count_dropped(refused)
             if in_sequence:
                 self._leave_out(self._sequences.lost(number), Dropped.SEQUENCE)
             return
-        copy = Copy(observed, nbytes, time.monotonic())
+        copy = Copy(record, nbytes, self._time_for(record))
         self._hold(copy)
         if not in_sequence:
             self._ready(copy)
         elif not self._sequences.came(number, copy):
             self._leave_out([copy], Dropped.SEQUENCE)
 
+    async def start(self) -> None:
+        """Get ready for what will come. Where that fails, it is tried again when it is needed."""
+        try:
+            await self._judge.start()
+        except (JudgeError, OSError) as error:
+            facts = {"mirror": self.report.name, "reason": str(error)}
+            _log.error("a mirror cannot start", extra={"facts": facts})
+
     async def close(self) -> None:
         """Take no more, finish what is held within ``finish_secs``, and drop the rest."""
+        await asyncio.sleep(0)  # what was seen just now is taken first
         self._closing = True
         try:
             async with asyncio.timeout(self._options.finish_secs):
@@ -135,32 +117,31 @@ class Mirror:
         # those that never were sent; the others have counted themselves
         self.report.count_dropped(Dropped.SHUTDOWN, self.report.held)
         self.report.held = self.report.held_bytes = 0
-        await asyncio.to_thread(self._finish)
-
-    def _finish(self) -> None:
-        self._thread.shutdown()
-        if self._pairs is not None:
-            self._pairs.close()
+        await self._judge.close()
 
     # --- what is held
 
     def _sampled(self) -> bool:
         return self._share >= 1 or self._chance() < self._share
 
-    def _refused(self, observed: Observed, nbytes: int) -> Dropped | None:
+    def _refused(self, record: Record, nbytes: int) -> Dropped | None:
         if self._closing:
             return Dropped.SHUTDOWN
-        if observed.error is not None and observed.error.code is ErrorCode.CANCELLED:
+        answer, report, options = record.answer, self.report, self._options
+        if answer.error is not None and answer.error.code is ErrorCode.CANCELLED:
             return Dropped.CANCELLED
-        if observed.answered_by == self._options.to:
+        if answer.answered_by == options.to:
             return Dropped.SAME
-        report = self.report
-        if (
-            report.held >= self._options.max_queue_requests
-            or report.held_bytes + nbytes > self._options.max_queue_bytes
-        ):
+        if report.held >= options.max_queue_requests:
             return Dropped.QUEUE
-        return None
+        return Dropped.QUEUE if report.held_bytes + nbytes > options.max_queue_bytes else None
+
+    def _time_for(self, record: Record) -> float:
+        """How long a copy may take: as long as its caller would have waited."""
+        secs, limit = self._options.request_timeout_secs, record.request.context.deadline
+        if limit is not None:
+            secs = min(secs, max(0.0, limit - time.monotonic() + record.answer.elapsed_ns / 1e9))
+        return secs
 
     def _hold(self, copy: Copy) -> None:
         self.report.held += 1
@@ -178,6 +159,8 @@ class Mirror:
             self.report.count_dropped(why)
             self._release(copy)
 
+    # --- what is sent
+
     def _ready(self, copy: Copy) -> None:
         """Nothing but the limit of what may be under way keeps ``copy`` from being sent."""
         self._waiting.append(copy)
@@ -193,126 +176,23 @@ class Mirror:
         self._under_way.discard(task)
         self._send_next()
 
-    # --- one copy
-
     async def _mirror(self, copy: Copy) -> None:
-        seen, diverged = copy.observed, True
+        sequence, diverged = copy.record.request.sequence, True
         try:
-            answer = await self._ask(copy)
-            diff = await self._compared(seen, answer)
-            self.report.add(seen, answer, diff)
-            diverged = bool(diff.failures)
-            await self._keep(copy, answer, diff)
+            verdict = await self._judge.judge(copy.record, copy.secs)
+            self.report.add(copy.record, verdict)
+            diverged = bool(verdict.diff.failures)
         except asyncio.CancelledError:
             self.report.count_dropped(Dropped.SHUTDOWN)
             raise
-        except Exception:
-            _log.exception("a copy could not be made", extra={"facts": {"mirror": self.report.name}})
+        except JudgeError:
             self.report.count_dropped(Dropped.ERROR)
+        except Exception:
+            self.report.count_dropped(Dropped.ERROR)
+            _log.exception("a copy could not be made", extra={"facts": {"mirror": self.report.name}})
         finally:
-            if seen.request.sequence is not None:
+            if sequence is not None:
                 if diverged:
-                    left = self._sequences.broken(seen.request.sequence.id)
-                    self._leave_out(left, Dropped.SEQUENCE)
-                self._sequences.done(seen.request.sequence.id)
+                    self._leave_out(self._sequences.broken(sequence.id), Dropped.SEQUENCE)
+                self._sequences.done(sequence.id)
             self._release(copy)
-
-    async def _ask(self, copy: Copy) -> Answer:
-        """What the other model answers, and how long it took."""
-        responses: list[InferResponse] = []
-        failure: InferenceError | None = None
-        began = time.monotonic_ns()
-        deadline = self._deadline(copy)
-        try:
-            target = self._find(self._options.to)
-            request = self._copied(copy.observed.request, deadline)
-            async with asyncio.timeout(deadline - time.monotonic() + _GRACE_SECS):
-                if copy.observed.streamed:
-                    await self._listen(target, request, len(copy.observed.responses), responses)
-                else:
-                    responses.append(_owned(await target.infer(request)))
-        except InferenceError as error:
-            failure = error
-        except TimeoutError:
-            failure = InferenceError(ErrorCode.DEADLINE_EXCEEDED, "no answer within the time of a copy")
-        except Exception as error:
-            _log.exception("unforeseen failure while a copy was answered")
-            failure = InferenceError(ErrorCode.INTERNAL, f"unforeseen: {error}")
-        return Answer(self._options.to, tuple(responses), failure, time.monotonic_ns() - began)
-
-    async def _listen(
-        self, target: Target, request: InferRequest, expected: int, responses: list[InferResponse]
-    ) -> None:
-        """Collect the responses of a stream, of which there should be about as many as ``expected``."""
-        stream = target.stream(request)
-        try:
-            async for response in stream:
-                responses.append(_owned(response))
-                if len(responses) > expected + _SURPLUS:
-                    return
-        finally:
-            if (close := getattr(stream, "aclose", None)) is not None:
-                await close()
-
-    def _deadline(self, copy: Copy) -> float:
-        """When a copy that is sent now must be answered: as soon as its caller would have wanted it."""
-        now = time.monotonic()
-        limit = copy.observed.request.context.deadline
-        secs = self._options.request_timeout_secs
-        if limit is not None:
-            secs = min(secs, max(0.0, limit - (copy.came - copy.observed.elapsed_ns / 1e9)))
-        return now + secs
-
-    def _copied(self, request: InferRequest, deadline: float) -> InferRequest:
-        """What the other model is asked: the same, in whole tensors, on nobody's behalf."""
-        outputs = request.outputs
-        if outputs is not None:
-            outputs = tuple([RequestedOutput(each.name, parameters=each.parameters) for each in outputs])
-        return replace(
-            request,
-            model=self._options.to,
-            version="",
-            outputs=outputs,
-            context=replace(
-                request.context, deadline=deadline, cancel=CancelToken(), timings={}, caller=None
-            ),
-        )
-
-    async def _compared(self, seen: Observed, answer: Answer) -> AnswerDiff:
-        expected = Answer(seen.answered_by, seen.responses, seen.error)
-        if seen.responses and seen.responses[-1].final:
-            # the model answered, whatever kept its caller from getting that in its own dialect
-            expected = replace(expected, error=None)
-        work = partial(compare_answers, expected, answer, self._tolerance)
-        if _effort(expected) + _effort(answer) <= _AT_ONCE_BYTES:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-    async def _keep(self, copy: Copy, answer: Answer, diff: AnswerDiff) -> None:
-        if self._pairs is None:
-            return
-        record = Record.of(copy.observed, answer)
-        if not self._pairs.takes(diff.equal, record.nbytes):
-            return
-        came_ago = time.monotonic() - copy.came
-        record = replace(record, began_unix_ns=record.began_unix_ns - int(came_ago * 1e9))
-        written = await asyncio.get_running_loop().run_in_executor(self._thread, self._pairs.write, record)
-        self.report.count_kept(diff.equal, written)
-
-
-def _owned(response: InferResponse) -> InferResponse:
-    """``response`` with outputs that stay as they are while they are compared."""
-    response.outputs = kept(response.outputs)
-    return response
-
-
-def _nbytes(seen: Observed) -> int:
-    """What must be held of a request until its copy is answered."""
-    outputs = [tensor for response in seen.responses for tensor in response.outputs]
-    return sum([tensor.nbytes for tensor in (*seen.request.inputs, *outputs)])
-
-
-def _effort(answer: Answer) -> int:
-    """What it takes to compare ``answer``, in bytes."""
-    outputs = [tensor for response in answer.responses for tensor in response.outputs]
-    return sum([tensor.nbytes + _OUTPUT_BYTES for tensor in outputs])

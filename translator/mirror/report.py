@@ -9,9 +9,9 @@ from typing import Any
 
 from schemas import Latencies
 from translator.admin.quantiles import quantile_ms
-from translator.diff import AnswerDiff, TensorDiff
-from translator.observation import Observed
-from translator.recording.record import Answer
+from translator.diff import TensorDiff
+from translator.mirror.judge import Verdict
+from translator.recording.record import Record
 
 _MOST_OUTPUTS = 256
 """Outputs that are told apart. A model has few, but a server may give its outputs any name."""
@@ -70,7 +70,7 @@ class OutputReport:
     first: Example | None = None
     worst: Example | None = None
 
-    def add(self, diff: TensorDiff, seen: Observed, number: int) -> None:
+    def add(self, diff: TensorDiff, request_id: str, number: int) -> None:
         """Count in one comparison."""
         self.compared += 1
         self.max_absolute = max(self.max_absolute, diff.max_absolute)
@@ -84,7 +84,7 @@ class OutputReport:
         if self.worst is not None and diff.max_absolute <= self.worst.max_absolute:
             return
         example = Example(
-            seen.request.id[:_WORDS],
+            request_id[:_WORDS],
             number,
             diff.response,
             diff.index,
@@ -128,8 +128,9 @@ class MirrorReport:
     primary: Latencies = field(default_factory=Latencies)
     mirror: Latencies = field(default_factory=Latencies)
 
-    def add(self, seen: Observed, answer: Answer, diff: AnswerDiff) -> None:
-        """Count in one request with both its answers."""
+    def add(self, record: Record, verdict: Verdict) -> None:
+        """Count in one request that was judged."""
+        diff = verdict.diff
         self.compared += 1
         if diff.equal:
             self.equal += 1
@@ -140,21 +141,18 @@ class MirrorReport:
             failure.count += 1
             failure.last = words[:_WORDS]
         for output in diff.outputs:
-            self._output(output.name).add(output, seen, self.compared)
-        if seen.error is None:
-            self.primary.add(seen.elapsed_ns)
-        if answer.error is None:
-            self.mirror.add(answer.elapsed_ns)
+            self._output(output.name).add(output, record.request.id, self.compared)
+        if record.answer.error is None:
+            self.primary.add(record.answer.elapsed_ns)
+        if not verdict.failed:
+            self.mirror.add(verdict.elapsed_ns)
+        if verdict.kept:
+            self.kept[verdict.kept] = self.kept.get(verdict.kept, 0) + 1
 
     def count_dropped(self, why: Dropped, count: int = 1) -> None:
         """``count`` more were not copied, or not compared."""
         if count:
             self.dropped[why.value] = self.dropped.get(why.value, 0) + count
-
-    def count_kept(self, equal: bool, written: bool) -> None:
-        """One more pair was to be written down."""
-        kind = ("equal" if equal else "different") if written else "failed"
-        self.kept[kind] = self.kept.get(kind, 0) + 1
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, as plain values for JSON."""

@@ -13,6 +13,7 @@ from schemas import Context, ErrorCode, InferenceError, InferRequest, InferRespo
 from schemas import Sequence as Place
 from translator.config.mirror import MirrorOptions
 from translator.mirror import Mirror
+from translator.mirror.judge import LocalJudge
 from translator.observation import Observed
 
 _NUMBERS = itertools.count(1)
@@ -67,7 +68,7 @@ def mirror(model: Model, chance: Callable[[], float] = lambda: 0.0, **options: A
         assert name == "other"
         return model
 
-    return Mirror(settings, find, "route", chance)
+    return Mirror(settings, LocalJudge(settings, find), "route", chance)
 
 
 def answered(
@@ -85,6 +86,7 @@ def answered(
 
 async def settled(mirror: Mirror) -> None:
     """Wait until nothing is held."""
+    await asyncio.sleep(0)
     async with asyncio.timeout(10):
         while mirror.report.held:
             await asyncio.sleep(0.001)

@@ -20,9 +20,10 @@ from schemas import (
     Tensor,
 )
 from tests.translator.mirror.mirrored import GONE, Model, answered, mirror, request, settled, tensor
-from translator.config.mirror import KeepOptions
+from translator.config.mirror import KeepOptions, MirrorOptions
 from translator.mirror import Mirror
-from translator.mirror import mirror as mirroring
+from translator.mirror import judge as judging
+from translator.mirror.judge import LocalJudge
 from translator.recording.files import RecordingReader
 
 
@@ -153,15 +154,15 @@ async def test_a_model_that_is_not_served() -> None:
     def find(name: str) -> Any:
         raise InferenceError(ErrorCode.NOT_FOUND, "unknown model")
 
-    looker = mirror(Model())
-    looker._find = find
+    options = MirrorOptions.model_construct(to="other")
+    looker = Mirror(options, LocalJudge(options, find), "route")
     await shown(looker, answered(request(1.0), tensor(1.0)))
     assert looker.report.failures["failed"].last == "NOT_FOUND: unknown model"
     await looker.close()
 
 
 async def test_a_model_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirroring, "_GRACE_SECS", 0.0)
+    monkeypatch.setattr(judging, "_GRACE_SECS", 0.0)
     model = Model()
     model.open.clear()
     looker = mirror(model, request_timeout_secs=0.05)
@@ -190,7 +191,7 @@ async def test_the_queue_is_bounded_by_requests() -> None:
     looker = mirror(model, max_concurrency=2, max_queue_requests=5)
     for _ in range(8):
         looker.saw(answered(request(1.0), tensor(1.0)))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
     assert len(model.asked) == 2
     assert (looker.report.held, looker.report.dropped) == (5, {"queue": 3})
     model.open.set()
@@ -207,6 +208,7 @@ async def test_the_queue_is_bounded_by_bytes() -> None:
     looker.saw(answered(request(1.0), tensor(1.0)))
     looker.saw(answered(request(1.0, 2.0, 3.0, 4.0), tensor(1.0, 2.0, 3.0, 4.0)))
     looker.saw(answered(request(1.0), tensor(1.0)))
+    await asyncio.sleep(0.01)
     assert (looker.report.held, looker.report.held_bytes, looker.report.dropped) == (2, 40, {"queue": 1})
     model.open.set()
     await settled(looker)
@@ -240,6 +242,7 @@ async def test_closing_finishes_what_is_held() -> None:
     assert looker.report.equal == 3
     assert not looker.wants(request(1.0))
     looker.saw(answered(request(1.0), tensor(1.0)))
+    await asyncio.sleep(0)
     assert looker.report.dropped == {"shutdown": 1}
 
 
@@ -277,7 +280,7 @@ async def test_streams_are_asked_for_and_compared_as_such() -> None:
 
 
 async def test_a_stream_that_breaks_off_or_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirroring, "_SURPLUS", 3)
+    monkeypatch.setattr(judging, "_SURPLUS", 3)
     answers: list[list[Any]] = [[*stream(1.0), GONE], stream(*range(100))]
     looker = mirror(Model(lambda asked: answers.pop(0)))
     await shown(

@@ -20,18 +20,19 @@ from translator.cli import main
 from translator.diff import Tolerance, compare_answers
 from translator.mirror import MirrorReport, families, reports
 from translator.mirror import report as reporting
+from translator.mirror.judge import Verdict
 from translator.mirror.report import Dropped
 from translator.mirror.table import as_text
-from translator.recording.record import Answer
+from translator.recording.record import Answer, Record
 
 
 def add(report: MirrorReport, *outputs: Tensor, right: tuple[Tensor, ...] = (), **more: Any) -> None:
     """Count in a request that was answered with ``right`` and by the mirror with ``outputs``."""
-    seen = answered(request(1.0, id=more.pop("id", "")), *(right or (tensor(1.0),)))
-    responses = (InferResponse("other", outputs),) if outputs else ()
-    answer = Answer("other", responses, more.get("error"), 3_000_000)
-    diff = compare_answers(seen, answer, Tolerance(report.rtol, report.atol))
-    report.add(seen, answer, diff)
+    record = Record.of(answered(request(1.0, id=more.pop("id", "")), *(right or (tensor(1.0),))))
+    error = more.pop("error", None)
+    answer = Answer("other", (InferResponse("other", outputs),) if outputs else (), error)
+    diff = compare_answers(record.answer, answer, Tolerance(report.rtol, report.atol))
+    report.add(record, Verdict(diff, error is not None, 3_000_000, **more))
 
 
 @pytest.fixture
@@ -40,11 +41,10 @@ def report() -> MirrorReport:
     report = MirrorReport("digits", "digits_v2", 10.0, 1e-5, 1e-8)
     add(report, tensor(1.0))
     add(report, tensor(1.5), id="a\x1b[31m")
-    add(report, tensor(3.0), id="b")
+    add(report, tensor(3.0), id="b", kept="different")
     add(report, tensor(1.0), tensor(1.0, name="more"))
     add(report, error=InferenceError(ErrorCode.UNAVAILABLE, "gone"))
     report.count_dropped(Dropped.QUEUE, 3)
-    report.count_kept(False, True)
     return report
 
 

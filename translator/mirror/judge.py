@@ -1,0 +1,167 @@
+"""Asks the other model, holds its answer against the caller's, and writes some of both down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, Protocol
+
+from runtime.kept import kept
+from runtime.target import Target
+from schemas import CancelToken, ErrorCode, InferenceError, InferRequest, InferResponse, RequestedOutput
+from translator.config.mirror import MirrorOptions
+from translator.diff import AnswerDiff, Tolerance, compare_answers
+from translator.mirror.pairs import Pairs
+from translator.recording.record import Answer, Record
+
+_log = logging.getLogger(__name__)
+
+_GRACE_SECS = 1.0
+"""How much longer than its deadline a copy is waited for: targets keep to it themselves, in better words."""
+
+_AT_ONCE_BYTES = 8192
+"""Up to here answers are compared on the event loop, which takes less than to have a thread do it."""
+
+_OUTPUT_BYTES = 512
+"""What an output costs beside its bytes, as bytes that are compared."""
+
+_SURPLUS = 16
+"""How many responses too many are listened to: more would say nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How the other model's answer differs, whether it was an error, and how long it took. ``kept``: whether
+    both were written down, as a pair of which kind."""
+
+    diff: AnswerDiff
+    failed: bool
+    elapsed_ns: int
+    kept: Literal["", "equal", "different", "failed"] = ""
+
+
+class JudgeError(Exception):
+    """A request cannot be judged for reasons of our own, which the log tells."""
+
+
+class Judge(Protocol):
+    """Judges requests that were answered. ``close`` it when none is left."""
+
+    async def start(self) -> None:
+        """Get ready, so that the first need not wait for that. Raises ``JudgeError``."""
+
+    async def judge(self, record: Record, secs: float) -> Verdict:
+        """Ask the other model what ``record`` asks, for ``secs`` at most, and compare. Raises ``JudgeError``;
+        whatever the other model does is in the verdict."""
+
+    async def close(self) -> None:
+        """Let go of everything."""
+
+
+class LocalJudge:
+    """A ``Judge`` on this event loop, of the mirror with ``options``. ``find`` finds its model, and raises
+    NOT_FOUND where it is not served."""
+
+    def __init__(self, options: MirrorOptions, find: Callable[[str], Target]) -> None:
+        self._to = options.to
+        self._find = find
+        self._tolerance = Tolerance(options.rtol, options.atol)
+        self._thread = ThreadPoolExecutor(1, "mirror")
+        self._pairs = Pairs(options.keep) if options.keep is not None else None
+
+    async def start(self) -> None:
+        """See ``Judge``."""
+
+    async def judge(self, record: Record, secs: float) -> Verdict:
+        """See ``Judge``."""
+        answer = await self._ask(record, secs)
+        diff = await self._compared(record, answer)
+        verdict = Verdict(diff, answer.error is not None, answer.elapsed_ns)
+        if self._pairs is None:
+            return verdict
+        pair = replace(record, mirrored=answer)
+        if not self._pairs.takes(diff.equal, pair.nbytes):
+            return verdict
+        written = await asyncio.get_running_loop().run_in_executor(self._thread, self._pairs.write, pair)
+        return replace(verdict, kept=("equal" if diff.equal else "different") if written else "failed")
+
+    async def close(self) -> None:
+        """See ``Judge``."""
+        await asyncio.to_thread(self._finish)
+
+    def _finish(self) -> None:
+        self._thread.shutdown()
+        if self._pairs is not None:
+            self._pairs.close()
+
+    async def _ask(self, record: Record, secs: float) -> Answer:
+        """What the other model answers, and how long it takes."""
+        responses: list[InferResponse] = []
+        failure: InferenceError | None = None
+        began = time.monotonic_ns()
+        try:
+            target = self._find(self._to)
+            request = self._copied(record.request, time.monotonic() + secs)
+            async with asyncio.timeout(secs + _GRACE_SECS):
+                if record.streamed:
+                    await _listen(target, request, len(record.answer.responses), responses)
+                else:
+                    responses.append(_owned(await target.infer(request)))
+        except InferenceError as error:
+            failure = error
+        except TimeoutError:
+            failure = InferenceError(ErrorCode.DEADLINE_EXCEEDED, "no answer within the time of a copy")
+        except Exception as error:
+            _log.exception("unforeseen failure while a copy was answered")
+            failure = InferenceError(ErrorCode.INTERNAL, f"unforeseen: {error}")
+        return Answer(self._to, tuple(responses), failure, time.monotonic_ns() - began)
+
+    def _copied(self, request: InferRequest, deadline: float) -> InferRequest:
+        """What the other model is asked: the same, in whole tensors, on nobody's behalf."""
+        outputs = request.outputs
+        if outputs is not None:
+            outputs = tuple([RequestedOutput(each.name, parameters=each.parameters) for each in outputs])
+        context = replace(request.context, deadline=deadline, cancel=CancelToken(), timings={}, caller=None)
+        return replace(request, model=self._to, version="", outputs=outputs, context=context)
+
+    async def _compared(self, record: Record, answer: Answer) -> AnswerDiff:
+        expected = record.answer
+        if expected.error is not None and expected.responses and expected.responses[-1].final:
+            # the model answered, whatever kept its caller from getting that in its own dialect
+            expected = replace(expected, error=None)
+        work = partial(compare_answers, expected, answer, self._tolerance)
+        if _effort(expected) + _effort(answer) <= _AT_ONCE_BYTES:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+async def _listen(
+    target: Target, request: InferRequest, expected: int, responses: list[InferResponse]
+) -> None:
+    """Collect the responses of a stream, of which there should be about as many as ``expected``."""
+    stream = target.stream(request)
+    try:
+        async for response in stream:
+            responses.append(_owned(response))
+            if len(responses) > expected + _SURPLUS:
+                return
+    finally:
+        if (close := getattr(stream, "aclose", None)) is not None:
+            await close()
+
+
+def _owned(response: InferResponse) -> InferResponse:
+    """``response`` with outputs that stay as they are while they are compared."""
+    response.outputs = kept(response.outputs)
+    return response
+
+
+def _effort(answer: Answer) -> int:
+    """What it takes to compare ``answer``, in bytes."""
+    outputs = [tensor for response in answer.responses for tensor in response.outputs]
+    return sum([tensor.nbytes + _OUTPUT_BYTES for tensor in outputs])

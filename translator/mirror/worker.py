@@ -1,0 +1,89 @@
+"""What the process of mirrors does: read records, have them judged, write verdicts until nobody listens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+import signal
+import socket
+from collections.abc import Mapping
+
+from protocols.transport import loop
+from runtime.allocator import tune_allocator
+from translator import logs
+from translator.assembly import behind_upstreams
+from translator.config.options import Config
+from translator.mirror.build import by_callers_names
+from translator.mirror.judge import Judge, LocalJudge
+from translator.mirror.wire import RECORD, read_record, verdict_frame
+from translator.recording.record import Record
+
+_log = logging.getLogger(__name__)
+
+_NICE = 10
+"""How much others go first: a tenth of what one of them gets is left where there is too little for all."""
+
+
+def main(descriptor: int) -> None:
+    """Judge what comes over the socket ``descriptor``, whose first message is the configuration."""
+    # who started this process ends it, by closing the socket; signals of a terminal come to both
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    tune_allocator()
+    loop.run(_serve(socket.socket(fileno=descriptor)))
+
+
+async def _serve(sock: socket.socket) -> None:
+    reader, writer = await asyncio.open_unix_connection(sock=sock)
+    try:
+        size = int.from_bytes(await reader.readexactly(8), "little")
+        # from the process that started this one
+        config: Config = pickle.loads(await reader.readexactly(size))  # noqa: S301
+        logs.set_up(config.server.log_level, config.server.log_format)
+        await _judge_all(config, reader, writer)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        _log.debug("nobody listens any more")
+    finally:
+        writer.close()
+
+
+async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Judge records as they come, several at a time. Raises when there are no more."""
+    # from now on: at such a priority to start would take long on a busy machine
+    os.nice(_NICE)
+    upstreams, models = behind_upstreams(config)
+    judges: Mapping[int, Judge] = {
+        number: LocalJudge(route.mirror, by_callers_names(route, models.__getitem__))
+        for number, route in enumerate(config.routes)
+        if route.mirror is not None and route.mirror.to in models
+    }
+    running: set[asyncio.Task[None]] = set()
+    try:
+        while True:
+            number, mirror, secs, head, data = RECORD.unpack(await reader.readexactly(RECORD.size))
+            record = read_record(await reader.readexactly(head + data), head)
+            work = _judge(judges[mirror], number, record, secs, writer)
+            task = asyncio.get_running_loop().create_task(work)
+            running.add(task)
+            task.add_done_callback(running.discard)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        for judge in judges.values():
+            await judge.close()
+        for upstream in upstreams.values():
+            await upstream.close()
+
+
+async def _judge(
+    judge: Judge, number: int, record: Record, secs: float, writer: asyncio.StreamWriter
+) -> None:
+    verdict = None
+    try:
+        verdict = await judge.judge(record, secs)
+    except Exception:
+        _log.exception("a copy could not be judged")
+    writer.write(verdict_frame(number, verdict))
