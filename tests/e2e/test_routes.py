@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -91,6 +92,7 @@ ROUTES: list[dict[str, Any]] = [
     {"match": {"model": "chosen", "dialect": "trtis"}, "to": "canary"},
     {"match": {"model": "chosen", "dialect": "graphpipe"}, "to": "gold"},
     {"match": {"model": "chosen"}, "to": "stable"},
+    {"match": {"model": "odd"}, "split": [{"to": "stable"}, {"to": "wide"}]},
 ]  # fmt: skip
 
 
@@ -103,6 +105,7 @@ class World:
     brpc: str = ""
     admin: str = ""
     breaking: list[bytes] = field(default_factory=list)
+    log: list[dict[str, Any]] = field(default_factory=list)
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +160,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     }  # fmt: skip
     daemon = Daemon.start(folder, config)
     world.http, world.grpc, world.brpc = daemon.addresses[:3]
+    world.log = daemon.log
     world.admin = next(line["address"] for line in daemon.log if line["event"] == "listening to operators")
     try:
         yield world
@@ -352,6 +356,17 @@ def test_what_is_told_of_a_name(world: World) -> None:
     status = trtis.status("alias").model_status["alias"]
     assert (status.config.name, list(status.version_status)) == ("alias", [7])
     trtis.close()
+
+
+def test_what_is_odd_about_a_route_is_logged(world: World) -> None:
+    deadline = time.monotonic() + 10
+    while len(told := [line for line in world.log if line["event"] == "odd route"]) < 2:
+        assert time.monotonic() < deadline, world.log
+        time.sleep(0.02)
+    assert [(line["route"], line["reason"]) for line in told] == [
+        (18, "models differ in input 'IN': 'stable' has INT32 [-1], 'wide' INT64 [-1]"),
+        (18, "models differ in output 'OUT': 'stable' has INT32 [-1], 'wide' INT64 [-1]"),
+    ]
 
 
 def test_readiness_is_that_of_whoever_might_answer(world: World) -> None:
