@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
+from protocols.wire import Buffer
+
 _JOINED_BYTES = 1 << 16
 """Pieces below this size are put together as they come: drops must not cost an object each."""
+
+_ROOM_BYTES = 64 << 20
+"""For how much of a body there is room at first; what is larger has to be copied once more as it grows."""
 
 _MAX_LINE_BYTES = 1 << 12
 """Longest line before a chunk, extensions included."""
@@ -22,6 +29,43 @@ _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f
 
 class BodyError(ValueError):
     """The chunks of a body are not framed as HTTP has it."""
+
+
+class SizedBody:
+    """A body of ``length`` bytes. Where it comes in several pieces they are put in their place at once: those
+    kept to be joined would be read from memory again."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._whole: Buffer = b""
+        self._room = memoryview(b"")
+        self.size = 0
+        """How many bytes have arrived."""
+        self.complete = False
+
+    def feed(self, data: bytes | bytearray, at: int) -> int:
+        """Take what belongs to the body from ``data``, where it goes on ``at``: up to where that is."""
+        begin, end = self.size, min(at + self._length - self.size, len(data))
+        self.size = size = begin + end - at
+        self.complete = size == self._length
+        if self.complete and not begin:
+            self._whole = bytes(data[at:end])
+        elif end > at:
+            if size > len(self._room):
+                self._make_room(begin)
+            with memoryview(data) as view:
+                self._room[begin:size] = view[at:end]
+        return end
+
+    def whole(self) -> Buffer:
+        """The body, once it is complete."""
+        return self._whole or self._room.toreadonly()
+
+    def _make_room(self, kept: int) -> None:
+        # the system gives the pages when they are written to
+        larger = np.empty(min(self._length, max(_ROOM_BYTES, 2 * self.size)), np.uint8).data
+        larger[:kept] = self._room[:kept]
+        self._room = larger
 
 
 class Pieces:
@@ -46,32 +90,6 @@ class Pieces:
     def join(self) -> bytes:
         """All of them."""
         return b"".join(self._parts)
-
-
-class SizedBody:
-    """A body of ``length`` bytes."""
-
-    def __init__(self, length: int) -> None:
-        self._length = length
-        self._pieces = Pieces()
-        self.complete = False
-
-    @property
-    def size(self) -> int:
-        """How many bytes have arrived."""
-        return self._pieces.size
-
-    def feed(self, data: bytes | bytearray, at: int) -> int:
-        """Take what belongs to the body from ``data``, where it goes on ``at``: up to where that is."""
-        missing = self._length - self._pieces.size
-        end = min(at + missing, len(data))
-        self._pieces.add(data if at == 0 and end == len(data) else data[at:end])
-        self.complete = self._pieces.size == self._length
-        return end
-
-    def whole(self) -> bytes:
-        """The body, once it is complete."""
-        return self._pieces.join()
 
 
 class ChunkedBody:

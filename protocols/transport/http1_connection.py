@@ -29,6 +29,9 @@ from protocols.wire import HttpAnswer, HttpRequest, parts_of
 from schemas import Context, InferenceError
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_KNOWN_BYTES = 1 << 12
+"""Longest head that a connection keeps, to know it again."""
+
 _NO_HEAD = Head(b"", "", "", "", 1, {}, False, 0, False)
 
 _log = logging.getLogger(__name__)
@@ -350,6 +353,8 @@ class Connection(asyncio.Protocol):
         self._crowd.leave(self)
         self._request = self._early = None
         self._answering = False
+        if len(self._head.raw) > _KNOWN_BYTES:
+            self._head = _NO_HEAD
         if not keep_alive or self._crowd.stopping:
             self._end()
             return

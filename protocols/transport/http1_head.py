@@ -18,6 +18,9 @@ MAX_FIELD_BYTES = 1 << 16
 MAX_HEAD_BYTES = 1 << 18
 """Longest head: how much of one is kept that does not end."""
 
+MAX_FIELDS = 256
+"""Most headers: every one costs more than the few bytes that it may have."""
+
 END = b"\r\n\r\n"
 """How a head ends."""
 
@@ -71,7 +74,7 @@ class _Fields:
         self.target = b""
         self.headers: dict[str, str] = {}
         self.complete = False
-        self.hosts = 0
+        self._count = 0
 
     def on_url(self, target: bytes) -> None:
         self.target += target
@@ -80,6 +83,9 @@ class _Fields:
         if len(name) + len(value) > MAX_FIELD_BYTES:
             shown = name[:80].decode()
             raise HeadError(f"the header '{shown}' has more than {MAX_FIELD_BYTES} bytes")
+        self._count += 1
+        if self._count > MAX_FIELDS:
+            raise HeadError(f"the request has more than {MAX_FIELDS} headers")
         key = name.decode().lower()
         text = value.decode("utf-8", "surrogateescape").strip(" \t")
         told = self.headers.get(key)

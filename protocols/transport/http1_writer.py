@@ -50,7 +50,9 @@ class AnswerWriter:
     def whole(
         self, answer: HttpAnswer, parts: Sequence[Buffer], minor: int, *, keep_alive: bool, bodiless: bool
     ) -> None:
-        """Write an answer that has all of its ``parts``."""
+        """Write an answer that has all of its ``parts``. Raises ``ConnectionError`` where the client is
+        gone."""
+        self._check_client()
         size = sum(map(size_of, parts))
         bodiless = bodiless or not size
         framing = f"content-length: {size}\r\n"

@@ -84,8 +84,8 @@ def send_at_once(transport: asyncio.BaseTransport) -> None:
 
 
 def has_gone(transport: asyncio.BaseTransport | None) -> bool:
-    """Whether a client that sends no more does not read either, as far as its socket tells: a unix socket does,
-    one of TCP does not before something is written to it."""
+    """Whether a client that sends no more does not read either, as far as its socket tells: one of TCP does
+    not tell before something is written to it."""
     if transport is None:
         return True
     poll = select.poll()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols.transport import http1_body
 from protocols.transport.http1_body import BodyError, ChunkedBody, SizedBody
 
 BEHIND = b"GET /next"
@@ -55,9 +56,32 @@ def test_chunks(payload: list[bytes], extension: bytes, trailer: list[bytes], wh
     assert body.size == len(b"".join(payload))
 
 
-def test_large_pieces_are_not_put_together_early() -> None:
-    body = SizedBody(300_000)
-    large = bytes(200_000)
+def test_a_body_in_one_piece_is_not_copied() -> None:
+    body, piece = SizedBody(200_000), bytes(200_000)
+    body.feed(piece, 0)
+    assert body.whole() is piece
+
+
+def test_a_body_is_read_only() -> None:
+    body = SizedBody(4)
+    for piece in (b"ab", b"cd"):
+        body.feed(piece, 0)
+    assert memoryview(body.whole()).readonly
+
+
+def test_room_is_made_as_a_body_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1_body, "_ROOM_BYTES", 16)
+    body, payload, most = SizedBody(1 << 50), bytes(range(200)), 0
+    for at in range(0, 200, 10):
+        body.feed(payload[at : at + 10], 0)
+        most = max(most, len(body._room))
+    assert most < 500
+    assert bytes(body._room[: body.size]) == payload
+
+
+def test_large_chunks_are_joined_once() -> None:
+    body, large = ChunkedBody(), bytes(200_000)
+    body.feed(b"%x\r\n" % len(large), 0)
     body.feed(large, 0)
     assert body._pieces._parts[0] is large
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from protocols.transport.http1_head import (
     MAX_FIELD_BYTES,
+    MAX_FIELDS,
     MAX_HEAD_BYTES,
     Head,
     HeadError,
@@ -156,6 +157,11 @@ class TestWhatIsRefused:
     def test_a_target_that_is_too_long(self) -> None:
         with pytest.raises(HeadError, match="target has more than 65536 bytes"):
             head(first=f"GET /{'i' * MAX_FIELD_BYTES} HTTP/1.1")
+
+    def test_too_many_headers(self) -> None:
+        assert len(head(*["A: b"] * (MAX_FIELDS - 1)).headers) == 2
+        with pytest.raises(HeadError, match=f"more than {MAX_FIELDS} headers"):
+            head(*["A: b"] * MAX_FIELDS)
 
     @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
     def test_only_one_error_comes_out(self, noise: bytes) -> None:
