@@ -22,9 +22,10 @@ from schemas import (
     pack_bytes,
 )
 from translator.conversion import raw
-from translator.conversion.ends import End, received, signature_of
+from translator.conversion.ends import End, received
 from translator.diff import Tolerance, compare_tensors
 from translator.fidelity.verdict import Outcome, Verdict
+from translator.recording.unknown import shown_signature
 
 _UNKNOWN = Tensor.from_numpy("input", np.zeros(1, np.float32))
 """The input of a request of which nothing is known but its answer."""
@@ -103,7 +104,7 @@ def read_answer(
 
 def convert_request(request: InferRequest, to: End, signature: Signature | None = None) -> Conversion:
     """``request`` as a client of ``to`` sends it. ``signature`` is the model's, where it is known."""
-    known = signature_of(request.inputs, known=signature)
+    known = signature or shown_signature(request.inputs)
     try:
         sent, _ = to.ask(request, known)
         again = to.understand(sent, known)
@@ -136,7 +137,7 @@ def convert_answer(
     """``response`` as a server of ``to`` answers ``request``, or one that asks for all of it."""
     outputs = response.outputs if isinstance(response, InferResponse) else ()
     asked = request or _guess("" if isinstance(response, InferenceError) else response.model, signature)
-    known = signature_of(asked.inputs, outputs, signature)
+    known = signature or shown_signature(asked.inputs, outputs)
     try:
         sent, form = to.ask(asked, known)
         question = to.understand(sent, known)

@@ -3,7 +3,6 @@ as the client that writes a request and reads its answer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -31,8 +30,6 @@ from schemas import (
     InferResponse,
     Operation,
     Signature,
-    Tensor,
-    TensorSpec,
 )
 from translator.config.wording import unknown
 from translator.conversion import raw
@@ -169,16 +166,3 @@ def received(answer: raw.Answer) -> raw.Reply:
             answer.status, {name.lower(): value for name, value in answer.headers}, raw.body(answer)
         )
     return FramedReply(raw.body(answer)) if isinstance(answer, FramedAnswer) else answer
-
-
-def signature_of(
-    inputs: Sequence[Tensor], outputs: Sequence[Tensor] = (), known: Signature | None = None
-) -> Signature:
-    """``known``, or what the tensors show, every dimension free."""
-
-    def specs(tensors: Sequence[Tensor]) -> tuple[TensorSpec, ...]:
-        return tuple(
-            TensorSpec(tensor.name, tensor.datatype, (-1,) * len(tensor.shape)) for tensor in tensors
-        )
-
-    return known or Signature(specs(inputs), specs(outputs))

@@ -48,10 +48,12 @@ Key = tuple[str, int | str]
 
 
 @dataclass(slots=True)
-class _Sequence:
-    """Where the requests of a sequence go, and how many of them are under way or wait for their turn."""
+class _Link:
+    """Connections to the servers, and the models that have been asked over them; for one sequence also how
+    many of its requests are under way or wait for their turn."""
 
     upstream: Upstream
+    models: dict[tuple[str, Signature | None], UpstreamModel] = field(default_factory=dict)
     waiting: int = 0
 
 
@@ -119,15 +121,14 @@ class _Run:
         self._tolerance = tolerance
         self._generate = generate_redacted
         self._timeout = timeout_secs
-        self._shared = aim.reach()
-        self._models: dict[tuple[Upstream, str, Signature | None], UpstreamModel] = {}
-        self._sequences: dict[Key, _Sequence] = {}
+        self._shared = _Link(aim.reach())
+        self._sequences: dict[Key, _Link] = {}
         self._turns = Turns()
 
     async def close(self) -> None:
         """Close every connection."""
-        for upstream in (self._shared, *(sequence.upstream for sequence in self._sequences.values())):
-            await upstream.close()
+        for link in (self._shared, *self._sequences.values()):
+            await link.upstream.close()
 
     async def send(self, numbered: Numbered, due: float | None) -> None:
         """Send one request; where it is ``due`` (``time.monotonic()``), waiting counts as latency."""
@@ -143,8 +144,7 @@ class _Run:
         )
         outputs = asked.outputs and tuple(replace(output, placement=None) for output in asked.outputs)
         began = time.monotonic() if due is None else due
-        context = Context(deadline=time.monotonic() + self._timeout)
-        request = replace(asked, inputs=inputs, outputs=outputs, context=context)
+        request = replace(asked, inputs=inputs, outputs=outputs)
         self.tally.sent += 1
         if request.sequence is None:
             answer = await self._ask(record, request, self._shared)
@@ -155,29 +155,26 @@ class _Run:
         await self._compare(numbered, answer, bool(hidden))
 
     async def _ask_in_turn(self, record: Record, request: InferRequest, key: Key) -> Answer:
-        sequence = self._sequences.get(key)
-        if sequence is None:
-            upstream = self._aim.reach() if self._aim.own_connections else self._shared
-            sequence = self._sequences[key] = _Sequence(upstream)
-        sequence.waiting += 1
+        if not self._aim.own_connections:
+            async with self._turns.of(key):
+                return await self._ask(record, request, self._shared)
+        link = self._sequences.get(key)
+        if link is None:
+            link = self._sequences[key] = _Link(self._aim.reach())
+        link.waiting += 1
         try:
             async with self._turns.of(key):
-                return await self._ask(record, request, sequence.upstream)
+                return await self._ask(record, request, link)
         finally:
-            sequence.waiting -= 1
-            if request.sequence is not None and request.sequence.end and not sequence.waiting:
+            link.waiting -= 1
+            if request.sequence is not None and request.sequence.end and not link.waiting:
                 del self._sequences[key]
-                if sequence.upstream is not self._shared:
-                    self._models = {
-                        known: model
-                        for known, model in self._models.items()
-                        if known[0] is not sequence.upstream
-                    }
-                    await sequence.upstream.close()
+                await link.upstream.close()
 
-    async def _ask(self, record: Record, request: InferRequest, upstream: Upstream) -> Answer:
+    async def _ask(self, record: Record, request: InferRequest, link: _Link) -> Answer:
         responses: list[InferResponse] = []
-        target = self._target(record, upstream)
+        target = self._target(record, link)
+        request.context = Context(deadline=time.monotonic() + self._timeout)
         try:
             if record.streamed:
                 async for response in target.stream(request):
@@ -188,14 +185,15 @@ class _Run:
             return Answer(target.name, tuple(responses), error)
         return Answer(target.name, tuple(responses))
 
-    def _target(self, record: Record, upstream: Upstream) -> UpstreamModel:
+    def _target(self, record: Record, link: _Link) -> UpstreamModel:
         name, declared = record.request.model, self._aim.signature
         if declared is None and not self._aim.capability.signatures:
             declared = seen_signature(record)
-        key = upstream, name, declared
-        if key not in self._models:
-            self._models[key] = UpstreamModel(name, upstream, self._aim.name(name), declared=declared)
-        return self._models[key]
+        target = link.models.get((name, declared))
+        if target is None:
+            target = UpstreamModel(name, link.upstream, self._aim.name(name), declared=declared)
+            link.models[name, declared] = target
+        return target
 
     async def _compare(self, numbered: Numbered, actual: Answer, generated: bool) -> None:
         number, record = numbered

@@ -44,15 +44,20 @@ def generated(tensor: Tensor, seed: int) -> Tensor:
 
 
 def seen_signature(record: Record) -> Signature:
-    """The signature that a request and its answer show, every dimension free."""
+    """The signature that a request and its answer show."""
+    outputs = {tensor.name: tensor for response in record.answer.responses for tensor in response.outputs}
+    return shown_signature(record.request.inputs, tuple(outputs.values()))
+
+
+def shown_signature(inputs: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> Signature:
+    """The signature that tensors show, every dimension free."""
 
     def specs(tensors: Sequence[Tensor]) -> tuple[TensorSpec, ...]:
         return tuple(
             TensorSpec(tensor.name, tensor.datatype, (-1,) * len(tensor.shape)) for tensor in tensors
         )
 
-    outputs = {tensor.name: tensor for response in record.answer.responses for tensor in response.outputs}
-    return Signature(specs(record.request.inputs), specs(tuple(outputs.values())))
+    return Signature(specs(inputs), specs(outputs))
 
 
 def compare_redacted(
