@@ -158,11 +158,8 @@ def load_local(config: Config, progress: Progress | None = None) -> Loaded:
 def assemble(config: Config, loaded: Loaded) -> Assembly:
     """Put together what ``config`` describes around the models in ``loaded``. Raises ``OSError`` where the
     file of the tap cannot be opened."""
-    upstreams = {name: _upstream(name, options) for name, options in config.upstreams.items()}
-    models: dict[str, Target] = dict(loaded.models)
-    for name, model in config.models.items():
-        if model.upstream is not None:
-            models[name] = _upstream_model(name, model, config.upstreams[model.upstream], upstreams)
+    upstreams, elsewhere = behind_upstreams(config)
+    models: dict[str, Target] = {**loaded.models, **elsewhere}
     optional = {name for name, model in config.models.items() if not model.required}
     behind = {
         name: config.upstreams[model.upstream].dialect
@@ -181,7 +178,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     ]
     cache = ResponseCache(config.server.response_cache_bytes) if config.server.response_cache_bytes else None
     catalog = ModelCatalog(models, loaded.failed, repositories, config.models, cache)
-    mirrors = mirror.build(config.routes, catalog.find)
+    mirrors = mirror.build(config, catalog.find)
     service = Service(
         Router(catalog, list(map(build, config.routes, mirrors)), behind),
         ServerMetadata(config.server.name, version("interlingua"), EXTENSIONS),
@@ -259,6 +256,17 @@ def _tap(options: TapOptions) -> Tap:
         Redaction(options.redact.tensors, options.redact.parameters, headers),
         options.max_queue_bytes,
     )
+
+
+def behind_upstreams(config: Config) -> tuple[dict[str, Upstream], dict[str, Target]]:
+    """The upstreams of ``config``, and the models behind them, by name."""
+    upstreams = {name: _upstream(name, options) for name, options in config.upstreams.items()}
+    models: dict[str, Target] = {
+        name: _upstream_model(name, model, config.upstreams[model.upstream], upstreams)
+        for name, model in config.models.items()
+        if model.upstream is not None
+    }
+    return upstreams, models
 
 
 def _upstream(name: str, options: UpstreamOptions) -> Upstream:
