@@ -17,6 +17,7 @@ from schemas import (
     InferenceError,
     InferRequest,
     InferResponse,
+    SharedMemoryRef,
     Signature,
     Tensor,
     pack_bytes,
@@ -142,12 +143,12 @@ def convert_answer(
         sent, form = to.ask(asked, known)
         question = to.understand(sent, known)
         answer = to.answer(question, response)
+        if isinstance(response, InferenceError):
+            return Conversion(answer, (_error(response, to, form, answer),))
+        again = to.hear(form, received(answer))
     except InferenceError as error:
         findings = [Finding(f"output '{tensor.name}'", _declared(tensor, to)) for tensor in outputs]
         return Conversion(None, (*findings, *_of_all(findings, error, "answer")), error)
-    if isinstance(response, InferenceError):
-        return Conversion(answer, (_error(response, to, form, answer),))
-    again = to.hear(form, received(answer))
     findings = [
         *_tensors("output", response.outputs, again.outputs, to),
         *_fields(response, again, ("version", "id")),
@@ -211,6 +212,9 @@ def _tensors(kind: str, given: Sequence[Tensor], again: Sequence[Tensor], to: En
 def _verdict(tensor: Tensor, again: Tensor | None, to: End) -> Verdict:
     if again is None:
         return Verdict(Outcome.DROPPED, by=str(to))
+    if isinstance(tensor.data, SharedMemoryRef):
+        # the bytes are not here, only where they stand
+        return Verdict(Outcome.CARRIED if again.data == tensor.data else Outcome.DROPPED, by=str(to))
     wider = to.capability.widened.get(tensor.datatype)
     same = again.datatype is tensor.datatype
     if same and again.shape == tensor.shape and bytes(again.view) == bytes(tensor.view):
@@ -252,6 +256,10 @@ def _outputs(given: InferRequest, again: InferRequest) -> Iterator[Finding]:
             kept = found is not None and found.classification == output.classification
             verdict = Verdict(Outcome.CARRIED if kept else Outcome.DROPPED)
             yield Finding(f"classification of '{output.name}'", verdict)
+        if output.placement is not None:
+            kept = found is not None and found.placement == output.placement
+            verdict = Verdict(Outcome.CARRIED if kept else Outcome.DROPPED)
+            yield Finding(f"'{output.name}' in shared memory", verdict)
         yield from _parameters(
             f"parameter of output '{output.name}'", output.parameters, found.parameters if found else {}
         )

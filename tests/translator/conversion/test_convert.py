@@ -19,6 +19,7 @@ from schemas import (
     InferResponse,
     RequestedOutput,
     Sequence,
+    SharedMemoryRef,
     Tensor,
     pack_bytes,
 )
@@ -164,6 +165,18 @@ def test_what_is_lost_beside_tensors() -> None:
 def test_a_sequence_that_cannot_be_told_refuses_the_request() -> None:
     told = converted("trtis/grpc", sequence=Sequence("a text"))
     assert (told.message, findings(told)["the request"]) == (None, Outcome.REFUSED)
+
+
+def test_tensors_that_stand_in_shared_memory() -> None:
+    there = Tensor("x", Datatype.FP32, (4,), SharedMemoryRef("region", 0, 16))
+    outputs = (RequestedOutput("y", placement=SharedMemoryRef("region", 16, 16)),)
+    request = InferRequest("m", (there,), outputs)
+    for to in ("oip/http", "oip/grpc"):
+        told = convert_request(request, End.of(to))
+        assert findings(told)["input 'x' FP32"] is Outcome.CARRIED
+        assert findings(told)["'y' in shared memory"] is Outcome.CARRIED
+    for to in ("graphpipe/http", "grps/grpc"):
+        assert convert_request(request, End.of(to)).outcome is Outcome.REFUSED
 
 
 def test_what_is_no_inference() -> None:
