@@ -264,7 +264,7 @@ class _Connection(asyncio.BufferedProtocol):
         return (
             self._writable
             and len(self._calls) < MAX_IN_FLIGHT
-            # one message of the largest size, or as many as are together no larger
+            # so that no more is held than twice the largest message
             and self._bytes_at_work < self._server.max_request_bytes
             and not self._transport.is_closing()
         )

@@ -212,7 +212,7 @@ async def test_no_more_at_work_than_is_bounded() -> None:
         assert [await client.receive() for _ in range(200)] == [b"wait"] * 200
 
 
-async def test_no_more_bytes_at_work_than_one_message_may_have() -> None:
+async def test_nothing_begins_while_enough_bytes_are_at_work() -> None:
     message = b"wait" + bytes(996)
     async with serving(max_request_bytes=2500) as (server, echo), FramedClient.to(server.address) as client:
         await client.send(b"wait " + message, b"wait " + message, b"wait " + message, b"wait " + message)
