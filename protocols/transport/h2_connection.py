@@ -45,8 +45,9 @@ from protocols.transport.h2_sender import Sender
 from protocols.transport.h2_stream import Stream
 from protocols.wire import Buffer
 
-MAX_STREAMS = 4096
-"""How many requests of one connection may be at work, those included that the peer has given up on."""
+MAX_STREAMS = 1024
+"""How many requests of one connection may be at work, those included that the peer has given up on, and those
+whose answers it does not take."""
 
 STREAM_WINDOW, CONNECTION_WINDOW = 8 << 20, 16 << 20
 """How much a peer may send before it is given more room: so much that a tensor of 4 MiB never waits."""
@@ -261,7 +262,8 @@ class Connection(Sender, Generic[H]):
         if flags & ACK:
             return
         self.idle()
-        for setting, value in settings_in(payload):
+        # of several values the last holds: to look at each would let one frame take seconds
+        for setting, value in dict(settings_in(payload)).items():
             if setting == Setting.INITIAL_WINDOW_SIZE:
                 self._resize_windows(value)
             elif setting == Setting.MAX_FRAME_SIZE:
