@@ -20,6 +20,7 @@ from schemas import (
     SharedMemoryRef,
     Signature,
     Tensor,
+    TensorSpec,
     pack_bytes,
 )
 from translator.conversion import raw
@@ -105,7 +106,7 @@ def read_answer(
 
 def convert_request(request: InferRequest, to: End, signature: Signature | None = None) -> Conversion:
     """``request`` as a client of ``to`` sends it. ``signature`` is the model's, where it is known."""
-    known = signature or shown_signature(request.inputs)
+    known = signature or _shown(request)
     try:
         sent, _ = to.ask(request, known)
         again = to.understand(sent, known)
@@ -161,6 +162,13 @@ def _guess(model: str, signature: Signature | None) -> InferRequest:
     """A request for ``model`` that fits ``signature``."""
     inputs = [_blank(spec.name, spec.datatype, spec.shape) for spec in signature.inputs] if signature else []
     return InferRequest(model or "model", tuple(inputs) or (_UNKNOWN,))
+
+
+def _shown(request: InferRequest) -> Signature:
+    """What ``request`` shows of the model's signature; of outputs that is the names."""
+    names = [output.name for output in request.outputs or ()]
+    outputs = tuple(TensorSpec(name, Datatype.FP32, (-1,)) for name in names)
+    return replace(shown_signature(request.inputs), outputs=outputs)
 
 
 def _blank(name: str, datatype: Datatype, shape: Sequence[int]) -> Tensor:
@@ -245,6 +253,9 @@ def _parameters(what: str, given: Mapping[str, Any], again: Mapping[str, Any]) -
 
 def _outputs(given: InferRequest, again: InferRequest) -> Iterator[Finding]:
     if given.outputs is None:
+        if again.outputs == ():
+            # a dialect without a word for all of them names each, and none is known
+            yield Finding("all outputs", Verdict(Outcome.DROPPED, note="the signature has to name them"))
         return
     asked = {output.name: output for output in again.outputs or ()}
     for output in given.outputs:

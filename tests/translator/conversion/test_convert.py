@@ -179,6 +179,17 @@ def test_tensors_that_stand_in_shared_memory() -> None:
         assert convert_request(request, End.of(to)).outcome is Outcome.REFUSED
 
 
+@pytest.mark.parametrize("to", ENDS, ids=str)
+def test_a_model_of_which_nothing_is_known(to: End) -> None:
+    told = convert_request(InferRequest("m", INPUTS, (RequestedOutput("y"),)), to)
+    assert told.message is not None
+    assert findings(told)["input 'word' BYTES"] is Outcome.EXACT
+    kept = to.capability.requested_outputs
+    assert findings(told)["requested output 'y'"] is (Outcome.CARRIED if kept else Outcome.DROPPED)
+    told = convert_request(InferRequest("m", INPUTS), to)
+    assert ("all outputs" in findings(told)) == (to.dialect == "trtis")
+
+
 def test_what_is_no_inference() -> None:
     head = b"GET /v2/health/live HTTP/1.1\r\nhost: a\r\n\r\n"
     with pytest.raises(InferenceError, match="asks for live, which is no inference"):
