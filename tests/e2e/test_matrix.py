@@ -14,7 +14,8 @@ import pytest
 from schemas import Datatype
 from tests.e2e import matrix_checks as checks
 from tests.e2e.daemon import ROOT
-from tests.e2e.matrix_checks import CHECKS, Cell
+from tests.e2e.matrix_checks import Cell
+from tests.e2e.matrix_features import CHECKS
 from tests.e2e.matrix_world import MISSING, World, installed, world
 from translator.fidelity.ends import callers, targets
 from translator.fidelity.features import FEATURES

@@ -80,6 +80,13 @@ def test_ids(wire: Wire, number: int, text: str) -> None:
 
 
 @wires
+def test_models(wire: Wire) -> None:
+    """Where an address has several models, a request names the one that it is for."""
+    opened = request_through(wire, InferRequest("model", (INPUT,)), SIGNATURE)[1]
+    assert opened.model == ("model" if capability(wire).many_models else "")
+
+
+@wires
 @given(number=NUMBERS, text=LABELS)
 def test_versions(wire: Wire, number: int, text: str) -> None:
     # a version may be joined to the model's name, and is taken from there once it is known which models are

@@ -26,13 +26,14 @@ of one path in words: `interlingua fidelity --from oip/http --to grps/brpc`.
 | = | arrives: tensors bit for bit, everything else in the words of the other dialect |
 | a datatype | arrives with the same value, in this wider datatype |
 | here | the target is not told: it is done here, and the caller sees no difference |
-| - | does not arrive; the request is answered without |
+| - | does not arrive; the request is answered without it, which an upstream's model counts |
 | no | refused, with an error that names the tensor, parameter or version, and the dialect |
 | (nothing) | cannot come up: the caller's dialect has no words for it, or the target no such models |
 
 `sent / answered` stand in one cell where they differ. A widened tensor becomes itself again where the model's
 signature declares the narrow type: so it reaches models, and callers who know the signature. What a caller's
-dialect cannot say is refused by its own client before anything is sent.
+dialect cannot say is refused by its own client before anything is sent. An upstream that is `strict` refuses
+what it would leave out ([upstreams.md](upstreams.md#what-is-left-out)).
 """
 
 _STATED = """\
@@ -53,7 +54,7 @@ _NOTES = """\
 _ERRORS = """\
 What a client understands of each error, by the status or the code that its dialect has for it. The words
 always arrive. An error of an upstream is read by the upstream's column and then told by the caller's. That
-there is no such model is told in words where a dialect has no code for it, and understood.
+there is no such model is understood from the words where a dialect has no code for it.
 """
 
 
@@ -75,19 +76,15 @@ def _summary(paths: dict[tuple[str, str], Path]) -> str:
         cells = []
         for target in targets():
             path = paths[caller, target]
-            worst = [_worst(path.tensors[kind.value]) for kind in Datatype]
+            worst = [path.worst(kind) for kind in Datatype]
             counts = {mark: worst.count(outcome) for mark, outcome in _COUNTED.items()}
             cells.append(", ".join(f"{count} {mark}" for mark, count in counts.items() if count))
         rows.append((caller, *cells))
-    said = "Datatypes by what becomes of them, of 14:\n"
+    said = f"Datatypes by what becomes of them, of {len(Datatype)}:\n"
     return "\n".join(["## The matrix\n", said, _table(("from \\ to", *targets()), rows)])
 
 
 _COUNTED = {"=": Outcome.EXACT, "wider": Outcome.WIDENED, "no": Outcome.REFUSED}
-
-
-def _worst(both: Sequence[Verdict]) -> Outcome:
-    return max((verdict.outcome for verdict in both), key=list(Outcome).index)
 
 
 def _datatypes() -> str:

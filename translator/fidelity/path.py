@@ -10,12 +10,15 @@ from schemas import Datatype
 from translator.fidelity.ends import End, callers, targets
 from translator.fidelity.features import FEATURES
 from translator.fidelity.tensors import answered, binary, payloads, sent
-from translator.fidelity.verdict import Verdict
+from translator.fidelity.verdict import Outcome, Verdict
 
 BINARY, PAYLOADS = "BYTES, not UTF-8", "payloads of NaN"
 
 Both = tuple[Verdict, Verdict]
 """Of a tensor on its way to the model, and of one on its way back."""
+
+
+_ORDER = tuple(Outcome)
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,10 @@ class Path:
     target: End
     tensors: Mapping[str, Both]
     features: Mapping[str, Verdict]
+
+    def worst(self, datatype: Datatype) -> Outcome:
+        """What becomes of a datatype on both ways together."""
+        return max((verdict.outcome for verdict in self.tensors[datatype.value]), key=_ORDER.index)
 
     @property
     def verdicts(self) -> Iterator[Verdict]:

@@ -9,7 +9,7 @@ from schemas import Datatype, ErrorCode
 
 
 class Outcome(enum.Enum):
-    """``value`` is the word for people; ``mark`` stands in tables."""
+    """From the best to the worst. ``value`` is the word for people; ``mark`` stands in tables."""
 
     EXACT = ("exact", "=")
     """Arrives bit for bit."""

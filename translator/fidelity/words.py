@@ -27,7 +27,7 @@ def in_words(path: Path) -> str:
 
 
 def in_brief(paths: Iterable[Path]) -> str:
-    """A line for each path: how its datatypes fare, and what else is lost."""
+    """A line for each path: how its datatypes fare."""
     return "".join(
         f"{path.caller.name + ' -> ' + path.target.name:<{_WIDTH}}{_summary(path)}\n" for path in paths
     )
@@ -43,17 +43,11 @@ def _line(name: str, verdict: Verdict) -> str:
 
 
 def _summary(path: Path) -> str:
-    counts: dict[Outcome, list[str]] = {}
+    found: dict[Outcome, list[str]] = {Outcome.EXACT: []}
     for kind in Datatype:
-        worst = max((verdict.outcome for verdict in path.tensors[kind.value]), key=list(Outcome).index)
-        counts.setdefault(worst, []).append(kind.value)
-    parts = [f"{len(counts.get(Outcome.EXACT, ()))} exact"]
-    parts += [
-        f"{outcome.value} {' '.join(counts[outcome])}"
-        for outcome in (Outcome.WIDENED, Outcome.REFUSED, Outcome.ABSENT)
-        if outcome in counts
-    ]
-    return "; ".join(parts)
+        found.setdefault(path.worst(kind), []).append(kind.value)
+    parts = [f"{len(found.pop(Outcome.EXACT))} exact"]
+    return "; ".join([*parts, *(f"{outcome.value} {' '.join(names)}" for outcome, names in found.items())])
 
 
 def _document(path: Path) -> Mapping[str, Any]:
