@@ -1,6 +1,6 @@
 """What passes between the daemon and the process that judges for it: records one way, verdicts the other.
 
-Both ends are one program. The daemon's is to be cheap: verdicts are plain values in the interpreter's own form.
+Both ends are one program. The daemon's is to be cheap: verdicts are plain values in marshalled form.
 """
 
 from __future__ import annotations
