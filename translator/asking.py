@@ -6,8 +6,10 @@ A request is read once for all who have the same signature. ``translator.exchang
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +39,8 @@ class Read:
 
 
 class Asking:
-    """What ``opened`` asks, by its ``head``: first :meth:`relay`, which may be all, then :meth:`read`, then
-    :meth:`infer` or :meth:`stream`. Each raises ``InferenceError``.
+    """What ``opened`` asks, by its ``head``: with a passage first :meth:`relay`, which may be all, then
+    :meth:`read`, then :meth:`infer` or :meth:`stream`. Each raises ``InferenceError``.
 
     ``observers`` look on; ``place`` is called with the request. ``watch`` is there when somebody looks on.
     """
@@ -91,7 +93,7 @@ class Asking:
         """The answer, in the caller's form, to a message that may pass to its upstream unread; None for one
         that is to be read."""
         route = self._candidates[0] if self._candidates else None
-        if self._opened.action.passage is None or self._observers or (route is not None and not route.passes):
+        if self._observers or (route is not None and not route.passes):
             return None
         model = self._head.model
         if route is not None:
@@ -165,7 +167,9 @@ class Asking:
         models want it is not for it; where none of them can tell, how others read it will do."""
         others = [model for each in self._candidates if each is not route for model in each.models]
         try:
-            read = await self._legible(route, (*route.models, *others, self._head.model))
+            read = await self._legible(route, route.models)
+            if read is None:
+                read = await self._legible(route, dict.fromkeys((*others, self._head.model)))
         except InferenceError:
             return False
         return read is not None and route.when.accepts(read.request)
@@ -221,18 +225,39 @@ class Asking:
     # --- reading
 
     async def _legible(self, route: Route, models: Iterable[str]) -> Read | None:
-        """The request, as it is read for the first of ``models`` whose signature is known."""
-        for model in dict.fromkeys(models):
-            target = self._router.models.get(model)
-            if target is None:
-                continue
-            view = self._seen(route, target)
-            try:
-                signature = await route.timed_signature(view, self._head.version, self._context)
-            except InferenceError:
-                continue
-            return self._decoded(signature)
+        """The request, as it is read for one of ``models`` whose signature is known; None where none is."""
+        signature = None
+        if route.reader:
+            with suppress(InferenceError):
+                signature = await self._signature(route, route.reader)
+        if signature is None:
+            signature = await self._first_known(route, models)
+        return None if signature is None else self._decoded(signature)
+
+    async def _first_known(self, route: Route, models: Iterable[str]) -> Signature | None:
+        """The signature of whichever of ``models`` tells first: one that is slow to tell must not keep the
+        others waiting. Later requests ask the same one."""
+        asked = {asyncio.ensure_future(self._signature(route, model)): model for model in models}
+        waiting = set(asked)
+        try:
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task, model in asked.items():
+                    if task in done:
+                        with suppress(InferenceError):
+                            signature = task.result()
+                            route.reader = model if model in route.models else ""
+                            return signature
+        finally:
+            for task in waiting:
+                task.cancel()
+            # a failure of one that is not needed belongs to nobody
+            await asyncio.gather(*asked, return_exceptions=True)
         return None
+
+    async def _signature(self, route: Route, model: str) -> Signature:
+        target = self._seen(route, self._router.target(model, self._head.version))
+        return await route.timed_signature(target, self._head.version, self._context)
 
     def _decoded(self, signature: Signature) -> Read:
         """The request, as it is read with ``signature``."""
@@ -259,7 +284,10 @@ class Asking:
             self.watch.goes_to(self._target.name)
             return
         observers = self._observers
-        if self._route is not None and self._route.mirror is not None:
+        if self._route is None:
+            if not observers:
+                return
+        elif self._route.mirror is not None:
             observers = (*observers, self._route.mirror)
         if observers:
             head, request = self._head, self.told.request

@@ -124,9 +124,10 @@ class Exchange:
 
     async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         asking = await self._asking(opened, dialect, context)
-        relayed = await asking.relay()
-        if relayed is not None:
-            return relayed
+        if opened.action.passage is not None:
+            relayed = await asking.relay()
+            if relayed is not None:
+                return relayed
         await asking.read()
         if asking.watch is None:
             return await self._answer(opened, asking)

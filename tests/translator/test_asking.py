@@ -212,6 +212,32 @@ async def test_a_part_that_is_away_keeps_the_others_from_nothing() -> None:
     assert 8 <= refused <= 12
 
 
+async def test_a_part_that_is_slow_to_tell_keeps_nobody_else_waiting() -> None:
+    """Nobody knows what it takes, and yet the others' requests are read."""
+
+    class Slow(Model):
+        async def signature(self, version: str = "") -> Signature:
+            await asyncio.sleep(60)
+            return SIGNATURE
+
+    route = Route(Split([Part("slow"), Part("b"), Part("c")]), sticky="x-user")
+    clients = Clients(Slow("slow"), Model("b"), Model("c"), routes=[route])
+    users = [str(user) for user in range(30)]
+    async with asyncio.timeout(5):
+        for user in users:
+            home = route.to.keyed(user)
+            if home != "slow":
+                assert await clients.answered_by(context=headers(x_user=user)) == home
+    assert route.reader in ("b", "c")
+    clients.models[route.reader].failure = UNAVAILABLE
+    clients.models[route.reader].unknown = True
+    other = "c" if route.reader == "b" else "b"
+    async with asyncio.timeout(5):
+        user = next(user for user in users if route.to.keyed(user) == other)
+        assert await clients.answered_by(context=headers(x_user=user)) == other
+    assert route.reader == other, "whoever read before has gone away"
+
+
 # --- fallback
 
 

@@ -63,6 +63,8 @@ class Route:
         self.sticky = self.sticky.lower()
         self.counts.parts = dict.fromkeys(self.to.used, 0)
         self._moved: dict[int | str, None] = {}
+        # the model whose signature requests are read with until it is known whom they go to
+        self.reader = ""
 
     @property
     def passes(self) -> bool:
