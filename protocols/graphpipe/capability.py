@@ -28,7 +28,6 @@ _OVER_HTTP = Capability(
     told={
         ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR,
         ErrorCode.ALREADY_EXISTS: ErrorCode.INVALID_TENSOR,
-        ErrorCode.CANCELLED: ErrorCode.BAD_UPSTREAM,
         ErrorCode.INTERNAL: ErrorCode.MODEL_FAILED,
     },
 )

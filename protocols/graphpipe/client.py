@@ -36,6 +36,7 @@ CODES: dict[int, ErrorCode] = {
     413: ErrorCode.TOO_LARGE,
     422: ErrorCode.UNREPRESENTABLE,
     429: ErrorCode.OVERLOADED,
+    499: ErrorCode.CANCELLED,
     500: ErrorCode.MODEL_FAILED,
     501: ErrorCode.UNSUPPORTED,
     503: ErrorCode.UNAVAILABLE,

@@ -52,8 +52,8 @@ _NOTES = """\
 """
 
 _ERRORS = """\
-What a client understands of each error, by the status or the code that its dialect has for it. The words
-always arrive. An error of an upstream is read by the upstream's column and then told by the caller's. That
+What a client understands of each error, by the status or the code that its dialect has for it; its words
+arrive beside it. An error of an upstream is read by the upstream's column and then told by the caller's. That
 there is no such model is understood from the words where a dialect has no code for it.
 """
 
