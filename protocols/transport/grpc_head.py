@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from protocols.content_coding import WINDOW_BITS
 from protocols.transport.grpc_status import INTERNAL, UNIMPLEMENTED, cut
-from protocols.transport.h2_headers import Fields
+from protocols.transport.h2_fields import Fields
 from protocols.wire import GrpcAnswer
 
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")

@@ -20,8 +20,8 @@ from protocols.transport.grpc_call import Call, StreamCall, UnaryCall
 from protocols.transport.grpc_head import Head, read_head, trailers_only
 from protocols.transport.grpc_status import CUT_SECS, KEEPALIVE_SECS, KEEPALIVE_TIMEOUT_SECS, UNIMPLEMENTED
 from protocols.transport.h2_connection import Connection
+from protocols.transport.h2_fields import Fields
 from protocols.transport.h2_frames import Code, rst_stream
-from protocols.transport.h2_headers import Fields
 from protocols.transport.h2_stream import Stream
 from protocols.transport.sockets import SocketFile, bound, listen, send_at_once
 from protocols.transport.stall import StallWatch

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from protocols.transport.h2_cutter import FRAME_BYTES, LARGEST_BLOCK, FrameCutter, NotHttp2Error
+from protocols.transport.h2_fields import Fields
 from protocols.transport.h2_frames import (
     ACK,
     FIRST_FRAME_BYTES,
@@ -40,7 +41,7 @@ from protocols.transport.h2_frames import (
     settings_in,
     window_update,
 )
-from protocols.transport.h2_headers import Fields, HeaderReader
+from protocols.transport.h2_headers import HeaderReader
 from protocols.transport.h2_sender import Sender
 from protocols.transport.h2_stream import Stream
 from protocols.wire import Buffer

@@ -9,15 +9,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hpack import Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.transport.grpc_head import ANSWER_HEAD, OK
 from protocols.transport.h2_connection import MAX_STREAMS, Connection
 from protocols.transport.h2_cutter import LARGEST_BLOCK
+from protocols.transport.h2_fields import Fields
 from protocols.transport.h2_frames import PREFACE, Code
-from protocols.transport.h2_headers import Fields, HeaderReader
 from protocols.transport.h2_stream import Stream
 from protocols.wire import Buffer
 from tests.protocols.transport.h2_peer import (
@@ -480,49 +479,3 @@ class TestEnds:
         server.connection.lost()
         assert [events[-1] for events in server.events.values()] == [("abandoned",)] * 2
         assert not server.connection.streams
-
-
-class TestBlocks:
-    def reader(self) -> tuple[HeaderReader[Fields], list[Fields]]:
-        understood: list[Fields] = []
-
-        def understand(given: Fields) -> Fields:
-            understood.append(given)
-            return given
-
-        return HeaderReader(understand), understood
-
-    def test_are_read_once(self) -> None:
-        reader, understood = self.reader()
-        first = reader.read(block(fields()))
-        assert reader.read(block(fields())) is first and len(understood) == 1
-
-    def test_of_a_client_that_keeps_a_table(self) -> None:
-        reader, understood = self.reader()
-        encoder = Encoder()
-        seen = []
-        for turn in range(50):
-            given = fields("/a" if turn % 3 else "/b", ("x", str(turn // 10)))
-            seen.append(
-                dict(reader.read(encoder.encode(given))) == {k.encode(): v.encode() for k, v in given}
-            )
-        assert all(seen)
-        assert len(understood) < 30
-
-    @given(st.lists(st.tuples(st.sampled_from(("/a", "/b", "/c")), st.integers(0, 3), st.integers(-1, 200))))
-    def test_whatever_a_client_does_to_its_table(self, calls: list[tuple[str, int, int]]) -> None:
-        reader, _ = self.reader()
-        encoder = Encoder()
-        for path, value, size in calls:
-            if size >= 0:
-                encoder.header_table_size = size
-            given = fields(path, ("x", str(value)))
-            found = reader.read(encoder.encode(given))
-            assert [(name.decode(), text.decode()) for name, text in found] == given
-
-    def test_no_more_are_remembered_than_there_is_room_for(self) -> None:
-        reader, _ = self.reader()
-        for turn in range(1000):
-            reader.read(block(fields("/a", ("x", str(turn)))))
-        reader.read(block(fields("/a", ("x", "y" * 5000))))
-        assert len(reader._known) <= 64 and max(map(len, reader._known)) <= 1024
