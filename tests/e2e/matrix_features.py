@@ -182,8 +182,6 @@ def sequences(cell: Cell, identity: int | str) -> Outcome:
     kinds = cell.target.capability.sequences
     one = Tensor.from_numpy("x", np.array([[5]], np.int32))
     if type(identity) in kinds:
-        if cell.target.name == "torch":
-            return Outcome.CARRIED  # by the runtime, as for the others
         own = f"{cell.caller.name} {cell.target.name} {identity}" if type(identity) is str else identity
         for step in range(3):
             place = Sequence(own, step == 0, step == 2)

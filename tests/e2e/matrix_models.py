@@ -77,7 +77,6 @@ def subjects(backend: str) -> list[str]:
     lacks = {f"{kind}_{datatype.value}" for kind in ("same", "make") for datatype in Datatype
              if not BACKENDS[backend].capability.carries(datatype)}  # fmt: skip
     lacks |= _IN_PYTHON_ALONE if backend != "python" else set()
-    lacks |= {"total"} if backend == "torch" else set()  # states are runtime's, and tried with the others
     return [name for name in SUBJECTS if name not in lacks]
 
 
@@ -172,6 +171,10 @@ def _torch(folder: Path, name: str) -> dict[str, Any]:
         def forward(self, a, b):
             return a + b, a - b
 
+    class Total(torch.nn.Module):
+        def forward(self, x, sum):
+            return x + sum, x + sum
+
     class Fails(torch.nn.Module):
         def forward(self, x):
             return x.reshape(3, 5)
@@ -189,7 +192,7 @@ def _torch(folder: Path, name: str) -> dict[str, Any]:
         if name.startswith("make_"):
             module: Any = Make(getattr(torch, _TORCH_DTYPES.get(made, made.dtype.name)))
         else:
-            module = {"add_sub": AddSub, "fails": Fails}.get(name, Same)()
+            module = {"add_sub": AddSub, "total": Total, "fails": Fails}.get(name, Same)()
         if name == "adder":
             module = Adder(version)
         path = folder / str(version) / "model.pt"
@@ -197,7 +200,7 @@ def _torch(folder: Path, name: str) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             torch.jit.script(module).save(str(path))
-    return _model(folder, name, "torch", _ALL_VERSIONS)
+    return _model(folder, name, "torch", _STATE if name == "total" else _ALL_VERSIONS)
 
 
 _TORCH_DTYPES = {Datatype.BF16: "bfloat16"}
