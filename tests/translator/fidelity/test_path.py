@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from protocols.dialect import Capability
+from protocols.registry import DIALECTS
 from schemas import Datatype, ErrorCode, Signature, TensorSpec
-from translator.fidelity.ends import End, callers, targets
+from translator.fidelity.ends import callers, targets
+from translator.fidelity.page import page
 from translator.fidelity.path import BINARY, PAYLOADS, judge, matrix
 from translator.fidelity.tensors import stated
 from translator.fidelity.verdict import Outcome, Verdict
@@ -116,8 +121,12 @@ def test_a_verdict_in_words() -> None:
     assert Outcome.DROPPED.loses and not Outcome.HERE.loses
 
 
-def test_an_end_that_knows_no_error_but_one() -> None:
-    """As any dialect that is added: what it declares is all that counts."""
-    capability = callers()["oip/grpc"].capability
-    end = End("new/http", capability, "new", "http")
-    assert judge(end, targets()["python"]).tensors["FP32"] == (Verdict(Outcome.EXACT),) * 2
+def test_a_dialect_that_is_added_is_in_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    capability = Capability(exact=frozenset({Datatype.INT8}), widened={Datatype.BOOL: Datatype.INT8}, ids="")
+    new = replace(DIALECTS["oip"], name="new", capability=capability)
+    monkeypatch.setitem(DIALECTS, "new", new)
+    assert matrix().keys() >= {("new/http", "python"), ("oip/grpc", "new/grpc"), ("new/grpc", "new/http")}
+    assert tensor("new/http", "python", "BOOL")[0] == "widened to INT8, by new/http"
+    assert tensor("oip/grpc", "new/grpc", "FP32")[0] == "refused (UNREPRESENTABLE), by new/grpc"
+    assert feature("oip/grpc", "new/grpc", "id, any text").outcome is Outcome.DROPPED
+    assert "## From new/http" in page()
