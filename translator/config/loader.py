@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from translator.config import document, wording
+from translator.config.cycles import endless
 from translator.config.document import ConfigError, Document, Problem
 from translator.config.options import Config, section_at
 from translator.config.surroundings import Installation, Surroundings
@@ -36,6 +37,8 @@ def parse(text: str, source: str = "config", installation: Installation | None =
             # a list whose entries were refused counts as too short, which it is not
             if error["type"] != "too_short" or not error["input"]:
                 problems.append(_problem(read, error))
+    else:
+        problems += [Problem(read.line(path), path, text) for path, text in endless(config)]
     if problems:
         raise ConfigError(source, problems)
     return config
