@@ -11,6 +11,8 @@ from schemas import ModelRef
 from translator.routing.conditions import Head
 from translator.routing.route import Route
 
+_KEPT_NAMES = 1024
+
 
 class Router:
     """Models by the names that clients use, and ``routes`` before them. Models that never change may come as
@@ -28,12 +30,13 @@ class Router:
         self.behind: Mapping[str, str] = behind or {}
         self._stated = {route.when.literal: route for route in reversed(self.routes) if route.when.literal}
         self._joined: dict[ModelRef, Target] = {}
+        self._named: dict[str, tuple[Route, ...]] = {}
 
     def candidates(self, head: Head) -> list[Route]:
         """The routes that may take a request: those whose heads fit, up to the first that asks for nothing
         else. Where none of them takes it, the model itself answers."""
         found = []
-        for route in self.routes:
+        for route in self._naming(head.model):
             if route.when.admits(head):
                 found.append(route)
                 if not route.when.parameters:
@@ -42,9 +45,18 @@ class Router:
 
     def route(self, head: Head) -> Route | None:
         """The route for what is no inference, and so has no parameters."""
-        return next(
-            (route for route in self.routes if not route.when.parameters and route.when.admits(head)), None
-        )
+        named = self._naming(head.model)
+        return next((route for route in named if not route.when.parameters and route.when.admits(head)), None)
+
+    def _naming(self, model: str) -> tuple[Route, ...]:
+        """The routes for requests that ask for ``model``; there may be many for others."""
+        found = self._named.get(model)
+        if found is None:
+            # clients may ask for any number of names
+            if len(self._named) >= _KEPT_NAMES:
+                self._named.clear()
+            found = self._named[model] = tuple(route for route in self.routes if route.when.names(model))
+        return found
 
     def target(self, name: str, version: str = "") -> Target:
         """The model called ``name``. Raises NOT_FOUND, of ``version`` where one was asked, in the words that

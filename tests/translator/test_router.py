@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas import ErrorCode, InferenceError, ModelMetadata, ModelRef, Signature
 from translator.router import Router
@@ -47,6 +49,48 @@ def taken(model: str, dialect: str, listener: str, version: str = "") -> list[st
 )
 def test_the_first_route_that_matches_wins(asked: Any, candidates: list[str]) -> None:
     assert taken(*asked) == candidates
+
+
+NAMES = st.sampled_from(["digits", "resnet", "res", "other"])
+SOME_ROUTES = st.lists(
+    st.builds(
+        Conditions,
+        st.sampled_from(["*", "res*", "digits", "?es"]),
+        st.sampled_from(["", "oip", "trtis"]),
+        st.sampled_from(["", "a", "b"]),
+        st.sampled_from([None, "", "1", "*"]),
+        st.sampled_from([{}, {"x-tenant": "a*"}]),
+        st.sampled_from([{}, {}, {"class": "gold"}]),
+    ),
+    max_size=6,
+)
+HEADS = st.builds(
+    Head,
+    NAMES,
+    st.sampled_from(["oip", "trtis", "grps"]),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["", "1", "2"]),
+    st.sampled_from([{}, {"x-tenant": "acme"}, {"x-tenant": "other"}]),
+)
+
+
+@given(SOME_ROUTES, st.lists(HEADS, max_size=4))
+def test_the_first_wins_whatever_the_routes(stated: list[Conditions], heads: list[Head]) -> None:
+    """Held against the conditions one by one, without what the router remembers of names."""
+    routes = [Route(Split.only("m"), when) for when in stated]
+    router = Router(MODELS, routes)
+    for head in heads:
+        fitting = [each for each in routes if each.when.names(head.model) and each.when.admits(head)]
+        decided = next((place for place, each in enumerate(fitting, 1) if not each.when.parameters), None)
+        assert router.candidates(head) == fitting[:decided]
+        assert router.route(head) is (None if decided is None else fitting[decided - 1])
+
+
+def test_any_number_of_names() -> None:
+    router = Router(MODELS, ROUTES)
+    for number in range(3000):
+        assert router.candidates(Head(f"model {number}", "oip", "a", "2")) == [ROUTES[-1]]
+    assert len(router._named) <= 1024
 
 
 def test_what_is_no_inference_takes_no_route_that_asks_for_parameters() -> None:

@@ -54,12 +54,10 @@ def _led_to(config: Config, listener: ListenerOptions, dialect: str, model: str)
     model = model or listener.default_model or config.default_model or ""
     for route in config.routes:
         match = route.match
-        conditions = Conditions(match.model, match.dialect or "", match.listener or "", headers=match.headers)
-        if (
-            match.version is not None
-            or match.parameters
-            or not conditions.admits(Head(model, dialect, listener.listen))
-        ):
+        if match.version is not None or match.parameters:
+            continue
+        when = Conditions(match.model, match.dialect or "", match.listener or "", headers=match.headers)
+        if not (when.names(model) and when.admits(Head(model, dialect, listener.listen))):
             continue
         yield from (part.to for part in route.split or () if part.weight)
         yield from filter(None, (route.to, route.fallback))

@@ -43,12 +43,15 @@ class Conditions:
     headers: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
+    def names(self, model: str) -> bool:
+        """Whether ``model`` may be asked for."""
+        return self._model(model)
+
     def admits(self, head: Head) -> bool:
-        """Whether all holds that a head can tell."""
+        """Whether all else holds that a head can tell."""
         return (
             self.dialect in ("", head.dialect)
             and self.listener in ("", head.listener)
-            and self._model(head.model)
             and (self._version is None or self._version(head.version))
             and all(_holds(matches, head.headers.get(name)) for name, matches in self._headers)
         )
