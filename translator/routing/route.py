@@ -62,6 +62,8 @@ class Route:
     def __post_init__(self) -> None:
         self.sticky = self.sticky.lower()
         self.counts.parts = dict.fromkeys(self.to.used, 0)
+        # every model that a request may go to, the fallback last
+        self.models = tuple(dict.fromkeys(filter(None, (*self.to.used, self.fallback))))
         self._moved: dict[int | str, None] = {}
         # the model whose signature requests are read with until it is known whom they go to
         self.reader = ""
@@ -70,11 +72,6 @@ class Route:
     def passes(self) -> bool:
         """Whether its requests may go on with their tensors unread."""
         return self.names.plain and not (self.when.parameters or self.datatypes or self.mirror)
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """Every model that a request may go to, the fallback last."""
-        return tuple(dict.fromkeys((*self.to.used, *((self.fallback,) if self.fallback else ()))))
 
     def bound(self, context: Context) -> None:
         """Give a request no more time than the route allows."""
