@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +29,25 @@ NOT_EVERYWHERE = tuple(
 """The datatypes that some dialect cannot send as they are."""
 
 
-def _one(datatype: Datatype, *shape: int) -> Signature:
-    return Signature((TensorSpec("x", datatype, shape),), (TensorSpec("y", datatype, shape),))
+def _one(given: Datatype, *shape: int, made: Datatype | None = None, max_batch_size: int = 0) -> Signature:
+    """``x`` to ``y``, of the same shape and, unless another is ``made``, datatype."""
+    inputs, outputs = TensorSpec("x", given, shape), TensorSpec("y", made or given, shape)
+    return Signature((inputs,), (outputs,), max_batch_size)
 
 
-def _two(max_batch_size: int) -> Signature:
-    def specs(*names: str) -> tuple[TensorSpec, ...]:
-        return tuple(TensorSpec(name, Datatype.INT32, (-1, 3)) for name in names)
-
-    return Signature(specs("a", "b"), specs("sum", "difference"), max_batch_size)
+def _named(*names: str) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name, Datatype.INT32, (-1, 3)) for name in names)
 
 
 SUBJECTS: Mapping[str, Signature] = {
     **{f"same_{datatype.value}": _one(datatype, -1) for datatype in Datatype},
-    **{
-        f"make_{datatype.value}": Signature(_one(Datatype.FP32, -1).inputs, _one(datatype, -1).outputs)
-        for datatype in NOT_EVERYWHERE
-    },
+    **{f"make_{datatype.value}": _one(Datatype.FP32, -1, made=datatype) for datatype in NOT_EVERYWHERE},
     "scalar": _one(Datatype.FP32),
     "cube": _one(Datatype.INT16, -1, -1, -1),
-    "add_sub": _two(max_batch_size=4),
+    "add_sub": Signature(_named("a", "b"), _named("sum", "difference"), max_batch_size=4),
     "fails": _one(Datatype.FP32, -1),
     "adder": _one(Datatype.INT32, -1),
-    "total": Signature(*(_one(Datatype.INT32, -1, 1).inputs, _one(Datatype.INT32, -1, 1).outputs), 2),
+    "total": _one(Datatype.INT32, -1, 1, max_batch_size=2),
     "tell": Signature(
         (TensorSpec("x", Datatype.INT32, (-1,)),),
         (TensorSpec("told", Datatype.BYTES, (1,)), TensorSpec("spare", Datatype.INT32, (1,))),
@@ -74,10 +71,13 @@ _ALL_VERSIONS = "version_policy { all {} }\n"
 
 def subjects(backend: str) -> list[str]:
     """The names of the models that a backend can have."""
-    lacks = {f"{kind}_{datatype.value}" for kind in ("same", "make") for datatype in Datatype
-             if not BACKENDS[backend].capability.carries(datatype)}  # fmt: skip
-    lacks |= _IN_PYTHON_ALONE if backend != "python" else set()
-    return [name for name in SUBJECTS if name not in lacks]
+    carries = BACKENDS[backend].capability.carries
+    return [
+        name
+        for name, signature in SUBJECTS.items()
+        if (backend == "python" or name not in _IN_PYTHON_ALONE)
+        and all(carries(spec.datatype) for spec in (*signature.inputs, *signature.outputs))
+    ]
 
 
 def written(folder: Path, backend: str, names: Iterable[str]) -> dict[str, Any]:
@@ -114,28 +114,31 @@ def _versions(name: str) -> tuple[int, ...]:
 
 def _onnx(folder: Path, name: str) -> dict[str, Any]:
     signature = SUBJECTS[name]
-    (given, *_), (made, *_) = signature.inputs, signature.outputs
     inputs, outputs = list(signature.inputs), list(signature.outputs)
+    if name == "total":
+        inputs.append(replace(inputs[0], name="sum"))
+        outputs.append(replace(outputs[0], name="next"))
     for version in _versions(name):
-        constants = []
-        nodes = [node("Identity", ["x"], ["y"])]
-        if name.startswith("make_"):
-            nodes = [node("Cast", ["x"], ["y"], to=ONNX_TYPES[made.datatype])]
-        elif name == "add_sub":
-            nodes = [node("Add", ["a", "b"], ["sum"]), node("Sub", ["a", "b"], ["difference"])]
-        elif name == "fails":
-            nodes = [node("Reshape", ["x", "c"], ["y"])]
-            constants = [numpy_helper.from_array(np.array([3, 5], np.int64), "c")]
-        elif name == "adder":
-            nodes = [node("Add", ["x", "c"], ["y"])]
-            constants = [numpy_helper.from_array(np.array([version], np.int32), "c")]
-        elif name == "total":
-            nodes = [node("Add", ["x", "sum"], ["y"]), node("Identity", ["y"], ["next"])]
-            inputs = [given, TensorSpec("sum", given.datatype, given.shape)]
-            outputs = [made, TensorSpec("next", made.datatype, made.shape)]
-        write(folder / str(version) / "model.onnx", nodes, _values(inputs), _values(outputs), constants)
-    config = _STATE if name == "total" else _ALL_VERSIONS
-    return _model(folder, name, "onnxruntime", config)
+        constant = {"fails": np.array([3, 5]), "adder": np.array([version], np.int32)}.get(name)
+        write(
+            folder / str(version) / "model.onnx",
+            _nodes(name, outputs[0].datatype),
+            _values(inputs),
+            _values(outputs),
+            [] if constant is None else [numpy_helper.from_array(constant, "c")],
+        )
+    return _model(folder, name, "onnxruntime", _STATE if name == "total" else _ALL_VERSIONS)
+
+
+def _nodes(name: str, made: Datatype) -> list[Any]:
+    if name.startswith("make_"):
+        return [node("Cast", ["x"], ["y"], to=ONNX_TYPES[made])]
+    return {
+        "add_sub": [node("Add", ["a", "b"], ["sum"]), node("Sub", ["a", "b"], ["difference"])],
+        "fails": [node("Reshape", ["x", "c"], ["y"])],
+        "adder": [node("Add", ["x", "c"], ["y"])],
+        "total": [node("Add", ["x", "sum"], ["y"]), node("Identity", ["y"], ["next"])],
+    }.get(name, [node("Identity", ["x"], ["y"])])
 
 
 def _values(specs: Iterable[TensorSpec]) -> list[Any]:
@@ -190,20 +193,17 @@ def _torch(folder: Path, name: str) -> dict[str, Any]:
     made = SUBJECTS[name].outputs[0].datatype
     for version in _versions(name):
         if name.startswith("make_"):
-            module: Any = Make(getattr(torch, _TORCH_DTYPES.get(made, made.dtype.name)))
+            module: Any = Make(getattr(torch, made.dtype.name))
+        elif name == "adder":
+            module = Adder(version)
         else:
             module = {"add_sub": AddSub, "total": Total, "fails": Fails}.get(name, Same)()
-        if name == "adder":
-            module = Adder(version)
         path = folder / str(version) / "model.pt"
         path.parent.mkdir(parents=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             torch.jit.script(module).save(str(path))
     return _model(folder, name, "torch", _STATE if name == "total" else _ALL_VERSIONS)
-
-
-_TORCH_DTYPES = {Datatype.BF16: "bfloat16"}
 
 
 # --- Python
