@@ -7,16 +7,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import pytest
 
-from schemas import ErrorCode, InferenceError, InferRequest, RequestedOutput, Sequence, Tensor
+from schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    RequestedOutput,
+    Sequence,
+    SharedMemoryRef,
+    Tensor,
+)
 from tests.e2e.matrix_checks import FLOATS, NUMBERS, Cell
 from tests.e2e.matrix_models import SUBJECTS
-from tests.e2e.matrix_world import label
+from tests.e2e.matrix_world import REGION, label
 from tests.standins.trtis_client import Top
 from tests.standins.trtis_grpc_client import TrtisGrpc
 from tests.standins.trtis_http_client import TrtisHttp
@@ -223,6 +232,20 @@ def streams(cell: Cell) -> Outcome:
     return Outcome.REFUSED
 
 
+def shared_memory(cell: Cell) -> Outcome:
+    if not cell.caller.capability.shared_memory:
+        return Outcome.ABSENT
+    memory, size = cell.world.shared.buf, NUMBERS.nbytes
+    memory[:] = bytes(len(memory))
+    memory[8 : 8 + size] = NUMBERS.view
+    given = replace(NUMBERS, data=SharedMemoryRef(REGION, 8, size))
+    place = SharedMemoryRef(REGION, 32, size)
+    asked = (RequestedOutput("y", placement=place),)
+    assert cell.ask("same_INT32", given, outputs=asked).outputs == (replace(given, name="y", data=place),)
+    assert memory[32 : 32 + size] == NUMBERS.view and not any(memory[32 + size :])
+    return Outcome.HERE
+
+
 def _numbers(cell: Cell, subject: str) -> list[int]:
     """The answers to a stream that asks for 3. Raises what is told in it."""
     request = InferRequest(label(cell.target, subject), (Tensor.from_numpy("x", np.array([3], np.int32)),))
@@ -253,8 +276,9 @@ CHECKS: Mapping[str, Callable[[Cell], Outcome]] = {
     "sequence, id a text": lambda cell: sequences(cell, "seq-\u00e9"),
     "priority and time in the queue": priorities,
     "several answers": streams,
+    "shared memory": shared_memory,
 }
-"""The check of each feature. Tensors in shared memory have tests of their own: they never reach a target."""
+"""The check of each feature."""
 
 
 def _correlation(cell: Cell) -> int:

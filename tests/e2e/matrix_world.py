@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from schemas import InferRequest, InferResponse, Operation, Signature
 from tests.e2e.background import Background
 from tests.e2e.daemon import Daemon
 from tests.e2e.matrix_models import SUBJECTS, signature_options, subjects, written
+from tests.standins.trtis_http_client import TrtisHttp
 from translator.fidelity.ends import End, callers, targets
 from translator.fidelity.tensors import stated
 
@@ -31,6 +33,9 @@ FAR = {"identity": ("same_",), "python": ("tell", "count")}
 SHARED = sorted({end.transport for end in callers().values() if end.capability.many_models})
 """The transports over which one listener has all models and dialects."""
 APART = [end for end in callers().values() if not end.capability.many_models]
+REGION, REGION_BYTES = "region", 64
+"""The shared memory that the bridge knows."""
+
 MISSING = "missing"
 """A model of the bridge that the far daemon does not have."""
 
@@ -46,6 +51,7 @@ class World:
 
     bridge: Daemon
     addresses: Mapping[str, str]
+    shared: SharedMemory
     background: Background = field(default_factory=Background)
     _asking: dict[tuple[str, str], Upstream] = field(default_factory=dict)
 
@@ -94,12 +100,24 @@ def world(folder: Path) -> Iterator[World]:
     """Both daemons, with everything in them."""
     with _daemon(folder / "far", _far(folder / "far")) as (_, reached):
         config = _bridge(folder / "bridge", reached)
-        with _daemon(folder / "bridge", config) as (bridge, addresses):
-            running = World(bridge, addresses)
+        with _daemon(folder / "bridge", config) as (bridge, addresses), _region(addresses["http"]) as shared:
+            running = World(bridge, addresses, shared)
             try:
                 yield running
             finally:
                 running.close()
+
+
+@contextmanager
+def _region(address: str) -> Iterator[SharedMemory]:
+    """Shared memory that the daemon at ``address`` knows, whatever the dialect of those who use it."""
+    shared = SharedMemory(create=True, size=REGION_BYTES)
+    try:
+        TrtisHttp(address).register(REGION, f"/{shared.name}", REGION_BYTES)
+        yield shared
+    finally:
+        shared.close()
+        shared.unlink()
 
 
 @contextmanager
