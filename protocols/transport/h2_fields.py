@@ -1,7 +1,7 @@
 """The fields in a block of headers, with the table that a peer keeps of them (HPACK, RFC 7541).
 
 The fixed table and the Huffman code are the library's, ``hpack``; the loop is ours, since the library's takes
-three times as long, and whoever traces calls sends headers that are new each time.
+twice as long, and whoever traces calls sends headers that are new each time.
 """
 
 from __future__ import annotations
