@@ -220,8 +220,7 @@ class Capability:
     signature's order). ``requested_outputs``: whether a request can choose among the outputs. ``text_only``:
     BYTES must be UTF-8, others are refused. ``nan_payloads``: whether one NaN can be told from another.
     ``signatures``: whether metadata tell what a model takes and gives, ``batch_limits``: whether they, or its
-    configuration, tell how large a batch may be. ``error_kinds``: whether an error
-    tells whose fault it was.
+    configuration, tell how large a batch may be. ``error_kinds``: whether an error tells whose fault it was.
 
     ``model_name``: whether a server of the dialect has several models, ``many_models``: whether one address
     of ours has. ``versions`` and ``ids`` of requests are any ``text``, a ``number``, or have no place.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from protocols.registry import DIALECTS
 from protocols.transport.address import parse_url
@@ -24,8 +24,6 @@ from tests.e2e.matrix_models import SUBJECTS, signature_options, subjects, writt
 from tests.standins.trtis_http_client import TrtisHttp
 from translator.fidelity.ends import End, callers, targets
 from translator.fidelity.tensors import stated
-
-T = TypeVar("T")
 
 FAR = {"identity": ("same_",), "python": ("tell", "count")}
 """Which engines have which models of the far daemon; all others are on ONNX Runtime."""
