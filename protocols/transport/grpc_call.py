@@ -64,6 +64,7 @@ class Call(Stream):
         "_cutter",
         "_head",
         "_over",
+        "_started",
         "_task",
         "_working",
         "context",
@@ -78,7 +79,7 @@ class Call(Stream):
         self._head = head
         self._cutter: MessageCutter | None = None
         self._task: asyncio.Task[None] | None = None
-        self._working = self._over = self._counted = False
+        self._started = self._working = self._over = self._counted = False
         metadata = head.metadata
         self.deadline = None if head.timeout is None else time.monotonic() + head.timeout
         self.context = Context(
@@ -93,6 +94,8 @@ class Call(Stream):
     def abandoned(self) -> None:
         """As a stream has it."""
         self._over = True
+        if self._counted:
+            return
         self.context.cancel.cancel()
         if self._task is not None:
             self._task.cancel()
@@ -123,7 +126,7 @@ class Call(Stream):
 
     def _ending(self, answer: GrpcAnswer) -> bytes:
         """The block of headers that ends the call."""
-        return trailers_only(answer)
+        return trailers(answer) if self._started else trailers_only(answer)
 
     def _messages_in(self, data: bytes, start: int, stop: int) -> Iterable[Buffer]:
         """The messages that ``data[start:stop]`` completes. Raises ``RefusedMessageError`` between them."""
@@ -180,7 +183,7 @@ class UnaryCall(Call):
             answer = await self._caller.handler.serve(request)
         except Exception:
             answer = unforeseen(request.method)
-        except asyncio.CancelledError:
+        except BaseException:
             answer = GrpcAnswer(code=CANCELLED)  # it is not sent where the client has gone
             raise
         finally:
@@ -192,8 +195,9 @@ class UnaryCall(Call):
         self._over = True
         answer = fitting(answer, self._caller.max_response_bytes)
         if answer.code:
-            self.connection.send_end(self, trailers_only(answer))
+            self.connection.send_end(self, self._ending(answer))
             return
+        self._started = True
         message = answer.message
         size = len(message)
         tail = trailers(answer) if answer.trailing else OK
@@ -205,7 +209,7 @@ class UnaryCall(Call):
 class StreamCall(Call):
     """Messages both ways: an ``AsyncIterator`` over those that come."""
 
-    __slots__ = ("_fault", "_giver", "_held", "_messages", "_started", "_taker")
+    __slots__ = ("_fault", "_giver", "_held", "_messages", "_taker")
 
     def __init__(
         self, caller: Caller, connection: Connection[Head | None], number: int, head: Head, ended: bool
@@ -216,7 +220,6 @@ class StreamCall(Call):
         self._fault: RefusedMessageError | None = None
         self._taker: asyncio.Future[None] | None = None
         self._giver: asyncio.Future[None] | None = None
-        self._started = False
         self._task = caller.loop.create_task(
             self._run(GrpcRequest(head.method, b"", head.metadata, self.context))
         )
@@ -262,19 +265,15 @@ class StreamCall(Call):
             self.connection.credit(self)
         return message
 
-    def _ending(self, answer: GrpcAnswer) -> bytes:
-        return trailers(answer) if self._started else trailers_only(answer)
-
     async def _run(self, request: GrpcRequest) -> None:
         self._working = True
-        answers = self._caller.handler.stream(request, self)
         try:
-            end = await self._give(answers)
+            end = await self._give(self._caller.handler.stream(request, self))
         except RefusedMessageError as refused:
             end = refused.answer
         except Exception:
             end = unforeseen(request.method)
-        except asyncio.CancelledError:
+        except BaseException:
             end = GrpcAnswer(code=CANCELLED)
             raise
         finally:

@@ -218,7 +218,10 @@ class _Peer(asyncio.Protocol):
     def leave(self) -> None:
         """Have the client open no more calls, and close when those that run have ended."""
         self._leaving = True
-        self._connection.leave()
+        if self._connection.begun:
+            self._connection.leave()
+        else:
+            self._close()
 
     def cut(self) -> None:
         """End every call, and the connection once that has been sent."""

@@ -316,6 +316,34 @@ class TestDeadlines:
             await client.send(head(1, CALL, ("grpc-timeout", "50m")))
             assert (await client.answer()).status == 4
 
+    async def test_far_away(self) -> None:
+        async with raw() as client:
+            await client.send(call(1, b"x", CALL, ("grpc-timeout", "99999999H")))
+            assert (await client.answer()).body == message(b"x")
+
+    async def test_of_an_answer_that_waits_for_room(self) -> None:
+        handler = GrpcEcho(GrpcAnswer(bytes(100)))
+        async with serving(handler) as server, RawH2.to(server.address, START + settings((4, 10))) as client:
+            await client.send(call(1, b"", CALL, ("grpc-timeout", "100m")))
+            answer = await client.answer()
+            assert answer.head[":status"] == "200" and len(answer.body) == 10
+            assert answer.trailers == {"grpc-status": "4", "grpc-message": "Deadline Exceeded"}
+            assert server.at_work == 0
+
+    async def test_of_work_that_ignores_it(self) -> None:
+        stubborn = Stubborn()
+        async with serving(stubborn) as server, RawH2.to(server.address) as client:
+            await client.send(call(1, b"", CALL, ("grpc-timeout", "100m")))
+            await stubborn.entered.wait()
+            await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
+            await stubborn.cancelled.wait()
+            await asyncio.sleep(0.2)
+            (peer,) = server.peers
+            assert peer._connection.given_up == 1
+            stubborn.release.set()
+            await eventually(lambda: not server.at_work)
+            assert peer._connection.given_up == 0
+
     async def test_in_any_order(self) -> None:
         async with raw() as client:
             texts = {1: "300m", 3: "100m", 5: "60S", 7: "200m"}
@@ -369,6 +397,16 @@ class TestCancelling:
             stubborn.release.set()
             await eventually(lambda: not server.at_work)
             assert peer._connection.given_up == 0
+
+    async def test_a_handler_that_breaks_its_promise_at_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        class Broken(GrpcEcho):
+            def stream(self, call: GrpcRequest, messages: Any) -> Any:
+                raise RuntimeError("no generator, and no answer")
+
+        async with raw(handler=Broken()) as client:
+            await client.send(head(1, STREAM))
+            assert (await client.answer()).status == 13
+        assert "unforeseen failure" in caplog.text
 
     async def test_a_handler_that_gives_up_by_itself(self) -> None:
         class Quitter(GrpcEcho):
