@@ -75,7 +75,9 @@ def widened(inputs: tuple[Tensor, ...], signature: Signature) -> tuple[Tensor, .
 
 def _as(tensor: Tensor, datatype: Datatype) -> Tensor:
     if datatype in WIDER.get(tensor.datatype, ()):
-        return Tensor.from_numpy(tensor.name, tensor.numpy().astype(datatype.dtype))
+        # a NaN that signals becomes one that does not, which NumPy would warn of
+        with np.errstate(invalid="ignore"):
+            return Tensor.from_numpy(tensor.name, tensor.numpy().astype(datatype.dtype))
     if tensor.datatype is Datatype.UINT8 and datatype is Datatype.BOOL:
         values = tensor.numpy()
         if values.size and values.max() > 1:
