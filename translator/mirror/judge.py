@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -45,22 +46,24 @@ class Verdict:
     kept: Literal["", "equal", "different", "failed"] = ""
 
 
-class JudgeError(Exception):
-    """A request cannot be judged for reasons of our own, which the log tells."""
+Done = Callable[[Verdict | None], None]
+"""Called with the verdict on a record; with None where there is none for reasons of our own, which the log
+tells."""
 
 
 class Judge(Protocol):
-    """Judges requests that were answered. ``close`` it when none is left."""
+    """Judges requests that were answered. Use on one event loop."""
 
     async def start(self) -> None:
-        """Get ready, so that the first need not wait for that. Raises ``JudgeError``."""
+        """Get ready, so that the first need not wait for that. A failure is logged, and it is tried again
+        when it is needed."""
 
-    async def judge(self, record: Record, secs: float) -> Verdict:
-        """Ask the other model what ``record`` asks, for ``secs`` at most, and compare. Raises ``JudgeError``;
-        whatever the other model does is in the verdict."""
+    def submit(self, record: Record, secs: float, done: Done) -> None:
+        """Ask the other model what ``record`` asks, for ``secs`` at most, compare, and call ``done``. Never
+        raises; whatever the other model does is in the verdict."""
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Let go of everything; what is not judged yet is not judged any more."""
 
 
 class LocalJudge:
@@ -73,12 +76,37 @@ class LocalJudge:
         self._tolerance = Tolerance(options.rtol, options.atol)
         self._thread = ThreadPoolExecutor(1, "mirror")
         self._pairs = Pairs(options.keep) if options.keep is not None else None
+        self._limit = options.max_concurrency
+        self._waiting: deque[tuple[Record, float, Done]] = deque()
+        self._running: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """See ``Judge``."""
 
-    async def judge(self, record: Record, secs: float) -> Verdict:
+    def submit(self, record: Record, secs: float, done: Done) -> None:
         """See ``Judge``."""
+        self._waiting.append((record, secs, done))
+        self._run_next()
+
+    def _run_next(self) -> None:
+        while self._waiting and len(self._running) < self._limit:
+            task = asyncio.get_running_loop().create_task(self._run(*self._waiting.popleft()))
+            self._running.add(task)
+            task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._run_next()
+
+    async def _run(self, record: Record, secs: float, done: Done) -> None:
+        verdict = None
+        try:
+            verdict = await self._judge(record, secs)
+        except Exception:
+            _log.exception("a copy could not be judged")
+        done(verdict)
+
+    async def _judge(self, record: Record, secs: float) -> Verdict:
         answer = await self._ask(record, secs)
         diff = await self._compared(record, answer)
         verdict = Verdict(diff, answer.error is not None, answer.elapsed_ns)
@@ -92,6 +120,11 @@ class LocalJudge:
 
     async def close(self) -> None:
         """See ``Judge``."""
+        self._waiting.clear()
+        running = tuple(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         await asyncio.to_thread(self._finish)
 
     def _finish(self) -> None:

@@ -10,13 +10,13 @@ import asyncio
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from schemas import ErrorCode, InferRequest
 from translator.config.mirror import MirrorOptions
-from translator.mirror.judge import Judge, JudgeError
+from translator.mirror.judge import Judge, Verdict
 from translator.mirror.report import Dropped, MirrorReport
 from translator.mirror.sequences import Sequences
 from translator.observation import Observed
@@ -51,11 +51,9 @@ class Mirror:
         self._share = options.percent / 100
         self._chance = chance
         self._sequences: Sequences[Copy] = Sequences(self._ready)
-        self._waiting: deque[Copy] = deque()
-        self._under_way: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._closing = self._stopped = False
+        self._closing = False
 
     # --- as an observer
 
@@ -92,12 +90,8 @@ class Mirror:
             self._leave_out([copy], Dropped.SEQUENCE)
 
     async def start(self) -> None:
-        """Get ready for what will come. Where that fails, it is tried again when it is needed."""
-        try:
-            await self._judge.start()
-        except (JudgeError, OSError) as error:
-            facts = {"mirror": self.report.name, "reason": str(error)}
-            _log.error("a mirror cannot start", extra={"facts": facts})
+        """Get ready for what will come."""
+        await self._judge.start()
 
     async def close(self) -> None:
         """Take no more, finish what is held within ``finish_secs``, and drop the rest."""
@@ -107,17 +101,11 @@ class Mirror:
             async with asyncio.timeout(self._options.finish_secs):
                 await self._idle.wait()
         except TimeoutError:
-            self._stopped = True
             facts = {"mirror": self.report.name, "count": self.report.held}
             _log.warning("copies were dropped", extra={"facts": facts})
-        tasks = tuple(self._under_way)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        # those that never were sent; the others have counted themselves
+        await self._judge.close()
         self.report.count_dropped(Dropped.SHUTDOWN, self.report.held)
         self.report.held = self.report.held_bytes = 0
-        await self._judge.close()
 
     # --- what is held
 
@@ -162,37 +150,17 @@ class Mirror:
     # --- what is sent
 
     def _ready(self, copy: Copy) -> None:
-        """Nothing but the limit of what may be under way keeps ``copy`` from being sent."""
-        self._waiting.append(copy)
-        self._send_next()
+        """Nothing keeps ``copy`` from being sent."""
+        self._judge.submit(copy.record, copy.secs, partial(self._judged, copy))
 
-    def _send_next(self) -> None:
-        while self._waiting and not self._stopped and len(self._under_way) < self._options.max_concurrency:
-            task = asyncio.get_running_loop().create_task(self._mirror(self._waiting.popleft()))
-            self._under_way.add(task)
-            task.add_done_callback(self._over)
-
-    def _over(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        self._send_next()
-
-    async def _mirror(self, copy: Copy) -> None:
-        sequence, diverged = copy.record.request.sequence, True
-        try:
-            verdict = await self._judge.judge(copy.record, copy.secs)
+    def _judged(self, copy: Copy, verdict: Verdict | None) -> None:
+        if verdict is None:
+            self.report.count_dropped(Dropped.ERROR)
+        else:
             self.report.add(copy.record, verdict)
-            diverged = bool(verdict.diff.failures)
-        except asyncio.CancelledError:
-            self.report.count_dropped(Dropped.SHUTDOWN)
-            raise
-        except JudgeError:
-            self.report.count_dropped(Dropped.ERROR)
-        except Exception:
-            self.report.count_dropped(Dropped.ERROR)
-            _log.exception("a copy could not be made", extra={"facts": {"mirror": self.report.name}})
-        finally:
-            if sequence is not None:
-                if diverged:
-                    self._leave_out(self._sequences.broken(sequence.id), Dropped.SEQUENCE)
-                self._sequences.done(sequence.id)
-            self._release(copy)
+        sequence = copy.record.request.sequence
+        if sequence is not None:
+            if verdict is None or verdict.diff.failures:
+                self._leave_out(self._sequences.broken(sequence.id), Dropped.SEQUENCE)
+            self._sequences.done(sequence.id)
+        self._release(copy)

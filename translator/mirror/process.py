@@ -20,8 +20,8 @@ from typing import cast
 
 from protocols.wire import Buffer
 from translator.config.options import Config
-from translator.mirror.judge import JudgeError, Verdict
-from translator.mirror.wire import VerdictReader, record_frame
+from translator.mirror.judge import Done
+from translator.mirror.wire import Gathered, VerdictReader, record_frame
 from translator.recording.record import Record
 
 _log = logging.getLogger(__name__)
@@ -42,15 +42,15 @@ _END_SECS = 5.0
 
 
 class JudgeProcess:
-    """The process for the mirrors of ``config``. Use on one event loop; ``close`` it."""
+    """The process for the mirrors of ``config``. Use on one event loop."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._numbers = count(1)
         self._link: _Link | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._starting = asyncio.Lock()
+        self._starting: asyncio.Task[None] | None = None
         self._began = -_AGAIN_SECS
+        self._early: list[tuple[int, Record, float, Done]] = []
         self._users = 0
 
     def judge_of(self, mirror: int) -> RemoteJudge:
@@ -59,13 +59,44 @@ class JudgeProcess:
         return RemoteJudge(self, mirror)
 
     async def start(self) -> None:
-        """Start the process, where it is not there. Raises ``JudgeError``."""
-        async with self._starting:
-            if self._link is not None and not self._link.lost:
-                return
-            if time.monotonic() - self._began < _AGAIN_SECS:
-                raise JudgeError("the process of mirrors has died")
+        """See ``Judge``."""
+        self._start()
+        if self._starting is not None:
+            await self._starting
+
+    def submit(self, mirror: int, record: Record, secs: float, done: Done) -> None:
+        """See ``Judge``; of the mirror of that number."""
+        if self._link is not None and not self._link.lost:
+            self._link.ask(mirror, record, secs, done)
+            return
+        self._start()
+        if self._starting is None:
+            done(None)
+        else:
+            self._early.append((mirror, record, secs, done))
+
+    async def leave(self) -> None:
+        """One of those that it judges for has ended; it ends with the last."""
+        self._users -= 1
+        if self._users:
+            return
+        if self._starting is not None:
+            await self._starting
+        if self._link is not None:
+            self._link.close()
+        if self._process is not None:
+            await asyncio.to_thread(_end, self._process)
+
+    def _start(self) -> None:
+        """Begin to start the process, where it is not there and has not died just now."""
+        if self._link is not None and not self._link.lost:
+            return
+        if self._starting is None and time.monotonic() - self._began >= _AGAIN_SECS:
             self._began = time.monotonic()
+            self._starting = asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
+        try:
             if self._process is not None:
                 await asyncio.to_thread(_end, self._process)
             ours, theirs = socket.socketpair()
@@ -76,26 +107,12 @@ class JudgeProcess:
             _, self._link = await loop.create_unix_connection(_Link, sock=ours)
             config = pickle.dumps(self._config)
             self._link.send([len(config).to_bytes(8, "little"), config])
-
-    async def judge(self, mirror: int, record: Record, secs: float) -> Verdict:
-        """Have ``record`` judged. Raises ``JudgeError``, and ``ValueError`` for one that has no form in a
-        recording."""
-        link = self._link
-        if link is None or link.lost:
-            await self.start()
-            link = self._link
-        assert link is not None, "it has been started"  # noqa: S101
-        number = next(self._numbers)
-        return await link.ask(number, record_frame(number, mirror, record, secs))
-
-    async def leave(self) -> None:
-        """One of those that it judges for has ended; it ends with the last."""
-        self._users -= 1
-        if self._users or self._link is None:
-            return
-        self._link.close()
-        if self._process is not None:
-            await asyncio.to_thread(_end, self._process)
+        except OSError as error:
+            _log.error("the process of mirrors cannot start", extra={"facts": {"reason": str(error)}})
+        self._starting = None
+        early, self._early = self._early, []
+        for mirror, record, secs, done in early:
+            self.submit(mirror, record, secs, done)
 
 
 class RemoteJudge:
@@ -109,9 +126,9 @@ class RemoteJudge:
         """See ``Judge``."""
         await self._process.start()
 
-    async def judge(self, record: Record, secs: float) -> Verdict:
+    def submit(self, record: Record, secs: float, done: Done) -> None:
         """See ``Judge``."""
-        return await self._process.judge(self._mirror, record, secs)
+        self._process.submit(self._mirror, record, secs, done)
 
     async def close(self) -> None:
         """See ``Judge``."""
@@ -119,12 +136,14 @@ class RemoteJudge:
 
 
 class _Link(asyncio.Protocol):
-    """The connection to the process: verdicts by the numbers of their records."""
+    """The connection to the process."""
 
     def __init__(self) -> None:
         self.lost = self._closed = False
+        self._numbers = count(1)
         self._reader = VerdictReader()
-        self._asked: dict[int, asyncio.Future[Verdict]] = {}
+        self._asked: dict[int, Done] = {}
+        self._outgoing = Gathered(self.send)
         self._transport: asyncio.WriteTransport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -132,35 +151,32 @@ class _Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for number, verdict in self._reader.feed(data):
-            future = self._asked.pop(number, None)
-            if future is None or future.done():  # nobody waits any more
-                continue
-            if verdict is None:
-                future.set_exception(JudgeError("a fault in the process of mirrors"))
-            else:
-                future.set_result(verdict)
+            self._asked.pop(number)(verdict)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
-        if not self._closed:
-            _log.error("the process of mirrors has died; it is started again when it is needed")
-        for future in self._asked.values():
-            if not future.done():
-                future.set_exception(JudgeError("the process of mirrors has died"))
-        self._asked.clear()
+        asked, self._asked = self._asked, {}
+        if self._closed:
+            return
+        _log.error("the process of mirrors has died; it is started again when it is needed")
+        for done in asked.values():
+            done(None)
 
     def send(self, parts: list[Buffer]) -> None:
-        """Send ``parts`` as they are."""
-        self._transport.writelines(parts)
+        """Send ``parts`` as they are, unless nobody is there any more."""
+        if not self.lost:
+            self._transport.writelines(parts)
 
-    async def ask(self, number: int, parts: list[Buffer]) -> Verdict:
-        """The verdict on record ``number``, which is sent in ``parts``."""
-        if self.lost:
-            raise JudgeError("the process of mirrors has died")
-        future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._asked[number] = future
-        self.send(parts)
-        return await future
+    def ask(self, mirror: int, record: Record, secs: float, done: Done) -> None:
+        """Have ``record`` judged by the judge of ``mirror``."""
+        number = next(self._numbers)
+        try:
+            self._outgoing.add(*record_frame(number, mirror, record, secs))
+        except ValueError as error:
+            _log.error("a copy cannot be sent", extra={"facts": {"reason": str(error)}})
+            done(None)
+            return
+        self._asked[number] = done
 
     def close(self) -> None:
         """Let the process end."""

@@ -5,9 +5,10 @@ Both ends are one program. The daemon's is to be cheap: verdicts are plain value
 
 from __future__ import annotations
 
+import asyncio
 import marshal
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from operator import attrgetter
 
@@ -28,6 +29,28 @@ VERDICT = struct.Struct("<QI")
 _members = attrgetter(*[field.name for field in fields(TensorDiff)])
 _FAULT = [field.name for field in fields(TensorDiff)].index("fault")
 _FAULTS: dict[str | None, Fault | None] = {None: None, **{fault.value: fault for fault in Fault}}
+
+
+_GATHER_SECS = 0.01
+"""How long what is to be sent waits for more: to send, and to be woken by it, takes as long as the rest."""
+
+
+class Gathered:
+    """Gives what is added within some milliseconds to ``send`` all together. Use on one event loop."""
+
+    def __init__(self, send: Callable[[list[Buffer]], None]) -> None:
+        self._send = send
+        self._parts: list[Buffer] = []
+
+    def add(self, *parts: Buffer) -> None:
+        """Have ``parts`` sent, in order."""
+        if not self._parts:
+            asyncio.get_running_loop().call_later(_GATHER_SECS, self._flush)
+        self._parts += parts
+
+    def _flush(self) -> None:
+        parts, self._parts = self._parts, []
+        self._send(parts)
 
 
 def record_frame(number: int, mirror: int, record: Record, secs: float) -> list[Buffer]:

@@ -9,6 +9,7 @@ import pickle
 import signal
 import socket
 from collections.abc import Mapping
+from functools import partial
 
 from protocols.transport import loop
 from runtime.allocator import tune_allocator
@@ -16,9 +17,8 @@ from translator import logs
 from translator.assembly import behind_upstreams
 from translator.config.options import Config
 from translator.mirror.build import by_callers_names
-from translator.mirror.judge import Judge, LocalJudge
-from translator.mirror.wire import RECORD, read_record, verdict_frame
-from translator.recording.record import Record
+from translator.mirror.judge import Judge, LocalJudge, Verdict
+from translator.mirror.wire import RECORD, Gathered, read_record, verdict_frame
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ async def _serve(sock: socket.socket) -> None:
 
 
 async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Judge records as they come, several at a time. Raises when there are no more."""
+    """Have records judged as they come. Raises when there are no more."""
     # from now on: at such a priority to start would take long on a busy machine
     os.nice(_NICE)
     upstreams, models = behind_upstreams(config)
@@ -59,31 +59,18 @@ async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: async
         for number, route in enumerate(config.routes)
         if route.mirror is not None and route.mirror.to in models
     }
-    running: set[asyncio.Task[None]] = set()
+    told = Gathered(writer.writelines)
     try:
         while True:
             number, mirror, secs, head, data = RECORD.unpack(await reader.readexactly(RECORD.size))
             record = read_record(await reader.readexactly(head + data), head)
-            work = _judge(judges[mirror], number, record, secs, writer)
-            task = asyncio.get_running_loop().create_task(work)
-            running.add(task)
-            task.add_done_callback(running.discard)
+            judges[mirror].submit(record, secs, partial(_tell, told, number))
     finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
         for judge in judges.values():
             await judge.close()
         for upstream in upstreams.values():
             await upstream.close()
 
 
-async def _judge(
-    judge: Judge, number: int, record: Record, secs: float, writer: asyncio.StreamWriter
-) -> None:
-    verdict = None
-    try:
-        verdict = await judge.judge(record, secs)
-    except Exception:
-        _log.exception("a copy could not be judged")
-    writer.write(verdict_frame(number, verdict))
+def _tell(told: Gathered, number: int, verdict: Verdict | None) -> None:
+    told.add(verdict_frame(number, verdict))
