@@ -234,7 +234,7 @@ async def test_the_client_on_the_page(tmp_path: Path) -> None:
 async def test_what_serve_shows_can_be_run(tmp_path: Path) -> None:
     async with listening() as (assembly, server):
         shown = welcome(assembly.config, [(assembly.config.listeners[0], server.address)])
-        command = shown.splitlines()[-1].strip().replace("python", sys.executable, 1)
+        command = shown.splitlines()[-1].strip()
         assert f"graphpipe  tcp   {server.address}" in shown
         done = await asyncio.to_thread(subprocess.run, command, shell=True, capture_output=True, timeout=20)
         assert b"echo" in done.stdout, done
