@@ -70,7 +70,9 @@ def serve(config: Config) -> int:
     try:
         return loop.run(_serve(config))
     except (OSError, LoadError) as error:
-        _log.error("cannot start: %s", error)
+        # with a file's name in it an error's own text says more
+        words = isinstance(error, OSError) and error.filename is None and error.strerror
+        _log.error("cannot start: %s", words or error)
         return FAILED
 
 

@@ -43,8 +43,9 @@ def listen(address: Address) -> socket.socket:
 
 
 def cannot_listen(address: Address, error: OSError) -> OSError:
-    """The same error with the address in its words."""
-    return type(error)(error.errno, f"cannot listen at {address}: {error.strerror or error}")
+    """The same error with the address in its words, and once."""
+    reason = str(error.strerror or error).partition(" (while attempting to bind")[0]
+    return type(error)(error.errno, f"cannot listen at {address}: {reason}")
 
 
 def bound(sock: socket.socket) -> Address:

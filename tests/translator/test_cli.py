@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,21 @@ def test_every_option_of_a_command_is_documented(name: str, capsys: pytest.Captu
     assert options > {"-h", "--help"}
     for option in options - {"-h", "--help", "--config"}:
         assert f"`{option}" in page or f" {option} " in page, option
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("--version") == 0
+    assert capsys.readouterr().out == f"interlingua {version('interlingua')}\n"
+
+
+def test_a_server_that_is_not_there_is_told_of_once() -> None:
+    command = ["infer", "--dialect", "oip", "--transport", "http", "--url", "unix:no.sock", "--model", "m"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "translator", *command], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("UNAVAILABLE: ") and "no.sock" in line
+    assert (ran.returncode, ran.stdout) == (1, "")
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -7,6 +7,8 @@ A command module imports nothing heavy until it runs, so that ``--help`` answers
 from __future__ import annotations
 
 import argparse
+import logging
+import sys
 from collections.abc import Sequence
 
 from translator.cli import check, conformance, convert, fidelity, infer, mirror, replay, serve
@@ -25,14 +27,20 @@ COMMANDS = {
 
 INTERRUPTED = 130
 
+# Only `serve` has a log, and sets it up; the others say in their own words what has happened.
+for _room in ("protocols", "runtime", "translator"):
+    logging.getLogger(_room).addHandler(logging.NullHandler())
+
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     top = argparse.ArgumentParser(
         prog="interlingua",
         description="The daemon through which any model-inference client reaches any model server.",
-        epilog="Exit codes: 0 fine, 1 a server answered an error, 2 wrong usage or configuration.",
+        epilog="Exit codes: 0 fine, 1 a check failed or a server answered an error, 2 wrong usage or "
+        "configuration.",
     )
+    top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.HELP, description=module.HELP, epilog=module.__doc__)
@@ -40,6 +48,16 @@ def parser() -> argparse.ArgumentParser:
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return top
+
+
+class _Version(argparse.Action):
+    """Looks the version up when it is asked for: that reads files."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"interlingua {version('interlingua')}\n")
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
