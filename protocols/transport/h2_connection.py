@@ -56,7 +56,9 @@ STREAM_WINDOW, CONNECTION_WINDOW = 8 << 20, 16 << 20
 _IDLE_FRAMES, _IDLE_SECS = 1000, 10.0
 """As many frames that ask for nothing may come in so many seconds, with not one answer sent in between."""
 
-_MAX_GIVEN_UP = 1000
+_SHORT_DATA = 1024
+
+_MAX_GIVEN_UP = 2 * MAX_STREAMS
 """As many requests may a peer give up on, or have refused, with not one answer sent in between."""
 
 _TOLD_TO_OTHERS = (
@@ -166,13 +168,12 @@ class Connection(Sender, Generic[H]):
         if stream is None:
             if number > self._last or not number & 1:
                 raise H2Error(Code.PROTOCOL_ERROR, f"data on stream {number}, which is not open")
-            self.idle()
+            if size < _SHORT_DATA:  # what was on its way when the stream ended comes in frames of some length
+                self.idle()
             return None
         if stream.heard_all:
             self._give_up(stream, Code.STREAM_CLOSED)
             return None
-        if not size:
-            self.idle()
         stream.credit += size
         if stream.credit > STREAM_WINDOW:
             self._give_up(stream, Code.FLOW_CONTROL_ERROR)
@@ -181,6 +182,8 @@ class Connection(Sender, Generic[H]):
 
     def arrived(self, stream: Stream, data: bytes, start: int, stop: int, ended: bool) -> None:
         """As ``Frames`` has it."""
+        if start == stop and not ended:
+            self.idle()
         stream.heard_all = ended
         stream.received(data, start, stop, ended)
         if stream.credit >= STREAM_WINDOW // 2 and not stream.holding:
@@ -248,8 +251,7 @@ class Connection(Sender, Generic[H]):
         if number > self._last or not number & 1:
             raise H2Error(Code.PROTOCOL_ERROR, f"a reset of stream {number}, which is not open")
         stream = self.streams.get(number)
-        if stream is None:
-            self.idle()
+        if stream is None:  # it has just been answered
             return
         self._forget(stream)
         stream.abandoned()
@@ -334,8 +336,6 @@ class Connection(Sender, Generic[H]):
                 self._queued[stream] = None
         if self._queued:
             self._pump()
-        elif not self.streams:
-            self.idle()
 
     # streams and peers that end otherwise
 

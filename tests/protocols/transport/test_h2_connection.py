@@ -285,7 +285,7 @@ BROKEN: dict[str, tuple[bytes, Code]] = {
     "much_empty_data": (START[24:] + head(1) + frame(DATA, 0, 1) * 1100, Code.ENHANCE_YOUR_CALM),
     "rapid_reset": (
         START[24:]
-        + b"".join(head(stream) + frame(RST_STREAM, 0, stream, bytes(4)) for stream in range(1, 2300, 2)),
+        + b"".join(head(stream) + frame(RST_STREAM, 0, stream, bytes(4)) for stream in range(1, 4300, 2)),
         Code.ENHANCE_YOUR_CALM,
     ),
 }
@@ -347,6 +347,30 @@ class TestRules:
         server.connection.receive(b"POST /v2/models HTTP/1.1\r\n\r\n")
         assert b"".join(server.sent).startswith(b"HTTP/1.1 426 Upgrade Required\r\n")
         assert server.connection.closed
+
+    def test_as_many_as_may_be_asked_at_once_may_end_as_clients_end_them(self) -> None:
+        server = open_(echoes=True)
+        streams = range(1, 2 * MAX_STREAMS, 2)
+        server.take(room(0, 1 << 20), *(head(stream) for stream in streams))
+        server.take(*(frame(DATA, 0, stream, b"x") for stream in streams))
+        server.take(*(frame(DATA, END_STREAM, stream) for stream in streams))
+        server.take(*(room(stream, 1) + room(0, 1) for stream in streams))
+        server.take(*(frame(RST_STREAM, 0, stream, bytes(4)) for stream in streams))
+        assert not server.connection.closed and not server.connection.streams
+        assert all(events[-1] == ("ended",) for events in server.events.values())
+
+    def test_as_many_may_be_given_up_at_once(self) -> None:
+        streams = range(1, 2 * MAX_STREAMS, 2)
+        server = open_(*(head(stream) for stream in streams))
+        server.take(*(frame(RST_STREAM, 0, stream, bytes(4)) for stream in streams))
+        assert not server.connection.closed
+
+    def test_what_is_on_its_way_to_a_stream_that_was_refused_does_no_harm(self) -> None:
+        server = open_(head(1))
+        server.connection.send_end(server.streams[1], OK)
+        for _ in range(2000):
+            server.take(frame(DATA, 0, 1, bytes(16_384)))
+        assert not server.connection.closed
 
     def test_streams_have_a_number_that_is_not_exceeded(self) -> None:
         server = open_()
