@@ -361,11 +361,11 @@ class Connection(asyncio.Protocol):
         self._expires = self._loop.time() + self._settings.idle_secs
         if self._ahead:
             self._begin_next()
-        if self._client_done and (self._request is None or self._body is not None):
-            self._end()
-        elif not self._reading and not self._ended and (self._request is None or self._body is not None):
-            self._reading = True
-            self._transport.resume_reading()
+        if self._request is None or self._body is not None:
+            if self._client_done:
+                self._end()
+            else:
+                self._read_on()
 
     def _fault(self, request: HttpRequest) -> HttpAnswer:
         """The answer where the handler breaks its promise not to raise."""
@@ -390,7 +390,10 @@ class Connection(asyncio.Protocol):
             return
         self._transport.write_eof()
         self._timer = self._loop.call_later(self._settings.linger_secs, self._transport.close)
-        if not self._reading:
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if not self._reading and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
 

@@ -74,7 +74,7 @@ async def converse(pieces: list[bytes], rests: list[int]) -> tuple[bytes, list[H
     connection, wire = Connection(crowd), Wire()
     connection.connection_made(wire)
     for place, piece in enumerate(pieces):
-        while not wire.reading:
+        while not (wire.reading or wire.closed):
             await asyncio.sleep(0)
         if wire.closed:
             break
