@@ -18,7 +18,7 @@ from runtime.shared_memory import Placement
 from runtime.target import Target
 from runtime.upstream_model import UpstreamModel
 from schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
-from translator.observation import Observer, Watch
+from translator.observation import Observer, Room, Watch
 from translator.router import Router
 from translator.routing.conditions import Head
 from translator.routing.route import Route
@@ -42,7 +42,8 @@ class Asking:
     """What ``opened`` asks, by its ``head``: with a passage first :meth:`relay`, which may be all, then
     :meth:`read`, then :meth:`infer` or :meth:`stream`. Each raises ``InferenceError``.
 
-    ``observers`` look on; ``place`` is called with the request. ``watch`` is there when somebody looks on.
+    ``observers`` look on, with ``room`` for streams; ``place`` is called with the request. ``watch`` is there
+    when somebody looks on.
     """
 
     __slots__ = (
@@ -55,6 +56,7 @@ class Asking:
         "_opened",
         "_place",
         "_read",
+        "_room",
         "_route",
         "_router",
         "_target",
@@ -69,6 +71,7 @@ class Asking:
         context: Context,
         observers: tuple[Observer, ...],
         place: Place,
+        room: Room,
     ) -> None:
         self._router = router
         self._opened = opened
@@ -76,6 +79,7 @@ class Asking:
         self._context = context
         self._observers = observers
         self._place = place
+        self._room = room
         self._candidates = router.candidates(head) if router.routes else ()
         self._route: Route | None = None
         self._drawn = self._model = ""
@@ -291,7 +295,5 @@ class Asking:
             observers = (*observers, self._route.mirror)
         if observers:
             head, request = self._head, self.told.request
-            streamed = self._opened.action.operation is Operation.INFER_STREAM
-            self.watch = Watch.over(
-                observers, request, head.dialect, head.listener, self._target.name, streamed
-            )
+            room = self._room if self._opened.action.operation is Operation.INFER_STREAM else None
+            self.watch = Watch.over(observers, request, head.dialect, head.listener, self._target.name, room)

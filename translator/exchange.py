@@ -164,7 +164,9 @@ class Exchange:
             named = await service.router.joined(model)
             model, version = named.name, named.version
         head = Head(model, dialect, self._listener, version, context.headers)
-        return Asking(service.router, opened, head, context, service.observers, self._place)
+        return Asking(
+            service.router, opened, head, context, service.observers, self._place, service.stream_room
+        )
 
     def _place(self, request: InferRequest, context: Context) -> Placement | None:
         """Find inputs in shared memory, and where outputs go there. Raises ``InferenceError``."""

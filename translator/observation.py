@@ -18,6 +18,11 @@ from schemas import ErrorCode, InferenceError, InferRequest, InferResponse
 
 _log = logging.getLogger(__name__)
 
+RESPONSE_BYTES = 1024
+"""What a response takes beside its tensors, about: a stream of empty ones is not free."""
+
+_STREAMS_BYTES = 256 << 20
+
 # a third of what dataclasses.replace takes, while a caller waits
 _of_request = attrgetter(*[field.name for field in fields(InferRequest)])
 _of_response = attrgetter(*[field.name for field in fields(InferResponse)])
@@ -30,8 +35,9 @@ class Observed:
     ``request`` is as its codec read it, in the caller's names, inputs in shared memory found and copied, and
     widened where its route wants that; do not change it, since others look at it too. ``answered_by`` is the
     model that it was routed to. ``responses`` are as the model gave them, in the caller's names, before
-    outputs went to shared memory or were ranked: one, or those of a stream up to its end. ``error`` is what
-    the caller got instead, or what ended its stream.
+    outputs went to shared memory or were ranked: one, or those of a stream up to its end, or where that is
+    ``cut`` the first ones, since a stream may have no end. ``error`` is what the caller got instead, or what
+    ended its stream.
     ``elapsed_ns`` is from the request read to the last response. ``streamed``: the model was asked for a
     stream.
     """
@@ -44,10 +50,14 @@ class Observed:
     error: InferenceError | None
     elapsed_ns: int
     streamed: bool = False
+    cut: bool = False
 
 
 class Observer(Protocol):
     """Looks on. Messages that it might want are read even where they could pass to an upstream unread."""
+
+    max_stream_bytes: int
+    """How much of one stream it can use: no more responses are kept for it."""
 
     def wants(self, request: InferRequest) -> bool:
         """Whether it will be told of ``request``, decided before the model is asked: requests of one
@@ -57,11 +67,38 @@ class Observer(Protocol):
         """Take note of a request that it wanted. Never raises, never waits; what takes time is done later."""
 
 
+class Room:
+    """How many bytes the responses of all streams that go on may take while they are observed; ``free`` of
+    them are left."""
+
+    __slots__ = ("free",)
+
+    def __init__(self, nbytes: int = _STREAMS_BYTES) -> None:
+        self.free = nbytes
+
+
 class Watch:
     """One request on behalf of ``observers``, all of whom want it, from when it was read to its end: call
-    :meth:`heard` with every response and :meth:`ended` once. Neither raises."""
+    :meth:`heard` with every response and :meth:`ended` once. Neither raises.
 
-    __slots__ = ("_began", "_by", "_elapsed", "_observers", "_request", "_responses", "_where")
+    Of a stream the responses are kept up to the one for which an observer's ``max_stream_bytes``, or the
+    ``room`` that streams have together, is too small.
+    """
+
+    __slots__ = (
+        "_began",
+        "_by",
+        "_cut",
+        "_elapsed",
+        "_held",
+        "_last",
+        "_limit",
+        "_observers",
+        "_request",
+        "_responses",
+        "_room",
+        "_where",
+    )
 
     def __init__(
         self,
@@ -70,13 +107,18 @@ class Watch:
         dialect: str,
         listener: str,
         by: str,
-        streamed: bool = False,
+        room: Room | None = None,
     ) -> None:
         self._observers = observers
         # a copy, whose fields stay as they are now
         self._request = InferRequest(*_of_request(request))
         self._by = by
-        self._where = dialect, listener, streamed
+        self._where = dialect, listener
+        # that of a stream alone: one answer is there anyhow
+        self._room = room
+        self._limit = max([each.max_stream_bytes for each in observers]) if room is not None else 0
+        self._held = 0
+        self._cut = self._last = False
         self._responses: list[InferResponse] = []
         self._elapsed = 0
         self._began = time.monotonic_ns()
@@ -89,16 +131,16 @@ class Watch:
         dialect: str,
         listener: str,
         by: str,
-        streamed: bool = False,
+        room: Room | None = None,
     ) -> Watch | None:
-        """Look on for those who want ``request``, which the model ``by`` is about to answer; None where
-        nobody does. Inputs in memory that a client may write to again are copied in ``request`` itself: the
-        model is given what is seen."""
+        """Look on for those who want ``request``, which the model ``by`` is about to answer, with a ``room``
+        in a stream; None where nobody does. Inputs in memory that a client may write to again are copied in
+        ``request`` itself: the model is given what is seen."""
         wanting = tuple([observer for observer in observers if _wants(observer, request)])
         if not wanting:
             return None
         request.inputs = kept(request.inputs)
-        return cls(wanting, request, dialect, listener, by, streamed)
+        return cls(wanting, request, dialect, listener, by, room)
 
     def goes_to(self, model: str) -> None:
         """``model`` is asked after all."""
@@ -107,25 +149,45 @@ class Watch:
     def heard(self, response: InferResponse) -> None:
         """The model has given ``response``, which may be changed from now on."""
         self._elapsed = time.monotonic_ns() - self._began
+        self._last = response.final
+        if self._room is not None and not self._takes(self._room, response):
+            return
         mine = InferResponse(*_of_response(response))
         mine.outputs = kept(response.outputs)
         self._responses.append(mine)
 
     def ended(self, failure: BaseException | None = None) -> None:
         """The caller has its answer, or ``failure`` in its place."""
-        whole = bool(self._responses) and self._responses[-1].final
-        if isinstance(failure, GeneratorExit) and whole:
+        if self._room is not None:
+            self._room.free += self._held
+        if isinstance(failure, GeneratorExit) and self._last:
             failure = None  # nothing was left to come
         error = None if failure is None else _told(failure)
         elapsed = self._elapsed if error is None else time.monotonic_ns() - self._began
-        dialect, listener, streamed = self._where
-        responses = tuple(self._responses)
-        seen = Observed(self._request, self._by, dialect, listener, responses, error, elapsed, streamed)
+        seen = Observed(
+            self._request,
+            self._by,
+            *self._where,
+            tuple(self._responses),
+            error,
+            elapsed,
+            self._room is not None,
+            self._cut,
+        )
         for observer in self._observers:
             try:
                 observer.saw(seen)
             except Exception:
                 _log.exception("an observer failed")
+
+    def _takes(self, room: Room, response: InferResponse) -> bool:
+        """Whether one more response of a stream is kept; none is after the first that is not."""
+        nbytes = RESPONSE_BYTES + sum([output.nbytes for output in response.outputs])
+        self._cut = self._cut or self._held + nbytes > self._limit or nbytes > room.free
+        if not self._cut:
+            self._held += nbytes
+            room.free -= nbytes
+        return not self._cut
 
 
 def _wants(observer: Observer, request: InferRequest) -> bool:

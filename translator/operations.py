@@ -36,7 +36,7 @@ from schemas import (
     SharedMemoryRegion,
     TraceSettings,
 )
-from translator.observation import Observer
+from translator.observation import Observer, Room
 from translator.router import Router
 from translator.routing.route import Route
 from translator.settings import LogBook, TraceBook
@@ -52,7 +52,8 @@ class Service:
     loaded. ``shared_memory`` is used by callers whom ``shared_memory_for`` allows: ``all``, ``none``, or
     those that are ``local``. ``numbers`` counts the requests of the whole process, ``counted`` the
     operations that were carried out, by name, ``trends`` inferences over time. ``started_ns`` is a
-    ``time.monotonic_ns()``. ``listeners`` are those that are bound. ``observers`` look on at every inference.
+    ``time.monotonic_ns()``. ``listeners`` are those that are bound. ``observers`` look on at every inference,
+    with ``stream_room`` for streams that go on.
     """
 
     router: Router
@@ -72,6 +73,7 @@ class Service:
     counted: dict[str, Duration] = field(default_factory=dict)
     trends: Trends = field(default_factory=Trends)
     observers: tuple[Observer, ...] = ()
+    stream_room: Room = field(default_factory=Room)
     started_ns: int = field(default_factory=time.monotonic_ns)
 
     @property

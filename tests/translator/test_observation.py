@@ -37,7 +37,7 @@ from schemas import (
 from tests.runtime.python_models import ECHO, loaded
 from tests.streaming_models import Repeat
 from translator.exchange import Exchange
-from translator.observation import Observed
+from translator.observation import RESPONSE_BYTES, Observed, Room
 from translator.operations import Service
 from translator.router import Router
 
@@ -45,8 +45,9 @@ from translator.router import Router
 class Looker:
     """An observer that notes everything; ``wanted`` is what it answers."""
 
-    def __init__(self, wanted: bool = True) -> None:
+    def __init__(self, wanted: bool = True, max_stream_bytes: int = 1 << 20) -> None:
         self.wanted = wanted
+        self.max_stream_bytes = max_stream_bytes
         self.asked: list[InferRequest] = []
         self.seen: list[Observed] = []
 
@@ -214,6 +215,56 @@ async def test_a_stream_that_is_closed(taken: int, code: ErrorCode | None) -> No
     (seen,) = looker.seen
     assert len(seen.responses) == taken
     assert (seen.error and seen.error.code) is code
+
+
+async def heard_in_full(service: Service, *values: int) -> int:
+    """How many responses the caller of a stream gets."""
+    asked = opened(request(*values), Operation.INFER_STREAM)
+    return len([final async for _, final in Exchange(service, "here:1").stream(asked, "oip", Context())])
+
+
+@pytest.mark.parametrize(("fit", "cut"), [(2, True), (4, False)])
+async def test_a_stream_is_kept_as_far_as_somebody_has_use_for_it(fit: int, cut: bool) -> None:
+    lookers = Looker(max_stream_bytes=fit * (RESPONSE_BYTES + 4)), Looker(max_stream_bytes=0)
+    service = serving(Repeat(), *lookers)
+    assert await heard_in_full(service, 1, 2, 3) == 4, "callers get all"
+    for looker in lookers:
+        (seen,) = looker.seen
+        assert (len(seen.responses), seen.cut, seen.error) == (fit, cut, None)
+
+
+async def test_nothing_is_kept_behind_a_gap() -> None:
+    """A small response has no place behind a large one that was left out."""
+
+    class Uneven(Repeat):
+        async def stream(self, request: InferRequest) -> Any:
+            for size in (1, 1 << 20, 1):
+                yield InferResponse("m", (Tensor.from_numpy("OUT", np.zeros(size)),), final=False)
+
+    looker = Looker()
+    assert await heard_in_full(serving(Uneven(), looker), 1) == 3
+    assert [len(seen.responses) for seen in looker.seen] == [1]
+
+
+async def test_all_streams_together_have_room_and_give_it_back() -> None:
+    looker = Looker()
+    service = serving(Repeat(), looker)
+    service.stream_room = Room(3 * (RESPONSE_BYTES + 4))
+    first = Exchange(service, "here:1").stream(
+        opened(request(1, 2, 3), Operation.INFER_STREAM), "oip", Context()
+    )
+    async with aclosing(first) as answers:
+        await anext(answers)
+        await anext(answers)
+        assert await heard_in_full(service, 1, 2, 3) == 4
+    assert [(len(seen.responses), seen.cut) for seen in looker.seen] == [(1, True), (2, False)]
+    assert service.stream_room.free == 3 * (RESPONSE_BYTES + 4)
+
+
+async def test_one_answer_is_kept_however_large() -> None:
+    looker = Looker(max_stream_bytes=0)
+    await ask(serving(Echo(), looker), request(1, 2))
+    assert [(len(seen.responses), seen.cut) for seen in looker.seen] == [(1, False)]
 
 
 # --- memory that others write to

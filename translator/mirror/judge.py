@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, Protocol
 
-from runtime.kept import kept
 from runtime.target import Target
 from schemas import CancelToken, ErrorCode, InferenceError, InferRequest, InferResponse, RequestedOutput
 from translator.config.mirror import MirrorOptions
 from translator.diff import AnswerDiff, Tolerance, compare_answers
 from translator.mirror.pairs import Pairs
+from translator.recording.listening import listen, owned
 from translator.recording.record import Answer, Record
 
 _log = logging.getLogger(__name__)
@@ -30,9 +30,6 @@ _AT_ONCE_BYTES = 8192
 
 _OUTPUT_BYTES = 512
 """What an output costs beside its bytes, as bytes that are compared."""
-
-_SURPLUS = 16
-"""How many responses too many are listened to: more would say nothing new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +139,9 @@ class LocalJudge:
             request = self._copied(record.request, time.monotonic() + secs)
             async with asyncio.timeout(secs + _GRACE_SECS):
                 if record.streamed:
-                    await _listen(target, request, len(record.answer.responses), responses)
+                    await listen(target, request, record.answer, responses)
                 else:
-                    responses.append(_owned(await target.infer(request)))
+                    responses.append(owned(await target.infer(request)))
         except InferenceError as error:
             failure = error
         except TimeoutError:
@@ -164,34 +161,14 @@ class LocalJudge:
 
     async def _compared(self, record: Record, answer: Answer) -> AnswerDiff:
         expected = record.answer
-        if expected.error is not None and expected.responses and expected.responses[-1].final:
-            # the model answered, whatever kept its caller from getting that in its own dialect
+        if expected.cut or (expected.error and expected.responses and expected.responses[-1].final):
+            # how a stream that was cut has ended says nothing of its first responses; and where a model has
+            # answered, no matter what kept its caller from getting that in its own dialect
             expected = replace(expected, error=None)
         work = partial(compare_answers, expected, answer, self._tolerance)
         if _effort(expected) + _effort(answer) <= _AT_ONCE_BYTES:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-
-async def _listen(
-    target: Target, request: InferRequest, expected: int, responses: list[InferResponse]
-) -> None:
-    """Collect the responses of a stream, of which there should be about as many as ``expected``."""
-    stream = target.stream(request)
-    try:
-        async for response in stream:
-            responses.append(_owned(response))
-            if len(responses) > expected + _SURPLUS:
-                return
-    finally:
-        if (close := getattr(stream, "aclose", None)) is not None:
-            await close()
-
-
-def _owned(response: InferResponse) -> InferResponse:
-    """``response`` with outputs that stay as they are while they are compared."""
-    response.outputs = kept(response.outputs)
-    return response
 
 
 def _effort(answer: Answer) -> int:

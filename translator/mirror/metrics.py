@@ -42,6 +42,10 @@ def _results(report: MirrorReport) -> _Told:
     yield report.different, {"result": "different"}
 
 
+def _cut(report: MirrorReport) -> _Told:
+    yield report.cut, {}
+
+
 def _dropped(report: MirrorReport) -> _Told:
     return ((count, {"reason": reason}) for reason, count in report.dropped.items())
 
@@ -82,6 +86,7 @@ def _held_bytes(report: MirrorReport) -> _Told:
 
 _FAMILIES: tuple[tuple[str, Kind, str, Callable[[MirrorReport], _Told]], ...] = (
     ("requests_total", "counter", "Requests that were answered twice, by whether equally.", _results),
+    ("cut_total", "counter", "Streams of which the first responses alone were compared.", _cut),
     ("dropped_total", "counter", "Requests that were not copied or not compared, by why.", _dropped),
     ("failures_total", "counter", "Answers that differ as a whole, by how.", _failures),
     ("outputs_total", "counter", "Outputs that were compared.", _compared),

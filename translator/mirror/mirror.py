@@ -46,6 +46,7 @@ class Mirror:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.report = MirrorReport(name, options.to, options.percent, options.rtol, options.atol)
+        self.max_stream_bytes = options.max_queue_bytes // 2
         self._options = options
         self._judge = judge
         self._share = options.percent / 100
@@ -118,6 +119,8 @@ class Mirror:
         answer, report, options = record.answer, self.report, self._options
         if answer.error is not None and answer.error.code is ErrorCode.CANCELLED:
             return Dropped.CANCELLED
+        if answer.cut and not answer.responses:
+            return Dropped.QUEUE
         if answer.answered_by == options.to:
             return Dropped.SAME
         if report.held >= options.max_queue_requests:

@@ -107,7 +107,8 @@ class FailureReport:
 @dataclass(slots=True)
 class MirrorReport:
     """All that a mirror has found. ``compared`` requests have two answers, ``equal`` or ``different``; those
-    that have not are counted in ``dropped`` by why. ``held`` are waiting or under way, with ``held_bytes``.
+    that have not are counted in ``dropped`` by why. ``cut`` of those compared are streams too long to be
+    kept, compared in their first responses. ``held`` are waiting or under way, with ``held_bytes``.
     ``failures`` are by kind, as ``AnswerDiff`` has them. ``primary`` and ``mirror`` are the latencies of
     answers that were no failures, of the same requests."""
 
@@ -119,6 +120,7 @@ class MirrorReport:
     compared: int = 0
     equal: int = 0
     different: int = 0
+    cut: int = 0
     held: int = 0
     held_bytes: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
@@ -136,6 +138,7 @@ class MirrorReport:
             self.equal += 1
         else:
             self.different += 1
+        self.cut += record.answer.cut
         for kind, words in diff.failures:
             failure = self.failures.setdefault(kind, FailureReport())
             failure.count += 1
@@ -165,6 +168,7 @@ class MirrorReport:
             "compared": self.compared,
             "equal": self.equal,
             "different": self.different,
+            "cut": self.cut,
             "held": {"requests": self.held, "bytes": self.held_bytes},
             "dropped": self.dropped,
             "failures": self.failures,

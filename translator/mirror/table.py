@@ -19,6 +19,8 @@ def _of_one(mirror: Mapping[str, Any]) -> Iterator[str]:
     name = mirror["name"] if mirror["name"] == mirror["to"] else f"{mirror['name']}, copies to {mirror['to']}"
     yield f"{name}: {mirror['compared']} compared, {mirror['equal']} equal, {mirror['different']} different"
     yield f"  {mirror['percent']:g} % of requests, rtol {mirror['rtol']:g}, atol {mirror['atol']:g}"
+    if mirror["cut"]:
+        yield f"  {mirror['cut']} long streams compared in their first responses"
     for title, counts in (("dropped", mirror["dropped"]), ("kept", mirror["kept"])):
         if counts:
             yield f"  {title}: " + ", ".join(f"{count} {why}" for why, count in counts.items())

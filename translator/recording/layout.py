@@ -194,6 +194,7 @@ def _answer(answer: Answer, part: str, describe: Describe) -> Head:
     return {
         "answered_by": answer.answered_by,
         "elapsed_ns": answer.elapsed_ns,
+        "cut": answer.cut,
         "responses": [
             {
                 "model": response.model,
@@ -223,7 +224,9 @@ def _read_answer(stated: Head, part: str, reader: _Reader) -> Answer:
         )
         for number, response in enumerate(stated["responses"])
     )
-    return Answer(stated["answered_by"], responses, _read_error(stated["error"]), stated["elapsed_ns"])
+    # files from before there was such a thing say nothing of it
+    cut = stated.get("cut", False)
+    return Answer(stated["answered_by"], responses, _read_error(stated["error"]), stated["elapsed_ns"], cut)
 
 
 def _error(error: InferenceError | None) -> Head | None:

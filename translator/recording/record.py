@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from schemas import InferenceError, InferRequest, InferResponse
-from translator.observation import Observed
+from translator.observation import RESPONSE_BYTES, Observed
 
 QUESTION, ANSWER, MIRRORED = "request", "answer", "mirrored"
 """The parts of a record that hold tensors."""
@@ -25,13 +25,14 @@ class Answer:
     """What became of a request: one response, those of a stream, or an error; the last may end a stream.
 
     ``answered_by`` is the model that it was routed to; ``elapsed_ns`` is from the request read to the last
-    response.
+    response. Of a stream that was ``cut`` the first responses alone are there, and its end is unknown.
     """
 
     answered_by: str
     responses: tuple[InferResponse, ...] = ()
     error: InferenceError | None = None
     elapsed_ns: int = 0
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +65,21 @@ class Record:
             observed.request,
             observed.dialect,
             observed.listener,
-            Answer(observed.answered_by, observed.responses, observed.error, observed.elapsed_ns),
+            Answer(
+                observed.answered_by, observed.responses, observed.error, observed.elapsed_ns, observed.cut
+            ),
             mirrored,
             streamed=observed.streamed,
         )
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all tensors, about what the record takes in memory and in a file."""
+        """The bytes of all tensors, about what the record takes in memory and in a file; the
+        responses of a stream take something beside them."""
         messages = [self.request.inputs]
+        beside = 0
         for answer in (self.answer, self.mirrored):
-            messages += [response.outputs for response in answer.responses] if answer else []
-        return sum(tensor.nbytes for tensors in messages for tensor in tensors)
+            if answer is not None:
+                messages += [response.outputs for response in answer.responses]
+                beside += RESPONSE_BYTES * max(0, len(answer.responses) - 1)
+        return beside + sum(tensor.nbytes for tensors in messages for tensor in tensors)

@@ -26,6 +26,7 @@ from schemas import (
     Signature,
 )
 from translator.diff import TensorDiff, Tolerance, compare_answers
+from translator.recording.listening import listen
 from translator.recording.pace import Numbered, Pace, in_order
 from translator.recording.record import QUESTION, Answer, Record
 from translator.recording.tally import Tally
@@ -177,8 +178,7 @@ class _Run:
         request.context = Context(deadline=time.monotonic() + self._timeout)
         try:
             if record.streamed:
-                async for response in target.stream(request):
-                    responses.append(response)  # noqa: PERF401
+                await listen(target, request, record.answer, responses)
             else:
                 responses.append(await target.infer(request))
         except InferenceError as error:
@@ -204,6 +204,8 @@ class _Run:
                 self.tally.fail(f"{actual.error.code.name}: {actual.error.message}")
             return
         expected = record.answer
+        if expected.cut:
+            expected = replace(expected, error=None)  # of responses that are not there
         if expected.error is not None and actual.error is not None:
             expected = replace(expected, error=self._as_told(expected.error, actual.error))
         told: tuple[TensorDiff, ...] = ()
@@ -233,6 +235,9 @@ def _incomparable(record: Record, generated: bool) -> str:
     """Why an answer cannot be held against the recorded one; empty where it can."""
     if generated:
         return "inputs were generated"
-    errors = [record.answer.error, *(response.error for response in record.answer.responses)]
+    if record.answer.cut and not record.answer.responses:
+        return "no response of the stream had room in the recording"
+    ended = None if record.answer.cut else record.answer.error
+    errors = [ended, *(response.error for response in record.answer.responses)]
     chance = [error for error in errors if error is not None and error.code in _CHANCE]
     return f"the recorded one is {chance[0].code.name}" if chance else ""

@@ -31,10 +31,12 @@ _OVERHEAD_BYTES = 2048
 
 @dataclass(slots=True)
 class TapCounts:
-    """What became of requests that the tap wanted: ``recorded``, ``dropped`` because too much was waiting,
-    ``oversized`` for any file, or ``failed`` to be written."""
+    """What became of requests that the tap wanted: ``recorded``, ``cut`` (recorded with the first responses
+    of their stream alone), ``dropped`` because too much was waiting, ``oversized`` for any file, or
+    ``failed`` to be written."""
 
     recorded: int = 0
+    cut: int = 0
     dropped: int = 0
     oversized: int = 0
     failed: int = 0
@@ -44,8 +46,8 @@ class Tap:
     """An ``Observer`` that keeps requests for ``models`` (globs), ``percent`` of them, those of one sequence
     all or none.
 
-    ``max_queue_bytes`` bounds what waits to be written. ``close`` it to have that written; ``writer`` is
-    closed then.
+    ``max_queue_bytes`` bounds what waits to be written; half of it is for one stream at most. ``close`` it to
+    have that written; ``writer`` is closed then.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Tap:
         self._share = percent / 100
         self._redaction = redaction or Redaction()
         self._max_queue_bytes = max_queue_bytes
+        self.max_stream_bytes = max_queue_bytes // 2
         self._queue: SimpleQueue[Record | None] = SimpleQueue()
         # each is counted up by one thread alone, so that no lock is needed
         self._taken_bytes = self._done_bytes = 0
@@ -120,10 +123,12 @@ class Tap:
 
     def _write(self, record: Record) -> None:
         try:
-            if self._writer.write(self._redaction.apply(record)):
-                self.counts.recorded += 1
-            else:
+            if not self._writer.write(self._redaction.apply(record)):
                 self.counts.oversized += 1
+            elif record.answer.cut:
+                self.counts.cut += 1
+            else:
+                self.counts.recorded += 1
         except Exception as error:
             # a thread that ended here would drop all that comes
             self.counts.failed += 1

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
 from schemas import (
     ErrorCode,
     InferenceError,
+    InferRequest,
     InferResponse,
     RequestedOutput,
     Sequence,
@@ -21,9 +26,11 @@ from schemas import (
 )
 from tests.translator.mirror.mirrored import GONE, Model, answered, mirror, request, settled, tensor
 from translator.config.mirror import KeepOptions, MirrorOptions
-from translator.mirror import Mirror
+from translator.mirror import Mirror, reports
 from translator.mirror import judge as judging
 from translator.mirror.judge import LocalJudge
+from translator.mirror.table import as_text
+from translator.recording import listening
 from translator.recording.files import RecordingReader
 
 
@@ -280,7 +287,7 @@ async def test_streams_are_asked_for_and_compared_as_such() -> None:
 
 
 async def test_a_stream_that_breaks_off_or_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "_SURPLUS", 3)
+    monkeypatch.setattr(listening, "_SURPLUS", 4)
     answers: list[list[Any]] = [[*stream(1.0), GONE], stream(*range(100))]
     looker = mirror(Model(lambda asked: answers.pop(0)))
     await shown(
@@ -290,6 +297,30 @@ async def test_a_stream_that_breaks_off_or_does_not_end(monkeypatch: pytest.Monk
     )
     assert looker.report.failures["failed"].last == "UNAVAILABLE: gone"
     assert looker.report.failures["responses"].last == "5 responses, expected 1"
+    await looker.close()
+
+
+async def test_a_stream_that_was_cut_is_compared_as_far_as_it_is_known() -> None:
+    heard: list[float] = []
+
+    def endless(asked: InferRequest) -> Iterator[InferResponse]:
+        for number in itertools.count():
+            heard.append(number)
+            yield from stream(number)
+
+    answers: list[Any] = [endless(request()), stream(0.0), stream(0.0, 2.0)]
+    looker = mirror(Model(lambda asked: answers.pop(0)), max_concurrency=1)
+    began = answered(request(1.0), *stream(0.0, 1.0), error=GONE, streamed=True, cut=True)
+    await shown(looker, began, began, began)
+    report = looker.report
+    assert heard == [0, 1], "no more than there is to compare"
+    assert (report.equal, report.different, report.cut) == (1, 2, 3)
+    assert report.failures["responses"].last == "1 responses, expected 2"
+    assert report.outputs["out"].faults == {"values": 1}
+    # of one whose first response had no room there is nothing to compare
+    await shown(looker, replace(began, responses=()))
+    assert report.dropped == {"queue": 1}
+    assert "3 long streams" in as_text(orjson.loads(orjson.dumps(reports([report]))))
     await looker.close()
 
 

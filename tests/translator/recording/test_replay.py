@@ -188,6 +188,13 @@ async def test_streams_are_asked_for_as_streams() -> None:
     assert (tally.equal, tally.outputs["m", "y"].compared) == (1, 3)
     shorter = replace(streamed, answer=Answer("m", responses[:2]))
     assert (await played(shorter, to=to)).different == 1
+    # of one that was cut, however it ended, the beginning counts
+    broken = InferenceError(ErrorCode.CANCELLED, "the caller has gone away")
+    began = replace(streamed, answer=Answer("m", responses[:2], broken, cut=True))
+    tally = await played(began, to=to)
+    assert (tally.equal, tally.outputs["m", "y"].compared) == (1, 2)
+    unknown = replace(streamed, answer=Answer("m", (), cut=True))
+    assert sum((await played(unknown, to=to)).uncompared.values()) == 1
 
 
 async def test_redacted_inputs_are_refused_or_made_up() -> None:

@@ -45,7 +45,14 @@ def test_what_it_saw_is_in_the_file_once_it_is_closed(tmp_path: Path) -> None:
     found = read(tmp_path / "r")
     assert [record.request.id for record in found] == [str(number) for number in range(50)]
     assert found[0].answer.responses == observed().responses
-    assert tap.report() == {"recorded": 50, "dropped": 0, "oversized": 0, "failed": 0, "queued_bytes": 0}
+    assert tap.report() == {
+        "recorded": 50,
+        "cut": 0,
+        "dropped": 0,
+        "oversized": 0,
+        "failed": 0,
+        "queued_bytes": 0,
+    }
 
 
 def test_models_are_chosen_by_glob(tmp_path: Path) -> None:
@@ -72,6 +79,25 @@ def test_a_share_of_the_requests_and_whole_sequences(tmp_path: Path) -> None:
     }
     assert all(len(choices) == 1 for choices in sequences.values())
     assert 180 < sum(choices == {True} for choices in sequences.values()) < 320
+
+
+def test_a_stream_that_was_cut_is_counted_and_marked(tmp_path: Path) -> None:
+    tap = Tap(RecordingWriter(tmp_path / "r"), max_queue_bytes=1000)
+    assert tap.max_stream_bytes == 500
+    tap.close()
+    tap = Tap(RecordingWriter(tmp_path / "s"))
+    tap.saw(replace(observed(), streamed=True, cut=True))
+    tap.saw(replace(observed(), streamed=True))
+    tap.close()
+    assert [record.answer.cut for record in read(tmp_path / "s")] == [True, False]
+    assert (tap.counts.recorded, tap.counts.cut) == (1, 1)
+
+
+def test_a_stream_of_nothing_takes_room_too(tmp_path: Path) -> None:
+    tap = Tap(RecordingWriter(tmp_path / "r"), max_queue_bytes=100_000)
+    tap.saw(replace(observed(), responses=(InferResponse("m", ()),) * 1000, streamed=True))
+    tap.close()
+    assert (tap.counts.recorded, tap.counts.dropped) == (0, 1)
 
 
 class Slow(RecordingWriter):
