@@ -23,7 +23,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Server:
-    """A running server: its process group and its addresses by transport."""
+    """A running server: its process group and its addresses by transport; ``admin`` is for operators."""
 
     pid: int
     addresses: dict[str, str]
@@ -49,7 +49,9 @@ def daemon(folder: Path, config: dict[str, Any]) -> Iterator[Server]:
             time.sleep(0.05)
         events = [json.loads(line) for line in log.read_text().splitlines()]
         addresses = {
-            event["transport"]: event["address"] for event in events if event["event"] == "listening"
+            event.get("transport", "admin"): event["address"]
+            for event in events
+            if event["event"].startswith("listening")
         }
         yield Server(process.pid, addresses)
 
@@ -106,6 +108,33 @@ def clients() -> Iterator[Clients]:
     """Clients in a process of their own."""
     with _process("-m", "benchmarks.clients", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield Clients(process)
+
+
+@contextmanager
+def replay(address: str) -> Iterator[str]:
+    """The address of a server that answers as the one at ``address`` did (see ``benchmarks.replay``)."""
+    with _process("-m", "benchmarks.replay", address, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+
+
+class Arrivals:
+    """The process that sends at a rate (see ``benchmarks.arrivals``)."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def drive(self, order: dict[str, Any]) -> list[float]:
+        """Carry out ``order``; how many microseconds each answer took."""
+        took: list[float] = _exchange(self._process, json.dumps(order))["us"]
+        return took
+
+
+@contextmanager
+def arrivals() -> Iterator[Arrivals]:
+    """A load generator of its own process."""
+    with _process("-m", "benchmarks.arrivals", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield Arrivals(process)
 
 
 class Loop:
