@@ -124,7 +124,6 @@ def _trtis_grpc(size: int) -> tuple[bytes, bytes]:
     return bytes(call.message), payload
 
 
-_SIZES = ((64, 1000, 2.0), (64 << 10, 300, 2.0), (4 << 20, 30, 1.5))
 _HTTP_SIZES = ((64, 1000, 1.5), (64 << 10, 300, 1.5), (4 << 20, 30, 0.8))
 _TRTIS_SIZES = ((64, 1000, 1.7), (64 << 10, 300, 1.7), (4 << 20, 30, 0.8))
 """Over HTTP version 1 says everything twice, in headers of text and in the body: it may cost more."""
