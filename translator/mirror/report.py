@@ -145,9 +145,10 @@ class MirrorReport:
             failure.last = words[:_WORDS]
         for output in diff.outputs:
             self._output(output.name).add(output, record.request.id, self.compared)
-        if record.answer.error is None:
+        cut = record.answer.cut  # one side has taken time for more than the other was asked for
+        if record.answer.error is None and not cut:
             self.primary.add(record.answer.elapsed_ns)
-        if not verdict.failed:
+        if not verdict.failed and not cut:
             self.mirror.add(verdict.elapsed_ns)
         if verdict.kept:
             self.kept[verdict.kept] = self.kept.get(verdict.kept, 0) + 1
