@@ -1,8 +1,9 @@
 """What a server tells of itself and of a model, and what can be seen from a few answers.
 
-The signature comes from the model's metadata, the batch from its configuration where the dialect has that;
-or from a file, for servers that tell nothing. Failing here is nobody's fault: checks say what is wrong with
-metadata, and those that need them are left out.
+The signature comes from the model's metadata; the batch, and whether it takes sequences or answers in
+streams, from its configuration where the dialect has that. The signature may come from a file, for servers
+that tell nothing. Failing here is nobody's fault: checks say what is wrong with metadata, and those that need
+them are left out.
 """
 
 from __future__ import annotations
@@ -34,13 +35,19 @@ def models_of(subject: Subject) -> tuple[str, ...]:
 
 
 def discover(subject: Subject, signature: Signature | None = None) -> None:
-    """Find out the signature (``signature`` where given), the extensions, and how outputs follow from
-    inputs."""
+    """Find out the signature (``signature`` where given), the configuration, the extensions, and how outputs
+    follow from inputs."""
     said = _result(subject, Operation.SERVER_METADATA)
     subject.extensions = tuple(said.extensions) if said is not None else ()
-    subject.signature = signature or _told(subject)
+    metadata = _metadata(subject)
+    subject.config = _config(subject, metadata)
+    subject.signature = signature or _told(subject, metadata)
     if subject.signature is None:
         return
+    if subject.sequential:
+        # requests of sequences meet in batches on the server, each of them has but one row
+        batch = min(subject.signature.max_batch_size, 1)
+        subject.signature = replace(subject.signature, max_batch_size=batch)
     asked: list[tuple[Tensor, ...]] = []
     answers: list[InferResponse] = []
     for number in range(_PROBES):
@@ -57,19 +64,31 @@ def discover(subject: Subject, signature: Signature | None = None) -> None:
     subject.relations = find_relations(subject.signature, asked, answers)
 
 
-def _told(subject: Subject) -> Signature | None:
+def _metadata(subject: Subject) -> ModelMetadata | None:
+    if not subject.capability.signatures:
+        return None
+    metadata: ModelMetadata | None = _result(
+        subject, Operation.MODEL_METADATA, ModelRef(subject.model, subject.version)
+    )
+    return metadata
+
+
+def _config(subject: Subject, metadata: ModelMetadata | None) -> Any:
+    """The model's configuration, None where the server does not tell it."""
+    model = ModelRef(subject.model, subject.version)
+    config: bytes | None = _result(subject, Operation.MODEL_CONFIG, model)
+    if not config and metadata is not None:
+        config = metadata.config
+    return MESSAGES["inference.ModelConfig"].FromString(config) if config else None
+
+
+def _told(subject: Subject, metadata: ModelMetadata | None) -> Signature | None:
     """The signature as metadata tell it."""
-    metadata: ModelMetadata | None = None
-    if subject.capability.signatures:
-        metadata = _result(subject, Operation.MODEL_METADATA, ModelRef(subject.model, subject.version))
     if metadata is None or not metadata.signature.inputs or not metadata.signature.outputs:
         return None
-    signature = metadata.signature
-    config: bytes | None = _result(subject, Operation.MODEL_CONFIG, ModelRef(subject.model, subject.version))
-    if config:
-        message: Any = MESSAGES["inference.ModelConfig"].FromString(config)
-        signature = replace(signature, max_batch_size=max(message.max_batch_size, 0))
-    return signature
+    if subject.config is None:
+        return metadata.signature
+    return replace(metadata.signature, max_batch_size=max(subject.config.max_batch_size, 0))
 
 
 def _result(subject: Subject, operation: Operation, argument: Any = None) -> Any:

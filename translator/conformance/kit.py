@@ -17,10 +17,14 @@ from hypothesis.strategies import SearchStrategy
 from schemas import InferenceError
 from translator.conformance.answers import ANSWERS
 from translator.conformance.check import Check, Draw, InapplicableError, ViolationError
+from translator.conformance.classes import CLASSES
 from translator.conformance.exchange import shown_reply, shown_request
 from translator.conformance.malformed import MALFORMED
+from translator.conformance.memory import PLACES, REGIONS
 from translator.conformance.probes import PROBES
 from translator.conformance.refusals import ABSENT, REFUSALS
+from translator.conformance.sequences import SEQUENCES
+from translator.conformance.streams import STREAMS
 from translator.conformance.subject import Subject
 from translator.conformance.wire import Wire
 
@@ -67,7 +71,7 @@ class Effort:
 
 def checks_of(wire: Wire) -> tuple[Check, ...]:
     """Every check of a wire, in the order of a report."""
-    groups = (PROBES, ANSWERS, ABSENT, REFUSALS, MALFORMED)
+    groups = (PROBES, ANSWERS, ABSENT, REFUSALS, MALFORMED, CLASSES, REGIONS, PLACES, SEQUENCES, STREAMS)
     return (*(check for group in groups for check in group.checks), *wire.checks)
 
 

@@ -7,11 +7,12 @@ own runs underneath, because checks are plain functions.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from protocols.dialect import Capability, Dialect, UpstreamCall
 from protocols.transport.address import Address, parse_url
@@ -29,10 +30,13 @@ from schemas import (
     Signature,
     Tensor,
 )
+from schemas import Sequence as Place
 from translator.conformance.check import InapplicableError, ViolationError
 from translator.conformance.exchange import Exchange, Sent
 from translator.conformance.relations import Relation
 from translator.conformance.wire import Mistake, Wire, expect
+
+T = TypeVar("T")
 
 Call = UpstreamCall[Any, Any]
 
@@ -45,7 +49,8 @@ _NO_ANSWER = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED, Erro
 class Subject:
     """A server at ``url`` that speaks ``dialect`` over ``transport``, and its ``model``.
 
-    ``signature``, ``extensions`` and ``relations`` are what ``discovery`` found out; None and empty before.
+    ``signature``, ``config`` (an ``inference.ModelConfig``), ``extensions`` and ``relations`` are what
+    ``discovery`` found out; None and empty before.
     ``silent`` is why the model gives no answers to generated requests, empty where it does. ``last`` is the
     exchange before now. ``client`` is that of a server that is reached otherwise than by its URL. Use as a
     context manager. Raises ``ValueError`` for a URL that is none.
@@ -70,13 +75,15 @@ class Subject:
         self.model = model
         self.version = version
         self.signature: Signature | None = None
+        self.config: Any = None
         self.extensions: tuple[str, ...] = ()
         self.relations: tuple[Relation, ...] = ()
         self.silent = ""
         self.last: Exchange | None = None
-        self._place = parse_url(url, transport)
-        self._timeout = timeout_secs
-        self._client: Any = client or CLIENTS[transport](self._place, connect_timeout_secs=timeout_secs)
+        self.place = parse_url(url, transport)
+        self.timeout_secs = timeout_secs
+        self.client: Any = client or CLIENTS[transport](self.place, connect_timeout_secs=timeout_secs)
+        self._given = 0
         self._runner = asyncio.Runner()
         # of a connection that broke an exchange has told already
         self._runner.get_loop().set_exception_handler(lambda loop, context: None)
@@ -88,7 +95,7 @@ class Subject:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._runner.run(self._client.close())
+            self._runner.run(self.client.close())
         finally:
             self._runner.close()
 
@@ -100,18 +107,27 @@ class Subject:
     @property
     def address(self) -> Address:
         """Where the server listens."""
-        return self._place.address
+        return self.place.address
 
     @property
     def base(self) -> str:
         """What stands before every path."""
-        return self._place.base
+        return self.place.base
 
     @property
     def forms(self) -> tuple[str, ...]:
         """The forms in which the server takes requests, the usual one first."""
-        needed = self.wire.extensions
-        return tuple(name for name in self.wire.calls if needed.get(name, "") in ("", *self.extensions))
+        return tuple(filter(self.has, self.wire.calls))
+
+    @property
+    def sequential(self) -> bool:
+        """Whether the model takes its requests in sequences, by its configuration."""
+        return self.config is not None and self.config.WhichOneof("scheduling_choice") == "sequence_batching"
+
+    @property
+    def decoupled(self) -> bool:
+        """Whether the model answers any number of times, by its configuration."""
+        return self.config is not None and self.config.model_transaction_policy.decoupled
 
     @property
     def known(self) -> Signature:
@@ -119,6 +135,15 @@ class Subject:
         if self.signature is None:
             raise InapplicableError("the server does not tell what the model takes: give a signature")
         return self.signature
+
+    def has(self, name: str) -> bool:
+        """Whether the server has what the wire calls ``name``, as far as it lists its extensions."""
+        return self.wire.extensions.get(name, "") in ("", *self.extensions)
+
+    def fresh(self) -> int:
+        """A number of 31 bits that was not given before; another process gives others, as a rule."""
+        self._given += 1
+        return ((os.getpid() & 0x3FF) << 20) + self._given
 
     # --- questions in the dialect's own calls
 
@@ -128,13 +153,19 @@ class Subject:
         call = self.dialect.calls[self.transport].get(operation)
         if call is None:
             raise InapplicableError(f"the dialect has no {operation.value}")
-        sent, form = self._encoded(call, argument)
+        return self.ask(call, argument)
+
+    def ask(self, call: Call, argument: Any = None) -> Exchange:
+        """Make ``call``, whatever comes of it."""
+        sent, form = self.written(call, argument)
         return _decoded(call, form, self._run([sent])[0])
 
     def request(self, inputs: Sequence[Tensor], outputs: Sequence[str] | None = None) -> InferRequest:
-        """A request to the model. It has an id, because some servers want one."""
+        """A request to the model. It has an id, because some servers want one; to a model that takes
+        sequences it is one of a single request."""
         chosen = None if outputs is None else tuple(RequestedOutput(name) for name in outputs)
-        return InferRequest(self.model, tuple(inputs), chosen, version=self.version, id=_ID)
+        whole = Place(self.fresh(), start=True, end=True) if self.sequential else None
+        return InferRequest(self.model, tuple(inputs), chosen, version=self.version, id=_ID, sequence=whole)
 
     def infer(self, request: InferRequest, form: str = "") -> Exchange:
         """Ask the model, in one of ``forms``."""
@@ -143,13 +174,13 @@ class Subject:
     def together(self, requests: Sequence[InferRequest], form: str = "") -> list[Exchange]:
         """Ask several things at once."""
         call = self.wire.calls[form or self.forms[0]]
-        calls = [self._encoded(call, request) for request in requests]
+        calls = [self.written(call, request) for request in requests]
         exchanges = self._run([sent for sent, _ in calls])
         return [_decoded(call, kept, exchange) for exchange, (_, kept) in zip(exchanges, calls, strict=True)]
 
     def encoded(self, request: InferRequest, form: str = "") -> Sent:
         """The message that asks for ``request``."""
-        return self._encoded(self.wire.calls[form or self.forms[0]], request)[0]
+        return self.written(self.wire.calls[form or self.forms[0]], request)[0]
 
     def answer(self, request: InferRequest, form: str = "") -> InferResponse:
         """The answer to a request that must have one, in the dialect's form."""
@@ -183,14 +214,20 @@ class Subject:
         """Send a message as it stands; nothing of the reply is read."""
         return self._run([sent])[0]
 
-    def _encoded(self, call: Call, argument: Any) -> tuple[Sent, Any]:
+    def written(self, call: Call, argument: Any) -> tuple[Sent, Any]:
+        """The message of ``call``, and what its answer is read with. Raises ``InapplicableError`` where the
+        dialect has no form for it."""
         try:
             return call.encode(argument, self.signature)
         except InferenceError as error:
             raise InapplicableError(f"the dialect cannot carry it: {error.message}") from error
 
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """What comes of ``work``, on the event loop of this subject."""
+        return self._runner.run(work)
+
     def _run(self, sent: Sequence[Sent]) -> list[Exchange]:
-        exchanges = self._runner.run(self._exchange_all(sent))
+        exchanges = self.wait_for(self._exchange_all(sent))
         self.last = exchanges[-1]
         return exchanges
 
@@ -199,12 +236,12 @@ class Subject:
 
     async def _exchange(self, sent: Sent) -> Exchange:
         # a copy, since a deadline of its own goes with it
-        bounded: Sent = replace(sent, context=Context(deadline=time.monotonic() + self._timeout))
+        bounded: Sent = replace(sent, context=Context(deadline=time.monotonic() + self.timeout_secs))
         if isinstance(bounded, HttpRequest | FramedRequest):
             # some servers close a connection after an error: a check of its own says so, and no other
             bounded.repeatable = True
         try:
-            return Exchange(sent, await self._client.send(bounded))
+            return Exchange(sent, await self.client.send(bounded))
         except InferenceError as error:
             return Exchange(sent, error=error)
 

@@ -7,13 +7,14 @@ protocols allow, since they are made to get along with every server.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from protocols.classification import Ranked
 from protocols.dialect import UpstreamCall
 from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
-from schemas import InferRequest
+from schemas import InferRequest, InferResponse, Operation
 from translator.conformance.check import Check, ViolationError
 from translator.conformance.exchange import Exchange, Sent
 
@@ -30,6 +31,28 @@ class Mistake(enum.Enum):
     UNKNOWN_VERSION = "an unknown version"
     INVALID = "a request that contradicts itself or the model"
     MALFORMED = "bytes that are no message"
+    ANY = "a request that cannot be carried out, whoever is to blame"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """An answer to a request for classes: ``classes`` by output, a list for each entry of the batch;
+    ``response`` has the other outputs."""
+
+    classes: Mapping[str, Sequence[Sequence[Ranked]]]
+    response: InferResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Streams of answers. ``call`` opens one; its ``decode`` gives the responses that a piece of the reply
+    completes, each with its ``error`` where it is a refusal. ``unwrap`` makes of such a piece what the answer
+    to a request of its own would be, for the wire to judge. With ``many`` a stream carries any number of
+    requests, whose answers come in their order; else it is that of one request."""
+
+    call: UpstreamCall[Any, Any]
+    unwrap: Callable[[Any], Any] = lambda piece: piece
+    many: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +68,10 @@ class Wire:
     gives ids as clients make them, ``any_ids`` all that there are; None where the dialect has none.
     ``padding`` bytes at the end of a message may mean nothing. ``list_models`` is there where the dialect's
     own calls do not ask for the models that there are.
+
+    What not every dialect has: ``classes`` are the forms in which classes can be asked for, by the names of
+    ``calls``; the result of such a call is a ``Ranking``. ``memory`` are the calls that control regions of
+    shared memory. ``streams`` is how streams are opened and read. The first two may be in ``extensions``.
     """
 
     succeeded: Callable[[Exchange], bool]
@@ -59,6 +86,9 @@ class Wire:
     any_ids: SearchStrategy[str] | None = None
     padding: int = 0
     list_models: Callable[[Subject], tuple[str, ...]] | None = None
+    classes: Mapping[str, UpstreamCall[Any, Any]] = field(default_factory=dict)
+    memory: Mapping[Operation, UpstreamCall[Any, Any]] = field(default_factory=dict)
+    streams: Streams | None = None
 
 
 def expect(holds: object, message: str, exchange: Exchange | None = None) -> None:

@@ -24,7 +24,7 @@ from translator.conformance.check import Draw, Group, InapplicableError, Violati
 from translator.conformance.exchange import Exchange, body_of, with_body
 from translator.conformance.subject import Subject
 from translator.conformance.values import distinct
-from translator.conformance.wire import Mistake, Wire, expect, http_reply, http_request
+from translator.conformance.wire import Mistake, Streams, Wire, expect, http_reply, http_request
 
 _HTTP = Group("grps-http", asks=True)
 
@@ -245,6 +245,7 @@ HTTP = Wire(
     tuple(_HTTP.checks),
     textual=frozenset({"JSON"}),
     exempt=_EXEMPT,
+    streams=Streams(HTTP_CALLS[Operation.INFER_STREAM]),
 )
 
 GRPC = Wire(
@@ -253,6 +254,7 @@ GRPC = Wire(
     _check_rpc_answer,
     {"message": GRPC_CALLS[Operation.INFER]},
     exempt=_EXEMPT,
+    streams=Streams(GRPC_CALLS[Operation.INFER_STREAM]),
 )
 
 BRPC = Wire(

@@ -1,13 +1,63 @@
-"""What the Open Inference Protocol has in common on both of its transports: the texts of ids."""
+"""What the Open Inference Protocol has in common on both of its transports: the texts of ids, and classes."""
 
 from __future__ import annotations
 
 import string
+from typing import Any
 
 from hypothesis import strategies as st
+
+from protocols.classification import Ranked
+from protocols.dialect import UpstreamCall
+from schemas import Datatype, ErrorCode, InferenceError, InferRequest, Signature, Tensor
+from translator.conformance.wire import Ranking
+
+EXTENSIONS = {"classes": "classification", "memory": "system_shared_memory"}
+"""What a server lists that has them."""
 
 PLAIN_IDS = st.text(string.ascii_letters + string.digits + "-_.", min_size=1, max_size=12)
 """Ids as clients make them."""
 
 ANY_IDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=12)
 """Any text without control characters."""
+
+
+def with_classes(call: UpstreamCall[Any, Any]) -> UpstreamCall[Any, Any]:
+    """``call`` with the outputs that are asked for as classes read as such."""
+
+    def encode(request: InferRequest, signature: Signature | None) -> tuple[Any, Any]:
+        sent, form = call.encode(request, signature)
+        asked = frozenset(output.name for output in request.outputs or () if output.classification)
+        return sent, (form, asked, bool(signature and signature.max_batch_size))
+
+    def decode(form: Any, reply: Any) -> Ranking:
+        kept, asked, batched = form
+        response = call.decode(kept, reply)
+        found = {one.name: _entries(one, batched) for one in response.outputs if one.name in asked}
+        response.outputs = tuple(one for one in response.outputs if one.name not in asked)
+        return Ranking(found, response)
+
+    return UpstreamCall(encode, decode)
+
+
+def _entries(output: Tensor, batched: bool) -> list[list[Ranked]]:
+    """BYTES of shape [batch, n], or [n] without a batch. Raises BAD_UPSTREAM for anything else."""
+    if output.datatype is not Datatype.BYTES or len(output.shape) != 1 + batched:
+        raise _no_class(f"output '{output.name}' is {output.datatype.value} {list(output.shape)}")
+    each = output.shape[-1]
+    ranked = list(map(_ranked, output.elements()))
+    return [ranked[at * each : (at + 1) * each] for at in range(output.shape[0] if batched else 1)]
+
+
+def _ranked(element: bytes) -> Ranked:
+    """``value:index`` or ``value:index:label``."""
+    value, _, rest = element.decode(errors="backslashreplace").partition(":")
+    place, _, label = rest.partition(":")
+    try:
+        return Ranked(int(place), float(value), label)
+    except ValueError:
+        raise _no_class(f"{element[:80]!r}") from None
+
+
+def _no_class(what: str) -> InferenceError:
+    return InferenceError(ErrorCode.BAD_UPSTREAM, f"{what}: not 'value:index[:label]'")

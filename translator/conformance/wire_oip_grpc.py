@@ -10,21 +10,26 @@ from hypothesis import strategies as st
 
 from protocols.dialect import UpstreamCall
 from protocols.oip.client import GRPC_CALLS
+from protocols.protobuf_wire import read_fields
 from protocols.wire import GrpcAnswer, GrpcRequest
 from schemas import Datatype, ErrorCode, InferenceError, InferRequest, Operation, Signature, element_count
 from schemas.datatypes import DATATYPES
 from schemas.oip import MESSAGES
-from translator.conformance.check import Draw, Group, ViolationError
+from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
 from translator.conformance.exchange import Exchange
+from translator.conformance.streams import alone, known_in_streams
 from translator.conformance.subject import Subject
 from translator.conformance.values import distinct
-from translator.conformance.wire import Mistake, Wire, expect, grpc_reply, grpc_request
-from translator.conformance.wire_oip import ANY_IDS, PLAIN_IDS
+from translator.conformance.wire import Mistake, Streams, Wire, expect, grpc_reply, grpc_request
+from translator.conformance.wire_oip import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
+from translator.conformance.wire_oip_memory import GRPC_MEMORY
 
 _RULES = Group("oip-grpc", asks=True)
+_STREAM_RULES = Group("oip-grpc")
 
 _REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
 _RESPONSE: Any = MESSAGES["inference.ModelInferResponse"]
+_STREAMED: Any = MESSAGES["inference.ModelStreamInferResponse"]
 
 _INVALID_ARGUMENT, _NOT_FOUND, _UNIMPLEMENTED = 3, 5, 12
 _CALLERS = {
@@ -62,7 +67,7 @@ def _check_error(exchange: Exchange, mistake: Mistake) -> None:
     expect(reply.details, f"status {reply.code} without a text", exchange)
     if mistake in (Mistake.UNKNOWN_MODEL, Mistake.UNKNOWN_VERSION):
         expect(reply.code == _NOT_FOUND, f"status {reply.code} for {mistake.value}, not NOT_FOUND", exchange)
-    else:
+    elif mistake is not Mistake.ANY:
         expect(
             reply.code in _CALLERS,
             f"status {reply.code} ({reply.details[:80]}) for the caller's mistake: none of "
@@ -139,6 +144,38 @@ def _list_models(subject: Subject) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ready))
 
 
+# --- streams
+
+
+def _wrapped(piece: GrpcAnswer) -> bool:
+    """Whether an answer in a stream stands in a message of its own, with an error beside it."""
+    return not piece.code and read_fields(piece.message).keys() <= {1, 2}
+
+
+def _unwrap(piece: GrpcAnswer) -> GrpcAnswer:
+    """The answer alone. Of an error a stream tells the words and no status."""
+    if not _wrapped(piece):
+        return piece
+    told = _STREAMED.FromString(bytes(piece.message))
+    if told.error_message:
+        return GrpcAnswer(code=_INVALID_ARGUMENT, details=told.error_message)
+    return GrpcAnswer(told.infer_response.SerializeToString())
+
+
+def _encode_flagged(request: InferRequest, signature: Signature | None) -> tuple[GrpcRequest, Any]:
+    """A request that asks for the flag of the last answer even where that has nothing else to say."""
+    sent, form = GRPC_CALLS[Operation.INFER_STREAM].encode(request, signature)
+    message = _REQUEST.FromString(bytes(sent.message))
+    message.parameters["triton_enable_empty_final_response"].bool_param = True
+    return replace(sent, message=message.SerializeToString()), form
+
+
+_STREAM_CALL = GRPC_CALLS[Operation.INFER_STREAM]
+_STREAMS = Streams(_STREAM_CALL, _unwrap, many=True)
+_FLAGGED = Streams(UpstreamCall(_encode_flagged, _STREAM_CALL.decode), many=True)
+_PIECES = Streams(_STREAM_CALL, many=True)
+
+
 # --- rules of this wire alone
 
 
@@ -174,6 +211,32 @@ def unknown_method(subject: Subject, draw: Draw) -> None:
     expect(grpc_reply(exchange).code == _UNIMPLEMENTED, "it is not UNIMPLEMENTED", exchange)
 
 
+@_STREAM_RULES("An answer in a stream stands in a message that has its error, if any, beside it.", once=True)
+def streamed_form(subject: Subject, draw: Draw) -> None:
+    for exchange in _streamed(subject, _PIECES):
+        # a client takes the field of the error for one
+        expect(
+            _wrapped(grpc_reply(exchange)), "an answer in a stream is no ModelStreamInferResponse", exchange
+        )
+
+
+@_STREAM_RULES("The last answer to a request of a stream, and no other, says that it is the last.", once=True)
+def last_answer(subject: Subject, draw: Draw) -> None:
+    answers = _streamed(subject, _FLAGGED)
+    if not all(_wrapped(grpc_reply(exchange)) for exchange in answers):
+        raise InapplicableError("the server streams in a form of its own")
+    flags = [exchange.result.final for exchange in answers]
+    right = [False] * (len(flags) - 1) + [True]
+    expect(
+        flags == right, f"the flags of the last answer are {flags}", answers[-1] if answers else subject.last
+    )
+
+
+def _streamed(subject: Subject, form: Streams) -> list[Exchange]:
+    """The answers to a good request in a stream of its own."""
+    return alone(subject, subject.request(distinct(known_in_streams(subject), 1)), form).answers
+
+
 WIRE = Wire(
     _succeeded,
     _check_error,
@@ -182,8 +245,12 @@ WIRE = Wire(
         "raw": GRPC_CALLS[Operation.INFER],
         "typed": UpstreamCall(_encode_typed, GRPC_CALLS[Operation.INFER].decode),
     },
-    tuple(_RULES.checks),
+    (*_RULES.checks, *_STREAM_RULES.checks),
     ids=PLAIN_IDS,
     any_ids=ANY_IDS,
+    extensions=EXTENSIONS,
     list_models=_list_models,
+    classes={"raw": with_classes(GRPC_CALLS[Operation.INFER])},
+    memory=GRPC_MEMORY,
+    streams=_STREAMS,
 )

@@ -18,7 +18,8 @@ from translator.conformance.exchange import Exchange
 from translator.conformance.subject import Subject
 from translator.conformance.values import distinct
 from translator.conformance.wire import Mistake, Wire, expect, http_reply, http_request
-from translator.conformance.wire_oip import ANY_IDS, PLAIN_IDS
+from translator.conformance.wire_oip import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
+from translator.conformance.wire_oip_memory import HTTP_MEMORY
 
 _RULES = Group("oip-http", asks=True)
 
@@ -46,7 +47,7 @@ def _check_error(exchange: Exchange, mistake: Mistake) -> None:
     )
     if mistake in (Mistake.UNKNOWN_MODEL, Mistake.UNKNOWN_VERSION):
         expect(reply.status == 404, f"status {reply.status} for {mistake.value}, not 404", exchange)
-    else:
+    elif mistake is not Mistake.ANY:
         expect(
             400 <= reply.status < 500, f"status {reply.status} for the caller's mistake, not 4xx", exchange
         )
@@ -338,9 +339,14 @@ WIRE = Wire(
     _check_answer,
     {"binary": HTTP_CALLS[Operation.INFER], "JSON": HTTP_JSON_CALLS[Operation.INFER]},
     tuple(_RULES.checks),
-    extensions={"binary": _BINARY},
+    extensions={"binary": _BINARY, **EXTENSIONS},
     textual=frozenset({"JSON"}),
     ids=PLAIN_IDS,
     any_ids=ANY_IDS,
     list_models=_list_models,
+    classes={
+        "binary": with_classes(HTTP_CALLS[Operation.INFER]),
+        "JSON": with_classes(HTTP_JSON_CALLS[Operation.INFER]),
+    },
+    memory=HTTP_MEMORY,
 )

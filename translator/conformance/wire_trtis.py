@@ -14,9 +14,10 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
+from protocols.dialect import UpstreamCall
 from protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
-from protocols.wire import GrpcRequest, HttpRequest
-from schemas import InferRequest, Operation
+from protocols.wire import GrpcAnswer, GrpcRequest, HttpRequest
+from schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 from schemas.trtis import MESSAGES
 from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
 from translator.conformance.exchange import Exchange, body_of
@@ -24,6 +25,7 @@ from translator.conformance.subject import Subject
 from translator.conformance.values import distinct
 from translator.conformance.wire import (
     Mistake,
+    Streams,
     Wire,
     expect,
     grpc_reply,
@@ -31,6 +33,8 @@ from translator.conformance.wire import (
     http_reply,
     http_request,
 )
+from translator.conformance.wire_trtis_classes import GRPC_CLASSES, HTTP_CLASSES
+from translator.conformance.wire_trtis_memory import GRPC_MEMORY, HTTP_MEMORY
 
 _HTTP = Group("trtis-http", asks=True)
 _GRPC = Group("trtis-grpc", asks=True)
@@ -70,8 +74,8 @@ def _check_refusal(status: Any, exchange: Exchange, mistake: Mistake) -> None:
     expect(right in (None, status.code), f"code {status.code} for {mistake.value}, not {right}", exchange)
 
 
-def _check_header(request: InferRequest, header: Any, exchange: Exchange) -> int:
-    """The raw bytes that ``header`` announces."""
+def _check_header(request: InferRequest, header: Any, exchange: Exchange) -> None:
+    """``header`` describes an answer: to this request, each output once, as large as it is."""
     expect(header.model_name == request.model, f"the answer names the model {header.model_name!a}", exchange)
     expect(header.batch_size >= 1, "an answer without a batch size ends the original client", exchange)
     names = [output.name for output in header.output]
@@ -83,14 +87,13 @@ def _check_header(request: InferRequest, header: Any, exchange: Exchange) -> int
             f"'{output.name}' is raw or classes",
             exchange,
         )
-        if math.prod(output.raw.dims):
+        if output.HasField("raw") and math.prod(output.raw.dims):
             expect(output.raw.batch_byte_size, f"output '{output.name}' without a size", exchange)
     if exchange.result is not None:
         sizes = {tensor.name: tensor.nbytes for tensor in exchange.result.outputs}
         for output in header.output:
             have, right = output.raw.batch_byte_size, sizes.get(output.name, 0)
             expect(have == right, f"output '{output.name}' says {have} bytes, it has {right}", exchange)
-    return sum(output.raw.batch_byte_size for output in header.output)
 
 
 # --- HTTP
@@ -122,7 +125,7 @@ def _check_http_error(exchange: Exchange, mistake: Mistake) -> None:
 
 def _check_http_answer(request: InferRequest, exchange: Exchange) -> None:
     """NV-Status says success and the number of the request; NV-InferResponse describes the body, at whose
-    end the same message stands once more."""
+    end the same message stands once more, with the classes in it."""
     reply = http_reply(exchange)
     status = _http_status(exchange)
     if status is None:
@@ -135,13 +138,16 @@ def _check_http_answer(request: InferRequest, exchange: Exchange) -> None:
     if told is None:
         raise ViolationError("an answer without NV-InferResponse", exchange)
     header = _text(_HEADER, told, exchange)
-    size = _check_header(request, header, exchange)
+    size = sum(output.raw.batch_byte_size for output in header.output)
     expect(size <= len(reply.body), f"{len(reply.body)} bytes, the header says {size} at least", exchange)
     tail = bytes(reply.body)[size:]
     try:
         repeated = _HEADER.FromString(tail)
     except DecodeError as error:
         raise ViolationError(f"the body does not end in an InferResponseHeader: {error}", exchange) from error
+    _check_header(request, repeated, exchange)
+    for output in repeated.output:
+        output.ClearField("batch_classes")
     expect(repeated == header, "the message at the end of the body is not that of the header", exchange)
 
 
@@ -253,6 +259,22 @@ def _check_grpc_answer(request: InferRequest, exchange: Exchange) -> None:
     expect(have == sizes, f"raw outputs of {have} bytes, announced are {sizes}", exchange)
 
 
+def _encode_streamed(request: InferRequest, signature: Signature | None) -> tuple[GrpcRequest, Any]:
+    sent, form = GRPC_CALLS[Operation.INFER].encode(request, signature)
+    return replace(sent, method=f"/{_PACKAGE}.GRPCService/StreamInfer"), form
+
+
+def _decode_streamed(form: Any, answer: GrpcAnswer) -> tuple[InferResponse]:
+    """An answer in a stream is what it is without; a refusal goes by its id."""
+    try:
+        return (GRPC_CALLS[Operation.INFER].decode(form, answer),)
+    except InferenceError as error:
+        if answer.code or error.code is ErrorCode.BAD_UPSTREAM:
+            raise
+        told = _ANSWER.FromString(bytes(answer.message)).meta_data
+        return (InferResponse(told.model_name, (), id=str(told.id or ""), error=error),)
+
+
 @_GRPC("The id of a request comes back with its refusal too.")
 def id_of_a_refusal(subject: Subject, draw: Draw) -> None:
     number = draw(st.integers(1, 2**64 - 1))
@@ -293,6 +315,8 @@ HTTP = Wire(
     exempt=_EXEMPT,
     ids=_IDS,
     any_ids=_IDS,
+    classes={"header and body": HTTP_CLASSES},
+    memory=HTTP_MEMORY,
 )
 
 GRPC = Wire(
@@ -304,4 +328,7 @@ GRPC = Wire(
     exempt=_EXEMPT,
     ids=_IDS,
     any_ids=_IDS,
+    classes={"message": GRPC_CLASSES},
+    memory=GRPC_MEMORY,
+    streams=Streams(UpstreamCall(_encode_streamed, _decode_streamed), many=True),
 )

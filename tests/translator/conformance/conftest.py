@@ -1,4 +1,4 @@
-"""One daemon with the example models for all tests of the kit."""
+"""One daemon with the example models, and one that takes sequences, for all tests of the kit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,40 @@ import pytest
 
 from schemas import Datatype
 from tests.e2e.daemon import ROOT, Daemon
+
+TOTAL = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.sums = {}
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            one = request.correlation_id()
+            if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START:
+                self.sums[one] = 0
+            self.sums[one] += pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", self.sums[one])]))
+        return answers
+"""
+TOTAL_CONFIG = """
+backend: "python" max_batch_size: 4
+input [ { name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] } ]
+sequence_batching { max_sequence_idle_microseconds: 5000000 }
+"""
+"""A model whose answer is the sum of what its sequence has sent."""
+
+
+def total(folder: Path) -> Path:
+    """A repository with that model."""
+    place = folder / "sequences" / "total" / "1"
+    place.mkdir(parents=True)
+    (place / "model.py").write_text(TOTAL)
+    (place.parent / "config.pbtxt").write_text(TOTAL_CONFIG)
+    return place.parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +56,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         "brpc": {"listen": "127.0.0.1:0", "transport": "brpc"},
         "tcp": {"listen": "127.0.0.1:0", "transport": "tcp", "default_model": "simple"},
         **{
-            f"tcp_{model}": {"listen": f"unix:{folder}/{model}.sock", "transport": "tcp", "default_model": model}
+            f"tcp_{model}": {
+                "listen": f"unix:{folder}/{model}.sock",
+                "transport": "tcp",
+                "default_model": model,
+            }
             for model in (f"identity_{datatype.value.lower()}" for datatype in Datatype)
         },
         "unix": {
@@ -42,7 +80,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         folder,
         {
             "listeners": list(listeners.values()),
-            "model_repository": [{"path": str(ROOT / "examples" / "models")}],
+            "model_repository": [
+                {"path": str(ROOT / "examples" / "models")},
+                {"path": str(total(folder))},
+            ],
             "default_model": "identity_fp32",
         },
     )

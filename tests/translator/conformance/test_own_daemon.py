@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from schemas import Datatype
-from translator.conformance.kit import Effort, Verdict
+from translator.conformance.kit import Effort, Verdict, checks_of
 from translator.conformance.session import examine
 from translator.conformance.wires import WIRES
 
@@ -61,13 +61,85 @@ def test_sums_and_differences(served: dict[str, str], cell: tuple[str, str, str]
         return
     if cell[1] == "tcp":
         spoken = passes(served, cell, "")
-        assert {"answers/exact-values", "malformed/changed", "graphpipe-tcp/pipelined-in-order"} <= set(spoken)
+        assert {"answers/exact-values", "malformed/changed", "graphpipe-tcp/pipelined-in-order"} <= set(
+            spoken
+        )
         return
     model = "simple-1" if cell[0] == "grps" else "simple"
     spoken = passes(served, cell, model, signature if cell[0] == "grps" else None)
     assert {"answers/exact-values", "answers/rows-in-any-order", "malformed/changed"} <= set(spoken) or (
         cell[0] == "graphpipe"
     )
+
+
+OIP = [cell for cell in CELLS if cell[0] == "oip"]
+VERSION_1 = [cell for cell in CELLS if cell[0] == "trtis"]
+
+
+def rules(group: str, *more: str) -> set[str]:
+    """The names of the rules of a group, but for those of ``more``."""
+    return {check.name for check in checks_of(WIRES["oip", "grpc"]) if check.name.startswith(f"{group}/")} - {
+        f"{group}/{name}" for name in more
+    }
+
+
+@pytest.mark.parametrize("cell", [*OIP, *VERSION_1], ids="-".join)
+def test_sequences(served: dict[str, str], cell: tuple[str, str, str]) -> None:
+    spoken = set(passes(served, cell, "total"))
+    assert rules("sequences") <= spoken
+    # a request alone is a sequence too
+    assert {"answers/exact-values", "answers/at-once", "refusals/batch-too-large"} <= spoken
+
+
+@pytest.mark.parametrize("cell", [*OIP, *VERSION_1], ids="-".join)
+def test_classes_and_shared_memory(served: dict[str, str], cell: tuple[str, str, str]) -> None:
+    before = set(Path("/dev/shm").iterdir())
+    spoken = set(passes(served, cell, "digits"))
+    assert rules("classification", "unordered") | rules("shared-memory") <= spoken
+    assert not {path for path in set(Path("/dev/shm").iterdir()) - before if "conformance" in path.name}
+    _, (outcome,) = examine(*cell[:2], served[cell[2]], ["identity_fp16"], None, EFFORT, only="unordered")
+    assert outcome.verdict is Verdict.PASSED, outcome.reason
+
+
+def test_bytes_in_shared_memory(served: dict[str, str]) -> None:
+    for cell in (*OIP, *VERSION_1):
+        _, outcomes = examine(
+            *cell[:2], served[cell[2]], ["identity_bytes"], None, EFFORT, only="shared-memory/"
+        )
+        assert {outcome.verdict for outcome in outcomes} == {Verdict.PASSED}, cell
+
+
+@pytest.mark.parametrize("cell", [cell for cell in (*OIP, *VERSION_1) if cell[1] == "grpc"], ids="-".join)
+@pytest.mark.parametrize("model", ["simple", "words", "total"])
+def test_streams(served: dict[str, str], cell: tuple[str, str, str], model: str) -> None:
+    _, outcomes = examine(*cell[:2], served[cell[2]], [model], None, EFFORT, only="stream")
+    found = {outcome.check.name: outcome for outcome in outcomes}
+    assert not [outcome.reason for outcome in found.values() if outcome.verdict.bad]
+    left_out = {name for name, outcome in found.items() if outcome.verdict is Verdict.SKIPPED}
+    # version 1 has no model that answers more than once
+    right = rules("streams", "no-requests") if (cell[0], model) == ("trtis", "words") else set()
+    assert left_out == (right or ({"streams/as-without"} if model == "words" else set()))
+
+
+def test_the_last_answer_of_a_stream(served: dict[str, str]) -> None:
+    for model in ("simple", "words"):
+        _, (outcome,) = examine("oip", "grpc", served["grpc"], [model], None, EFFORT, only="last-answer")
+        assert outcome.verdict is Verdict.PASSED, outcome.reason
+
+
+@pytest.mark.parametrize("cell", [("grps", "http"), ("grps", "grpc")], ids="-".join)
+def test_streams_of_grps(served: dict[str, str], cell: tuple[str, str], tmp_path: Path) -> None:
+    signature = tmp_path / "words.yaml"
+    sides = {"inputs": ["TEXT"], "outputs": ["WORD"]}
+    tensors = {
+        side: [{"name": name, "datatype": "BYTES", "shape": [1]} for name in names]
+        for side, names in sides.items()
+    }
+    signature.write_text(yaml.safe_dump(tensors))
+    _, outcomes = examine(*cell, served[cell[1]], ["words-1"], signature, EFFORT, only="streams/")
+    found = {outcome.check.name: (outcome.verdict, outcome.reason) for outcome in outcomes}
+    spoken = {name for name, (verdict, _) in found.items() if verdict is Verdict.PASSED}
+    assert spoken == {f"streams/{name}" for name in ("ends", "same-twice", "at-once", "refused")}, found
 
 
 @pytest.mark.parametrize("datatype", [each.value for each in Datatype])

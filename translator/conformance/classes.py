@@ -1,0 +1,168 @@
+"""Rules for classes: the highest elements of an output in place of it, with their places and labels.
+
+What is right follows from the output itself, which is asked for beside it. Of equal elements any may come
+first: the protocols say nothing of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from protocols.classification import Ranked, check_ranked
+from schemas import Datatype, InferenceError, InferRequest, RequestedOutput, TensorSpec
+from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from translator.conformance.comparison import expect_same
+from translator.conformance.exchange import Exchange
+from translator.conformance.subject import Subject
+from translator.conformance.values import distinct, inputs, usual
+from translator.conformance.wire import Mistake, Ranking, expect
+
+CLASSES = Group("classification", asks=True)
+
+_TOLERANCE = 2e-6
+"""Values are told as floats of 32 bits, or in decimals, of which there are six."""
+
+_MOST = 6
+
+
+@CLASSES(
+    "Asked for k classes, a server gives the k highest elements, or all: highest first, each with its place."
+)
+def highest_first(subject: Subject, draw: Draw) -> None:
+    spec = draw(st.sampled_from(_ranked(subject)))
+    given = draw(inputs(subject.known, usual))
+    raw = {tensor.name: tensor for tensor in subject.answer(subject.request(given)).outputs}
+    values = raw[spec.name].numpy()
+    entries = len(values) if subject.known.max_batch_size else 1
+    rows = values.reshape(entries, -1)
+    count = draw(st.integers(1, min(rows.shape[1] + 2, _MOST)))
+    exchange, ranking = _asked(subject, draw, subject.request(given), {spec.name: count})
+    told = ranking.classes.get(spec.name)
+    if told is None:
+        raise ViolationError(f"asked for classes of '{spec.name}', got none", exchange)
+    expect(len(told) == entries, f"'{spec.name}': {len(told)} lists for {entries} entries", exchange)
+    for entry, row in zip(told, rows, strict=True):
+        _judge(f"'{spec.name}'", entry, row, count, exchange)
+
+
+@CLASSES("Beside an output that is asked for as classes, another one is what it is without.")
+def beside_others(subject: Subject, draw: Draw) -> None:
+    ranked = _ranked(subject)
+    if len(subject.known.outputs) < 2:
+        raise InapplicableError("there is but one output")
+    spec = draw(st.sampled_from(ranked))
+    others = [other.name for other in subject.known.outputs if other.name != spec.name]
+    given = draw(inputs(subject.known, usual))
+    names = draw(st.permutations([spec.name, *others]))
+    right = subject.answer(subject.request(given, others))
+    exchange, ranking = _asked(subject, draw, subject.request(given, names), {spec.name: 1})
+    expect(list(ranking.classes) == [spec.name], f"classes of {list(ranking.classes)}", exchange)
+    expect_same(subject, right, ranking.response, f"beside the classes of '{spec.name}'")
+
+
+@CLASSES("An element has the same label whenever it is told.")
+def labels(subject: Subject, draw: Draw) -> None:
+    spec = draw(st.sampled_from(_ranked(subject)))
+    known: dict[int, str] = {}
+    for _ in range(2):
+        request = subject.request(draw(inputs(subject.known, usual)))
+        exchange, ranking = _asked(subject, draw, request, {spec.name: _MOST})
+        for ranked in (ranked for entry in ranking.classes.get(spec.name, ()) for ranked in entry):
+            label = known.setdefault(ranked.place, ranked.label)
+            what = f"the label of element {ranked.place} was {label!a}, now {ranked.label!a}"
+            expect(ranked.label == label, what, exchange)
+
+
+@CLASSES("Classes of an output whose elements have no order are refused.", once=True)
+def unordered(subject: Subject, draw: Draw) -> None:
+    _forms(subject)
+    # of BYTES nobody is asked: there are servers that this ends
+    kinds = (Datatype.BOOL, Datatype.FP16, Datatype.BF16)
+    spec = next((spec for spec in subject.known.outputs if spec.datatype in kinds), None)
+    if spec is None:
+        raise InapplicableError("classes can be told of every output, or nobody knows what comes of it")
+    request = _with_classes(subject.request(distinct(subject.known, 1), [spec.name]), {spec.name: 1})
+    call = subject.wire.classes[_forms(subject)[0]]
+    subject.refuses(subject.ask(call, request), Mistake.INVALID, f"classes of {spec.datatype.value}")
+
+
+def _forms(subject: Subject) -> list[str]:
+    """The forms in which classes can be asked for. Raises ``InapplicableError`` where there are none."""
+    if not subject.wire.classes:
+        raise InapplicableError("the dialect has no classes")
+    if not subject.has("classes"):
+        raise InapplicableError("the server does not list classification")
+    return [form for form in subject.forms if form in subject.wire.classes]
+
+
+def _ranked(subject: Subject) -> list[TensorSpec]:
+    """The outputs that classes can be told of."""
+    _forms(subject)
+    found = [spec for spec in subject.known.outputs if _has_order(spec)]
+    if not found:
+        raise InapplicableError("the elements of the outputs have no order")
+    return found
+
+
+def _has_order(spec: TensorSpec) -> bool:
+    try:
+        check_ranked(spec.name, spec.datatype)
+    except InferenceError:
+        return False
+    return True
+
+
+def _with_classes(request: InferRequest, counts: dict[str, int]) -> InferRequest:
+    """``request`` with so many classes in place of each output that ``counts`` names; those alone, where it
+    asks for all outputs."""
+    names = list(counts) if request.outputs is None else [output.name for output in request.outputs]
+    return replace(request, outputs=tuple(RequestedOutput(name, counts.get(name, 0)) for name in names))
+
+
+def _asked(
+    subject: Subject, draw: Draw, request: InferRequest, counts: dict[str, int]
+) -> tuple[Exchange, Ranking]:
+    return _ranking(subject, _with_classes(request, counts), draw(st.sampled_from(_forms(subject))))
+
+
+def _ranking(subject: Subject, request: InferRequest, form: str) -> tuple[Exchange, Ranking]:
+    exchange = subject.ask(subject.wire.classes[form], request)
+    ranking = exchange.result
+    if not isinstance(ranking, Ranking):
+        words = exchange.error.message if exchange.error is not None else ""
+        raise ViolationError(f"a good request for classes got none: {words}", exchange)
+    subject.wire.check_answer(request, replace(exchange, result=ranking.response))
+    return exchange, ranking
+
+
+def _judge(what: str, told: Sequence[Ranked], row: NDArray[Any], count: int, exchange: Exchange) -> None:
+    """``told`` are the ``count`` highest of ``row``, in their order."""
+    right = min(count, row.size)
+    expect(len(told) == right, f"{what}: {len(told)} classes, asked for {count} of {row.size}", exchange)
+    places = [ranked.place for ranked in told]
+    expect(len(set(places)) == len(places), f"{what}: the places {places} of classes", exchange)
+    expect(all(0 <= place < row.size for place in places), f"{what}: the places {places}", exchange)
+    wide = row.astype(np.float64)
+    if np.isnan(wide).any():
+        raise InapplicableError("what is no number has no rank")
+    for ranked in told:
+        have, want = float(ranked.value), float(wide[ranked.place])
+        close = have == want or abs(have - want) <= _TOLERANCE * max(abs(want), 1)
+        expect(close, f"{what}: the element at {ranked.place} is {want}, told is {have}", exchange)
+    chosen = wide[places]
+    expect(
+        bool((chosen[:-1] >= chosen[1:]).all()), f"{what}: {chosen.tolist()} is not highest first", exchange
+    )
+    left = np.delete(wide, places)
+    if left.size and chosen.size:
+        expect(
+            chosen.min() >= left.max(),
+            f"{what}: {left.max()} is higher than {chosen.min()}, which was told",
+            exchange,
+        )

@@ -1,0 +1,330 @@
+"""Rules for shared memory: tensors that stand in objects under /dev/shm of the machine, not in messages.
+
+They hold where the server says that it has shared memory, and is on this machine. Whatever is made or
+registered here is gone at the end of a rule, however that ends.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from schemas import (
+    InferRequest,
+    InferResponse,
+    Operation,
+    RequestedOutput,
+    SharedMemoryRef,
+    SharedMemoryRegion,
+    Tensor,
+)
+from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from translator.conformance.comparison import expect_same
+from translator.conformance.exchange import Exchange
+from translator.conformance.subject import Subject
+from translator.conformance.values import distinct, inputs, usual
+from translator.conformance.wire import Mistake, expect
+
+REGIONS = Group("shared-memory")
+"""What concerns regions alone, which any model is good enough for."""
+
+PLACES = Group("shared-memory", asks=True)
+
+_FOLDER = Path("/dev/shm")  # noqa: S108 where POSIX shared memory is on Linux
+_FILLING = 0xA5
+_GAP = 64
+
+
+@REGIONS(
+    "A region of an object that is there is registered, and told of until it is unregistered.", once=True
+)
+def registered(subject: Subject, draw: Draw) -> None:
+    _has_memory(subject)
+    exchange = _control(subject, Operation.SHARED_MEMORY_STATUS, None)
+    if exchange.error is not None:
+        raise InapplicableError(f"the server has no shared memory: {exchange.error.message}")
+    with _object(subject, 4 * mmap.PAGESIZE) as made:
+        whole = SharedMemoryRegion(made.name, made.key, mmap.PAGESIZE, 128)
+        exchange = _control(subject, Operation.SHARED_MEMORY_REGISTER, whole)
+        if exchange.error is not None:
+            why = f"an object that is there is not registered: {exchange.error.message}"
+            raise ViolationError(
+                f"{why} (a server in a container of its own needs the IPC of the host)", exchange
+            )
+        for name in (None, made.name):
+            _tells(subject, name, whole, True)
+        _control(subject, Operation.SHARED_MEMORY_UNREGISTER, made.name)
+        _tells(subject, None, whole, False)
+
+
+@REGIONS("A region is registered once: its name is refused until it is unregistered.", once=True)
+def registered_twice(subject: Subject, draw: Draw) -> None:
+    with _region(subject, 128) as made:
+        again = SharedMemoryRegion(made.name, made.key, 0, 64)
+        _refuses(subject, again, "a region whose name is taken")
+        exchange = _control(subject, Operation.SHARED_MEMORY_REGISTER, again)
+        expect(exchange.error is None, "a name that is free again is refused", exchange)
+
+
+@REGIONS("A region of an object that is not there is refused.", once=True)
+def object_absent(subject: Subject, draw: Draw) -> None:
+    with _region(subject, 128) as made:
+        name = f"{made.name}_no_such"
+        _refuses(subject, SharedMemoryRegion(name, f"/{name}", 0, 64), "an object that is not there")
+
+
+@REGIONS("A region that ends beyond its object, or has no bytes, is refused.")
+def object_too_small(subject: Subject, draw: Draw) -> None:
+    size = mmap.PAGESIZE
+    offset, length = draw(st.sampled_from(((0, size + 1), (size, 1), (64, size), (0, 0), (2 * size, 8))))
+    with _region(subject, size) as made:
+        wrong = SharedMemoryRegion(f"{made.name}_wrong", made.key, offset, length)
+        _refuses(subject, wrong, f"{length} bytes at {offset} of an object of {size}")
+
+
+@PLACES("Inputs in shared memory mean what they mean in messages.")
+def input_tensors(subject: Subject, draw: Draw) -> None:
+    _has_memory(subject)
+    given = draw(inputs(subject.known, usual))
+    request = subject.request(given)
+    right = subject.answer(request)
+    chosen = [draw(st.booleans()) for _ in given]
+    if not any(chosen):
+        chosen[0] = True
+    gap = draw(st.integers(0, _GAP))
+    with _region(subject, sum(tensor.nbytes + gap for tensor in given) + 1) as made:
+        placed = [
+            made.put(tensor, gap) if move else tensor for tensor, move in zip(given, chosen, strict=True)
+        ]
+        have = subject.answer(replace(request, inputs=tuple(placed)))
+    expect_same(subject, right, have, "with inputs in shared memory the answer is another")
+
+
+@PLACES("Outputs in shared memory are what they are in messages, and nothing else is written.")
+def output_tensors(subject: Subject, draw: Draw) -> None:
+    _has_memory(subject)
+    given = draw(inputs(subject.known, usual))
+    request = subject.request(given)
+    right = {tensor.name: tensor for tensor in subject.answer(request).outputs}
+    names = [spec.name for spec in subject.known.outputs if spec.name in right]
+    chosen = draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+    gap = draw(st.integers(0, _GAP))
+    size = sum(right[name].nbytes + 2 * gap for name in chosen)
+    with _region(subject, size + 1) as made:
+        places = {name: made.take(right[name].nbytes + gap, gap) for name in chosen}
+        outputs = tuple(RequestedOutput(name, placement=places.get(name)) for name in names)
+        response = _answered(subject, replace(request, outputs=outputs))
+        whole = made.read(0, made.size)
+    told = {tensor.name: tensor for tensor in response.outputs}
+    expect(set(told) == set(names), f"outputs {sorted(told)}, asked for {sorted(names)}", subject.last)
+    found, written = [], bytearray(bytes([_FILLING]) * len(whole))
+    for name in names:
+        tensor, size = right[name], right[name].nbytes
+        if name in places:
+            start = places[name].offset
+            tensor = replace(told[name], data=memoryview(whole[start : start + size]))
+            written[start : start + size] = whole[start : start + size]
+        else:
+            tensor = told[name]
+        found.append(tensor)
+    answer = InferResponse(response.model, tuple(found), response.version)
+    expect_same(subject, replace(answer, outputs=tuple(right.values())), answer, "in shared memory")
+    expect(written == whole, "bytes beside the outputs in shared memory have changed", subject.last)
+
+
+@PLACES("A region that is not registered, or no longer, is refused.")
+def region_absent(subject: Subject, draw: Draw) -> None:
+    _has_memory(subject)
+    given = distinct(subject.known, 1)
+    side, gone = draw(st.sampled_from(("input", "output"))), draw(st.booleans())
+    size = _largest(subject, given)
+    with _region(subject, size) as made:
+        if gone:
+            _control(subject, Operation.SHARED_MEMORY_UNREGISTER, made.name)
+        name = made.name if gone else f"{made.name}_no_such"
+        exchange = _pointed(subject, given, side, SharedMemoryRef(name, 0, _size(given, side, size)))
+        subject.refuses(exchange, Mistake.ANY, f"an {side} in a region that is not there")
+
+
+@PLACES("A place that is not inside of its region is refused.")
+def outside_region(subject: Subject, draw: Draw) -> None:
+    _has_memory(subject)
+    given = distinct(subject.known, 1)
+    side = draw(st.sampled_from(("input", "output")))
+    size = _largest(subject, given)
+    with _region(subject, size) as made:
+        needed = _size(given, side, size)
+        offset = size - needed + draw(st.sampled_from((1, 64, size, 2**31, 2**62)))
+        exchange = _pointed(subject, given, side, SharedMemoryRef(made.name, offset, needed))
+        subject.refuses(exchange, Mistake.ANY, f"{needed} bytes at {offset} of a region of {size}")
+
+
+@PLACES("An input whose place is smaller or larger than its shape says is refused.")
+def input_size(subject: Subject, draw: Draw) -> None:
+    _has_memory(subject)
+    given = distinct(subject.known, 1)
+    right = given[0].nbytes
+    wrong = right + draw(st.sampled_from((-1, 1, 8)))
+    with _region(subject, right + _GAP) as made:
+        made.put(given[0], 0)
+        exchange = _pointed(subject, given, "input", SharedMemoryRef(made.name, 0, wrong))
+        subject.refuses(exchange, Mistake.ANY, f"{wrong} bytes for the {right} of '{given[0].name}'")
+
+
+@PLACES("An output that is larger than its place is refused.")
+def output_size(subject: Subject, draw: Draw) -> None:
+    _has_memory(subject)
+    given = distinct(subject.known, 1)
+    [first, *_] = subject.answer(subject.request(given)).outputs
+    size = first.nbytes - draw(st.integers(1, max(first.nbytes - 1, 1)))
+    if size < 1:
+        raise InapplicableError("the output has no bytes to spare")
+    with _region(subject, first.nbytes + _GAP) as made:
+        output = RequestedOutput(first.name, placement=SharedMemoryRef(made.name, 0, size))
+        exchange = subject.infer(replace(subject.request(given), outputs=(output,)))
+        subject.refuses(exchange, Mistake.ANY, f"{size} bytes for the {first.nbytes} of '{first.name}'")
+        beyond = made.read(size, made.size)
+    expect(set(beyond) <= {_FILLING}, "bytes behind the place of an output have changed", exchange)
+
+
+class _Made:
+    """A region of shared memory of ours. ``size`` bytes, of which those before ``_end`` are given away."""
+
+    def __init__(self, name: str, size: int, memory: mmap.mmap) -> None:
+        self.name = name
+        self.key = f"/{name}"
+        self.size = size
+        self._memory = memory
+        self._end = 0
+
+    def take(self, size: int, gap: int) -> SharedMemoryRef:
+        """A place behind the last one and a ``gap``."""
+        start = self._end + gap
+        self._end = start + size
+        return SharedMemoryRef(self.name, start, size)
+
+    def put(self, tensor: Tensor, gap: int) -> Tensor:
+        """``tensor`` with its bytes here."""
+        place = self.take(tensor.nbytes, gap)
+        self._memory[place.offset : place.offset + place.size] = bytes(tensor.view)
+        return replace(tensor, data=place)
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes that stand there now."""
+        return self._memory[start:end]
+
+
+@contextmanager
+def _object(subject: Subject, size: int) -> Iterator[_Made]:
+    """An object of ``size`` bytes, all alike, and under its name no region at the end."""
+    name = f"conformance_{subject.fresh()}"
+    path = _FOLDER / name
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    last: Exchange | None = None
+    try:
+        os.fchmod(descriptor, 0o666)  # the server may be another user's
+        os.write(descriptor, bytes([_FILLING]) * size)
+        with mmap.mmap(descriptor, size) as memory:
+            yield _Made(name, size, memory)
+        last = subject.last
+    finally:
+        os.close(descriptor)
+        path.unlink()
+        _control(subject, Operation.SHARED_MEMORY_UNREGISTER, name)
+        subject.last = last or subject.last
+
+
+@contextmanager
+def _region(subject: Subject, size: int) -> Iterator[_Made]:
+    """An object and a region over all of it. Raises ``InapplicableError`` where it cannot be registered."""
+    _has_memory(subject)
+    with _object(subject, size) as made:
+        whole = SharedMemoryRegion(made.name, made.key, 0, size)
+        exchange = _control(subject, Operation.SHARED_MEMORY_REGISTER, whole)
+        if exchange.error is not None:
+            raise InapplicableError(f"no region can be registered: {exchange.error.message}")
+        yield made
+
+
+def _has_memory(subject: Subject) -> None:
+    """Raise ``InapplicableError`` unless the server has shared memory, and that of this machine."""
+    if not subject.wire.memory:
+        raise InapplicableError("the dialect has no shared memory")
+    if not subject.has("memory"):
+        raise InapplicableError("the server does not list system_shared_memory")
+    if not _on_this_machine(subject):
+        raise InapplicableError("the server is not on this machine")
+    if not _FOLDER.is_dir():
+        raise InapplicableError(f"this machine has no {_FOLDER}")
+
+
+def _on_this_machine(subject: Subject) -> bool:
+    address = subject.address
+    if address.path or address.host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        return False
+
+
+def _control(subject: Subject, operation: Operation, argument: object) -> Exchange:
+    return subject.ask(subject.wire.memory[operation], argument)
+
+
+def _tells(subject: Subject, name: str | None, region: SharedMemoryRegion, there: bool) -> None:
+    """The status of region ``name``, of all for None, tells of ``region``, or does not."""
+    exchange = _control(subject, Operation.SHARED_MEMORY_STATUS, name)
+    expect(exchange.error is None, "the status of a region was refused", exchange)
+    found = {one.name: one for one in exchange.result}.get(region.name)
+    if not there:
+        expect(found is None, "a region that was unregistered is told of", exchange)
+        return
+    # where the slash before a key stands differs, and means nothing
+    same = found is not None and replace(found, key=f"/{found.key.lstrip('/')}") == region
+    expect(same, f"the region {region} is told as {found}", exchange)
+
+
+def _refuses(subject: Subject, region: SharedMemoryRegion, what: str) -> None:
+    """Raise ``ViolationError`` unless ``region`` is refused. Nothing is registered under its name then."""
+    exchange = _control(subject, Operation.SHARED_MEMORY_REGISTER, region)
+    _control(subject, Operation.SHARED_MEMORY_UNREGISTER, region.name)
+    subject.answered(exchange)
+    expect(exchange.error is not None, f"{what} was not refused", exchange)
+
+
+def _answered(subject: Subject, request: InferRequest) -> InferResponse:
+    """The answer to a request with outputs in shared memory."""
+    exchange = subject.infer(request)
+    good = subject.wire.succeeded(exchange) and exchange.error is None
+    words = exchange.error.message if exchange.error is not None else ""
+    expect(good, f"a request with outputs in shared memory was refused: {words}", exchange)
+    response: InferResponse = exchange.result
+    return response
+
+
+def _pointed(subject: Subject, given: tuple[Tensor, ...], side: str, place: SharedMemoryRef) -> Exchange:
+    """Ask with the first input, or the first output, at ``place``."""
+    request = subject.request(given)
+    if side == "input":
+        request.inputs = (replace(given[0], data=place), *given[1:])
+    else:
+        request.outputs = (RequestedOutput(subject.known.outputs[0].name, placement=place),)
+    return subject.infer(request)
+
+
+def _largest(subject: Subject, given: tuple[Tensor, ...]) -> int:
+    """Bytes enough for the first input, and for the first output."""
+    answer = subject.answer(subject.request(given))
+    return max(given[0].nbytes, *(tensor.nbytes for tensor in answer.outputs), 64)
+
+
+def _size(given: tuple[Tensor, ...], side: str, largest: int) -> int:
+    return given[0].nbytes if side == "input" else largest

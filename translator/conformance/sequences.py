@@ -1,0 +1,160 @@
+"""Rules for sequences: requests to one model that belong together by an id, from a start to an end.
+
+They hold of models whose configuration has ``sequence_batching``. Requests of all other rules are sequences
+of one request there. A sequence that is begun here is ended here, whatever happens: it keeps others waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from schemas import InferResponse, Tensor
+from schemas import Sequence as Place
+from translator.conformance.check import Draw, Group, InapplicableError
+from translator.conformance.comparison import expect_same
+from translator.conformance.exchange import Exchange
+from translator.conformance.subject import Subject
+from translator.conformance.values import distinct, inputs, usual
+from translator.conformance.wire import Mistake
+
+SEQUENCES = Group("sequences", asks=True)
+
+Inputs = tuple[Tensor, ...]
+
+_LONGEST = 4
+
+
+class _Sequence:
+    """One sequence as a client has it. ``number`` is its id."""
+
+    def __init__(self, subject: Subject, number: int) -> None:
+        self._subject = subject
+        self.number = number
+        self.open = False
+
+    def ask(self, given: Inputs, *, start: bool = False, end: bool = False) -> Exchange:
+        """Send a request of it, whatever comes of that."""
+        self.open = (self.open or start) and not end
+        return _asked(self._subject, Place(self.number, start, end), given)
+
+    def answer(self, given: Inputs, *, start: bool = False, end: bool = False) -> InferResponse:
+        """The answer to a request of it that must have one."""
+        exchange = self.ask(given, start=start, end=end)
+        return self._subject.judged(self._subject.request(given), exchange)
+
+
+@SEQUENCES("A request of a sequence that nobody has begun is refused.")
+def start_needed(subject: Subject, draw: Draw) -> None:
+    _sequential(subject)
+    place = Place(subject.fresh(), end=draw(st.booleans()))
+    exchange = _asked(subject, place, distinct(subject.known, 1))
+    subject.refuses(exchange, Mistake.INVALID, "a request of a sequence that nobody has begun")
+
+
+@SEQUENCES("A request without the id of a sequence, or with the id 0, is refused.")
+def id_needed(subject: Subject, draw: Draw) -> None:
+    _sequential(subject)
+    place = draw(st.sampled_from((None, Place(0, start=True, end=True))))
+    exchange = _asked(subject, place, distinct(subject.known, 1))
+    what = "a request without the id of a sequence" if place is None else "the id 0 of a sequence"
+    subject.refuses(exchange, Mistake.INVALID, what)
+
+
+@SEQUENCES("After its end, a sequence has to be begun anew.")
+def ended(subject: Subject, draw: Draw) -> None:
+    steps = _steps(subject, draw)
+    with _sequence(subject, subject.fresh()) as one:
+        _run(one, steps)
+        exchange = one.ask(steps[-1])
+        subject.refuses(exchange, Mistake.INVALID, "a request after the end of its sequence")
+
+
+@SEQUENCES("The same sequence, asked anew, gets the same answers.")
+def same_again(subject: Subject, draw: Draw) -> None:
+    steps, number = _steps(subject, draw), subject.fresh()
+    for first, second in zip(_whole(subject, number, steps), _whole(subject, number, steps), strict=True):
+        expect_same(subject, first, second, "the same sequence was answered otherwise")
+
+
+@SEQUENCES("A start begins a sequence anew, whatever has been said under its id.")
+def begun_anew(subject: Subject, draw: Draw) -> None:
+    before, steps = draw(inputs(subject.known, usual)), _steps(subject, draw)
+    number = subject.fresh()
+    right = _whole(subject, number, steps)
+    with _sequence(subject, number) as one:
+        one.answer(before, start=True)
+        for first, second in zip(right, _run(one, steps), strict=True):
+            expect_same(subject, first, second, "begun anew, a sequence is answered otherwise")
+
+
+@SEQUENCES("Sequences whose requests come in turns do not touch each other.")
+def apart(subject: Subject, draw: Draw) -> None:
+    _sequential(subject)
+    if _places(subject) < 2:
+        raise InapplicableError("the model has a place for one sequence at a time")
+    steps = [_steps(subject, draw) for _ in range(2)]
+    numbers = [subject.fresh() for _ in steps]
+    right = [_whole(subject, number, each) for number, each in zip(numbers, steps, strict=True)]
+    order = draw(st.permutations([at for at, each in enumerate(steps) for _ in each]))
+    have: list[list[InferResponse]] = [[], []]
+    with _sequence(subject, numbers[0]) as one, _sequence(subject, numbers[1]) as other:
+        for at in order:
+            place, last = len(have[at]), len(steps[at]) - 1
+            asked = (one, other)[at]
+            have[at].append(asked.answer(steps[at][place], start=not place, end=place == last))
+            expect_same(subject, right[at][place], have[at][place], "beside another, a sequence is another")
+
+
+def _sequential(subject: Subject) -> None:
+    if not subject.sequential:
+        raise InapplicableError("the model takes no sequences, as far as the server tells")
+
+
+def _places(subject: Subject) -> int:
+    """How many sequences the model takes at a time; others wait until one of them has ended."""
+    config = subject.config
+    instances = sum(max(group.count, 1) for group in config.instance_group) or 1
+    batching = config.sequence_batching
+    oldest = batching.WhichOneof("strategy_choice") == "oldest"
+    each = batching.oldest.max_candidate_sequences if oldest else config.max_batch_size
+    return int(instances * max(each, 1))
+
+
+def _steps(subject: Subject, draw: Draw) -> list[Inputs]:
+    """The inputs of the requests of a sequence, one row each."""
+    _sequential(subject)
+    length = draw(st.integers(1, _LONGEST))
+    return [draw(inputs(subject.known, usual, 1)) for _ in range(length)]
+
+
+def _asked(subject: Subject, place: Place | None, given: Inputs) -> Exchange:
+    return subject.infer(replace(subject.request(given), sequence=place))
+
+
+def _run(one: _Sequence, steps: Sequence[Inputs]) -> list[InferResponse]:
+    last = len(steps) - 1
+    return [one.answer(given, start=not at, end=at == last) for at, given in enumerate(steps)]
+
+
+def _whole(subject: Subject, number: int, steps: Sequence[Inputs]) -> list[InferResponse]:
+    """The answers to a sequence that nothing disturbs."""
+    with _sequence(subject, number) as one:
+        return _run(one, steps)
+
+
+@contextmanager
+def _sequence(subject: Subject, number: int) -> Iterator[_Sequence]:
+    """A sequence, which is ended at the end. An id is used again where answers are compared: a model may
+    look at it."""
+    one = _Sequence(subject, number)
+    try:
+        yield one
+    finally:
+        if one.open:
+            last = subject.last
+            one.ask(distinct(subject.known, 1), end=True)
+            subject.last = last

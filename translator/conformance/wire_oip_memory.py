@@ -1,0 +1,117 @@
+"""How a server of the Open Inference Protocol is told of regions of shared memory, over HTTP and over gRPC.
+
+An upstream is never asked this, so the dialect's own calls lack it. Arguments and results are those of
+``protocols.dialect.Action``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from protocols.dialect import UpstreamCall
+from protocols.oip.codec import CODE_OF_HTTP_STATUS
+from protocols.oip.metadata_json import read_error
+from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from schemas import ErrorCode, InferenceError, Operation, SharedMemoryRegion, Signature
+from schemas.oip import MESSAGES
+
+_MEMBERS = ("name", "key", "offset", "byte_size")
+
+Regions = tuple[SharedMemoryRegion, ...]
+
+
+def _region(told: Mapping[str, Any]) -> SharedMemoryRegion:
+    return SharedMemoryRegion(*(told[member] for member in _MEMBERS))
+
+
+# --- HTTP
+
+
+def _path(verb: str, name: str | None) -> str:
+    region = "" if name is None else f"/region/{quote(name, safe='')}"
+    return f"/v2/systemsharedmemory{region}/{verb}"
+
+
+def _register(region: SharedMemoryRegion, signature: Signature | None) -> tuple[HttpRequest, None]:
+    document = {member: getattr(region, member) for member in _MEMBERS[1:]}
+    return HttpRequest("POST", _path("register", region.name), parts=[orjson.dumps(document)]), None
+
+
+def _unregister(name: str | None, signature: Signature | None) -> tuple[HttpRequest, None]:
+    return HttpRequest("POST", _path("unregister", name)), None
+
+
+def _status(name: str | None, signature: Signature | None) -> tuple[HttpRequest, None]:
+    return HttpRequest("GET", _path("status", name)), None
+
+
+def _done(form: None, reply: HttpReply) -> None:
+    if reply.status != 200:
+        code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
+        raise InferenceError(code, read_error(reply.status, reply.body))
+
+
+def _regions(form: None, reply: HttpReply) -> Regions:
+    _done(form, reply)
+    return tuple(map(_region, orjson.loads(bytes(reply.body))))
+
+
+HTTP_MEMORY: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = {
+    Operation.SHARED_MEMORY_REGISTER: UpstreamCall(_register, _done),
+    Operation.SHARED_MEMORY_UNREGISTER: UpstreamCall(_unregister, _done),
+    Operation.SHARED_MEMORY_STATUS: UpstreamCall(_status, _regions),
+}
+
+
+# --- gRPC
+
+
+def _named(name: str | None) -> Mapping[str, Any]:
+    return {"name": name or ""}
+
+
+def _described(region: SharedMemoryRegion) -> Mapping[str, Any]:
+    return {member: getattr(region, member) for member in _MEMBERS}
+
+
+def _told(message: Any) -> Regions:
+    entries: Iterable[Any] = message.regions.values()
+    return tuple(_region({member: getattr(entry, member) for member in _MEMBERS}) for entry in entries)
+
+
+def _decode(verb: str, read: Callable[[Any], Any], form: None, answer: GrpcAnswer) -> Any:
+    if answer.code:
+        raise InferenceError(_CODES.get(answer.code, ErrorCode.INTERNAL), answer.details)
+    response: Any = MESSAGES[f"inference.SystemSharedMemory{verb}Response"]
+    return read(response.FromString(bytes(answer.message)))
+
+
+_CODES = {
+    3: ErrorCode.INVALID_TENSOR,
+    5: ErrorCode.NOT_FOUND,
+    6: ErrorCode.ALREADY_EXISTS,
+    12: ErrorCode.UNSUPPORTED,
+}
+
+
+def _call(
+    verb: str, fields: Callable[[Any], Mapping[str, Any]], read: Callable[[Any], Any] = lambda message: None
+) -> UpstreamCall[GrpcRequest, GrpcAnswer]:
+    def encode(argument: Any, signature: Signature | None) -> tuple[GrpcRequest, None]:
+        message: Any = MESSAGES[f"inference.SystemSharedMemory{verb}Request"](**fields(argument))
+        method = f"/inference.GRPCInferenceService/SystemSharedMemory{verb}"
+        return GrpcRequest(method, message.SerializeToString()), None
+
+    return UpstreamCall(encode, partial(_decode, verb, read))
+
+
+GRPC_MEMORY: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
+    Operation.SHARED_MEMORY_REGISTER: _call("Register", _described),
+    Operation.SHARED_MEMORY_UNREGISTER: _call("Unregister", _named),
+    Operation.SHARED_MEMORY_STATUS: _call("Status", _named, _told),
+}

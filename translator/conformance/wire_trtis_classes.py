@@ -1,0 +1,120 @@
+"""Classes in the place of outputs, as version 1 asks for and tells them.
+
+An upstream is never asked for classes, so the dialect's own calls neither ask for them nor read them: here
+they are added to a request, and taken out of an answer, around those calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from google.protobuf import text_format
+
+from protocols.classification import Ranked
+from protocols.dialect import UpstreamCall
+from protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
+from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from schemas import ErrorCode, InferenceError, InferRequest, Operation, Signature
+from schemas.trtis import MESSAGES
+from translator.conformance.wire import Ranking
+
+_PACKAGE = "nvidia.inferenceserver"
+_REQUEST_HEADER: Any = MESSAGES[f"{_PACKAGE}.InferRequestHeader"]
+_RESPONSE_HEADER: Any = MESSAGES[f"{_PACKAGE}.InferResponseHeader"]
+_CALL: Any = MESSAGES[f"{_PACKAGE}.InferRequest"]
+_ANSWER: Any = MESSAGES[f"{_PACKAGE}.InferResponse"]
+
+_HTTP, _GRPC = HTTP_CALLS[Operation.INFER], GRPC_CALLS[Operation.INFER]
+
+Classes = dict[str, list[list[Ranked]]]
+
+
+def _ask(header: Any, request: InferRequest) -> None:
+    counts = {output.name: output.classification for output in request.outputs or ()}
+    for output in header.output:
+        if counts.get(output.name):
+            output.cls.count = counts[output.name]
+
+
+def _take(header: Any) -> tuple[Classes, list[int]]:
+    """Take the outputs that are told as classes out of ``header``: their classes, and where they stood."""
+    found: Classes = {}
+    places: list[int] = []
+    rest = []
+    for place, output in enumerate(header.output):
+        if output.batch_classes:
+            entries = [
+                [Ranked(one.idx, one.value, one.label) for one in entry.cls] for entry in output.batch_classes
+            ]
+            found[output.name] = entries
+            places.append(place)
+        else:
+            rest.append(output)
+    kept = [_copy(output) for output in rest]
+    del header.output[:]
+    header.output.extend(kept)
+    return found, places
+
+
+def _copy(message: Any) -> Any:
+    made = type(message)()
+    made.CopyFrom(message)
+    return made
+
+
+# --- HTTP
+
+
+def _encode_http(request: InferRequest, signature: Signature | None) -> tuple[HttpRequest, Any]:
+    sent, form = _HTTP.encode(request, signature)
+    header = text_format.Parse(sent.headers["NV-InferRequest"], _REQUEST_HEADER())
+    _ask(header, request)
+    text = text_format.MessageToString(header, as_one_line=True)
+    return replace(sent, headers={**sent.headers, "NV-InferRequest": text}), form
+
+
+def _decode_http(form: Any, reply: HttpReply) -> Ranking:
+    """The classes stand in the message at the end of the body alone."""
+    headers = {name.lower(): value for name, value in reply.headers.items()}
+    told = headers.get("nv-inferresponse")
+    found: Mapping[str, Any] = {}
+    if told and reply.status == 200:
+        header = text_format.Parse(told, _RESPONSE_HEADER())
+        size = sum(output.raw.batch_byte_size for output in header.output)
+        whole = _RESPONSE_HEADER.FromString(bytes(reply.body)[size:])
+        found, _ = _take(whole)
+        text = text_format.MessageToString(whole, as_one_line=True)
+        reply = replace(reply, headers=headers | {"nv-inferresponse": text})
+    return Ranking(found, _HTTP.decode(form, reply))
+
+
+# --- gRPC
+
+
+def _encode_grpc(request: InferRequest, signature: Signature | None) -> tuple[GrpcRequest, Any]:
+    sent, form = _GRPC.encode(request, signature)
+    call = _CALL.FromString(bytes(sent.message))
+    _ask(call.meta_data, request)
+    return replace(sent, message=call.SerializeToString()), form
+
+
+def _decode_grpc(form: Any, reply: GrpcAnswer) -> Ranking:
+    found: Mapping[str, Any] = {}
+    if not reply.code:
+        answer = _ANSWER.FromString(bytes(reply.message))
+        outputs = len(answer.meta_data.output)
+        found, places = _take(answer.meta_data)
+        if places and len(answer.raw_output) != outputs:
+            words = f"{len(answer.raw_output)} raw outputs for {outputs} outputs, classes among them"
+            raise InferenceError(ErrorCode.BAD_UPSTREAM, words)
+        raws = [raw for place, raw in enumerate(answer.raw_output) if place not in places]
+        del answer.raw_output[:]
+        answer.raw_output.extend(raws)
+        reply = replace(reply, message=answer.SerializeToString())
+    return Ranking(found, _GRPC.decode(form, reply))
+
+
+HTTP_CLASSES: UpstreamCall[HttpRequest, HttpReply] = UpstreamCall(_encode_http, _decode_http)
+GRPC_CLASSES: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(_encode_grpc, _decode_grpc)
