@@ -367,3 +367,52 @@ async def test_a_file_that_cannot_be_written_harms_nobody(
     await looker.close()
     assert (looker.report.equal, looker.report.kept) == (3, {"failed": 1})
     assert caplog.messages == ["pairs of a mirror cannot be written"]
+
+
+# --- sequences
+
+
+def sequence(length: int, id_: int | str = 7) -> list[Any]:
+    """Requests of one sequence, with their places as values."""
+    return [
+        request(float(place), sequence=Sequence(id_, place == 0, place == length - 1))
+        for place in range(length)
+    ]
+
+
+async def test_a_sequence_is_copied_in_order() -> None:
+    model = Model()
+    looker = mirror(model)
+    steps = sequence(4)
+    assert all(looker.wants(step) for step in steps)
+    for place in (2, 0, 3, 1):  # however the answers come
+        looker.saw(answered(steps[place], tensor(float(place))))
+    await settled(looker)
+    assert [asked.inputs[0].numpy()[0] for asked in model.asked] == [0.0, 1.0, 2.0, 3.0]
+    assert [asked.sequence for asked in model.asked] == [step.sequence for step in steps]
+    assert looker.report.equal == 4
+    await looker.close()
+
+
+async def test_a_sequence_is_chosen_as_a_whole() -> None:
+    chances = iter([0.9, 0.1])
+    looker = mirror(Model(), lambda: next(chances), percent=50.0)
+    assert [looker.wants(step) for step in sequence(3, 1)] == [False] * 3
+    assert [looker.wants(step) for step in sequence(3, "text")] == [True] * 3
+    await looker.close()
+
+
+async def test_after_a_failure_on_one_side_the_rest_of_a_sequence_is_left_out() -> None:
+    model = Model(lambda asked: GONE if len(model.asked) == 2 else InferResponse("other", (tensor(0.0),)))
+    looker = mirror(model)
+    steps = sequence(5)
+    for step in steps[:4]:
+        assert looker.wants(step)
+        looker.saw(answered(step, tensor(0.0)))
+    await settled(looker)
+    assert len(model.asked) == 2
+    assert (looker.report.equal, looker.report.different, looker.report.dropped) == (1, 1, {"sequence": 2})
+    assert not looker.wants(steps[4])
+    # the next one of that id is another
+    assert all(looker.wants(step) for step in sequence(2))
+    await looker.close()
