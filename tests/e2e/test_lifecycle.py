@@ -149,6 +149,49 @@ def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
         daemon.kill()
 
 
+@pytest.mark.parametrize("engine", ["native", "library"])
+def test_a_second_signal_cuts_what_runs(engine: str, tmp_path: Path) -> None:
+    listeners = [
+        {"listen": "127.0.0.1:0", "transport": transport, "engine": engine} for transport in ("http", "grpc")
+    ]
+    slow = {"slow": {"backend": "onnxruntime", "path": str(slow_model(tmp_path)), "instances": 2}}
+    daemon = Daemon.start(tmp_path, config(listeners=listeners, models=slow, server={"drain_secs": 60.0}))
+    turns = np.array(50_000_000)
+    cut: list[Exception] = []
+
+    def ask_http() -> None:
+        body = {"inputs": [{"name": "TURNS", "datatype": "INT64", "shape": [], "data": [int(turns)]}]}
+        try:
+            requests.post(f"http://{daemon.addresses[0]}/v2/models/slow/infer", json=body, timeout=60)
+        except requests.ConnectionError as error:
+            cut.append(error)
+
+    def ask_grpc() -> None:
+        given = triton_grpc.InferInput("TURNS", [], "INT64")
+        given.set_data_from_numpy(turns)
+        with triton_grpc.InferenceServerClient(daemon.addresses[1]) as client:
+            try:
+                client.infer("slow", [given], client_timeout=60)
+            except triton_grpc.InferenceServerException as error:
+                cut.append(error)
+
+    threads = [threading.Thread(target=ask) for ask in (ask_http, ask_grpc)]
+    try:
+        for thread in threads:
+            thread.start()
+        time.sleep(1)
+        daemon.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert not cut, "the first signal lets them run"
+        daemon.process.send_signal(signal.SIGINT)
+        for thread in threads:
+            thread.join(20)
+        assert len(cut) == 2
+        assert daemon.until("requests were cut")["count"] == 2
+    finally:
+        daemon.kill()
+
+
 def test_a_model_that_cannot_be_loaded_keeps_the_server_from_being_ready(tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"this is no model")
     broken = {"backend": "onnxruntime", "path": str(tmp_path / "broken.onnx")}
