@@ -38,7 +38,7 @@ from schemas import (
 )
 from translator.observation import Observer, Room
 from translator.router import Router
-from translator.routing.route import Route
+from translator.routing.route import Route, is_absent
 from translator.settings import LogBook, TraceBook
 from translator.trends import Trends
 
@@ -397,7 +397,7 @@ async def by_route(operation: Operation, asked: Asked, route: Route) -> Any:
         try:
             return await OPERATIONS[operation](replace(asked, name=name, target=view, route=route))
         except InferenceError as error:
-            if not error.retryable:
+            if not (error.retryable or is_absent(error)):
                 raise
             failure = failure or error
     assert failure is not None, "there is a model"  # noqa: S101

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +190,26 @@ async def test_models_are_controlled(service: Service) -> None:
 async def test_metadata_has_the_name_that_the_caller_knows(service: Service) -> None:
     for asked, said in (("m", "m"), ("alias_of_it", "alias_of_it"), ("", "m")):
         assert (await ask(service, Operation.MODEL_METADATA, model=asked)).name == said
+
+
+@pytest.mark.parametrize(("code", "shown"), [(ErrorCode.NOT_FOUND, True), (ErrorCode.BAD_UPSTREAM, False)])
+async def test_what_an_upstream_has_not_is_shown_by_the_fallback(
+    service: Service, code: ErrorCode, shown: bool
+) -> None:
+    class Behind:
+        name = "behind"
+
+        async def metadata(self, version: str = "") -> Any:
+            raise InferenceError(code, "no such thing")
+
+        status = metadata
+
+    models: Any = {"behind": Behind(), "m": service.router.models["m"]}
+    routes = [Route(Split.only("behind"), Conditions("safe"), fallback="m")]
+    asked = Service(Router(ModelCatalog(models, {}), routes), ServerMetadata("s", "1"))
+    for operation in (Operation.MODEL_METADATA, Operation.STATUS):
+        with nullcontext() if shown else refused(code, "no such thing"):
+            await ask(asked, operation, model="safe")
 
 
 async def test_readiness(service: Service, tmp_path: Path) -> None:

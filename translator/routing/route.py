@@ -29,6 +29,11 @@ _MOVED = 1 << 16
 """How many sequences that the fallback has are remembered; the oldest are forgotten."""
 
 
+def is_absent(error: InferenceError) -> bool:
+    """Whether it is the model, or its version, that is not there: not something that a request names."""
+    return error.code is ErrorCode.NOT_FOUND and not error.details
+
+
 @dataclass(slots=True)
 class RouteCounts:
     """What a route has been asked, whatever became of it: ``parts`` are the requests that were meant for each
@@ -116,11 +121,7 @@ class Route:
             return False
         if sequence is not None and not sequence.start:
             return False
-        if error.code is ErrorCode.NOT_FOUND:
-            # of a model, not of something that the request names
-            away = not error.details
-        else:
-            away = error.code in _TURNED_AWAY and (error.retryable or unread)
+        away = is_absent(error) or (error.code in _TURNED_AWAY and (error.retryable or unread))
         if away:
             self._fall_back(sequence)
         return away
