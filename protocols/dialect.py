@@ -131,7 +131,8 @@ class Passage(Generic[Request, Answer, Reply]):
     answer: Callable[[Opened[Answer], Passed, Reply], tuple[Answer, str] | InferResponse]
 
 
-@dataclass(frozen=True, slots=True)
+# looked up with every request, by identity
+@dataclass(frozen=True, slots=True, eq=False)
 class HttpEndpoint:
     """A method and a path pattern, such as ``/v2/models/{model}/infer``; ``{name}`` matches one
     non-empty segment. A path of ``*`` matches everything, on listeners that speak this dialect alone.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 from runtime.scheduling.admission import Admission
 from runtime.scheduling.batch import in_model_order, key_of
@@ -63,16 +64,21 @@ class Scheduler:
         """How many requests are in the queue."""
         return len(self._queue)
 
-    @contextmanager
     def entered(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
-    ) -> Iterator[Entry]:
+    ) -> AbstractContextManager[Entry]:
         """Have ``request`` in the queue, with ``inputs`` as the model sees them; its ``answer`` comes when it
         has run. Leaving the block is to wait no more: what has not begun then never runs.
 
         Raises OVERLOADED and UNAVAILABLE where the queue is full. The answer may be UNAVAILABLE for one that
         has expired, DEADLINE_EXCEEDED, CANCELLED, and what the runner gives.
         """
+        return _Entered(self, request, inputs, outputs)
+
+    def _enter(
+        self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
+    ) -> tuple[Entry, Callable[[], None]]:
+        """The entry of ``request``, and what cancels it."""
         loop = asyncio.get_running_loop()
         inputs = in_model_order(inputs, self._places)
         key = key_of(inputs, outputs if self._gives_outputs else ()) if self._joins and inputs else None
@@ -93,11 +99,15 @@ class Scheduler:
                 entry.timer = loop.call_later((entry.expires - entry.arrived) / 1e9, self._expired, entry)
             context.cancel.on_cancel(cancel)
             self._advance_soon()
-            yield entry
-        finally:
-            context.cancel.forget(cancel)
-            self._leave(entry)
-            self._admission.leave(0)
+        except BaseException:
+            self._exit(entry, cancel)
+            raise
+        return entry, cancel
+
+    def _exit(self, entry: Entry, cancel: Callable[[], None]) -> None:
+        entry.request.context.cancel.forget(cancel)
+        self._leave(entry)
+        self._admission.leave(0)
 
     async def turn(self, entry: Entry) -> None:
         """Wait until the answer to ``entry`` may go to the caller. Raises CANCELLED."""
@@ -198,3 +208,21 @@ class Scheduler:
         return InferenceError(
             ErrorCode.DEADLINE_EXCEEDED, f"model '{self._model}' did not answer before the deadline"
         )
+
+
+class _Entered:
+    """The block of :meth:`Scheduler.entered`. Every small request goes through it: a generator for a context
+    manager would cost as much as all that the block does."""
+
+    __slots__ = ("_asked", "_cancel", "_entry", "_scheduler")
+
+    def __init__(self, scheduler: Scheduler, *asked: Any) -> None:
+        self._scheduler = scheduler
+        self._asked = asked
+
+    def __enter__(self) -> Entry:
+        self._entry, self._cancel = self._scheduler._enter(*self._asked)
+        return self._entry
+
+    def __exit__(self, *_: object) -> None:
+        self._scheduler._exit(self._entry, self._cancel)
