@@ -105,7 +105,7 @@ async def _load_and_serve(config: Config, operators: AdminListener, stop: _StopS
             if assembly.examiner is not None:
                 assembly.examiner.start()
             bound = [(each.options, each.address) for each in listening]
-            sys.stdout.write(welcome(config, bound, operators.address))
+            sys.stdout.write(welcome(config, bound, operators.address, assembly.service.router.models))
             sys.stdout.flush()
             await stop.first
             await _drain(assembly, listening, stop)

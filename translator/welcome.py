@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from protocols.transport.address import Address
 from translator.config.options import Config, ListenerOptions
@@ -69,12 +69,16 @@ _LINES = {
 where this program is installed, without any client. The bytes for GraphPipe over tcp ask for the metadata."""
 
 
-def welcome(config: Config, listening: Bound, operators: Address | None = None) -> str:
-    """The text for standard output, with real addresses in it; ``operators`` is that of theirs."""
+def welcome(
+    config: Config, listening: Bound, operators: Address | None = None, models: Iterable[str] = ()
+) -> str:
+    """The text for standard output, with real addresses in it; ``operators`` is that of theirs. The lines ask
+    for a default model, else for one of the configuration, else for one of ``models``, which are served."""
     lines = [f"{config.server.name} is serving."]
     python = _python()
+    example = next(iter((*config.models, *models)), "MODEL")
     for options, address in listening:
-        model = options.default_model or config.default_model or next(iter(config.models), "MODEL")
+        model = options.default_model or config.default_model or example
         place = f"{options.transport}+unix" if address.path else options.transport
         for dialect in options.dialects:
             lines.append(f"  {dialect:10} {options.transport:5} {address}")

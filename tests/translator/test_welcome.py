@@ -63,6 +63,17 @@ def test_every_line_to_paste_works(shown: list[str]) -> None:
         assert "the_echo" in ran.stdout or '"status":"SUCCESS"' in ran.stdout, (where, ran)
 
 
+def test_the_lines_ask_for_a_model_that_is_there(tmp_path: Path) -> None:
+    config = parse('{listeners: [{listen: ":0", transport: http}]}')
+    listening = [(config.listeners[0], Address("127.0.0.1", 9))]
+    assert "/v2/models/one\n" in welcome(config, listening, None, ["one", "two"])
+    assert "/v2/models/MODEL\n" in welcome(config, listening)
+    config = parse(CONFIG.format(folder=tmp_path))
+    assert "/v2/models/the_echo\n" in welcome(
+        config, [(config.listeners[0], Address("127.0.0.1", 9))], None, ["one"]
+    )
+
+
 def test_the_interpreter_is_named_as_a_shell_finds_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
