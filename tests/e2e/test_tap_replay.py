@@ -149,6 +149,14 @@ def test_what_cannot_be_replayed(
     assert "7 sent" in told.out
     assert "record 8, at byte" in told.err
 
+    whole = bytearray(recording.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    (tmp_path / "damaged").write_bytes(whole)
+    assert replayed(tmp_path / "damaged", examples, "oip", "http") == 1, "who knows how many are gone"
+    told = capsys.readouterr()
+    assert " 0 different, 0 failed" in told.out
+    assert "checksum" in told.err
+
     more = ("--dialect", "oip", "--transport", "http", "--url", examples.addresses[0])
     assert main(["replay", str(recording), str(cut), *more]) == 0
     assert "15 sent" in capsys.readouterr().out

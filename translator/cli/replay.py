@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay, and report. 1 where an answer differs, is missing, or a request could not be sent."""
+    """Replay, and report. 1 where an answer differs, is missing, or a request could not be sent or read."""
     import orjson
 
     from protocols.transport import loop
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(orjson.dumps(tally.as_json(), option=orjson.OPT_APPEND_NEWLINE).decode())
     else:
         sys.stdout.writelines(f"{line}\n" for line in tally.as_text())
-    return 0 if tally.good else 1
+    return 0 if tally.good and not any(reader.lost for reader in readers) else 1
 
 
 def _aim(arguments: argparse.Namespace) -> Aim:

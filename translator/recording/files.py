@@ -35,6 +35,10 @@ class RecordingError(Exception):
     """A file that is no recording, or one that this program cannot read."""
 
 
+class _EndedError(DamagedError):
+    """The last record is not whole."""
+
+
 class RecordingWriter:
     """Writes records to ``path``, and starts anew when that would have more than ``max_bytes`` (None: never);
     of files there are ``max_files`` at most, this one included.
@@ -117,12 +121,14 @@ class RecordingReader:
     """The records of the file at ``path``, in their order; iterate once.
 
     ``damage`` says, after that, where and why reading ended before the end of the file; empty where it
-    did not. Raises ``RecordingError`` for a file that is no recording, ``OSError``.
+    did not. ``lost`` is whether more than the one record may be gone that was being written when its writer
+    was stopped. Raises ``RecordingError`` for a file that is no recording, ``OSError``.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damage = ""
+        self.lost = False
         self._file = open(path, "rb")  # noqa: SIM115
         try:
             _check_first_line(path, self._file.readline(_LONGEST_FIRST_LINE))
@@ -139,6 +145,7 @@ class RecordingReader:
                 try:
                     record, at = self._next(at, end)
                 except DamagedError as error:
+                    self.lost = not isinstance(error, _EndedError)
                     self.damage = f"{self.path}: record {number}, at byte {at}, cannot be read: {error}"
                     return
                 yield record
@@ -154,13 +161,13 @@ class RecordingReader:
     def _next(self, at: int, end: int) -> tuple[Record, int]:
         before = self._file.read(_BEFORE.size)
         if len(before) < _BEFORE.size:
-            raise DamagedError("the file ends within it")
+            raise _EndedError("the file ends within it")
         mark, head_bytes, data_bytes, checksum = _BEFORE.unpack(before)
         if mark != _MARK:
             raise DamagedError("it does not begin as a record does")
         after = at + _BEFORE.size + head_bytes + data_bytes
         if after > end:
-            raise DamagedError("the file ends within it")
+            raise _EndedError("the file ends within it")
         # one buffer for each record, which its tensors keep alive
         body = memoryview(self._file.read(head_bytes + data_bytes))
         if zlib.crc32(body) != checksum:
