@@ -7,6 +7,7 @@ own runs underneath, because checks are plain functions.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import time
 from collections.abc import Coroutine, Sequence
@@ -41,6 +42,9 @@ T = TypeVar("T")
 Call = UpstreamCall[Any, Any]
 
 _ID = "1"
+
+_COUNTED = itertools.count(1)
+"""One for all subjects: a server may know of what another one has left there."""
 
 _NO_ANSWER = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED, ErrorCode.BAD_UPSTREAM})
 """Errors of a transport that say that the server did not answer, where there is no reply."""
@@ -83,7 +87,6 @@ class Subject:
         self.place = parse_url(url, transport)
         self.timeout_secs = timeout_secs
         self.client: Any = client or CLIENTS[transport](self.place, connect_timeout_secs=timeout_secs)
-        self._given = 0
         self._runner = asyncio.Runner()
         # of a connection that broke an exchange has told already
         self._runner.get_loop().set_exception_handler(lambda loop, context: None)
@@ -142,8 +145,7 @@ class Subject:
 
     def fresh(self) -> int:
         """A number of 31 bits that was not given before; another process gives others, as a rule."""
-        self._given += 1
-        return ((os.getpid() & 0x3FF) << 20) + self._given
+        return ((os.getpid() & 0x3FF) << 20) + next(_COUNTED) % (1 << 20)
 
     # --- questions in the dialect's own calls
 

@@ -1,6 +1,7 @@
 """A relay in front of an OIP server over HTTP that spoils what passes through: one seeded fault at a time.
 
-A fault changes an :class:`Passing` before it goes up (``on_way_up``) or back (``on_way_back``).
+A fault changes an :class:`Passing` before it goes up (``on_way_up``) or back (``on_way_back``). What is not about
+inference passes it by, but for what is about shared memory.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from schemas import pack_bytes
+
 LENGTH = "Inference-Header-Content-Length"
 
 
 @dataclass
 class Passing:
-    """A request to infer and its answer. ``number`` counts them; ``memory`` is the relay's own."""
+    """A request to infer, or about shared memory, and its answer. ``number`` counts them; ``memory`` is the
+    relay's own."""
 
     path: str
     headers: dict[str, str]
@@ -35,7 +39,12 @@ class Passing:
 
     @property
     def good(self) -> bool:
-        return self.status == 200
+        """Whether it is an inference that succeeded."""
+        return self.status == 200 and self.infers
+
+    @property
+    def infers(self) -> bool:
+        return self.path.endswith("/infer")
 
     def document(self) -> tuple[dict[str, Any], bytes]:
         """The JSON part of the answer, and the binary part."""
@@ -75,6 +84,14 @@ class Passing:
             return {}
         return document if isinstance(document, dict) else {}
 
+    def ask_with(self, document: dict[str, Any]) -> None:
+        """Put another JSON part in place of the request's."""
+        length = int(self.headers.get(LENGTH, len(self.body)))
+        head = json.dumps(document).encode()
+        self.body = head + self.body[length:]
+        if LENGTH in self.headers:
+            self.headers[LENGTH] = str(len(head))
+
 
 Fault = Callable[[Passing], None]
 
@@ -92,6 +109,20 @@ def with_numbers(
     return (output | {"data": values.tolist()}, None) if data is None else (output, values.tobytes())
 
 
+def words(output: dict[str, Any], data: bytes | None) -> list[bytes]:
+    """The elements of an output of BYTES, whatever form it has."""
+    return [word.encode() for word in output["data"]] if data is None else list(strings(data))
+
+
+def with_words(
+    output: dict[str, Any], data: bytes | None, found: list[bytes]
+) -> tuple[dict[str, Any], bytes | None]:
+    """``output`` with other elements, in the same form."""
+    if data is None:
+        return output | {"data": [word.decode() for word in found]}, None
+    return output, pack_bytes(found)
+
+
 def strings(data: bytes) -> Iterator[bytes]:
     while data:
         size = struct.unpack_from("<I", data)[0]
@@ -102,7 +133,8 @@ def strings(data: bytes) -> Iterator[bytes]:
 @contextmanager
 def relay(server: str, on_way_back: Fault | None = None, on_way_up: Fault | None = None) -> Iterator[str]:
     """A relay to ``server``: its address."""
-    lock, memory, count = threading.Lock(), {}, [0]
+    lock, count = threading.Lock(), [0]
+    memory: dict[str, Any] = {}
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -129,8 +161,8 @@ def relay(server: str, on_way_back: Fault | None = None, on_way_up: Fault | None
                     count[0],
                     memory,
                 )
-            infers = self.path.endswith("/infer") and self.command == "POST"
-            if infers and on_way_up:
+            concerned = (passing.infers and self.command == "POST") or "systemsharedmemory" in self.path
+            if concerned and on_way_up:
                 on_way_up(passing)
             passing.headers.pop("Content-Length", None)
             self.up.request(self.command, passing.path, passing.body, passing.headers)
@@ -140,7 +172,7 @@ def relay(server: str, on_way_back: Fault | None = None, on_way_up: Fault | None
                 reply.status,
                 {name.title(): value for name, value in reply.getheaders()},
             )
-            if infers and on_way_back:
+            if concerned and on_way_back:
                 on_way_back(passing)
             passing.answer_headers.pop("Content-Length", None)
             if passing.status == 0:

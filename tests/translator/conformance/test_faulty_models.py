@@ -25,13 +25,10 @@ EFFORT = Effort(examples=15, secs=2)
 
 def signature(datatype: Datatype, names: int = 1, batch: int = 0) -> Signature:
     shape = (-1, 4) if batch else (-1,)
-    return Signature(
-        *(
-            tuple(TensorSpec(f"{side}{n}", datatype, shape) for n in range(names))
-            for side in ("INPUT", "OUTPUT")
-        ),
-        batch,
+    inputs, outputs = (
+        tuple(TensorSpec(f"{side}{n}", datatype, shape) for n in range(names)) for side in ("INPUT", "OUTPUT")
     )
+    return Signature(inputs, outputs, batch)
 
 
 SIGNATURES = {

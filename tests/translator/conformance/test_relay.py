@@ -6,28 +6,36 @@ import pytest
 
 from tests.translator.conformance.faults import FAULTS, Seeded
 from tests.translator.conformance.relay import relay
-from translator.conformance.kit import Effort
+from translator.conformance.kit import Effort, checks_of
 from translator.conformance.session import examine
+from translator.conformance.wires import WIRES
 
 EFFORT = Effort(examples=12, secs=10)
 
 
 def test_there_are_faults_enough() -> None:
-    assert len({seeded.name for seeded in FAULTS}) == len(FAULTS) >= 20
+    assert len({(seeded.name, seeded.rule) for seeded in FAULTS}) == len(FAULTS) >= 50
 
 
-@pytest.mark.parametrize("model", ["simple", "identity_bytes"])
+def test_every_rule_of_these_groups_finds_a_fault() -> None:
+    groups = ("classification/", "shared-memory/", "sequences/")
+    rules = {check.name for check in checks_of(WIRES["oip", "http"]) if check.name.startswith(groups)}
+    assert {seeded.rule for seeded in FAULTS} - {""} == rules
+
+
+@pytest.mark.parametrize("model", ["simple", "identity_bytes", "total"])
 def test_a_relay_without_a_fault_passes(served: dict[str, str], model: str) -> None:
     with relay(served["http"]) as address:
         _, outcomes = examine("oip", "http", address, [model], effort=EFFORT)
         assert not [outcome for outcome in outcomes if outcome.verdict.bad]
 
 
-@pytest.mark.parametrize("seeded", FAULTS, ids=lambda seeded: seeded.name)
+@pytest.mark.parametrize("seeded", FAULTS, ids=lambda seeded: f"{seeded.name}-{seeded.rule}".rstrip("-"))
 def test_a_fault_is_found(served: dict[str, str], seeded: Seeded) -> None:
     faults = {"on_way_up" if seeded.up else "on_way_back": seeded.fault}
     with relay(served["http"], **faults) as address:
-        _, outcomes = examine("oip", "http", address, [seeded.model], effort=EFFORT)
-        found = next((outcome for outcome in outcomes if outcome.verdict.bad), None)
+        _, outcomes = examine("oip", "http", address, [seeded.model], effort=EFFORT, only=seeded.rule)
+        judged = (outcome for outcome in outcomes if seeded.rule in ("", outcome.check.name))
+        found = next((outcome for outcome in judged if outcome.verdict.bad), None)
     assert found is not None
     assert found.reason
