@@ -114,10 +114,14 @@ default_model: digits
 models:
   echo: {backend: onnxruntime, path: models/echo}
   far: {upstream: old, remote_model: m}
+  only: {upstream: old, remote_model: ""}
 upstreams:
   old: {dialect: graphpipe, transport: http, urls: ["a:1", "b:1"]}
 routes:
   - {match: {model: "f*", dialect: graphpipe}, to: far}
+  - {split: [{to: far, weight: 9}, {to: only}], fallback: echo, mirror: {to: digits, percent: 12.5}}
+tap: {path: run/t.rec}
+admin: {listen: ":8002"}
 """
     )
     assert main(["check", "-c", "c.yaml"]) == 0
@@ -125,12 +129,16 @@ routes:
         "listeners (2):\n"
         "  127.0.0.1:0 over http: graphpipe; default model digits\n"
         "  unix:g.sock over http: graphpipe; default model echo\n"
-        "models (3):\n"
+        "models (4):\n"
         "  digits: repository models\n"
         "  echo: backend onnxruntime, models/echo\n"
         "  far: upstream old (graphpipe over http at a:1, b:1), model m there\n"
-        "routes (1):\n"
+        "  only: upstream old (graphpipe over http at a:1, b:1), its default model there\n"
+        "routes (2):\n"
         "  model f*, dialect graphpipe -> far\n"
+        "  model * -> far (weight 9), only (weight 1); fallback echo; mirror digits (12.5 %)\n"
+        "tap: * to run/t.rec\n"
+        "admin: :8002\n"
     )
 
 

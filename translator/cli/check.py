@@ -13,7 +13,7 @@ from translator.cli.numbers import positive
 
 if TYPE_CHECKING:
     from translator.config import Config
-    from translator.config.options import ModelOptions
+    from translator.config.options import ModelOptions, RouteOptions
 
 HELP = "check a configuration without starting anything"
 
@@ -101,11 +101,11 @@ def _summary(config: Config) -> Iterator[str]:
     yield from (f"  {name}: {where}" for name, where in sorted(models.items()))
     if config.routes:
         yield f"routes ({len(config.routes)}):"
-    for route in config.routes:
-        conditions = route.match.model_dump(exclude_none=True)
-        stated = [f"{key} {value}" for key, value in conditions.items() if value != {}]
-        parts = [f"{part.to} (weight {part.weight:g})" for part in route.split or ()]
-        yield f"  {', '.join(stated)} -> {route.to or ', '.join(parts)}"
+    yield from (f"  {_route(route)}" for route in config.routes)
+    if config.tap is not None:
+        yield f"tap: {', '.join(config.tap.models)} to {config.tap.path}"
+    if config.admin is not None:
+        yield f"admin: {config.admin.listen}"
 
 
 def _models(config: Config) -> Iterator[tuple[str, str]]:
@@ -122,4 +122,17 @@ def _backing(config: Config, name: str, model: ModelOptions) -> str:
         return f"backend {model.backend}" + (f", {model.path}" if model.path else "")
     upstream = config.upstreams[model.upstream]
     there = f"{upstream.dialect} over {upstream.transport} at {', '.join(upstream.urls)}"
-    return f"upstream {model.upstream} ({there}), model {model.remote_model or name} there"
+    asked = name if model.remote_model is None else model.remote_model
+    return f"upstream {model.upstream} ({there}), {f'model {asked}' if asked else 'its default model'} there"
+
+
+def _route(route: RouteOptions) -> str:
+    conditions = route.match.model_dump(exclude_none=True)
+    stated = [f"{key} {value}" for key, value in conditions.items() if value != {}]
+    parts = [f"{part.to} (weight {part.weight:g})" for part in route.split or ()]
+    text = f"{', '.join(stated)} -> {route.to or ', '.join(parts)}"
+    if route.fallback is not None:
+        text += f"; fallback {route.fallback}"
+    if route.mirror is not None:
+        text += f"; mirror {route.mirror.to} ({route.mirror.percent:g} %)"
+    return text
