@@ -23,6 +23,7 @@ from protocols.transport.h2_frames import (
     FIRST_WINDOW,
     GOAWAY,
     LARGEST_FRAME_BYTES,
+    LARGEST_STREAM,
     LARGEST_WINDOW,
     PING,
     PRIORITY,
@@ -55,8 +56,6 @@ STREAM_WINDOW, CONNECTION_WINDOW = 8 << 20, 16 << 20
 
 _IDLE_FRAMES, _IDLE_SECS = 1000, 10.0
 """As many frames that ask for nothing may come in so many seconds, with not one answer sent in between."""
-
-_SHORT_DATA = 1024
 
 _MAX_GIVEN_UP = 2 * MAX_STREAMS
 """As many requests may a peer give up on, or have refused, with not one answer sent in between."""
@@ -92,7 +91,7 @@ class Connection(Sender, Generic[H]):
         """Whether a PING of ours has not been answered yet."""
         self._credit = 0
         self._last = 0
-        self._refuse_after = LARGEST_WINDOW
+        self._refuse_after = LARGEST_STREAM
         self._idle_frames, self._idle_since = 0, time.monotonic()
         self._giving_up = 0
 
@@ -118,12 +117,12 @@ class Connection(Sender, Generic[H]):
     def leave(self) -> None:
         """Tell the peer to open no more streams. Those that are on the way already are answered, until
         :meth:`refuse_new` is called."""
-        self._write(goaway(LARGEST_WINDOW, Code.NO_ERROR, "the server is stopping"))
+        self._write(goaway(LARGEST_STREAM, Code.NO_ERROR, "the server is stopping"))
         self.ping()
 
     def refuse_new(self) -> None:
         """Take no stream after those that have been opened; the peer learns which that are."""
-        if self._refuse_after == LARGEST_WINDOW:
+        if self._refuse_after == LARGEST_STREAM:
             self._refuse_after = self._last
             self._write(goaway(self._last, Code.NO_ERROR, "the server is stopping"))
 
@@ -168,7 +167,7 @@ class Connection(Sender, Generic[H]):
         if stream is None:
             if number > self._last or not number & 1:
                 raise H2Error(Code.PROTOCOL_ERROR, f"data on stream {number}, which is not open")
-            if size < _SHORT_DATA:  # what was on its way when the stream ended comes in frames of some length
+            if not size:  # others were on their way when the stream ended, however small they are
                 self.idle()
             return None
         if stream.heard_all:

@@ -17,6 +17,7 @@ from protocols.transport.h2_frames import (
     HEADER,
     HEADER_BYTES,
     HEADERS,
+    LARGEST_STREAM,
     PADDED,
     PREFACE,
     PRIORITISED,
@@ -100,6 +101,7 @@ class FrameCutter:
             position = self._go_on(data, position, end)
         while end - position >= HEADER_BYTES and not frames.closed:
             upper, lower, kind, flags, number = HEADER.unpack_from(data, position)
+            number &= LARGEST_STREAM  # the highest bit means nothing
             size = upper << 8 | lower
             start = position + HEADER_BYTES
             stop = start + size

@@ -365,12 +365,17 @@ class TestRules:
         server.take(*(frame(RST_STREAM, 0, stream, bytes(4)) for stream in streams))
         assert not server.connection.closed
 
-    def test_what_is_on_its_way_to_a_stream_that_was_refused_does_no_harm(self) -> None:
+    @pytest.mark.parametrize("size", [1, 60, 16_384])
+    def test_what_is_on_its_way_to_a_stream_that_was_refused_does_no_harm(self, size: int) -> None:
         server = open_(head(1))
         server.connection.send_end(server.streams[1], OK)
         for _ in range(2000):
-            server.take(frame(DATA, 0, 1, bytes(16_384)))
+            server.take(frame(DATA, 0, 1, bytes(size)))
         assert not server.connection.closed
+
+    def test_the_bit_before_the_number_of_a_stream_means_nothing(self) -> None:
+        server = open_(head(1 | 1 << 31), frame(DATA, END_STREAM, 1 | 1 << 31, b"x"))
+        assert server.events == {1: [("head", b"/test.Echo/Call"), ("data", b"x"), ("ended",)]}
 
     def test_streams_have_a_number_that_is_not_exceeded(self) -> None:
         server = open_()
