@@ -55,7 +55,7 @@ class Names:
 
     def told_version(self, ran: str, asked: str = "") -> str:
         """What a caller who has ``asked`` is told of the version that ``ran``."""
-        if asked and (asked in self.versions or OTHERS in self.versions):
+        if asked and (asked in self.versions or OTHERS in self.versions or self.version(asked) == ran):
             return asked
         named = self._versions.get(ran, ran)
         return ran if named in ("", OTHERS) else named

@@ -98,6 +98,14 @@ async def test_names_there_and_back(asked: str, theirs: str, told: str) -> None:
         assert model.asked == theirs
 
 
+@pytest.mark.parametrize(
+    ("asked", "ran", "told"),
+    [("1", "3", "1"), ("2", "3", "2"), ("3", "3", "3"), ("5", "5", "5"), ("", "3", "1"), ("03", "3", "1")],
+)
+def test_who_asks_for_a_version_is_told_that_it_has_answered(asked: str, ran: str, told: str) -> None:
+    assert Names(versions={"1": "3", "2": "3"}).told_version(ran, asked) == told
+
+
 async def test_a_signature_is_one_and_the_same() -> None:
     model = Model()
     view = View(model, NAMES, "alias")
