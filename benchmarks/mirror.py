@@ -1,10 +1,14 @@
 """What a mirror costs those whose requests are copied: ``python -m benchmarks.mirror [--blocks N]``.
 
 Callers come at a quarter of the rate that the daemon can answer, in short blocks, in turns with a mirror and
-without; the daemon, the model and the connections are the same. Every request is copied, to a server that
-replays answers of another daemon and so takes little of this machine. What is told is the ratio of the
-medians of two blocks side by side, over all pairs of blocks, with a confidence interval from drawing pairs
-again and again (bootstrap).
+without; the daemon, the model and the connections are the same. Requests are copied to a server that replays
+answers of another daemon and so takes little of this machine. What is told is the ratio of the medians of two
+blocks side by side, over all pairs of blocks, with a confidence interval from drawing pairs again and again
+(bootstrap).
+
+The server that a mirror copies to is another machine, and the process that judges has a processor of its own.
+So here callers and daemon run on one processor, that process and that server on the others. ``--anywhere``
+lets all of them run where they like, as on a machine that has nothing to spare.
 """
 
 from __future__ import annotations
@@ -37,9 +41,10 @@ _PLAIN, _MIRRORED = "plain", "mirrored"
 _DRAWS = 10_000
 
 
-def near(target: str) -> dict[str, Any]:
-    """The daemon that callers ask: a model by two names, one of which has a mirror, at ``target``."""
-    mirror = {"to": "other", "percent": 100.0}
+def near(target: str, percent: float) -> dict[str, Any]:
+    """The daemon that callers ask: a model by two names, one of which has a mirror, at ``target``, of
+    ``percent`` of its requests."""
+    mirror = {"to": "other", "percent": percent}
     return {
         "server": {"log_format": "json", "drain_secs": 0.0},
         "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
@@ -63,12 +68,15 @@ FAR: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Found:
-    """Medians in microseconds, block by block, in pairs; what the mirror says of itself."""
+    """Medians in microseconds, block by block, in pairs; the CPU microseconds that the daemon took for a
+    request, without its process that judges; what the mirror says of itself."""
 
     capacity: float
     rate: float
     plain_us: Sequence[float]
     mirrored_us: Sequence[float]
+    plain_cpu_us: Sequence[float]
+    mirrored_cpu_us: Sequence[float]
     requests: int
     report: dict[str, Any]
 
@@ -110,13 +118,15 @@ class Bench:
             told = clients.go()
         return told["count"] / told["secs"]
 
-    def block(self, name: str, rate: float, secs: float, seed: int) -> list[float]:
-        """How long each request took, in microseconds; the copies of all are over then."""
+    def block(self, name: str, rate: float, secs: float, seed: int) -> tuple[list[float], float]:
+        """How long each request took, and the daemon's CPU time for one, in microseconds; the copies of all
+        are over then."""
         order = self._order(name, secs) | {"rate": rate, "seed": seed}
+        before = self._near.own_cpu_secs()
         took = self._arrivals.drive(order)
         while self.report()["held"]["requests"]:
             time.sleep(0.01)
-        return took
+        return took, (self._near.own_cpu_secs() - before) / len(took) * 1e6
 
     def report(self) -> dict[str, Any]:
         """What the mirror has found."""
@@ -135,14 +145,20 @@ class Bench:
 
 
 @contextmanager
-def running() -> Iterator[Bench]:
-    """Both daemons, and the process that sends."""
+def running(percent: float = 100.0, pinned: bool = True) -> Iterator[Bench]:
+    """Both daemons, and the process that sends. ``pinned``: callers and the daemon that they ask on one
+    processor, what a mirror has elsewhere on the others."""
+    cpus = sorted(os.sched_getaffinity(0))
+    here, elsewhere = (cpus[:1], cpus[1:]) if pinned and len(cpus) > 1 else (cpus, cpus)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "far").mkdir()
-        far = stack.enter_context(processes.daemon(folder / "far", FAR))
-        replay = stack.enter_context(processes.replay(far.addresses["http"]))
-        server = stack.enter_context(processes.daemon(folder, near(replay)))
+        with processes.pinned(elsewhere):
+            far = stack.enter_context(processes.daemon(folder / "far", FAR))
+            replay = stack.enter_context(processes.replay(far.addresses["http"]))
+        stack.enter_context(processes.pinned(here))
+        server = stack.enter_context(processes.daemon(folder, near(replay, percent)))
+        server.move_others(elsewhere)
         yield Bench(server, folder, stack.enter_context(processes.arrivals()))
 
 
@@ -152,17 +168,20 @@ def measure(bench: Bench, blocks: int, secs: float) -> Found:
     rate = capacity / 4
     chance = random.Random(1)
     medians: dict[str, list[float]] = {_PLAIN: [], _MIRRORED: []}
+    cpu: dict[str, list[float]] = {_PLAIN: [], _MIRRORED: []}
     count = 0
     for number in range(-1, blocks):
         names = [_PLAIN, _MIRRORED]
         chance.shuffle(names)
         for name in names:
             # the same arrivals for both
-            took = bench.block(name, rate, secs, number)
+            took, spent = bench.block(name, rate, secs, number)
             if number >= 0:  # the first pair is there to warm up
                 medians[name].append(statistics.median(took))
+                cpu[name].append(spent)
                 count += len(took)
-    return Found(capacity, rate, medians[_PLAIN], medians[_MIRRORED], count, bench.report())
+    in_pairs = medians[_PLAIN], medians[_MIRRORED], cpu[_PLAIN], cpu[_MIRRORED]
+    return Found(capacity, rate, *in_pairs, count, bench.report())
 
 
 def main() -> int:
@@ -170,17 +189,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mirror", description=__doc__)
     parser.add_argument("--blocks", type=int, default=60, metavar="N", help="pairs of blocks (default: 60)")
     parser.add_argument("--secs", type=float, default=1.0, metavar="S", help="for a block (default: 1)")
+    parser.add_argument("--percent", type=float, default=100.0, metavar="P", help="copied (default: 100)")
+    parser.add_argument("--anywhere", action="store_true", help="pin no process to a processor")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
-    with running() as bench:
+    pinned = not arguments.anywhere and len(os.sched_getaffinity(0)) > 1
+    with running(arguments.percent, pinned) as bench:
         found = measure(bench, arguments.blocks, arguments.secs)
     low, high = found.interval()
     told = found.report
+    where = "callers and daemon on one processor, the mirror's server and process on the others"
     sys.stdout.write(
+        f"{arguments.percent:g} % copied; {where if pinned else 'every process anywhere'}\n"
         f"{found.capacity:.0f} requests/s at most, asked at {found.rate:.0f}/s; {found.requests} requests in "
         f"{arguments.blocks} pairs of blocks; load {load:.1f} before, {os.getloadavg()[0]:.1f} after\n"
         f"median latency: {statistics.median(found.plain_us):.0f} us without a mirror, "
         f"{statistics.median(found.mirrored_us):.0f} us with one\n"
+        f"CPU of the daemon itself for a request: {statistics.median(found.plain_cpu_us):.0f} us without, "
+        f"{statistics.median(found.mirrored_cpu_us):.0f} us with one\n"
         f"ratio of the medians of a pair: {found.overhead_percent:+.2f} %, 95 % confidence "
         f"[{low:+.2f}, {high:+.2f}] %, target below {TARGET_PERCENT:g} %\n"
         f"mirror: {json.dumps({key: told[key] for key in ('compared', 'equal', 'different', 'dropped')})}, "

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,17 @@ class Server:
     def cpu_secs(self) -> float:
         """User and system time that the processes of the group have taken so far."""
         return sum(_cpu_secs(pid) for pid in _group(self.pid))
+
+    def own_cpu_secs(self) -> float:
+        """The same, of the server's own process alone."""
+        return _cpu_secs(self.pid)
+
+    def move_others(self, cpus: Iterable[int]) -> None:
+        """Have the processes that the server has started run on ``cpus`` alone."""
+        for pid in _group(self.pid):
+            if pid != self.pid:
+                for thread in Path(f"/proc/{pid}/task").iterdir():
+                    os.sched_setaffinity(int(thread.name), cpus)
 
 
 @contextmanager
@@ -65,6 +76,17 @@ def floor(kind: str) -> Iterator[Server]:
         if not address:
             raise RuntimeError(f"the bare {kind} server did not start")
         yield Server(process.pid, {kind if kind in ("grpc", "tcp") else "http": address})
+
+
+@contextmanager
+def pinned(cpus: Iterable[int]) -> Iterator[None]:
+    """Processes that are started meanwhile run on ``cpus`` alone."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 class Load:

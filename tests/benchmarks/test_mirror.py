@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from benchmarks.mirror import Found, measure, running
 
 
 def found(plain: list[float], mirrored: list[float]) -> Found:
-    return Found(1.0, 1.0, plain, mirrored, 0, {})
+    return Found(1.0, 1.0, plain, mirrored, [], [], 0, {})
 
 
 def test_the_overhead_is_that_of_pairs() -> None:
@@ -23,8 +25,12 @@ def test_the_interval_holds_the_overhead() -> None:
     assert 0 < low < pairs.overhead_percent < high < 20
 
 
-def test_it_runs() -> None:
-    with running() as bench:
+@pytest.mark.parametrize("pinned", [True, False])
+def test_it_runs(pinned: bool) -> None:
+    before = os.sched_getaffinity(0)
+    with running(pinned=pinned) as bench:
         told = measure(bench, 1, 0.1)
+    assert os.sched_getaffinity(0) == before
     assert told.capacity > 0 and told.requests > 0
+    assert min(*told.plain_cpu_us, *told.mirrored_cpu_us) > 0
     assert told.report["compared"] == told.report["equal"] > 0
