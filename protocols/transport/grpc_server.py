@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import cast
 from urllib.parse import quote
@@ -31,7 +30,8 @@ STALL_SECS = 60.0
 """How long a client may take nothing of what is sent to it, or say nothing after it has connected."""
 
 _GOODBYE_SECS = 1.0
-"""How long a client on whose connection nothing runs may take to see that the server is stopping."""
+"""How long a client may take to see that the server is stopping, and how long it may be silent before a
+connection is closed that has ended."""
 
 _WRITE_BUFFER_BYTES = 1 << 20
 """As much waits in a connection's socket before its answers wait by themselves."""
@@ -86,20 +86,20 @@ class GrpcServer:
         """Accept nothing more, let running calls end for ``grace_secs``, then cut the rest.
 
         How many calls were cut; their clients are told that the server is unavailable. Each connection is
-        closed when nothing runs on it.
+        closed when nothing runs on it and its client has taken all answers; one that has not counts as a call
+        that was cut.
         """
         self.stopping = True
         self._listener.close()
         for peer in tuple(self.peers):
             peer.leave()
-        await self._until(lambda: not self.calls, grace_secs)
-        await self._until(lambda: not self.peers or bool(self.calls), min(grace_secs, _GOODBYE_SECS))
-        cut = len(self.calls)
+        await self._until_over(grace_secs)
+        cut = len(self.calls) + sum(peer.owes for peer in self.peers)
         if cut:
             _log.warning("%s: %d calls were cut", self.address, cut)
         for peer in tuple(self.peers):
             peer.cut()
-        await self._until(lambda: not self.peers and not self.calls, CUT_SECS)
+        await self._until_over(CUT_SECS)
         for peer in tuple(self.peers):
             peer.abort()
         await asyncio.sleep(0)
@@ -121,10 +121,11 @@ class GrpcServer:
         if self.stopping:
             self._changed.set()
 
-    async def _until(self, true: Callable[[], bool], secs: float) -> None:
+    async def _until_over(self, secs: float) -> None:
+        """Wait until there is no call and no connection, for ``secs`` at most."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(secs):
-                while not true():
+                while self.calls or self.peers:
                     self._changed.clear()
                     await self._changed.wait()
 
@@ -142,7 +143,7 @@ class _Peer(asyncio.Protocol):
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
         self._watch: StallWatch | None = None
-        self._leaving = self._silent = False
+        self._leaving = self._silent = self._closing = False
 
     # what the event loop calls
 
@@ -161,14 +162,14 @@ class _Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Frames, cut anyhow."""
         self._silent = False
+        if self._closing:
+            return  # to be read is all that it is for
         connection = self._connection
         connection.receive(data)
         if connection.closed:
             self._close()
-        elif self._leaving and not connection.pinged:
-            connection.refuse_new()
-            if not connection.streams:
-                self._close()
+        elif self._leaving and connection.begun and not connection.pinged:
+            self._say_goodbye()
 
     def pause_writing(self) -> None:
         """The client takes its answers slower than they come: read no more of what it asks."""
@@ -215,20 +216,27 @@ class _Peer(asyncio.Protocol):
 
     # what the server calls
 
+    @property
+    def owes(self) -> bool:
+        """Whether something that was said when all calls had ended has not been taken yet."""
+        return not self.calls and self._transport.get_write_buffer_size() > 0
+
     def leave(self) -> None:
-        """Have the client open no more calls, and close when those that run have ended."""
+        """Have the client open no more calls, and close when those that run have ended. Those that were on
+        their way are answered: until the client has seen that we leave, or has had time to."""
         self._leaving = True
+        if self._closing:
+            return
         if self._connection.begun:
             self._connection.leave()
-        else:
-            self._close()
+        self._timer.cancel()
+        self._timer = self.loop.call_later(_GOODBYE_SECS, self._say_goodbye)
 
     def cut(self) -> None:
         """End every call, and the connection once that has been sent."""
         for call in tuple(self.calls):
             call.cut()
-        self._connection.refuse_new()
-        self._close()
+        self._say_goodbye()
 
     def abort(self) -> None:
         """Close the socket now."""
@@ -282,12 +290,38 @@ class _Peer(asyncio.Protocol):
             server.keepalive_timeout_secs if asking else server.keepalive_secs, self._look
         )
 
+    def _say_goodbye(self) -> None:
+        """Take no more calls."""
+        connection = self._connection
+        if self._closing:
+            return
+        if connection.begun:
+            connection.pinged = False
+            connection.refuse_new()
+        if not connection.streams:
+            self._close()
+
     def _close(self) -> None:
-        """Close the socket once what is written has been taken."""
-        if not self._transport.is_closing():
+        """End the connection once what is written has been taken. The client closes it then. Until it does, or
+        is silent, it is read: to close on what it still sends, such as room for more, would reset the
+        connection, and what it has not taken yet be lost."""
+        if self._closing or self._transport.is_closing():
+            return
+        self._closing = self._silent = True
+        with contextlib.suppress(OSError):  # it is gone already
+            self._transport.write_eof()
+        if self._transport.get_write_buffer_size():
+            self._watch_writing()
+        self._timer.cancel()
+        self._timer = self.loop.call_later(_GOODBYE_SECS, self._linger)
+
+    def _linger(self) -> None:
+        heard_out = self._silent or self._connection.closed  # whoever breaks rules is not waited for
+        if heard_out and not self._transport.get_write_buffer_size():
             self._transport.close()
-            if self._transport.get_write_buffer_size():
-                self._watch_writing()
+        else:
+            self._silent = True
+            self._timer = self.loop.call_later(_GOODBYE_SECS, self._linger)
 
     def _watch_writing(self) -> None:
         if self._watch is None:

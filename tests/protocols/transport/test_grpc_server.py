@@ -64,6 +64,12 @@ async def raw(start: bytes = START, **options: Any) -> AsyncIterator[RawH2]:
         yield connection
 
 
+def narrow(server: GrpcServer) -> None:
+    """Have the kernel hold little of what is sent on connections to come."""
+    for sock in server._listener.sockets:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
+
 async def eventually(true: Any, secs: float = 10) -> None:
     async with asyncio.timeout(secs):
         while not true():
@@ -642,6 +648,39 @@ class TestStopping:
             assert await server.stop(30) == 0
             assert time.monotonic() - began < 5
             assert await client.ended()
+
+    async def test_answers_that_are_taken_slowly_are_taken_whole(self) -> None:
+        content = bytes(MIB)
+        async with serving(GrpcEcho(GrpcAnswer(content))) as server:
+            narrow(server)
+            async with RawH2.to(server.address, START + settings((4, 2 * MIB)) + room(0, 2 * MIB)) as client:
+                await client.send(call(1))
+                await eventually(lambda: not server.at_work)
+                stopping = asyncio.ensure_future(server.stop(30))
+                await asyncio.sleep(2.5)  # longer than a client has that takes nothing more
+                assert not stopping.done()
+                await client.send(room(0, 1))  # which must not reset the connection
+                assert (await client.answer()).body == message(content)
+                assert await client.ended()
+            assert await stopping == 0
+
+    async def test_answers_that_are_not_taken_are_counted(self) -> None:
+        async with serving(GrpcEcho(GrpcAnswer(bytes(MIB)))) as server:
+            narrow(server)
+            async with RawH2.to(server.address, START + settings((4, 2 * MIB)) + room(0, 2 * MIB)) as client:
+                await client.send(call(1))
+                await eventually(lambda: not server.at_work)
+                assert await server.stop(0.1) == 1
+
+    async def test_a_call_that_was_on_its_way_on_a_new_connection_is_answered(self) -> None:
+        async with serving() as server, RawH2.to(server.address, b"") as client:
+            await eventually(lambda: server.peers)
+            stopping = asyncio.ensure_future(server.stop(10))
+            await asyncio.sleep(0)
+            await client.send(START, call(1, b"late"))
+            assert (await client.answer()).body == message(b"late")
+            assert await client.ended()
+            assert await stopping == 0
 
     async def test_what_is_cut_is_told(self) -> None:
         handler = GrpcEcho()
