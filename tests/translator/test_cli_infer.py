@@ -98,7 +98,9 @@ def test_a_server_that_does_not_tell_what_it_takes(
     files = ["--input", f"NUMBERS=@{tmp_path}/n.npy", "--input", 'WORDS=["a"]']
     assert infer(sockets, ("grps", transport), *files, "--output", "OUT_WORDS", "--json") == 0
     outputs = orjson.loads(capsys.readouterr().out)["outputs"]
-    assert {"name": "OUT_WORDS", "datatype": "BYTES", "shape": [1], "data": ["a"]} in outputs
+    assert outputs == [{"name": "OUT_WORDS", "datatype": "BYTES", "shape": [1], "data": ["a"]}]
+    assert infer(sockets, ("grps", transport), *files, "--output", "OUT_WORD") == 2
+    assert "unknown output 'OUT_WORD'; did you mean 'OUT_WORDS'?" in capsys.readouterr().err
     assert infer(sockets, ("grps", transport), "--input", "NUMBERS=[[1, 2]]", *files[2:]) == 2
     assert "input 'NUMBERS': the server does not tell its datatype" in capsys.readouterr().err
 

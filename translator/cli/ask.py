@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from protocols.registry import DIALECTS
@@ -51,7 +52,16 @@ async def ask(arguments: argparse.Namespace) -> InferResponse:
         response: InferResponse = await upstream.call(Operation.INFER, request, signature, context)
     finally:
         await upstream.close()
-    return response
+    return response if names is None else _chosen(response, names)
+
+
+def _chosen(response: InferResponse, names: Sequence[str]) -> InferResponse:
+    """The outputs that were asked for: some dialects cannot ask, and some servers give all the same."""
+    given = {tensor.name: tensor for tensor in response.outputs}
+    for name in names:
+        if name not in given:
+            raise RefusedError(unknown("output", name, given))
+    return replace(response, outputs=tuple(given[name] for name in dict.fromkeys(names)))
 
 
 def upstream_of(dialect: str, transport: str, url: str, timeout_secs: float) -> Upstream:
