@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from tests.e2e.daemon import Daemon
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^(#{2,3}) (.*)$", re.MULTILINE)
+_COUNTED_SECS = 30.0
+"""How long a count may stay 0 before the page is wrong."""
 _COUNTS = re.compile(r"[1-9][0-9]*(?= (?:compared|equal))")
 
 
@@ -102,18 +105,23 @@ class Walkthrough:
         if arguments[:2] == ["serve", "-c"]:
             self._serve(arguments[2])
             return
-        ran = subprocess.run(
-            [sys.executable, "-m", "translator", *arguments],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        said = f"{command}\n{ran.stdout}{ran.stderr}"
-        assert ran.returncode == 0, f"it ended with {ran.returncode}: {said}"
-        pattern = "".join(_pattern(line) for line in printed)
-        assert re.fullmatch(pattern, ran.stdout), f"it printed something else: {said}"
+        until = time.monotonic() + _COUNTED_SECS
+        while True:
+            ran = subprocess.run(
+                [sys.executable, "-m", "translator", *arguments],
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            said = f"{command}\n{ran.stdout}{ran.stderr}"
+            assert ran.returncode == 0, f"it ended with {ran.returncode}: {said}"
+            if re.fullmatch("".join(_pattern(line) for line in printed), ran.stdout):
+                return
+            # there may be nothing to count yet
+            counted = re.fullmatch("".join(_pattern(line, "[0-9]+") for line in printed), ran.stdout)
+            assert counted and time.monotonic() < until, f"it printed something else: {said}"
 
     def _serve(self, name: str) -> None:
         with self.undisturbed():
@@ -139,7 +147,7 @@ def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
         yield command, printed
 
 
-def _pattern(line: str) -> str:
+def _pattern(line: str, count: str = "[1-9][0-9]*") -> str:
     if line == "...":
         return r"(?:.*\n)*"
-    return "[1-9][0-9]*".join(map(re.escape, _COUNTS.split(line))) + r"\n"
+    return count.join(map(re.escape, _COUNTS.split(line))) + r"\n"
