@@ -7,14 +7,14 @@ several, and may wait for answers in between: what tests of a server need.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from queue import SimpleQueue
 
 import grpc
-import grpc.aio
 
 from protocols.transport.address import Url
 from protocols.transport.grpc_client import LARGEST_MESSAGE
-from protocols.wire import Buffer, GrpcAnswer
+from protocols.wire import GrpcAnswer
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", LARGEST_MESSAGE),
@@ -25,26 +25,37 @@ _OPTIONS = (
 
 
 async def converse(
-    url: Url, method: str, messages: Sequence[Buffer], waits: Sequence[int], timeout_secs: float
+    url: Url, method: str, messages: Sequence[bytes], waits: Sequence[int], timeout_secs: float
 ) -> tuple[list[bytes], GrpcAnswer]:
     """Send each of ``messages``, and after each wait for as many answers as ``waits`` says; then close our
     side and take the rest. Gives the answers and the status that the call ended with, which has no message:
     DEADLINE_EXCEEDED where it had not ended after ``timeout_secs``."""
+    # in a thread: on an event loop, grpcio has INTERNAL in place of the status of a server that ends a call
+    # before it has read
+    return await asyncio.to_thread(_converse, url, method, messages, waits, timeout_secs)
+
+
+def _converse(
+    url: Url, method: str, messages: Sequence[bytes], waits: Sequence[int], timeout_secs: float
+) -> tuple[list[bytes], GrpcAnswer]:
     answers: list[bytes] = []
-    async with grpc.aio.insecure_channel(str(url.address), options=_OPTIONS) as channel:
-        call = channel.stream_stream(method)(timeout=timeout_secs)
+    heard: SimpleQueue[bool] = SimpleQueue()
+
+    def say() -> Iterator[bytes]:
+        for message, wait in zip(messages, waits, strict=True):
+            yield message
+            for _ in range(wait):
+                if not heard.get():  # the call has ended
+                    return
+
+    with grpc.insecure_channel(str(url.address), options=_OPTIONS) as channel:
+        call = channel.stream_stream(method)(say(), timeout=timeout_secs)
         try:
-            for message, wait in zip(messages, waits, strict=True):
-                await call.write(bytes(message))
-                for _ in range(wait):
-                    answer = await call.read()
-                    if answer is grpc.aio.EOF:
-                        break
-                    answers.append(answer)
-            await call.done_writing()
-            while (answer := await call.read()) is not grpc.aio.EOF:
+            for answer in call:
                 answers.append(answer)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            pass  # the call has ended, by the status below
-        code, details = await call.code(), await call.details()
-    return answers, GrpcAnswer(code=code.value[0], details=details or "")
+                heard.put(True)
+        except grpc.RpcError:
+            pass  # the status below tells
+        finally:
+            heard.put(False)
+        return answers, GrpcAnswer(code=call.code().value[0], details=call.details() or "")

@@ -30,4 +30,4 @@ def test_the_page_is_right(request: pytest.FixtureRequest, name: str) -> None:
     server: Server = request.getfixturevalue(name)
     said = broken((PAGES / f"{name}.md").read_text())
     assert set(said) == {"oip over http", "oip over grpc"}
-    assert broken(page(server).decode()) == said
+    assert broken(page(name, server).decode()) == said

@@ -86,7 +86,7 @@ def unordered(subject: Subject, draw: Draw) -> None:
     kinds = (Datatype.BOOL, Datatype.FP16, Datatype.BF16)
     spec = next((spec for spec in subject.known.outputs if spec.datatype in kinds), None)
     if spec is None:
-        raise InapplicableError("classes can be told of every output, or nobody knows what comes of it")
+        raise InapplicableError("no output is of BOOL, FP16 or BF16")
     request = _with_classes(subject.request(distinct(subject.known, 1), [spec.name]), {spec.name: 1})
     call = subject.wire.classes[_forms(subject)[0]]
     subject.refuses(subject.ask(call, request), Mistake.INVALID, f"classes of {spec.datatype.value}")

@@ -32,12 +32,20 @@ _PREFIX = 5
 """A gRPC message has a flag and its length before it."""
 
 
+@dataclass(frozen=True, slots=True)
+class GrpcStream:
+    """A call of a streaming gRPC ``method`` with all of its messages."""
+
+    method: str
+    messages: tuple[bytes, ...]
+
+
 @dataclass(slots=True)
 class Exchange:
-    """A request and its outcome: ``result`` where it was carried out, else ``error``. ``reply`` is None where
-    the transport gave none (over bRPC: where it gave an error)."""
+    """A request, or all that was sent in a stream, and its outcome: ``result`` where it was carried out, else
+    ``error``. ``reply`` is None where the transport gave none (over bRPC: where it gave an error)."""
 
-    sent: Sent
+    sent: Sent | GrpcStream
     reply: Reply | None = None
     result: Any = None
     error: InferenceError | None = None
@@ -66,7 +74,7 @@ def with_body(sent: Sent, body: bytes) -> Sent:
     return replace(sent, message=body)
 
 
-def shown_request(sent: Sent, url: str) -> str:
+def shown_request(sent: Sent | GrpcStream, url: str) -> str:
     """A shell command that sends ``sent`` to the server at ``url``."""
     place, unix = (url.removeprefix("http://").rstrip("/"), "")
     if place.startswith("unix:"):
@@ -78,9 +86,9 @@ def shown_request(sent: Sent, url: str) -> str:
         place = place.removeprefix("tcp://")
         reached = f"-U {shlex.quote(unix.split()[-1])}" if unix else place.replace(":", " ")
         return f"{_bytes_of(frame_of(sent))} | nc -N {reached} | xxd"
-    if isinstance(sent, GrpcRequest):
-        message = bytes(sent.message)
-        framed = b"\0" + len(message).to_bytes(_PREFIX - 1, "big") + message
+    if isinstance(sent, GrpcRequest | GrpcStream):
+        messages = sent.messages if isinstance(sent, GrpcStream) else (bytes(sent.message),)
+        framed = b"".join(map(_grpc_frame, messages))
         return (
             f"{_bytes_of(framed)} | curl{unix} --http2-prior-knowledge -v -H 'te: trailers' "
             f"-H 'content-type: application/grpc' --data-binary @- http://{place}{sent.method} | xxd"
@@ -114,6 +122,11 @@ def shown_reply(exchange: Exchange) -> str:
     if reply is not None:
         return _readable(bytes(reply.message))
     return exchange.error.message if exchange.error is not None else "nothing"
+
+
+def _grpc_frame(message: bytes) -> bytes:
+    """A gRPC message with what stands before it."""
+    return b"\0" + len(message).to_bytes(_PREFIX - 1, "big") + message
 
 
 def _plain_text(body: bytes) -> str | None:

@@ -16,16 +16,19 @@ from typing import Any
 from hypothesis import strategies as st
 
 from protocols.transport.grpc_conversation import converse
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpRequest
+from protocols.wire import GrpcAnswer
 from schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Signature
 from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
 from translator.conformance.comparison import expect_same
-from translator.conformance.exchange import Exchange, Sent
+from translator.conformance.exchange import Exchange, GrpcStream, Sent
 from translator.conformance.subject import Subject
 from translator.conformance.values import distinct, inputs, usual
-from translator.conformance.wire import Mistake, Streams, expect
+from translator.conformance.wire import Mistake, Streams, expect, grpc_request, http_request
 
 STREAMS = Group("streams")
+
+STRANGE = "the server streams in a form of its own"
+"""Why nothing is said of what such a stream carries."""
 
 _UNIMPLEMENTED = 12
 _MOST = 4
@@ -37,10 +40,11 @@ _NUMBERS = st.lists(_SOME, min_size=2, max_size=_MOST, unique=True)
 @dataclass(slots=True)
 class Streamed:
     """What came of a stream: an exchange for each answer, whose result is an ``InferResponse``, and how it
-    ended."""
+    ended. ``strange``: a piece of it had another form than the protocol's."""
 
     answers: list[Exchange]
     ending: Exchange
+    strange: bool = False
 
     @property
     def results(self) -> list[InferResponse]:
@@ -140,7 +144,7 @@ def no_requests(subject: Subject, draw: Draw) -> None:
 
 def _form(subject: Subject) -> Streams:
     if subject.wire.streams is None:
-        raise InapplicableError("the dialect has no streams over this transport")
+        raise InapplicableError("nothing is known of streams over this transport")
     return subject.wire.streams
 
 
@@ -184,7 +188,10 @@ def _several(subject: Subject, draw: Draw) -> tuple[list[InferRequest], list[lis
     requests = [subject.request(distinct(known, number)) for number in draw(_NUMBERS)]
     for number, request in enumerate(requests):
         request.id = str(1000 + number)
-    return requests, [alone(subject, request).results for request in requests]
+    streams = [alone(subject, request) for request in requests]
+    if any(streamed.strange for streamed in streams):
+        raise InapplicableError(STRANGE)
+    return requests, [streamed.results for streamed in streams]
 
 
 def _bad(subject: Subject, draw: Draw) -> InferRequest:
@@ -228,24 +235,22 @@ async def _over_grpc(
     subject: Subject, form: Streams, written: Sequence[tuple[Sent, Any]], waits: Sequence[int]
 ) -> Streamed:
     # a stream without a request has a method all the same
-    sample, _ = written[0] if written else subject.written(form.call, subject.request(()))
-    if not isinstance(sample, GrpcRequest):
-        raise TypeError("not sent over gRPC")
-    messages = [sent.message for sent, _ in written if isinstance(sent, GrpcRequest)]
-    pieces, status = await converse(subject.place, sample.method, messages, waits, subject.timeout_secs)
+    known = written or [subject.written(form.call, subject.request(()))]
+    method = grpc_request(known[0][0]).method
+    said = GrpcStream(method, tuple(bytes(grpc_request(sent).message) for sent, _ in written))
+    pieces, status = await converse(subject.place, method, said.messages, waits, subject.timeout_secs)
     answers: list[Exchange] = []
     for number, piece in enumerate(pieces):
-        sent, kept = written[min(number, len(written) - 1)]
-        answers += _read(form, sent, kept, GrpcAnswer(piece))
-    return Streamed(answers, Exchange(sample, status))
+        _, kept = known[min(number, len(known) - 1)]
+        answers += _read(form, said, kept, GrpcAnswer(piece))
+    strange = not all(form.known(GrpcAnswer(piece)) for piece in pieces)
+    return Streamed(answers, Exchange(said, status), strange)
 
 
 async def _over_http(subject: Subject, form: Streams, sent: Sent, kept: Any) -> Streamed:
-    if not isinstance(sent, HttpRequest):
-        raise TypeError("not sent over HTTP")
     answers: list[Exchange] = []
     ending = Exchange(sent)
-    bounded = replace(sent, context=Context(deadline=time.monotonic() + subject.timeout_secs))
+    bounded = replace(http_request(sent), context=Context(deadline=time.monotonic() + subject.timeout_secs))
     try:
         async for reply in subject.client.stream(bounded):
             ending.reply = reply
@@ -255,7 +260,7 @@ async def _over_http(subject: Subject, form: Streams, sent: Sent, kept: Any) -> 
     return Streamed(answers, ending)
 
 
-def _read(form: Streams, sent: Sent, kept: Any, piece: Any) -> list[Exchange]:
+def _read(form: Streams, sent: Sent | GrpcStream, kept: Any, piece: Any) -> list[Exchange]:
     """An exchange for each response in a piece of a reply. What cannot be read is one that failed."""
     unwrap: Callable[[Any], Any] = form.unwrap
     try:

@@ -48,11 +48,13 @@ class Streams:
     """Streams of answers. ``call`` opens one; its ``decode`` gives the responses that a piece of the reply
     completes, each with its ``error`` where it is a refusal. ``unwrap`` makes of such a piece what the answer
     to a request of its own would be, for the wire to judge. With ``many`` a stream carries any number of
-    requests, whose answers come in their order; else it is that of one request."""
+    requests, whose answers come in their order; else it is that of one request. ``known`` says whether a
+    piece has the form that the protocol gives it, where servers are known that stream in another."""
 
     call: UpstreamCall[Any, Any]
     unwrap: Callable[[Any], Any] = lambda piece: piece
     many: bool = False
+    known: Callable[[Any], bool] = lambda piece: True
 
 
 @dataclass(frozen=True, slots=True)

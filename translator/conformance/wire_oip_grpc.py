@@ -17,7 +17,7 @@ from schemas.datatypes import DATATYPES
 from schemas.oip import MESSAGES
 from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
 from translator.conformance.exchange import Exchange
-from translator.conformance.streams import alone, known_in_streams
+from translator.conformance.streams import STRANGE, alone, known_in_streams
 from translator.conformance.subject import Subject
 from translator.conformance.values import distinct
 from translator.conformance.wire import Mistake, Streams, Wire, expect, grpc_reply, grpc_request
@@ -171,9 +171,8 @@ def _encode_flagged(request: InferRequest, signature: Signature | None) -> tuple
 
 
 _STREAM_CALL = GRPC_CALLS[Operation.INFER_STREAM]
-_STREAMS = Streams(_STREAM_CALL, _unwrap, many=True)
-_FLAGGED = Streams(UpstreamCall(_encode_flagged, _STREAM_CALL.decode), many=True)
-_PIECES = Streams(_STREAM_CALL, many=True)
+_STREAMS = Streams(_STREAM_CALL, _unwrap, many=True, known=_wrapped)
+_FLAGGED = replace(_STREAMS, call=UpstreamCall(_encode_flagged, _STREAM_CALL.decode))
 
 
 # --- rules of this wire alone
@@ -213,28 +212,23 @@ def unknown_method(subject: Subject, draw: Draw) -> None:
 
 @_STREAM_RULES("An answer in a stream stands in a message that has its error, if any, beside it.", once=True)
 def streamed_form(subject: Subject, draw: Draw) -> None:
-    for exchange in _streamed(subject, _PIECES):
-        # a client takes the field of the error for one
-        expect(
-            _wrapped(grpc_reply(exchange)), "an answer in a stream is no ModelStreamInferResponse", exchange
-        )
+    streamed = alone(subject, _good(subject))
+    # a client takes the name of the model for an error
+    expect(not streamed.strange, "an answer in a stream is no ModelStreamInferResponse", streamed.ending)
 
 
 @_STREAM_RULES("The last answer to a request of a stream, and no other, says that it is the last.", once=True)
 def last_answer(subject: Subject, draw: Draw) -> None:
-    answers = _streamed(subject, _FLAGGED)
-    if not all(_wrapped(grpc_reply(exchange)) for exchange in answers):
-        raise InapplicableError("the server streams in a form of its own")
-    flags = [exchange.result.final for exchange in answers]
+    streamed = alone(subject, _good(subject), _FLAGGED)
+    if streamed.strange:
+        raise InapplicableError(STRANGE)
+    flags = [exchange.result.final for exchange in streamed.answers]
     right = [False] * (len(flags) - 1) + [True]
-    expect(
-        flags == right, f"the flags of the last answer are {flags}", answers[-1] if answers else subject.last
-    )
+    expect(flags == right, f"the flags of the last answer are {flags}", streamed.ending)
 
 
-def _streamed(subject: Subject, form: Streams) -> list[Exchange]:
-    """The answers to a good request in a stream of its own."""
-    return alone(subject, subject.request(distinct(known_in_streams(subject), 1)), form).answers
+def _good(subject: Subject) -> InferRequest:
+    return subject.request(distinct(known_in_streams(subject), 1))
 
 
 WIRE = Wire(
