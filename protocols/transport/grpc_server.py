@@ -302,7 +302,7 @@ class _Peer(asyncio.Protocol):
             self._close()
 
     def _close(self) -> None:
-        """End the connection once what is written has been taken. The client closes it then. Until it does, or
+        """End the connection once what is written has been taken. The client closes it then. Until it does or
         is silent, it is read: to close on what it still sends, such as room for more, would reset the
         connection, and what it has not taken yet be lost."""
         if self._closing or self._transport.is_closing():

@@ -46,14 +46,13 @@ class Crowd:
         self.connections: set[Connection] = set()
         self.at_work: set[Connection] = set()
         """Those with a request that is not answered yet."""
-        self.rested = asyncio.Event()
-        """Set whenever the last request at work is answered."""
+        self.over = asyncio.Event()
+        """Set when the last of both has ended, after we have begun to stop."""
 
-    def leave(self, connection: Connection) -> None:
-        """A request is answered, or will not be."""
-        self.at_work.discard(connection)
-        if not self.at_work:
-            self.rested.set()
+    def look(self) -> None:
+        """Something has ended."""
+        if self.stopping and not self.connections and not self.at_work:
+            self.over.set()
 
 
 class Connection(asyncio.Protocol):
@@ -138,7 +137,8 @@ class Connection(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
         if self._task is None or self._waiting is not None:
-            self._crowd.leave(self)
+            self._crowd.at_work.discard(self)
+        self._crowd.look()
 
     # what the listener calls
 
@@ -159,16 +159,18 @@ class Connection(asyncio.Protocol):
             self._refuse(stalled(self._settings.stall_secs))
 
     def close_if_idle(self) -> None:
-        """Close unless a request is at work."""
-        if self._request is None:
+        """Close unless a request is at work, or was and its client is still sending."""
+        if self._request is None and not self._ended:
             self._transport.close()
 
-    def close_now(self) -> None:
-        """Cut off a request that is at work: to close would be to wait for a client that takes nothing."""
-        if self._request is None:
-            self._transport.close()
-        else:
-            self._transport.abort()
+    @property
+    def owes(self) -> bool:
+        """Whether a request is at work, or an answer has not been taken yet."""
+        return self in self._crowd.at_work or self._transport.get_write_buffer_size() > 0
+
+    def abort(self) -> None:
+        """End it now: to close would be to wait for a client that takes nothing."""
+        self._transport.abort()
 
     # requests
 
@@ -317,7 +319,8 @@ class Connection(asyncio.Protocol):
         finally:
             if not self._ended:
                 self._transport.abort()  # half an answer must not look like a whole one
-            self._crowd.leave(self)
+            self._crowd.at_work.discard(self)
+            self._crowd.look()
             self._task = None
 
     async def _answer(self, request: HttpRequest) -> bool:
@@ -350,7 +353,7 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self, keep_alive: bool) -> None:
         """An answer is written: close, or begin the next request if it has arrived."""
-        self._crowd.leave(self)
+        self._crowd.at_work.discard(self)
         self._request = self._early = None
         self._answering = False
         if len(self._head.raw) > _KNOWN_BYTES:
@@ -381,11 +384,12 @@ class Connection(asyncio.Protocol):
         if self._ended:
             return
         self._ended = True
+        unread = self._unread or bool(self._ahead)
         self._ahead.clear()
         if self._timer is not None:
             self._timer.cancel()
         self._expires = self._loop.time() + self._settings.stall_secs
-        if not self._unread or self._client_done or not self._transport.can_write_eof():
+        if not unread or self._client_done or not self._transport.can_write_eof():
             self._transport.close()
             return
         self._transport.write_eof()

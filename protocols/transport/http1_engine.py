@@ -40,21 +40,20 @@ class NativeEngine:
 
     async def stop(self, grace_secs: float) -> int:
         """Close idle connections, let running requests end for ``grace_secs``, cut the rest: how many these
-        were."""
+        were. A request has ended when its client has taken the answer."""
         crowd = self._crowd
         crowd.stopping = True
         await turns(READING_TURNS)
         for connection in tuple(crowd.connections):
             connection.close_if_idle()
-        if crowd.at_work:
-            crowd.rested.clear()
+        if crowd.connections or crowd.at_work:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_secs):
-                    await crowd.rested.wait()
-        cut = len(crowd.at_work)
+                    await crowd.over.wait()
+        cut = sum(connection.owes for connection in crowd.connections)
         tasks = [connection.task for connection in crowd.connections if connection.task is not None]
         for connection in tuple(crowd.connections):
-            connection.close_now()
+            connection.abort()
         if tasks:
             await asyncio.wait(tasks, timeout=_CUT_SECS)
         if self._timer is not None:
