@@ -21,7 +21,11 @@ WAYS = [
     for dialect, transports in Installation.present().calls.items()
     for transport in sorted(transports)
 ]
-TRANSPORTS = sorted({transport for _, transport in WAYS})
+MODELS = ["cnn_script", "cnn_export"]
+PLACES = [
+    (transport, model) for transport in sorted({transport for _, transport in WAYS}) for model in MODELS
+]
+"""A listener for each: over plain TCP an address has one model."""
 IMAGES = np.random.default_rng(7).random((5, 1, 8, 8), np.float32)
 
 
@@ -35,29 +39,42 @@ def example() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def addresses(tmp_path_factory: pytest.TempPathFactory, example: ModuleType) -> Iterator[dict[str, str]]:
+def addresses(
+    tmp_path_factory: pytest.TempPathFactory, example: ModuleType
+) -> Iterator[dict[tuple[str, str], str]]:
     folder = tmp_path_factory.mktemp("torch")
     example.write(folder / "models")
-    listeners = [{"listen": "127.0.0.1:0", "transport": transport} for transport in TRANSPORTS]
+    listeners = [
+        {"listen": "127.0.0.1:0", "transport": transport, "default_model": model}
+        for transport, model in PLACES
+    ]
     daemon = Daemon.start(
         folder, {"listeners": listeners, "model_repository": [{"path": str(folder / "models")}]}
     )
     try:
-        yield dict(zip(TRANSPORTS, daemon.addresses, strict=True))
+        yield dict(zip(PLACES, daemon.addresses, strict=True))
         assert daemon.stop() == 0
     finally:
         daemon.kill()
 
 
-@pytest.mark.parametrize("model", ["cnn_script", "cnn_export"])
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 def test_the_same_answer_as_in_process(
-    addresses: dict[str, str], example: ModuleType, tmp_path: Path, way: tuple[str, str], model: str
+    addresses: dict[tuple[str, str], str],
+    example: ModuleType,
+    tmp_path: Path,
+    way: tuple[str, str],
+    model: str,
 ) -> None:
     dialect, transport = way
     np.save(tmp_path / "images.npy", IMAGES)
-    where = [f"--dialect={dialect}", f"--transport={transport}", f"--url={addresses[transport]}"]
-    given = [f"--model={model}", f"--input=image=@{tmp_path / 'images.npy'}", f"--npz={tmp_path / 'out.npz'}"]
+    where = [f"--dialect={dialect}", f"--transport={transport}", f"--url={addresses[transport, model]}"]
+    given = [
+        f"--model={'' if transport == 'tcp' else model}",
+        f"--input=image=@{tmp_path / 'images.npy'}",
+        f"--npz={tmp_path / 'out.npz'}",
+    ]
     assert main(["infer", *where, *given]) == 0
     with torch.inference_mode():
         expected = example.network()(torch.from_numpy(IMAGES.copy())).numpy()
