@@ -242,7 +242,9 @@ class Upstream:
         try:
             return await client.send(request)
         except InferenceError as error:
-            error.message = f"upstream '{self.name}': {error.message}"
+            # a command has no other name for a server than its address, which is told already
+            if not error.message.startswith(f"the upstream at {self.name} "):
+                error.message = f"upstream '{self.name}': {error.message}"
             raise
 
 
