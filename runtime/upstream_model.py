@@ -125,8 +125,8 @@ class UpstreamModel:
             answer: InferResponse = await self.upstream.call(Operation.INFER, asked, theirs, request.context)
             received = time.monotonic_ns()
             answer.outputs = self._select(renamed(answer.outputs, self._from_outputs), request.outputs, ours)
-        except InferenceError as error:
-            self._count_failed(error, request, ours, began)
+        except (InferenceError, asyncio.CancelledError) as end:
+            self._count_failed(end, request, ours, began)
             request.context.timings["upstream"] = time.monotonic_ns() - sent
             raise
         self._own(answer, request)
@@ -164,8 +164,8 @@ class UpstreamModel:
             received = time.monotonic_ns()
             if isinstance(told, InferResponse):
                 told = self._encoded(told, opened, ours, model)
-        except InferenceError as error:
-            self._count_error(error, opened.version, size, began)
+        except (InferenceError, asyncio.CancelledError) as end:
+            self._count_end(end, opened.version, size, began)
             context.timings["upstream"] = time.monotonic_ns() - sent
             raise
         answer, version = told
@@ -204,7 +204,8 @@ class UpstreamModel:
             return
         ours, theirs = await self._both_signatures(request.version)
         began = time.monotonic_ns()
-        final = answered = False
+        final = answered = counted = False
+        size = batch_size(request, ours)
         try:
             async with aclosing(
                 self.upstream.stream(self._translated(request), theirs, request.context)
@@ -219,17 +220,25 @@ class UpstreamModel:
                     if answer.error is not None:
                         answer.error.origin = self.upstream.name
                     self._own(answer, request)
+                    if answer.final and not counted:
+                        counted = True
+                        self._count_stream(size, began)
                     yield answer
         except InferenceError as error:
             if answered or error.code is not ErrorCode.UNSUPPORTED:
-                self._count_failed(error, request, ours, began)
+                if not counted:
+                    self._count_failed(error, request, ours, began)
                 raise
             self._streams = False
+        except (asyncio.CancelledError, GeneratorExit) as end:
+            if not counted:
+                self._count_failed(end, request, ours, began)
+            raise
         if not self._streams:
             yield await self._infer(request)
             return
-        course = Course(began, began, began, time.monotonic_ns(), time.monotonic_ns())
-        count_success(self._counted(self._answered), batch_size(request, ours), course)
+        if not counted:
+            self._count_stream(size, began)
         if not final:
             # that it ended is all that some say
             yield InferResponse(self.name, (), request.version, request.id)
@@ -292,17 +301,20 @@ class UpstreamModel:
         answer.model, answer.id = self.name, request.id
         self._answered = answer.version or self._answered
 
-    def _count_failed(
-        self, error: InferenceError, request: InferRequest, ours: Signature, began: int
-    ) -> None:
-        self._count_error(error, request.version, batch_size(request, ours), began)
+    def _count_stream(self, size: int, began: int) -> None:
+        now = time.monotonic_ns()
+        count_success(self._counted(self._answered), size, Course(began, began, began, now, now))
 
-    def _count_error(self, error: InferenceError, version: str, size: int, began: int) -> None:
-        if error.code in _STALE:
+    def _count_failed(self, end: BaseException, request: InferRequest, ours: Signature, began: int) -> None:
+        self._count_end(end, request.version, batch_size(request, ours), began)
+
+    def _count_end(self, end: BaseException, version: str, size: int, began: int) -> None:
+        """Count a request that ended without an answer: by an error, or since its caller has gone away."""
+        if isinstance(end, InferenceError) and end.code in _STALE:
             self._forget()
         # a version that never answered may be any text that a client has sent
         known = version if version in self.statistics else self._answered
-        count_failure(self._counted(known), size, began, error)
+        count_failure(self._counted(known), size, began, end)
 
     def _forget(self) -> None:
         """The upstream's model may be another than the one that is known."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,55 @@ async def test_only_decoupled_models_are_asked_for_events(config: tuple[int, byt
         assert {(answer.model, answer.id) for answer in answers} == {("ours", "mine")}
     assert sum(each.endswith("/config") for each in client.asked) == 1
     assert sum(each.endswith(f"/{path}") for each in client.asked) == 2
+
+
+# --- what is counted
+
+
+def counted(target: UpstreamModel) -> tuple[int, dict[ErrorCode, int]]:
+    """How many requests were answered, and how many failed in which way."""
+    (version,) = target.statistics.values()
+    return version.inference_count, dict(version.failures)
+
+
+async def test_a_caller_that_goes_away_is_counted_as_cancelled() -> None:
+    class Slow(Recorded):
+        async def send(self, request: HttpRequest) -> HttpReply:
+            if request.path.endswith("/infer"):
+                self.seen.append(request)
+                await asyncio.sleep(60)
+            return await super().send(request)
+
+    client = Slow(simple=(200, described([16])))
+    target = model(client)
+    waiting = asyncio.ensure_future(target.infer(InferRequest("ours", INPUTS)))
+    while "/v2/models/simple/infer" not in client.asked:
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert counted(target) == (0, {ErrorCode.CANCELLED: 1})
+
+
+@pytest.mark.parametrize(
+    ("path", "taken", "said"),
+    [
+        ("generate_stream", 1, (0, {ErrorCode.CANCELLED: 1})),
+        ("generate_stream", 2, (1, {})),
+        ("infer", 1, (1, {})),
+    ],
+)
+async def test_a_stream_is_counted_once_however_it_ends(
+    path: str, taken: int, said: tuple[int, dict[ErrorCode, int]]
+) -> None:
+    config = orjson.dumps({"model_transaction_policy": {"decoupled": path == "generate_stream"}})
+    client = Generating(simple=(200, described([1])), config=(200, config), infer=(200, ANSWER))
+    target = model(client)
+    inputs = tuple(Tensor.checked(name, Datatype.INT32, (1,), bytes(4)) for name in ("INPUT0", "INPUT1"))
+    async with aclosing(target.stream(InferRequest("ours", inputs))) as answers:
+        for _ in range(taken):
+            await anext(answers)
+    assert counted(target) == said
 
 
 async def test_nobody_overtakes_those_who_wait_for_a_signature() -> None:
