@@ -226,19 +226,21 @@ def _object(subject: Subject, size: int) -> Iterator[_Made]:
     """An object of ``size`` bytes, all alike, and under its name no region at the end."""
     name = f"conformance_{subject.fresh()}"
     path = _FOLDER / name
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    last: Exchange | None = None
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    except OSError as error:
+        raise InapplicableError(f"nothing can be made in {_FOLDER}: {error.strerror}") from error
     try:
         os.fchmod(descriptor, 0o666)  # the server may be another user's
         os.write(descriptor, bytes([_FILLING]) * size)
         with mmap.mmap(descriptor, size) as memory:
             yield _Made(name, size, memory)
-        last = subject.last
     finally:
+        last = subject.last
         os.close(descriptor)
         path.unlink()
         _control(subject, Operation.SHARED_MEMORY_UNREGISTER, name)
-        subject.last = last or subject.last
+        subject.last = last
 
 
 @contextmanager
