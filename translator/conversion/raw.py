@@ -160,13 +160,21 @@ def _head_and_body(data: bytes, start: int) -> tuple[dict[str, str], bytes]:
         del told["transfer-encoding"]
         return told, _dechunked(content)
     length = told.get("content-length", "")
-    if length.isdigit():
+    if length:
+        if not _is_number(length):
+            raise InferenceError(ErrorCode.MALFORMED, f"'{length[:40]}' is no length of a body")
         if int(length) > len(content):
             raise InferenceError(
                 ErrorCode.MALFORMED, f"the body has {len(content)} bytes, its head tells of {int(length)}"
             )
         content = content[: int(length)]
     return told, content
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is a number that somebody may mean: ``isdigit`` alone takes superscripts, and ``int``
+    refuses what has thousands of digits."""
+    return text.isascii() and text.isdigit() and len(text) < 20
 
 
 def _dechunked(content: bytes) -> bytes:
@@ -206,7 +214,7 @@ def _unprefixed(data: bytes) -> bytes:
 def _status(data: bytes) -> GrpcAnswer:
     told = dict(line.partition(":")[::2] for line in data.decode("latin-1").splitlines())
     code = told[_STATUS[:-1].decode()].strip()
-    if not code.isdigit():
+    if not _is_number(code):
         raise InferenceError(ErrorCode.MALFORMED, f"'{code[:40]}' is no status of gRPC")
     return GrpcAnswer(code=int(code), details=unquote(told.get("grpc-message", "").strip()))
 

@@ -198,6 +198,20 @@ def test_what_is_no_inference() -> None:
         read_request(End.of("oip/http"), b"GET /nowhere HTTP/1.1\r\n\r\n")
 
 
+@pytest.mark.parametrize("length", ["\xb2", "-1", "1e3", "9" * 5000])
+def test_a_length_that_is_no_number(length: str) -> None:
+    head = f"POST /v2/models/m/infer HTTP/1.1\r\ncontent-length: {length}\r\n\r\n{{}}"
+    with pytest.raises(InferenceError, match="is no length of a body") as refused:
+        read_request(End.of("oip/http"), head.encode("latin-1"))
+    assert refused.value.code is ErrorCode.MALFORMED
+
+
+@pytest.mark.parametrize("code", ["\xb2", "9" * 5000, "OK"])
+def test_a_status_that_is_no_number(code: str) -> None:
+    with pytest.raises(InferenceError, match="is no status of gRPC"):
+        read_answer(End.of("oip/grpc"), f"grpc-status: {code}\r\n".encode("latin-1"))
+
+
 @pytest.mark.parametrize(
     ("name", "message"), [("opi/http", "did you mean 'oip'"), ("oip/brpc", "transport of oip")]
 )
