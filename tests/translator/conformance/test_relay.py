@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.translator.conformance.faults import FAULTS, Seeded
+from tests.translator.conformance import faults, faults_by_rule
 from tests.translator.conformance.relay import relay
+from tests.translator.conformance.seeded import Seeded
 from translator.conformance.kit import Effort, checks_of
 from translator.conformance.session import examine
 from translator.conformance.wires import WIRES
 
 EFFORT = Effort(examples=12, secs=10)
+
+FAULTS = [*faults.FAULTS, *faults_by_rule.FAULTS]
 
 
 def test_there_are_faults_enough() -> None:
@@ -20,7 +23,7 @@ def test_there_are_faults_enough() -> None:
 def test_every_rule_of_these_groups_finds_a_fault() -> None:
     groups = ("classification/", "shared-memory/", "sequences/")
     rules = {check.name for check in checks_of(WIRES["oip", "http"]) if check.name.startswith(groups)}
-    assert {seeded.rule for seeded in FAULTS} - {""} == rules
+    assert {seeded.rule for seeded in faults_by_rule.FAULTS} == rules
 
 
 @pytest.mark.parametrize("model", ["simple", "identity_bytes", "total"])
@@ -32,8 +35,8 @@ def test_a_relay_without_a_fault_passes(served: dict[str, str], model: str) -> N
 
 @pytest.mark.parametrize("seeded", FAULTS, ids=lambda seeded: f"{seeded.name}-{seeded.rule}".rstrip("-"))
 def test_a_fault_is_found(served: dict[str, str], seeded: Seeded) -> None:
-    faults = {"on_way_up" if seeded.up else "on_way_back": seeded.fault}
-    with relay(served["http"], **faults) as address:
+    direction = {"on_way_up" if seeded.up else "on_way_back": seeded.fault}
+    with relay(served["http"], **direction) as address:
         _, outcomes = examine("oip", "http", address, [seeded.model], effort=EFFORT, only=seeded.rule)
         judged = (outcome for outcome in outcomes if seeded.rule in ("", outcome.check.name))
         found = next((outcome for outcome in judged if outcome.verdict.bad), None)
