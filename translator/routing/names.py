@@ -13,6 +13,8 @@ from typing import Any
 from runtime.renames import Renames, renamed, renamed_signature, reversed_names
 from runtime.target import Target
 from schemas import (
+    ErrorCode,
+    InferenceError,
     InferRequest,
     InferResponse,
     ModelMetadata,
@@ -109,7 +111,19 @@ class Names:
         return written
 
     def asked(self, request: InferRequest) -> InferRequest:
-        """``request`` in the model's names."""
+        """``request`` in the model's names. Raises INVALID_TENSOR for a tensor that callers know by another
+        name: its output would come back under that one."""
+        for kind, given, names, known in (
+            ("input", request.inputs, self.inputs, self._inputs),
+            ("output", request.outputs or (), self.outputs, self._outputs),
+        ):
+            for each in given if known else ():
+                if each.name in known and each.name not in names:
+                    raise InferenceError(
+                        ErrorCode.INVALID_TENSOR,
+                        f"unexpected inference {kind} '{each.name}' for model '{request.model}': "
+                        f"it is called '{known[each.name]}' here",
+                    )
         outputs = request.outputs
         if outputs and self.outputs:
             outputs = tuple(self._asked_output(output) for output in outputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 
 from schemas import (
     Datatype,
+    ErrorCode,
+    InferenceError,
     InferRequest,
     InferResponse,
     ModelMetadata,
@@ -104,6 +107,20 @@ async def test_names_there_and_back(asked: str, theirs: str, told: str) -> None:
 )
 def test_who_asks_for_a_version_is_told_that_it_has_answered(asked: str, ran: str, told: str) -> None:
     assert Names(versions={"1": "3", "2": "3"}).told_version(ran, asked) == told
+
+
+async def test_the_models_own_names_are_nobodys() -> None:
+    given = Tensor.from_numpy("in", np.array([1, 2], np.int32))
+    for asked, said in (
+        (InferRequest("alias", (given,)), "input 'in' for model 'alias': it is called 'image' here"),
+        (replace(question(), outputs=(RequestedOutput("out"),)), "output 'out' .* 'prob' here"),
+    ):
+        with pytest.raises(InferenceError, match=said) as caught:
+            await View(Model(), NAMES, "alias").infer(asked)
+        assert caught.value.code is ErrorCode.INVALID_TENSOR
+    swapped = Names(outputs={"a": "b", "b": "a"})
+    asked = swapped.asked(replace(question(), outputs=(RequestedOutput("a"), RequestedOutput("b"))))
+    assert [output.name for output in asked.outputs or ()] == ["b", "a"]
 
 
 async def test_a_signature_is_one_and_the_same() -> None:
