@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocols.content_coding import WINDOW_BITS
-from protocols.transport.grpc_status import INTERNAL, UNIMPLEMENTED, cut
-from protocols.transport.h2_fields import Fields
+from protocols.transport.grpc_status import INTERNAL, RESOURCE_EXHAUSTED, UNIMPLEMENTED, cut
+from protocols.transport.h2_fields import KEEPING_BYTES, LARGEST_LIST, Fields
 from protocols.wire import GrpcAnswer
 
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -91,7 +91,9 @@ def read_head(fields: Fields) -> Head | None:
     own: dict[bytes, bytes] = {}
     metadata: dict[str, str] = {}
     regular = False
+    size = 0
     for name, value in fields:
+        size += KEEPING_BYTES + len(name) + len(value)
         if name[:1] == b":":
             if regular or name in own or name not in (b":method", b":scheme", b":path", b":authority"):
                 return None
@@ -111,6 +113,10 @@ def read_head(fields: Fields) -> Head | None:
     if not _CONTENT_TYPE.fullmatch(own.get(b"content-type", b"")):
         head.refusal = b"\x08\x03415" + _literal(b"grpc-status", b"2")
         head.refusal += _literal(b"grpc-message", b"the content-type is not application/grpc")
+        return head
+    if size > LARGEST_LIST:
+        details = f"the metadata has {size} bytes, more than the {LARGEST_LIST} that are taken"
+        head.refusal = trailers_only(GrpcAnswer(code=RESOURCE_EXHAUSTED, details=details))
         return head
     _read_timeout(head, own.get(b"grpc-timeout"))
     _read_coding(head, own.get(b"grpc-encoding", b"identity"))

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from protocols.transport.h2_cutter import FRAME_BYTES, LARGEST_BLOCK, FrameCutter, NotHttp2Error
-from protocols.transport.h2_fields import Fields
+from protocols.transport.h2_cutter import FRAME_BYTES, FrameCutter, NotHttp2Error
+from protocols.transport.h2_fields import LARGEST_LIST, Fields
 from protocols.transport.h2_frames import (
     ACK,
     FIRST_FRAME_BYTES,
@@ -151,7 +151,7 @@ class Connection(Sender, Generic[H]):
             (Setting.MAX_CONCURRENT_STREAMS, MAX_STREAMS),
             (Setting.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
             (Setting.MAX_FRAME_SIZE, FRAME_BYTES),
-            (Setting.MAX_HEADER_LIST_SIZE, LARGEST_BLOCK),
+            (Setting.MAX_HEADER_LIST_SIZE, LARGEST_LIST),
         )
         self._write(settings(stated) + window_update(0, CONNECTION_WINDOW - FIRST_WINDOW))
 

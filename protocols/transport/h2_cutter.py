@@ -27,8 +27,9 @@ from protocols.transport.h2_frames import (
 )
 from protocols.transport.h2_stream import Stream
 
-LARGEST_BLOCK = 1 << 16
-"""How long the headers of one request may be."""
+LARGEST_BLOCK = 1 << 18
+"""How long a block of headers may be: more than is taken, so that one request is refused for it and its
+connection goes on."""
 
 FRAME_BYTES = 1 << 20
 """The largest frame of data that a peer may send."""

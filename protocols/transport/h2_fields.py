@@ -18,13 +18,18 @@ from protocols.transport.h2_frames import Code, H2Error
 Field = tuple[bytes, bytes]
 Fields = Sequence[Field]
 
-_LARGEST_LIST = 1 << 16
-"""How much the fields of one block may be together, each with what the RFC adds for keeping it."""
+LARGEST_LIST = 1 << 16
+"""How much peers are told that the fields of one block may be, each with the ``KEEPING_BYTES`` of the RFC. To
+refuse what is above is for whoever understands them: other requests of the connection did no wrong."""
+
+KEEPING_BYTES = 32
+
+_UNREAD_LIST = 4 * LARGEST_LIST
+"""From where on no more is read of them."""
 
 _LARGEST_TABLE = 4096
 """How much a peer may have us keep: what holds where we state nothing else."""
 
-_KEEPING_BYTES = 32
 _INTEGER_BYTES = 5
 _STATIC: tuple[Field, ...] = ((b"", b""), *HeaderTable.STATIC_TABLE)
 _FIRST_DYNAMIC = len(_STATIC)
@@ -56,7 +61,7 @@ class FieldReader:
 
     def _read(self, block: bytes) -> Fields:
         fields: list[Field] = []
-        position, end, left = 0, len(block), _LARGEST_LIST
+        position, end, left = 0, len(block), _UNREAD_LIST
         while position < end:
             first = block[position]
             position += 1
@@ -80,9 +85,9 @@ class FieldReader:
                 field = (name, value)
                 if first >= _ADDED:
                     self._add(field)
-            left -= len(field[0]) + len(field[1]) + _KEEPING_BYTES
+            left -= len(field[0]) + len(field[1]) + KEEPING_BYTES
             if left < 0:
-                raise H2Error(Code.ENHANCE_YOUR_CALM, f"headers of more than {_LARGEST_LIST} bytes")
+                raise H2Error(Code.ENHANCE_YOUR_CALM, f"headers of more than {_UNREAD_LIST} bytes")
             fields.append(field)
         return fields
 
@@ -93,7 +98,7 @@ class FieldReader:
 
     def _add(self, field: Field) -> None:
         self.changed = True
-        self._size += len(field[0]) + len(field[1]) + _KEEPING_BYTES
+        self._size += len(field[0]) + len(field[1]) + KEEPING_BYTES
         self._table.appendleft(field)
         self._evict()
 
@@ -105,7 +110,7 @@ class FieldReader:
     def _evict(self) -> None:
         while self._size > self._room:
             name, value = self._table.pop()
-            self._size -= len(name) + len(value) + _KEEPING_BYTES
+            self._size -= len(name) + len(value) + KEEPING_BYTES
 
 
 def _integer(block: bytes, position: int, value: int, most: int) -> tuple[int, int]:

@@ -265,6 +265,27 @@ class TestRefusals:
             assert (await client.answer(3)).status == 0
         assert len(handler.served) == 1
 
+    @pytest.mark.parametrize("size", [64_000, 66_000, 200_000])
+    async def test_metadata_that_are_too_large_harm_no_other_call(self, size: int) -> None:
+        handler = GrpcEcho()
+        async with (
+            serving(handler) as server,
+            grpc.aio.insecure_channel(str(server.address)) as channel,
+        ):
+            other = asyncio.ensure_future(channel.unary_unary(WAIT)(b"other"))
+            await handler.entered.wait()
+            asked = channel.unary_unary(CALL)(b"x", metadata=(("long", "x" * size),))
+            if size < 65_536:
+                assert await asked == b"x"
+            else:
+                with pytest.raises(
+                    grpc.aio.AioRpcError, match="more than the 65536 that are taken"
+                ) as refused:
+                    await asked
+                assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            handler.release.set()
+            assert await other == b"other"
+
 
 class TestCompression:
     @pytest.mark.parametrize(("coding", "packed"), [("gzip", gzip.compress), ("deflate", zlib.compress)])

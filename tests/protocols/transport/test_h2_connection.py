@@ -271,7 +271,7 @@ BROKEN: dict[str, tuple[bytes, Code]] = {
         Code.ENHANCE_YOUR_CALM,
     ),
     "headers_without_end": (
-        START[24:] + head(1, flags=0) + frame(CONTINUATION, 0, 1, bytes(16_384)) * 5,
+        START[24:] + head(1, flags=0) + frame(CONTINUATION, 0, 1, bytes(16_384)) * 17,
         Code.ENHANCE_YOUR_CALM,
     ),
     "many_continuations": (
