@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from translator.config.references import KnownModel
 from translator.config.section import Bytes, Seconds, Section, Text
+from translator.config.tap import RedactOptions
 
 
 def _with_point(value: Any) -> Any:
@@ -35,11 +36,13 @@ class KeepOptions(Section):
     """The file to write them to, anew at every start. A relative path starts at the working directory of the
     process."""
     different: Count = 20
-    """How many of those whose answers differ, the first ones."""
+    """How many of those whose answers differ, half of them the first ones."""
     equal: Count = 3
-    """How many of those whose answers are equal, the first ones."""
+    """How many of those whose answers are equal, half of them the first ones."""
     max_bytes: Bytes = 67108864
     """How large the file may become."""
+    redact: RedactOptions = Field(default_factory=RedactOptions)
+    """What to leave out."""
 
 
 class MirrorOptions(Section):

@@ -17,8 +17,8 @@ class RedactOptions(Section):
     """What a recording must not hold."""
 
     tensors: tuple[Text, ...] = ()
-    """Inputs and outputs, by name or glob (`*`, `?`, `[ab]`): their names, datatypes and shapes are written,
-    and a digest in place of their data."""
+    """Inputs and outputs, by the callers' name or glob (`*`, `?`, `[ab]`): their names, datatypes and shapes
+    are written, and a digest in place of their data."""
     parameters: tuple[Text, ...] = ()
     """Parameters of requests, of requested outputs and of answers, by name or glob: only their names are
     written."""

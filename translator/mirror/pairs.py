@@ -8,6 +8,7 @@ from pathlib import Path
 from translator.config.mirror import KeepOptions
 from translator.recording.files import RecordingWriter
 from translator.recording.record import Record
+from translator.recording.redaction import Redaction
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Pairs:
 
     def __init__(self, options: KeepOptions) -> None:
         self._path = Path(options.path)
+        self._redaction = Redaction(options.redact.tensors, options.redact.parameters)
         self._room = options.max_bytes
         self._samples = {False: _Sample(options.different), True: _Sample(options.equal)}
         self._writer: RecordingWriter | None = None
@@ -59,7 +61,7 @@ class Pairs:
             if self._writer is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._writer = RecordingWriter(self._path)
-            return self._writer.write(record)
+            return self._writer.write(self._redaction.apply(record))
         except (OSError, ValueError) as error:
             self._failed = True
             facts = {"path": str(self._path), "reason": str(error)}

@@ -1,0 +1,42 @@
+"""What of pairs is written down, and what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from schemas import InferResponse, RequestedOutput
+from tests.translator.mirror.mirrored import answered, request, tensor
+from translator.config.mirror import KeepOptions
+from translator.config.tap import RedactOptions
+from translator.mirror.pairs import Pairs
+from translator.recording.files import RecordingReader
+from translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Record
+
+
+def test_what_is_redacted_is_in_no_part_of_a_pair(tmp_path: Path) -> None:
+    secret = 1234.5
+    asked = request(
+        secret,
+        parameters={"api_key": "s3cret"},
+        outputs=(RequestedOutput("out", parameters={"api_key": "s3cret"}),),
+    )
+    asked.context.headers = {"authorization": "s3cret"}
+    answer = InferResponse(
+        "other", (tensor(secret), tensor(1.0, name="open")), parameters={"api_key": "s3cret"}
+    )
+    record = replace(Record.of(answered(asked, tensor(secret))), mirrored=Answer("other", (answer,)))
+    hidden = RedactOptions(tensors=("in", "out"), parameters=("api_*",))
+    pairs = Pairs(KeepOptions(path=str(tmp_path / "pairs"), redact=hidden))
+    assert pairs.takes(False, record.nbytes)
+    assert pairs.write(record)
+    pairs.close()
+    written = (tmp_path / "pairs").read_bytes()
+    assert b"s3cret" not in written
+    assert tensor(secret).view.tobytes() not in written
+    with RecordingReader(tmp_path / "pairs") as reader:
+        (found,) = reader
+    assert set(found.redacted) == {(QUESTION, 0, 0), (ANSWER, 0, 0), (MIRRORED, 0, 0)}
+    assert found.mirrored is not None
+    assert found.mirrored.responses[0].outputs[1].numpy().tolist() == [1.0]
+    assert record.request.parameters == {"api_key": "s3cret"}, "others look at it too"
