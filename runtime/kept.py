@@ -29,6 +29,8 @@ def _kept(tensor: Tensor) -> Tensor:
 def _is_shared(view: memoryview) -> bool:
     """Whether ``view`` is, through any number of views and arrays, one on a mapping."""
     owner: object = view.obj
+    if type(owner) is bytes:
+        return False  # most are, and callers wait for this
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
     return isinstance(owner, mmap.mmap)

@@ -67,6 +67,11 @@ class Latencies:
         self.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1
         self.ns += ns
 
+    def merge(self, others: Latencies) -> None:
+        """Count in ``others``."""
+        self.counts = [count + more for count, more in zip(self.counts, others.counts, strict=True)]
+        self.ns += others.ns
+
 
 @dataclass(slots=True)
 class RequestStatistics:

@@ -28,9 +28,10 @@ _of_request = attrgetter(*[field.name for field in fields(InferRequest)])
 _of_response = attrgetter(*[field.name for field in fields(InferResponse)])
 
 
-@dataclass(frozen=True, slots=True)
+# not frozen: that takes twice as long to make, while a caller waits
+@dataclass(slots=True)
 class Observed:
-    """A request and what became of it.
+    """A request and what became of it. Treat as immutable.
 
     ``request`` is as its codec read it, in the caller's names, inputs in shared memory found and copied, and
     widened where its route wants that; do not change it, since others look at it too. ``answered_by`` is the

@@ -8,15 +8,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol
 
 from runtime.target import Target
 from schemas import CancelToken, ErrorCode, InferenceError, InferRequest, InferResponse, RequestedOutput
 from translator.config.mirror import MirrorOptions
 from translator.diff import AnswerDiff, Tolerance, compare_answers
+from translator.mirror.findings import Findings
 from translator.mirror.pairs import Pairs
+from translator.mirror.verdict import Copy, Verdict
 from translator.recording.listening import listen, owned
 from translator.recording.record import Answer, Record
 
@@ -32,20 +34,8 @@ _OUTPUT_BYTES = 512
 """What an output costs beside its bytes, as bytes that are compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """How the other model's answer differs, whether it was an error, and how long it took. ``kept``: whether
-    both were written down, as a pair of which kind."""
-
-    diff: AnswerDiff
-    failed: bool
-    elapsed_ns: int
-    kept: Literal["", "equal", "different", "failed"] = ""
-
-
-Done = Callable[[Verdict | None], None]
-"""Called with the verdict on a record; with None where there is none for reasons of our own, which the log
-tells."""
+Told = Callable[[Findings], None]
+"""Called with what became of copies, of several at once or of each."""
 
 
 class Judge(Protocol):
@@ -55,9 +45,9 @@ class Judge(Protocol):
         """Get ready, so that the first need not wait for that. A failure is logged, and it is tried again
         when it is needed."""
 
-    def submit(self, record: Record, secs: float, done: Done) -> None:
-        """Ask the other model what ``record`` asks, for ``secs`` at most, compare, and call ``done``. Never
-        raises; whatever the other model does is in the verdict."""
+    def submit(self, copy: Copy, told: Told) -> None:
+        """Ask the other model what ``copy`` asks, compare, and have ``told``, the same each time, hear of it.
+        Never raises; whatever the other model does is a finding."""
 
     async def close(self) -> None:
         """Let go of everything; what is not judged yet is not judged any more."""
@@ -74,15 +64,15 @@ class LocalJudge:
         self._thread = ThreadPoolExecutor(1, "mirror")
         self._pairs = Pairs(options.keep) if options.keep is not None else None
         self._limit = options.max_concurrency
-        self._waiting: deque[tuple[Record, float, Done]] = deque()
+        self._waiting: deque[tuple[Copy, Told]] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """See ``Judge``."""
 
-    def submit(self, record: Record, secs: float, done: Done) -> None:
+    def submit(self, copy: Copy, told: Told) -> None:
         """See ``Judge``."""
-        self._waiting.append((record, secs, done))
+        self._waiting.append((copy, told))
         self._run_next()
 
     def _run_next(self) -> None:
@@ -95,13 +85,13 @@ class LocalJudge:
         self._running.discard(task)
         self._run_next()
 
-    async def _run(self, record: Record, secs: float, done: Done) -> None:
+    async def _run(self, copy: Copy, told: Told) -> None:
         verdict = None
         try:
-            verdict = await self._judge(record, secs)
+            verdict = await self._judge(copy.record, copy.secs)
         except Exception:
             _log.exception("a copy could not be judged")
-        done(verdict)
+        told(Findings.of(copy, verdict))
 
     async def _judge(self, record: Record, secs: float) -> Verdict:
         answer = await self._ask(record, secs)

@@ -31,19 +31,19 @@ def families(mirrors: Iterable[MirrorReport]) -> Iterator[Family]:
         [
             sample
             for report in reports
-            for side, latencies in (("primary", report.primary), ("mirror", report.mirror))
+            for side, latencies in (("primary", report.counts.primary), ("mirror", report.counts.mirror))
             for sample in latency_samples(latencies, {"mirror": report.name, "to": report.to, "side": side})
         ],
     )
 
 
 def _results(report: MirrorReport) -> _Told:
-    yield report.equal, {"result": "equal"}
-    yield report.different, {"result": "different"}
+    yield report.counts.equal, {"result": "equal"}
+    yield report.counts.different, {"result": "different"}
 
 
 def _cut(report: MirrorReport) -> _Told:
-    yield report.cut, {}
+    yield report.counts.cut, {}
 
 
 def _dropped(report: MirrorReport) -> _Told:
@@ -51,29 +51,29 @@ def _dropped(report: MirrorReport) -> _Told:
 
 
 def _failures(report: MirrorReport) -> _Told:
-    return ((failure.count, {"kind": kind}) for kind, failure in report.failures.items())
+    return ((failure.count, {"kind": kind}) for kind, failure in report.counts.failures.items())
 
 
 def _compared(report: MirrorReport) -> _Told:
-    return ((output.compared, {"output": name}) for name, output in report.outputs.items())
+    return ((output.compared, {"output": name}) for name, output in report.counts.outputs.items())
 
 
 def _faults(report: MirrorReport) -> _Told:
-    for name, output in report.outputs.items():
+    for name, output in report.counts.outputs.items():
         for fault, count in output.faults.items():
             yield count, {"output": name, "fault": fault}
 
 
 def _absolute(report: MirrorReport) -> _Told:
-    return ((output.max_absolute, {"output": name}) for name, output in report.outputs.items())
+    return ((output.max_absolute, {"output": name}) for name, output in report.counts.outputs.items())
 
 
 def _relative(report: MirrorReport) -> _Told:
-    return ((output.max_relative, {"output": name}) for name, output in report.outputs.items())
+    return ((output.max_relative, {"output": name}) for name, output in report.counts.outputs.items())
 
 
 def _kept(report: MirrorReport) -> _Told:
-    return ((count, {"kind": kind}) for kind, count in report.kept.items())
+    return ((count, {"kind": kind}) for kind, count in report.counts.kept.items())
 
 
 def _held(report: MirrorReport) -> _Told:

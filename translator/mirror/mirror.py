@@ -11,27 +11,18 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 
 from schemas import ErrorCode, InferRequest
 from translator.config.mirror import MirrorOptions
-from translator.mirror.judge import Judge, Verdict
+from translator.mirror.findings import Findings
+from translator.mirror.judge import Judge
 from translator.mirror.report import Dropped, MirrorReport
 from translator.mirror.sequences import Sequences
+from translator.mirror.verdict import Copy
 from translator.observation import Observed
 from translator.recording.record import Record
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Copy:
-    """A request that waits to be copied, or whose copy is under way, for ``secs`` at most."""
-
-    record: Record
-    nbytes: int
-    secs: float
 
 
 class Mirror:
@@ -55,6 +46,7 @@ class Mirror:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing = False
+        self._seen: list[Observed] = []
 
     # --- as an observer
 
@@ -70,7 +62,14 @@ class Mirror:
 
     def saw(self, observed: Observed) -> None:
         """Copy what was asked, where there is room; later, for the caller's answer is yet to be written."""
-        asyncio.get_running_loop().call_soon(self._take, observed)
+        if not self._seen:
+            asyncio.get_running_loop().call_soon(self._take_all)
+        self._seen.append(observed)
+
+    def _take_all(self) -> None:
+        seen, self._seen = self._seen, []
+        for observed in seen:
+            self._take(observed)
 
     def _take(self, observed: Observed) -> None:
         record = Record.of(observed)
@@ -139,31 +138,29 @@ class Mirror:
         self.report.held_bytes += copy.nbytes
         self._idle.clear()
 
-    def _release(self, copy: Copy) -> None:
-        self.report.held -= 1
-        self.report.held_bytes -= copy.nbytes
+    def _release(self, count: int, nbytes: int) -> None:
+        self.report.held -= count
+        self.report.held_bytes -= nbytes
         if not self.report.held:
             self._idle.set()
 
     def _leave_out(self, copies: list[Copy], why: Dropped) -> None:
         for copy in copies:
             self.report.count_dropped(why)
-            self._release(copy)
+            self._release(1, copy.nbytes)
 
     # --- what is sent
 
     def _ready(self, copy: Copy) -> None:
         """Nothing keeps ``copy`` from being sent."""
-        self._judge.submit(copy.record, copy.secs, partial(self._judged, copy))
+        self._judge.submit(copy, self._told)
 
-    def _judged(self, copy: Copy, verdict: Verdict | None) -> None:
-        if verdict is None:
-            self.report.count_dropped(Dropped.ERROR)
-        else:
-            self.report.add(copy.record, verdict)
-        sequence = copy.record.request.sequence
-        if sequence is not None:
-            if verdict is None or verdict.diff.failures:
-                self._leave_out(self._sequences.broken(sequence.id), Dropped.SEQUENCE)
-            self._sequences.done(sequence.id)
-        self._release(copy)
+    def _told(self, findings: Findings) -> None:
+        """Copies are over."""
+        self.report.counts.merge(findings.counts)
+        self.report.count_dropped(Dropped.ERROR, findings.lost)
+        for id_, sound in findings.sequences:
+            if not sound:
+                self._leave_out(self._sequences.broken(id_), Dropped.SEQUENCE)
+            self._sequences.done(id_)
+        self._release(findings.count, findings.nbytes)

@@ -14,15 +14,16 @@ import socket
 import subprocess
 import sys
 import time
-from itertools import count
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 from protocols.wire import Buffer
 from translator.config.options import Config
-from translator.mirror.judge import Done
-from translator.mirror.wire import Gathered, VerdictReader, record_frame
-from translator.recording.record import Record
+from translator.mirror.findings import Findings
+from translator.mirror.judge import Told
+from translator.mirror.verdict import Copy
+from translator.mirror.wire import FindingsReader, Gathered, pack_copies
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class JudgeProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._began = -_AGAIN_SECS
-        self._early: list[tuple[int, Record, float, Done]] = []
+        self._early: list[tuple[int, Copy, Told]] = []
         self._users = 0
 
     def judge_of(self, mirror: int) -> RemoteJudge:
@@ -64,16 +65,16 @@ class JudgeProcess:
         if self._starting is not None:
             await self._starting
 
-    def submit(self, mirror: int, record: Record, secs: float, done: Done) -> None:
+    def submit(self, mirror: int, copy: Copy, told: Told) -> None:
         """See ``Judge``; of the mirror of that number."""
         if self._link is not None and not self._link.lost:
-            self._link.ask(mirror, record, secs, done)
+            self._link.ask(mirror, copy, told)
             return
         self._start()
         if self._starting is None:
-            done(None)
+            told(Findings.of(copy, None))
         else:
-            self._early.append((mirror, record, secs, done))
+            self._early.append((mirror, copy, told))
 
     async def leave(self) -> None:
         """One of those that it judges for has ended; it ends with the last."""
@@ -111,8 +112,8 @@ class JudgeProcess:
             _log.error("the process of mirrors cannot start", extra={"facts": {"reason": str(error)}})
         self._starting = None
         early, self._early = self._early, []
-        for mirror, record, secs, done in early:
-            self.submit(mirror, record, secs, done)
+        for mirror, copy, told in early:
+            self.submit(mirror, copy, told)
 
 
 class RemoteJudge:
@@ -126,13 +127,24 @@ class RemoteJudge:
         """See ``Judge``."""
         await self._process.start()
 
-    def submit(self, record: Record, secs: float, done: Done) -> None:
+    def submit(self, copy: Copy, told: Told) -> None:
         """See ``Judge``."""
-        self._process.submit(self._mirror, record, secs, done)
+        self._process.submit(self._mirror, copy, told)
 
     async def close(self) -> None:
         """See ``Judge``."""
         await self._process.leave()
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What the process has of one mirror: how many copies of how many bytes, of which sequences; whom to tell
+    what became of them."""
+
+    told: Told
+    count: int = 0
+    nbytes: int = 0
+    sequences: set[int | str] = field(default_factory=set)
 
 
 class _Link(asyncio.Protocol):
@@ -140,18 +152,18 @@ class _Link(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.lost = self._closed = False
-        self._numbers = count(1)
-        self._reader = VerdictReader()
-        self._asked: dict[int, Done] = {}
-        self._outgoing = Gathered(self.send)
+        self._reader = FindingsReader()
+        self._asked: dict[int, _Asked] = {}
+        self._outgoing: Gathered[tuple[int, Copy]] = Gathered(self._send_copies)
         self._transport: asyncio.WriteTransport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)
 
     def data_received(self, data: bytes) -> None:
-        for number, verdict in self._reader.feed(data):
-            self._asked.pop(number)(verdict)
+        for found in self._reader.feed(data):
+            for mirror, findings in found.items():
+                self._over(mirror, findings)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
@@ -159,29 +171,51 @@ class _Link(asyncio.Protocol):
         if self._closed:
             return
         _log.error("the process of mirrors has died; it is started again when it is needed")
-        for done in asked.values():
-            done(None)
+        for each in asked.values():
+            sequences = [(id_, False) for id_ in each.sequences]
+            each.told(Findings(count=each.count, nbytes=each.nbytes, lost=each.count, sequences=sequences))
 
     def send(self, parts: list[Buffer]) -> None:
         """Send ``parts`` as they are, unless nobody is there any more."""
         if not self.lost:
             self._transport.writelines(parts)
 
-    def ask(self, mirror: int, record: Record, secs: float, done: Done) -> None:
-        """Have ``record`` judged by the judge of ``mirror``."""
-        number = next(self._numbers)
-        try:
-            self._outgoing.add(*record_frame(number, mirror, record, secs))
-        except ValueError as error:
-            _log.error("a copy cannot be sent", extra={"facts": {"reason": str(error)}})
-            done(None)
-            return
-        self._asked[number] = done
+    def ask(self, mirror: int, copy: Copy, told: Told) -> None:
+        """Have ``copy`` judged by the judge of ``mirror``, which has one that is told."""
+        asked = self._asked.get(mirror)
+        if asked is None:
+            asked = self._asked[mirror] = _Asked(told)
+        asked.count += 1
+        asked.nbytes += copy.nbytes
+        if copy.record.request.sequence is not None:
+            asked.sequences.add(copy.record.request.sequence.id)
+        self._outgoing.add((mirror, copy))
 
     def close(self) -> None:
         """Let the process end."""
         self._closed = True
         self._transport.close()
+
+    def _send_copies(self, copies: list[tuple[int, Copy]]) -> None:
+        if self.lost:
+            return  # they have been told of
+        try:
+            self.send(pack_copies(copies))
+        except ValueError as error:
+            if len(copies) > 1:
+                for each in copies:
+                    self._send_copies([each])
+                return
+            _log.error("a copy cannot be sent", extra={"facts": {"reason": str(error)}})
+            ((mirror, copy),) = copies
+            self._over(mirror, Findings.of(copy, None))
+
+    def _over(self, mirror: int, findings: Findings) -> None:
+        asked = self._asked[mirror]
+        asked.count -= findings.count
+        asked.nbytes -= findings.nbytes
+        asked.sequences.difference_update([id_ for id_, _ in findings.sequences])
+        asked.told(findings)
 
 
 def _start(descriptor: int) -> subprocess.Popen[bytes]:

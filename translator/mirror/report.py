@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schemas import Latencies
 from translator.admin.quantiles import quantile_ms
 from translator.diff import TensorDiff
-from translator.mirror.judge import Verdict
+from translator.mirror.verdict import Verdict
 from translator.recording.record import Record
 
 _MOST_OUTPUTS = 256
@@ -95,6 +95,21 @@ class OutputReport:
         )
         self.first, self.worst = self.first or example, example
 
+    def merge(self, later: OutputReport, before: int) -> None:
+        """Count in what was found in comparisons after the first ``before`` ones."""
+        self.compared += later.compared
+        self.max_absolute = max(self.max_absolute, later.max_absolute)
+        self.max_relative = max(self.max_relative, later.max_relative)
+        if later.first is None or later.worst is None:
+            return
+        self.different += later.different
+        self.elements_different += later.elements_different
+        self.nonfinite += later.nonfinite
+        _add_up(self.faults, later.faults)
+        self.first = self.first or replace(later.first, number=later.first.number + before)
+        if self.worst is None or later.worst.max_absolute > self.worst.max_absolute:
+            self.worst = replace(later.worst, number=later.worst.number + before)
+
 
 @dataclass(slots=True)
 class FailureReport:
@@ -105,25 +120,16 @@ class FailureReport:
 
 
 @dataclass(slots=True)
-class MirrorReport:
-    """All that a mirror has found. ``compared`` requests have two answers, ``equal`` or ``different``; those
-    that have not are counted in ``dropped`` by why. ``cut`` of those compared are streams too long to be
-    kept, compared in their first responses. ``held`` are waiting or under way, with ``held_bytes``.
-    ``failures`` are by kind, as ``AnswerDiff`` has them. ``primary`` and ``mirror`` are the latencies of
+class Counts:
+    """What was found in ``compared`` requests that have two answers, ``equal`` or ``different``. ``cut`` of
+    them are streams too long to be kept, compared in their first responses. ``failures`` are by kind, as
+    ``AnswerDiff`` has them, ``kept`` the pairs written down. ``primary`` and ``mirror`` are the latencies of
     answers that were no failures, of the same requests."""
 
-    name: str
-    to: str
-    percent: float
-    rtol: float
-    atol: float
     compared: int = 0
     equal: int = 0
     different: int = 0
     cut: int = 0
-    held: int = 0
-    held_bytes: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
     failures: dict[str, FailureReport] = field(default_factory=dict)
     outputs: dict[str, OutputReport] = field(default_factory=dict)
     kept: dict[str, int] = field(default_factory=dict)
@@ -153,30 +159,21 @@ class MirrorReport:
         if verdict.kept:
             self.kept[verdict.kept] = self.kept.get(verdict.kept, 0) + 1
 
-    def count_dropped(self, why: Dropped, count: int = 1) -> None:
-        """``count`` more were not copied, or not compared."""
-        if count:
-            self.dropped[why.value] = self.dropped.get(why.value, 0) + count
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything, as plain values for JSON."""
-        return {
-            "name": self.name,
-            "to": self.to,
-            "percent": self.percent,
-            "rtol": self.rtol,
-            "atol": self.atol,
-            "compared": self.compared,
-            "equal": self.equal,
-            "different": self.different,
-            "cut": self.cut,
-            "held": {"requests": self.held, "bytes": self.held_bytes},
-            "dropped": self.dropped,
-            "failures": self.failures,
-            "outputs": self.outputs,
-            "kept": self.kept,
-            "latency_ms": {"primary": _summary(self.primary), "mirror": _summary(self.mirror)},
-        }
+    def merge(self, later: Counts) -> None:
+        """Count in what was found after this."""
+        for kind, failure in later.failures.items():
+            known = self.failures.setdefault(kind, FailureReport())
+            known.count += failure.count
+            known.last = failure.last
+        for name, output in later.outputs.items():
+            self._output(name).merge(output, self.compared)
+        self.compared += later.compared
+        self.equal += later.equal
+        self.different += later.different
+        self.cut += later.cut
+        _add_up(self.kept, later.kept)
+        self.primary.merge(later.primary)
+        self.mirror.merge(later.mirror)
 
     def _output(self, name: str) -> OutputReport:
         if name not in self.outputs and len(self.outputs) >= _MOST_OUTPUTS:
@@ -184,13 +181,60 @@ class MirrorReport:
         return self.outputs.setdefault(name, OutputReport())
 
 
+@dataclass(slots=True)
+class MirrorReport:
+    """All that is known of a mirror. ``counts`` is what it has found; requests that have no two answers are
+    counted in ``dropped`` by why. ``held`` are waiting or under way, with ``held_bytes``."""
+
+    name: str
+    to: str
+    percent: float
+    rtol: float
+    atol: float
+    counts: Counts = field(default_factory=Counts)
+    held: int = 0
+    held_bytes: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def count_dropped(self, why: Dropped, count: int = 1) -> None:
+        """``count`` more were not copied, or not compared."""
+        if count:
+            self.dropped[why.value] = self.dropped.get(why.value, 0) + count
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, as plain values for JSON."""
+        counts = self.counts
+        return {
+            "name": self.name,
+            "to": self.to,
+            "percent": self.percent,
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "compared": counts.compared,
+            "equal": counts.equal,
+            "different": counts.different,
+            "cut": counts.cut,
+            "held": {"requests": self.held, "bytes": self.held_bytes},
+            "dropped": self.dropped,
+            "failures": counts.failures,
+            "outputs": counts.outputs,
+            "kept": counts.kept,
+            "latency_ms": {"primary": _summary(counts.primary), "mirror": _summary(counts.mirror)},
+        }
+
+
 def reports(mirrors: Iterable[MirrorReport]) -> dict[str, Any]:
     """What all ``mirrors`` have found, as plain values for JSON; ``different`` where anything differed."""
     found = list(mirrors)
     return {
-        "different": any(report.different for report in found),
+        "different": any(report.counts.different for report in found),
         "mirrors": [report.as_dict() for report in found],
     }
+
+
+def _add_up(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    for key, count in more.items():
+        counts[key] = counts.get(key, 0) + count
 
 
 def _summary(latencies: Latencies) -> Mapping[str, float | None]:

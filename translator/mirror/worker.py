@@ -1,4 +1,4 @@
-"""What the process of mirrors does: read records, have them judged, write verdicts until nobody listens."""
+"""What the process of mirrors does: read copies, judge, tell what was found, until nobody listens."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from translator import logs
 from translator.assembly import behind_upstreams
 from translator.config.options import Config
 from translator.mirror.build import by_callers_names
-from translator.mirror.judge import Judge, LocalJudge, Verdict
-from translator.mirror.wire import RECORD, Gathered, read_record, verdict_frame
+from translator.mirror.findings import Findings
+from translator.mirror.judge import Judge, LocalJudge
+from translator.mirror.wire import COPIES, Gathered, pack_findings, read_copies
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ async def _serve(sock: socket.socket) -> None:
 
 
 async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Have records judged as they come. Raises when there are no more."""
+    """Have copies judged as they come. Raises when there are no more."""
     # from now on: at such a priority to start would take long on a busy machine
     os.nice(_NICE)
     upstreams, models = behind_upstreams(config)
@@ -59,12 +60,12 @@ async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: async
         for number, route in enumerate(config.routes)
         if route.mirror is not None and route.mirror.to in models
     }
-    told = Gathered(writer.writelines)
+    found: Gathered[tuple[int, Findings]] = Gathered(partial(_tell, writer))
     try:
         while True:
-            number, mirror, secs, head, data = RECORD.unpack(await reader.readexactly(RECORD.size))
-            record = read_record(await reader.readexactly(head + data), head)
-            judges[mirror].submit(record, secs, partial(_tell, told, number))
+            marshalled, behind = COPIES.unpack(await reader.readexactly(COPIES.size))
+            for mirror, copy in read_copies(await reader.readexactly(marshalled + behind), marshalled):
+                judges[mirror].submit(copy, partial(_gather, found, mirror))
     finally:
         for judge in judges.values():
             await judge.close()
@@ -72,5 +73,12 @@ async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: async
             await upstream.close()
 
 
-def _tell(told: Gathered, number: int, verdict: Verdict | None) -> None:
-    told.add(verdict_frame(number, verdict))
+def _gather(found: Gathered[tuple[int, Findings]], mirror: int, findings: Findings) -> None:
+    found.add((mirror, findings))
+
+
+def _tell(writer: asyncio.StreamWriter, found: list[tuple[int, Findings]]) -> None:
+    together: dict[int, Findings] = {}
+    for mirror, findings in found:
+        together.setdefault(mirror, Findings()).merge(findings)
+    writer.write(pack_findings(together))

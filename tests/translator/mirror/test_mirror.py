@@ -47,10 +47,10 @@ async def test_an_equal_answer() -> None:
     looker = mirror(model)
     await shown(looker, answered(request(1.0, 2.0), tensor(1.0, 2.0)))
     report = looker.report
-    assert (report.compared, report.equal, report.different) == (1, 1, 0)
-    assert (report.outputs["out"].compared, report.outputs["out"].different) == (1, 0)
-    assert sum(report.primary.counts) == sum(report.mirror.counts) == 1
-    assert report.primary.ns == 2_000_000
+    assert (report.counts.compared, report.counts.equal, report.counts.different) == (1, 1, 0)
+    assert (report.counts.outputs["out"].compared, report.counts.outputs["out"].different) == (1, 0)
+    assert sum(report.counts.primary.counts) == sum(report.counts.mirror.counts) == 1
+    assert report.counts.primary.ns == 2_000_000
     await looker.close()
 
 
@@ -100,8 +100,8 @@ async def test_one_wrong_element() -> None:
     looker = mirror(Model(lambda asked: InferResponse("other", (Tensor.from_numpy("out", wrong),))))
     right = Tensor.from_numpy("out", np.ones((2, 3), np.float32))
     await shown(looker, answered(request(1.0, id="first"), right), answered(request(1.0, id="2"), right))
-    found = looker.report.outputs["out"]
-    assert (looker.report.different, found.different, found.faults) == (2, 2, {"values": 2})
+    found = looker.report.counts.outputs["out"]
+    assert (looker.report.counts.different, found.different, found.faults) == (2, 2, {"values": 2})
     assert found.max_absolute == pytest.approx(1e-3, rel=1e-3)
     assert found.first is not None
     assert (found.first.request_id, found.first.number, found.first.index) == ("first", 1, (1, 2))
@@ -113,7 +113,7 @@ async def test_the_tolerance_is_the_options() -> None:
     for options, equal in (({"rtol": 2e-3}, 1), ({"atol": 2e-3}, 1), ({"rtol": 1e-4, "atol": 1e-4}, 0)):
         looker = mirror(model, **options)
         await shown(looker, answered(request(1.0), tensor(1.0)))
-        assert looker.report.equal == equal
+        assert looker.report.counts.equal == equal
         await looker.close()
 
 
@@ -129,15 +129,15 @@ async def test_failures_of_either_side() -> None:
         answered(request(1.0), error=GONE),
     )
     report = looker.report
-    assert (report.compared, report.equal, report.different) == (4, 1, 3)
-    assert {kind: failure.count for kind, failure in report.failures.items()} == {
+    assert (report.counts.compared, report.counts.equal, report.counts.different) == (4, 1, 3)
+    assert {kind: failure.count for kind, failure in report.counts.failures.items()} == {
         "failed": 1,
         "answered": 1,
         "code": 1,
     }
-    assert report.failures["failed"].last == "UNAVAILABLE: gone"
+    assert report.counts.failures["failed"].last == "UNAVAILABLE: gone"
     # what failed says nothing of how long answers take
-    assert (sum(report.primary.counts), sum(report.mirror.counts)) == (1, 1)
+    assert (sum(report.counts.primary.counts), sum(report.counts.mirror.counts)) == (1, 1)
     await looker.close()
 
 
@@ -145,14 +145,14 @@ async def test_an_answer_that_only_its_caller_could_not_be_given() -> None:
     looker = mirror(Model())
     no_form = InferenceError(ErrorCode.UNREPRESENTABLE, "no form")
     await shown(looker, answered(request(1.0), tensor(1.0), error=no_form))
-    assert looker.report.equal == 1
+    assert looker.report.counts.equal == 1
     await looker.close()
 
 
 async def test_what_is_unforeseen_is_a_failure_of_the_other_model(caplog: pytest.LogCaptureFixture) -> None:
     looker = mirror(Model(lambda asked: ValueError("oops")))
     await shown(looker, answered(request(1.0), tensor(1.0)))
-    assert looker.report.failures["failed"].last == "INTERNAL: unforeseen: oops"
+    assert looker.report.counts.failures["failed"].last == "INTERNAL: unforeseen: oops"
     assert len(caplog.records) == 1
     await looker.close()
 
@@ -164,7 +164,7 @@ async def test_a_model_that_is_not_served() -> None:
     options = MirrorOptions.model_construct(to="other")
     looker = Mirror(options, LocalJudge(options, find), "route")
     await shown(looker, answered(request(1.0), tensor(1.0)))
-    assert looker.report.failures["failed"].last == "NOT_FOUND: unknown model"
+    assert looker.report.counts.failures["failed"].last == "NOT_FOUND: unknown model"
     await looker.close()
 
 
@@ -174,7 +174,7 @@ async def test_a_model_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> No
     model.open.clear()
     looker = mirror(model, request_timeout_secs=0.05)
     await shown(looker, answered(request(1.0), tensor(1.0)))
-    assert looker.report.failures["failed"].last.startswith("DEADLINE_EXCEEDED")
+    assert looker.report.counts.failures["failed"].last.startswith("DEADLINE_EXCEEDED")
     await looker.close()
 
 
@@ -203,7 +203,7 @@ async def test_the_queue_is_bounded_by_requests() -> None:
     assert (looker.report.held, looker.report.dropped) == (5, {"queue": 3})
     model.open.set()
     await settled(looker)
-    assert (looker.report.equal, looker.report.held_bytes) == (5, 0)
+    assert (looker.report.counts.equal, looker.report.held_bytes) == (5, 0)
     await looker.close()
 
 
@@ -234,7 +234,7 @@ async def test_large_answers_are_compared_in_a_thread() -> None:
     large = tuple(float(each) for each in range(30_000))
     looker = mirror(Model())
     await shown(looker, answered(request(*large), tensor(*large)))
-    assert looker.report.equal == 1
+    assert looker.report.counts.equal == 1
     await looker.close()
 
 
@@ -246,7 +246,7 @@ async def test_closing_finishes_what_is_held() -> None:
         looker.saw(answered(request(1.0), tensor(1.0)))
     asyncio.get_running_loop().call_later(0.02, model.open.set)
     await looker.close()
-    assert looker.report.equal == 3
+    assert looker.report.counts.equal == 3
     assert not looker.wants(request(1.0))
     looker.saw(answered(request(1.0), tensor(1.0)))
     await asyncio.sleep(0)
@@ -265,7 +265,7 @@ async def test_closing_drops_what_takes_too_long(caplog: pytest.LogCaptureFixtur
         looker.saw(answered(asked, tensor(1.0)))
     await looker.close()
     assert looker.report.dropped == {"shutdown": 8}
-    assert (looker.report.held, looker.report.held_bytes, looker.report.compared) == (0, 0, 0)
+    assert (looker.report.held, looker.report.held_bytes, looker.report.counts.compared) == (0, 0, 0)
     assert caplog.messages == ["copies were dropped"]
 
 
@@ -280,7 +280,7 @@ async def test_streams_are_asked_for_and_compared_as_such() -> None:
     model = Model(lambda asked: [*stream(1.0, 2.5), InferResponse("other", ())])
     looker = mirror(model)
     await shown(looker, answered(request(1.0), *stream(1.0, 2.0), streamed=True))
-    found = looker.report.outputs["out"]
+    found = looker.report.counts.outputs["out"]
     assert (found.compared, found.different) == (2, 1)
     assert found.first is not None and found.first.response == 1
     await looker.close()
@@ -295,8 +295,8 @@ async def test_a_stream_that_breaks_off_or_does_not_end(monkeypatch: pytest.Monk
         answered(request(1.0), *stream(1.0, 2.0), streamed=True),
         answered(request(1.0), *stream(0.0), streamed=True),
     )
-    assert looker.report.failures["failed"].last == "UNAVAILABLE: gone"
-    assert looker.report.failures["responses"].last == "5 responses, expected 1"
+    assert looker.report.counts.failures["failed"].last == "UNAVAILABLE: gone"
+    assert looker.report.counts.failures["responses"].last == "5 responses, expected 1"
     await looker.close()
 
 
@@ -314,10 +314,10 @@ async def test_a_stream_that_was_cut_is_compared_as_far_as_it_is_known() -> None
     await shown(looker, began, began, began)
     report = looker.report
     assert heard == [0, 1], "no more than there is to compare"
-    assert (report.equal, report.different, report.cut) == (1, 2, 3)
-    assert report.failures["responses"].last == "1 responses, expected 2"
-    assert report.outputs["out"].faults == {"values": 1}
-    assert sum(report.primary.counts) == sum(report.mirror.counts) == 0
+    assert (report.counts.equal, report.counts.different, report.counts.cut) == (1, 2, 3)
+    assert report.counts.failures["responses"].last == "1 responses, expected 2"
+    assert report.counts.outputs["out"].faults == {"values": 1}
+    assert sum(report.counts.primary.counts) == sum(report.counts.mirror.counts) == 0
     # of one whose first response had no room there is nothing to compare
     await shown(looker, replace(began, responses=()))
     assert report.dropped == {"queue": 1}
@@ -336,7 +336,7 @@ async def test_pairs_are_kept_for_replay(tmp_path: Path) -> None:
         right = tensor(1.0) if number % 4 else tensor(3.0)
         await shown(looker, answered(request(1.0, id=str(number)), right))
     await looker.close()
-    assert looker.report.kept == {"different": 4, "equal": 1}
+    assert looker.report.counts.kept == {"different": 4, "equal": 1}
     with RecordingReader(path) as reader:
         kept = list(reader)
     # differences 1 and 2 at once, then ever more rarely; the first that is equal
@@ -353,7 +353,7 @@ async def test_what_is_kept_is_bounded_in_bytes(tmp_path: Path) -> None:
     for _ in range(6):
         await shown(looker, answered(request(1.0), tensor(1.0)))
     await looker.close()
-    assert looker.report.kept == {"equal": 2}
+    assert looker.report.counts.kept == {"equal": 2}
     assert (tmp_path / "pairs").stat().st_size < 5000
 
 
@@ -365,7 +365,7 @@ async def test_a_file_that_cannot_be_written_harms_nobody(
     for _ in range(3):
         await shown(looker, answered(request(1.0), tensor(1.0)))
     await looker.close()
-    assert (looker.report.equal, looker.report.kept) == (3, {"failed": 1})
+    assert (looker.report.counts.equal, looker.report.counts.kept) == (3, {"failed": 1})
     assert caplog.messages == ["pairs of a mirror cannot be written"]
 
 
@@ -390,7 +390,7 @@ async def test_a_sequence_is_copied_in_order() -> None:
     await settled(looker)
     assert [asked.inputs[0].numpy()[0] for asked in model.asked] == [0.0, 1.0, 2.0, 3.0]
     assert [asked.sequence for asked in model.asked] == [step.sequence for step in steps]
-    assert looker.report.equal == 4
+    assert looker.report.counts.equal == 4
     await looker.close()
 
 
@@ -411,7 +411,11 @@ async def test_after_a_failure_on_one_side_the_rest_of_a_sequence_is_left_out() 
         looker.saw(answered(step, tensor(0.0)))
     await settled(looker)
     assert len(model.asked) == 2
-    assert (looker.report.equal, looker.report.different, looker.report.dropped) == (1, 1, {"sequence": 2})
+    assert (looker.report.counts.equal, looker.report.counts.different, looker.report.dropped) == (
+        1,
+        1,
+        {"sequence": 2},
+    )
     assert not looker.wants(steps[4])
     # the next one of that id is another
     assert all(looker.wants(step) for step in sequence(2))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.repository import Loaded
-from schemas import ErrorCode, InferRequest, Tensor
+from schemas import (
+    CancelToken,
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    RequestedOutput,
+    Sequence,
+    SharedMemoryRef,
+    Tensor,
+)
 from tests.standins import oip_http_server
 from tests.translator.mirror.mirrored import answered, request, settled
 from translator.assembly import assemble
 from translator.config import Config, parse
-from translator.diff import AnswerDiff, Fault, TensorDiff
-from translator.mirror import Mirror
+from translator.mirror import Mirror, wire
 from translator.mirror import process as processes
-from translator.mirror.judge import Verdict
+from translator.mirror.findings import Findings
 from translator.mirror.process import JudgeProcess, RemoteJudge
-from translator.mirror.wire import VerdictReader, verdict_frame
+from translator.mirror.verdict import Copy
 from translator.recording.files import RecordingReader
-from translator.recording.record import Record
+from translator.recording.record import Answer, Record
 
 
 def config(url: str, **mirror: Any) -> Config:
@@ -59,22 +69,27 @@ async def url() -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def verdict_of(judge: RemoteJudge, record: Record) -> Verdict | None:
-    told: asyncio.Future[Verdict | None] = asyncio.get_running_loop().create_future()
-    judge.submit(record, 30.0, told.set_result)
-    return await told
+class Asker:
+    """Has records judged, and hears what was found."""
 
+    def __init__(self, judge: RemoteJudge) -> None:
+        self.judge = judge
+        self.heard: asyncio.Queue[Findings] = asyncio.Queue()
 
-async def equal(judge: RemoteJudge) -> bool:
-    verdict = await verdict_of(judge, record(1.0))
-    return verdict is not None and verdict.diff.equal
+    def submit(self, record: Record) -> None:
+        self.judge.submit(Copy(record, record.nbytes, 30.0), self.heard.put_nowait)
+
+    async def found(self, record: Record) -> Findings:
+        self.submit(record)
+        async with asyncio.timeout(30):
+            return await self.heard.get()
 
 
 @asynccontextmanager
-async def judging(settings: Config) -> AsyncIterator[RemoteJudge]:
+async def judging(settings: Config) -> AsyncIterator[Asker]:
     judge = JudgeProcess(settings).judge_of(1)
     try:
-        yield judge
+        yield Asker(judge)
     finally:
         await judge.close()
 
@@ -92,62 +107,53 @@ def record(*values: float, right: tuple[float, ...] = ()) -> Record:
 
 async def test_models_elsewhere_are_asked_by_the_process(url: str, tmp_path: Path) -> None:
     path = tmp_path / "pairs"
-    async with judging(config(url, keep={"path": str(path), "equal": 0})) as judge:
-        await judge.start()
+    async with judging(config(url, keep={"path": str(path), "equal": 0})) as asker:
+        await asker.judge.start()
         large = tuple(float(number) for number in range(300_000))
-        told = await asyncio.gather(
-            verdict_of(judge, record(1.0, 2.0)),
-            verdict_of(judge, record(1.0, 2.0, right=(1.0, 2.5))),
-            verdict_of(judge, record(*large)),
-        )
-        some = [verdict for verdict in told if verdict is not None]
-        assert [verdict.diff.equal for verdict in some] == [True, False, True]
-        assert not any(verdict.failed for verdict in some)
-        assert min(verdict.elapsed_ns for verdict in some) > 0
-        assert [verdict.kept for verdict in some] == ["", "different", ""]
-        (found,) = some[1].diff.outputs
-        assert (found.name, found.fault, found.index, found.max_absolute) == (
-            "OUTPUT0",
-            Fault.VALUES,
-            (1,),
-            0.5,
-        )
-        assert some[2].diff.outputs[0].count == 300_000
+        first = await asker.found(record(1.0, 2.0))
+        second = await asker.found(record(1.0, 2.0, right=(1.0, 2.5)))
+        third = await asker.found(record(*large))
+        assert [found.counts.equal for found in (first, second, third)] == [1, 0, 1]
+        assert [(found.count, found.lost) for found in (first, second, third)] == [(1, 0)] * 3
+        assert [found.nbytes for found in (first, second, third)] == [16, 16, 2_400_000]
+        assert first.counts.mirror.ns > 0 and sum(first.counts.mirror.counts) == 1
+        assert [found.counts.kept for found in (first, second, third)] == [{}, {"different": 1}, {}]
+        output = second.counts.outputs["OUTPUT0"]
+        assert (output.faults, output.max_absolute) == ({"values": 1}, 0.5)
+        assert output.first is not None and output.first.index == (1,)
     with RecordingReader(path) as reader:
         (kept,) = reader
     assert kept.mirrored is not None
     assert kept.mirrored.responses[0].outputs[0].numpy().tolist() == [1.0, 2.0]
 
 
-async def test_a_failure_of_the_other_model_is_a_verdict() -> None:
-    async with judging(config("127.0.0.1:1")) as judge:
-        verdict = await verdict_of(judge, record(1.0))
-    assert verdict is not None and verdict.failed
-    ((kind, words),) = verdict.diff.failures
-    assert kind == "failed"
-    assert words.startswith(ErrorCode.UNAVAILABLE.name)
+async def test_a_failure_of_the_other_model_is_a_finding() -> None:
+    async with judging(config("127.0.0.1:1")) as asker:
+        found = await asker.found(record(1.0))
+    assert (found.lost, found.counts.different) == (0, 1)
+    assert found.counts.failures["failed"].last.startswith(ErrorCode.UNAVAILABLE.name)
 
 
 async def test_a_process_that_dies_is_started_again(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     process = JudgeProcess(config(url))
-    judge = process.judge_of(1)
-    assert await equal(judge)
+    asker = Asker(process.judge_of(1))
+    assert (await asker.found(record(1.0))).counts.equal == 1
     assert process._process is not None
     first = process._process.pid
     # it hangs, so that what is asked is under way when it dies
     os.kill(first, signal.SIGSTOP)
-    asking = asyncio.ensure_future(verdict_of(judge, record(1.0)))
+    asking = asyncio.ensure_future(asker.found(record(1.0)))
     await asyncio.sleep(0.05)
     os.kill(first, signal.SIGKILL)
-    assert await asking is None
+    assert await asking == Findings(count=1, nbytes=8, lost=1)
     assert [line.levelname for line in caplog.records] == ["ERROR"]
-    assert await verdict_of(judge, record(1.0)) is None  # not at once
+    assert (await asker.found(record(1.0))).lost == 1  # not at once
     monkeypatch.setattr(processes, "_AGAIN_SECS", 0.0)
-    assert await equal(judge)
+    assert (await asker.found(record(1.0))).counts.equal == 1
     assert process._process.pid != first
-    await judge.close()
+    await asker.judge.close()
     assert process._process.returncode == 0
 
 
@@ -162,7 +168,7 @@ async def test_a_mirror_drops_what_cannot_be_judged(
     for _ in range(3):
         mirror.saw(answered(asked(1.0), Tensor.from_numpy("OUTPUT0", np.ones(1, np.float32))))
         await settled(mirror)
-    assert (mirror.report.dropped, mirror.report.compared) == ({"error": 3}, 0)
+    assert (mirror.report.dropped, mirror.report.counts.compared) == ({"error": 3}, 0)
     assert len(caplog.records) == 1
     await mirror.close()
 
@@ -203,35 +209,107 @@ SIGNATURE = {
     "outputs": [{"name": "I", "datatype": "FP32", "shape": [-1]}],
 }
 
-diffs = st.builds(
-    TensorDiff,
-    st.text(),
-    st.none() | st.sampled_from(Fault),
-    st.integers(0, 2**62),
-    max_absolute=st.integers(0, 2**64) | st.floats(0, allow_nan=False, allow_infinity=False),
-    index=st.none() | st.lists(st.integers(0, 2**40)).map(tuple),
-    actual=st.text(),
+texts = st.text(max_size=5)
+parameters = st.dictionaries(texts, st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | texts)
+tensors = st.builds(
+    lambda name, values: Tensor.from_numpy(name, np.array(values, np.int64)),
+    texts,
+    st.lists(st.integers(-9, 9), max_size=6),
 )
-verdicts = st.builds(
-    Verdict,
-    st.builds(AnswerDiff, st.lists(diffs).map(tuple), st.lists(st.tuples(st.text(), st.text())).map(tuple)),
+several = st.lists(tensors, max_size=3).map(tuple)
+errors = st.none() | st.builds(
+    lambda message, origin, retryable: InferenceError(
+        ErrorCode.UNAVAILABLE, message, origin=origin, retryable=retryable, details={"a": "b"}
+    ),
+    texts,
+    texts,
     st.booleans(),
-    st.integers(0, 2**62),
-    st.sampled_from(["", "equal"]),
 )
+placements = st.none() | st.builds(SharedMemoryRef, texts, st.integers(0, 9), st.integers(0, 9))
+wanted = st.builds(RequestedOutput, texts, st.integers(0, 5), placements, parameters)
+requests = st.builds(
+    InferRequest,
+    texts,
+    several,
+    st.none() | st.lists(wanted, max_size=2).map(tuple),
+    texts,
+    texts,
+    parameters,
+    st.none() | st.builds(Sequence, st.integers(1) | texts, st.booleans(), st.booleans()),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.builds(
+        Context,
+        traceparent=texts,
+        tracestate=texts,
+        timings=st.dictionaries(texts, st.integers(0)),
+        cancel=st.just(CancelToken()),
+    ),
+)
+responses = st.builds(InferResponse, texts, several, texts, texts, parameters, st.booleans(), errors)
+answers = st.builds(
+    Answer, texts, st.lists(responses, max_size=3).map(tuple), errors, st.integers(0), st.booleans()
+)
+records = st.builds(Record, st.integers(0), requests, texts, texts, answers, streamed=st.booleans())
+copies = st.builds(Copy, records, st.integers(0), st.floats(0))
 
 
-@given(st.lists(st.none() | verdicts), st.data())
-def test_verdicts_arrive_however_they_are_cut(given_: list[Verdict | None], data: st.DataObject) -> None:
-    stream = b"".join(verdict_frame(number, verdict) for number, verdict in enumerate(given_))
-    reader, found = VerdictReader(), []
+@given(st.lists(st.tuples(st.integers(0, 9), copies), max_size=3), st.sampled_from([0, 16, 1 << 16]))
+def test_copies_arrive_as_they_were(given_: list[tuple[int, Copy]], large: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "_LARGE", large)
+        frame = b"".join(wire.pack_copies(given_))
+    marshalled, behind = wire.COPIES.unpack_from(frame)
+    body = frame[wire.COPIES.size :]
+    assert len(body) == marshalled + behind
+    found = wire.read_copies(body, marshalled)
+    # with text for what has no equality, and NaN
+    assert repr([_shown(*each) for each in found]) == repr([_shown(*each) for each in given_])
+
+
+def _shown(mirror: int, copy: Copy) -> list[Any]:
+    """Everything of ``copy`` that has to arrive."""
+    record = copy.record
+    request, answer = record.request, record.answer
+    context = request.context
+    failed = [answer.error, *(response.error for response in answer.responses)]
+    held = [*request.inputs, *(output for response in answer.responses for output in response.outputs)]
+    return [
+        mirror,
+        replace(copy, record=None),  # type: ignore[arg-type]
+        (record.began_unix_ns, record.dialect, record.listener, record.streamed),
+        replace(request, inputs=(), context=None),  # type: ignore[arg-type]
+        (context.traceparent, context.tracestate, context.timings),
+        replace(answer, responses=(), error=None),
+        [replace(response, outputs=(), error=None) for response in answer.responses],
+        [
+            error and (error.code, error.message, error.origin, error.retryable, error.details)
+            for error in failed
+        ],
+        [(tensor.name, tensor.datatype, tensor.shape, bytes(tensor.view)) for tensor in held],
+        (len(request.inputs), [len(response.outputs) for response in answer.responses]),
+    ]
+
+
+async def test_one_copy_that_has_no_form_is_lost_alone(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with judging(config(url)) as asker:
+        await asker.judge.start()
+        broken = record(1.0)
+        broken.request.parameters = {"a": object()}  # type: ignore[dict-item]
+        asker.submit(broken)
+        lost, found = await asker.found(record(1.0)), await asker.heard.get()
+    assert (lost.count, lost.lost) == (1, 1)
+    assert (found.count, found.lost, found.counts.equal) == (1, 0, 1)
+    assert caplog.messages == ["a copy cannot be sent"]
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 3), st.builds(Findings, count=st.integers(0)))), st.data())
+def test_findings_arrive_however_they_are_cut(given_: list[dict[int, Findings]], data: st.DataObject) -> None:
+    stream = b"".join(map(wire.pack_findings, given_))
+    reader = wire.FindingsReader()
+    found: list[Mapping[int, Findings]] = []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
         found += reader.feed(stream[:size])
         stream = stream[size:]
-    assert found == list(enumerate(given_))
-
-
-def test_a_verdict_has_no_more_than_its_wire() -> None:
-    assert {field.name for field in dataclasses.fields(Verdict)} == {"diff", "failed", "elapsed_ns", "kept"}
-    assert {field.name for field in dataclasses.fields(AnswerDiff)} == {"outputs", "failures"}
+    assert found == given_

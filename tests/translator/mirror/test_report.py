@@ -20,9 +20,9 @@ from translator.cli import main
 from translator.diff import Tolerance, compare_answers
 from translator.mirror import MirrorReport, families, reports
 from translator.mirror import report as reporting
-from translator.mirror.judge import Verdict
-from translator.mirror.report import Dropped
+from translator.mirror.report import Counts, Dropped
 from translator.mirror.table import as_text
+from translator.mirror.verdict import Verdict
 from translator.recording.record import Answer, Record
 
 
@@ -32,7 +32,7 @@ def add(report: MirrorReport, *outputs: Tensor, right: tuple[Tensor, ...] = (), 
     error = more.pop("error", None)
     answer = Answer("other", (InferResponse("other", outputs),) if outputs else (), error)
     diff = compare_answers(record.answer, answer, Tolerance(report.rtol, report.atol))
-    report.add(record, Verdict(diff, error is not None, 3_000_000, **more))
+    report.counts.add(record, Verdict(diff, error is not None, 3_000_000, **more))
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def test_outputs_with_any_number_of_names(monkeypatch: pytest.MonkeyPatch) -> No
     report = MirrorReport("m", "other", 100.0, 0.0, 0.0)
     for number in range(5):
         add(report, tensor(1.0), tensor(1.0, name=f"new{number}"))
-    assert list(report.outputs) == ["out", "new0", "(others)"]
-    assert report.outputs["(others)"].different == 4
+    assert list(report.counts.outputs) == ["out", "new0", "(others)"]
+    assert report.counts.outputs["(others)"].different == 4
 
 
 def test_metrics(report: MirrorReport) -> None:
@@ -191,3 +191,32 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(capsys)[0] == 2
     assert run(capsys, "--file", str(tmp_path / "none"))[0] == 2
     assert run(capsys, "--url", "127.0.0.1")[0] == 2
+
+
+def differing(value: float, kept: str = "") -> Counts:
+    """What one comparison has found, of an answer that is ``value`` off."""
+    one = MirrorReport("m", "other", 100.0, 0.0, 0.0)
+    add(one, tensor(1.0 + value), id=str(value), kept=kept)
+    return one.counts
+
+
+def test_findings_added_up_in_pieces_are_those_of_all() -> None:
+    values = [0.0, 0.5, 0.0, 2.0, 0.25]
+    whole = MirrorReport("m", "other", 100.0, 0.0, 0.0)
+    for value in values:
+        add(whole, tensor(1.0 + value), id=str(value), kept="equal")
+    gone = InferenceError(ErrorCode.UNAVAILABLE, "gone")
+    add(whole, error=gone)
+    for cut in range(len(values) + 1):
+        pieces = Counts(), Counts()
+        for number, value in enumerate(values):
+            pieces[number >= cut].merge(differing(value, "equal"))
+        last = MirrorReport("m", "other", 100.0, 0.0, 0.0)
+        add(last, error=gone)
+        total = Counts()
+        for piece in (*pieces, last.counts):
+            total.merge(piece)
+        assert total == whole.counts
+    out = whole.counts.outputs["out"]
+    assert out.first is not None and out.worst is not None
+    assert (out.first.number, out.worst.number) == (2, 4)
