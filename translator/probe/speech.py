@@ -29,6 +29,10 @@ _NOWHERE = HttpRequest("GET", "/interlingua/probe/of/nothing")
 """What no dialect has."""
 
 
+_LARGEST_ANSWER = 16 << 20
+"""More no server has to say of itself and its models; one of another kind may never end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Speech:
     """A dialect over a transport."""
@@ -56,7 +60,9 @@ class Conversation:
         self._calls = self._dialect.calls[speech.transport]
         self._timeout = timeout_secs
         self._transport = speech.transport
-        self._client: Any = CLIENTS[speech.transport](url, connect_timeout_secs=timeout_secs)
+        self._client: Any = CLIENTS[speech.transport](
+            url, connect_timeout_secs=timeout_secs, max_response_bytes=_LARGEST_ANSWER
+        )
 
     async def __aenter__(self) -> Self:
         return self
