@@ -143,7 +143,7 @@ class _Peer(asyncio.Protocol):
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
         self._watch: StallWatch | None = None
-        self._leaving = self._silent = self._closing = False
+        self._leaving = self._silent = self._closing = self._waited_for = False
 
     # what the event loop calls
 
@@ -308,6 +308,8 @@ class _Peer(asyncio.Protocol):
         if self._closing or self._transport.is_closing():
             return
         self._closing = self._silent = True
+        self._waited_for = not self._connection.closed  # whoever breaks rules is not
+        self._connection.lost()
         with contextlib.suppress(OSError):  # it is gone already
             self._transport.write_eof()
         if self._transport.get_write_buffer_size():
@@ -316,8 +318,7 @@ class _Peer(asyncio.Protocol):
         self._timer = self.loop.call_later(_GOODBYE_SECS, self._linger)
 
     def _linger(self) -> None:
-        heard_out = self._silent or self._connection.closed  # whoever breaks rules is not waited for
-        if heard_out and not self._transport.get_write_buffer_size():
+        if (self._silent or not self._waited_for) and not self._transport.get_write_buffer_size():
             self._transport.close()
         else:
             self._silent = True

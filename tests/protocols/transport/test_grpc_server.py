@@ -693,6 +693,21 @@ class TestStopping:
                 await eventually(lambda: not server.at_work)
                 assert await server.stop(0.1) == 1
 
+    async def test_nothing_is_answered_behind_the_end(self, caplog: pytest.LogCaptureFixture) -> None:
+        handler = GrpcEcho()
+        async with serving(handler) as server, RawH2.to(server.address) as client:
+            await client.send(call(1, b"", WAIT))
+            await handler.entered.wait()
+            stopping = asyncio.ensure_future(server.stop(10))
+            asked = await client.kind(PING)
+            await client.send(frame(PING, ACK, 0, asked.payload))
+            await client.kind(GOAWAY)
+            # what ends the last call ends the connection
+            await client.send(frame(RST_STREAM, 0, 1, bytes(4)) + frame(PING, 0, 0, bytes(8)) + head(2))
+            assert await client.ended()
+            assert await stopping == 0
+        assert not caplog.records
+
     async def test_a_call_that_was_on_its_way_on_a_new_connection_is_answered(self) -> None:
         async with serving() as server, RawH2.to(server.address, b"") as client:
             await eventually(lambda: server.peers)
