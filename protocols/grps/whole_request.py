@@ -41,11 +41,13 @@ def _headers_of(request: HttpRequest) -> bytes:
     return json.dumps(told).encode()
 
 
+HEADERS = "http_headers"
+
 INPUTS: Mapping[str, Callable[[HttpRequest], bytes]] = {
     "http_method": lambda request: request.method.encode(),
     "http_path": lambda request: request.path.encode(errors="surrogateescape"),
     "http_query": lambda request: request.query.encode(errors="surrogateescape"),
-    "http_headers": _headers_of,
+    HEADERS: _headers_of,
     "http_body": lambda request: bytes(request.body),
 }
 """What a model may be told of a request, by the name of the input: percent-escapes stay, headers are a JSON

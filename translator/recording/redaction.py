@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from schemas import InferRequest, InferResponse, Parameter, Tensor
+import orjson
+
+from protocols.grps.whole_request import HEADERS
+from schemas import Datatype, InferRequest, InferResponse, Parameter, Tensor, pack_bytes
 from translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Place, Record
 
 _DIGEST_BYTES = 16
@@ -30,10 +34,31 @@ class Redaction:
             for name in headers
             if self.headers and _any(name.lower(), self.headers)
         }
-        record = replace(record, headers=kept)
+        record = self._of_a_whole_request(replace(record, headers=kept))
         if self.tensors:
             record = replace(record, redacted=dict(self._digests(record)))
         return self._without_parameters(record) if self.parameters else record
+
+    def _of_a_whole_request(self, record: Record) -> Record:
+        """Headers are headers where a model is given them as an input, too."""
+        if record.dialect != "grps" or not any(each.name == HEADERS for each in record.request.inputs):
+            return record
+        inputs = tuple(
+            [self._shown(each) if each.name == HEADERS else each for each in record.request.inputs]
+        )
+        return replace(record, request=replace(record.request, inputs=inputs))
+
+    def _shown(self, tensor: Tensor) -> Tensor:
+        if tensor.datatype is not Datatype.BYTES or math.prod(tensor.shape) != 1:
+            return tensor
+        try:
+            stated = orjson.loads(tensor.elements()[0])
+        except ValueError:
+            return tensor
+        if not isinstance(stated, dict):
+            return tensor
+        shown = {name: value for name, value in stated.items() if _any(name.lower(), self.headers)}
+        return Tensor.checked(tensor.name, Datatype.BYTES, tensor.shape, pack_bytes([orjson.dumps(shown)]))
 
     def _digests(self, record: Record) -> Iterator[tuple[Place, str]]:
         for part, number, tensors in _messages(record):

@@ -14,6 +14,7 @@ from schemas import (
     RequestedOutput,
     Sequence,
     Tensor,
+    pack_bytes,
 )
 from translator.observation import Observed
 from translator.recording.files import RecordingReader, RecordingWriter
@@ -98,6 +99,24 @@ def test_a_stream_of_nothing_takes_room_too(tmp_path: Path) -> None:
     tap.saw(replace(observed(), responses=(InferResponse("m", ()),) * 1000, streamed=True))
     tap.close()
     assert (tap.counts.recorded, tap.counts.dropped) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "told", "left"),
+    [
+        ("grps", b'{"authorization": "s3cret", "x-tenant": "a"}', b'{"x-tenant":"a"}'),
+        ("grps", b"no JSON", b"no JSON"),
+        ("grps", b"[1]", b"[1]"),
+        ("oip", b'{"authorization": "mine"}', b'{"authorization": "mine"}'),
+    ],
+)
+def test_headers_that_a_model_is_given_are_left_out_too(dialect: str, told: bytes, left: bytes) -> None:
+    given = Tensor.checked("http_headers", Datatype.BYTES, (1,), pack_bytes([told]))
+    seen = replace(observed(), dialect=dialect, request=InferRequest("m", (tensor("x"), given)))
+    kept = Redaction(headers=("x-*",)).apply(Record.of(seen)).request.inputs
+    assert [each.name for each in kept] == ["x", "http_headers"]
+    assert kept[1].elements() == [left]
+    assert seen.request.inputs[1] is given
 
 
 class Slow(RecordingWriter):
