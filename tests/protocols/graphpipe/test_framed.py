@@ -91,7 +91,9 @@ def test_graphpipes_own_reader_understands_it() -> None:
     opened = FRAMED_ENDPOINT.open(FramedRequest(message_of(call.parts)))
     told = opened.action.encode(opened, ModelMetadata("m", SIGNATURE, ("2",)))
     assert told is not None
-    assert MetadataResponse.MetadataResponse.GetRootAsMetadataResponse(message_of(told.parts), 0).Name() == b"m"
+    assert (
+        MetadataResponse.MetadataResponse.GetRootAsMetadataResponse(message_of(told.parts), 0).Name() == b"m"
+    )
     failed = FRAMED_ENDPOINT.fail(FramedRequest(b""), None, InferenceError(ErrorCode.TOO_LARGE, "é"))
     error = Answered.InferResponse.GetRootAsInferResponse(message_of(failed.parts), 0).Errors(0)
     assert (error.Code(), error.Message()) == (9, "é".encode())
