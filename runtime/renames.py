@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from schemas import Signature, Tensor, TensorSpec
+from schemas import ErrorCode, InferenceError, Signature, Tensor, TensorSpec
 
 Renames = Mapping[str, str]
 """New names by old ones; what is not among them keeps its name."""
@@ -21,6 +21,18 @@ def renamed(tensors: tuple[Tensor, ...], names: Renames) -> tuple[Tensor, ...]:
     if not names:
         return tensors
     return tuple(tensor.renamed(names.get(tensor.name, tensor.name)) for tensor in tensors)
+
+
+def refuse_hidden(kind: str, asked: Iterable[str], renames: Renames, back: Renames, model: str) -> None:
+    """Raise INVALID_TENSOR where one of ``asked`` is the new name of a tensor, which nobody knows who asks
+    ``model`` by the old ones: an output would come back under another name than it was asked for. ``back``
+    are ``renames`` the other way round."""
+    for name in asked:
+        if name in back and name not in renames:
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"unexpected inference {kind} '{name}' for model '{model}': it is called '{back[name]}' here",
+            )
 
 
 def renamed_signature(signature: Signature, inputs: Renames, outputs: Renames) -> Signature:

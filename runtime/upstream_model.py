@@ -18,7 +18,7 @@ from protocols.dialect import Opened, Passed
 from runtime.left_out import LeftOut
 from runtime.model_config import ModelConfig
 from runtime.model_config_message import config_message, write_signature
-from runtime.renames import Renames, renamed, renamed_signature, reversed_names
+from runtime.renames import Renames, refuse_hidden, renamed, renamed_signature, reversed_names
 from runtime.statistics import Course, batch_size, count_failure, count_success
 from runtime.turns import Turns
 from runtime.upstream import Upstream
@@ -436,6 +436,7 @@ class UpstreamModel:
         if asked is not None:
             missing = [output.name for output in asked if output.name not in by_name]
             if missing:
+                refuse_hidden("output", missing, self._to_outputs, self._from_outputs, self.name)
                 raise InferenceError(
                     ErrorCode.BAD_UPSTREAM,
                     f"upstream '{self.upstream.name}' answered without output '{missing[0]}' "

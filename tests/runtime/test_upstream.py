@@ -239,6 +239,16 @@ async def test_only_decoupled_models_are_asked_for_events(config: tuple[int, byt
     assert sum(each.endswith(f"/{path}") for each in client.asked) == 2
 
 
+async def test_an_output_by_the_upstreams_own_name_is_the_callers_mistake() -> None:
+    client = Recorded(simple=METADATA, config=(200, CONFIG), infer=(200, ANSWER))
+    upstream = Upstream("there", DIALECTS["oip"].http_calls, [client], 5.0)
+    target = UpstreamModel("ours", upstream, "simple", outputs={"sum": "OUTPUT0"})
+    assert (await target.infer(InferRequest("ours", INPUTS, (RequestedOutput("sum"),)))).outputs
+    with pytest.raises(InferenceError, match="it is called 'sum' here") as caught:
+        await target.infer(InferRequest("ours", INPUTS, (RequestedOutput("OUTPUT0"),)))
+    assert caught.value.code is ErrorCode.INVALID_TENSOR
+
+
 # --- what is counted
 
 

@@ -10,11 +10,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from runtime.renames import Renames, renamed, renamed_signature, reversed_names
+from runtime.renames import Renames, refuse_hidden, renamed, renamed_signature, reversed_names
 from runtime.target import Target
 from schemas import (
-    ErrorCode,
-    InferenceError,
     InferRequest,
     InferResponse,
     ModelMetadata,
@@ -112,25 +110,16 @@ class Names:
 
     def asked(self, request: InferRequest) -> InferRequest:
         """``request`` in the model's names. Raises INVALID_TENSOR for a tensor that callers know by another
-        name: its output would come back under that one."""
-        for kind, given, names, known in (
-            ("input", request.inputs, self.inputs, self._inputs),
-            ("output", request.outputs or (), self.outputs, self._outputs),
-        ):
-            for each in given if known else ():
-                if each.name in known and each.name not in names:
-                    raise InferenceError(
-                        ErrorCode.INVALID_TENSOR,
-                        f"unexpected inference {kind} '{each.name}' for model '{request.model}': "
-                        f"it is called '{known[each.name]}' here",
-                    )
-        outputs = request.outputs
+        name."""
+        inputs, outputs, model = request.inputs, request.outputs, request.model
+        refuse_hidden("input", [each.name for each in inputs], self.inputs, self._inputs, model)
+        refuse_hidden("output", [each.name for each in outputs or ()], self.outputs, self._outputs, model)
         if outputs and self.outputs:
             outputs = tuple(self._asked_output(output) for output in outputs)
         return replace(
             request,
             version=self.version(request.version),
-            inputs=renamed(request.inputs, self.inputs),
+            inputs=renamed(inputs, self.inputs),
             outputs=outputs,
         )
 
