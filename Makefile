@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-torch lint format schemas schemas-check soak bench peers-install peers clean
+.PHONY: help run test test-torch lint format schemas schemas-check fuzz soak bench peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ schemas: $(VENV)/.installed-dev ## regenerate descriptor sets and the flatc orac
 
 schemas-check: $(VENV)/.installed-dev ## fail where a generated artefact is stale
 	$(BIN)/python scripts/compile_schemas.py --check
+
+fuzz: $(VENV)/.installed-dev ## the properties of `make test` with 20 times the examples (FUZZ_EXAMPLES=2000)
+	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),2000) $(BIN)/python -m pytest -m 'hypothesis and not peers' --timeout 3600
 
 soak: $(VENV)/.installed-dev ## load, unload and reload models 100 times under traffic (SOAK_ROUNDS=100)
 	SOAK_ROUNDS=$(or $(SOAK_ROUNDS),100) $(BIN)/python -m pytest tests/e2e/test_reload.py -k nothing_is_left \
