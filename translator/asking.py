@@ -110,6 +110,8 @@ class Asking:
             answer = await target.relay(self._opened, self._head.model, self._context)
         except InferenceError as error:
             if route is not None:
+                if route.fallback and await self._is_of_a_sequence(route):
+                    return None  # which never passes: nobody has been asked for more than the signature
                 route.count(model)
                 if route.falls_back(model, error, None, unread=False):
                     self._route, self._model = route, route.fallback
@@ -227,6 +229,13 @@ class Asking:
         return target if route.names.plain else route.view(target, self._head.model)
 
     # --- reading
+
+    async def _is_of_a_sequence(self, route: Route) -> bool:
+        try:
+            read = await self._legible(route, route.models)
+        except InferenceError:
+            return False
+        return read is not None and read.request.sequence is not None
 
     async def _legible(self, route: Route, models: Iterable[str]) -> Read | None:
         """The request, as it is read for one of ``models`` whose signature is known; None where none is."""

@@ -432,6 +432,35 @@ async def test_what_passes_falls_back() -> None:
     assert not clients.models["spare"].asked
 
 
+async def test_a_sequence_that_could_not_pass_keeps_its_place() -> None:
+    """Its model is not known for the moment, and that is found before it is known that there is a sequence."""
+
+    async def unknown(*_: Any) -> Any:
+        raise InferenceError(ErrorCode.NOT_FOUND, "no model 'main'")
+
+    route = Route(Split.only("main"), fallback="spare")
+    clients, _ = passing(unknown, route)
+    main: Any = clients.models["main"]
+    main.signature = unknown
+
+    async def ask(**place: bool) -> Any:
+        asked = InferRequest(
+            "m", (Tensor.from_numpy("x", np.ones(1, np.int32)),), sequence=Sequence("s", **place)
+        )
+        opened = clients.opened(asked)
+        opened.action = replace(opened.action, passage=object())  # type: ignore[arg-type]
+        return await Exchange(clients.service, "here").perform(opened, "oip", Context())
+
+    with pytest.raises(InferenceError, match="no model 'main'"):
+        await ask()
+    assert not clients.models["spare"].asked, "it has begun elsewhere"
+    await ask(start=True)
+    main.signature = Model("main").signature
+    await ask()
+    assert len(clients.models["spare"].asked) == 2, "it began at the fallback, and stays"
+    assert route.counts.requests == 3
+
+
 # --- deadlines, datatypes, observers
 
 
