@@ -211,6 +211,8 @@ class UpstreamModel:
                 self.upstream.stream(self._translated(request), theirs, request.context)
             ) as answers:
                 async for answer in answers:
+                    if not answered and answer.error and answer.error.code is ErrorCode.NOT_FOUND:
+                        raise answer.error  # no model has been asked
                     answered, final = True, final or answer.final
                     outputs = renamed(answer.outputs, self._from_outputs)
                     # not every response need have every output

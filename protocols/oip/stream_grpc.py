@@ -123,6 +123,9 @@ def _error(error: InferenceError, told: Any) -> GrpcAnswer:
     return GrpcAnswer(_ANSWER(error_message=text, infer_response=told).SerializeToString())
 
 
+_UNKNOWN_MODEL = "Request for unknown model"
+"""How Triton begins to say that a model, or its version, is not there; its clients match on it."""
+
 _INFER: Action[GrpcAnswer] = Action(Operation.INFER_STREAM, _encode, _decode)
 
 STREAM_ENDPOINT = GrpcEndpoint(METHOD, open_stream_infer, _fail, streaming=True)
@@ -153,10 +156,16 @@ def _decode_reply(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer)
     final = parameters.pop(FINAL_RESPONSE, False) is True
     error = None
     if text := bytes(fields.get(_ERROR_MESSAGE, b"")).decode(errors="backslashreplace"):
-        # no code is sent with it: what has no model was refused before one was asked
-        code = ErrorCode.MODEL_FAILED if response.model else ErrorCode.INVALID_TENSOR
-        error = InferenceError(code, text)
+        error = InferenceError(_code_of(text, bool(response.model)), text)
     return (replace(response, parameters=parameters, final=final, error=error),)
+
+
+def _code_of(text: str, answered: bool) -> ErrorCode:
+    """No code is sent with an error: what has no model was refused before one was asked, and of those the
+    server's words tell which have no such model."""
+    if answered:
+        return ErrorCode.MODEL_FAILED
+    return ErrorCode.NOT_FOUND if text.startswith(_UNKNOWN_MODEL) else ErrorCode.INVALID_TENSOR
 
 
 def _fields(message: Buffer) -> Mapping[int, Buffer]:

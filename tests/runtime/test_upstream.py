@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from protocols.registry import DIALECTS
-from protocols.wire import HttpReply, HttpRequest
+from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
 from runtime.catalog import ModelCatalog
 from runtime.upstream import Upstream
 from runtime.upstream_model import UpstreamModel
@@ -24,7 +24,9 @@ from schemas import (
     ModelControl,
     RequestedOutput,
     Sequence,
+    Signature,
     Tensor,
+    TensorSpec,
 )
 from schemas.oip import MESSAGES
 
@@ -247,6 +249,38 @@ async def test_an_output_by_the_upstreams_own_name_is_the_callers_mistake() -> N
     with pytest.raises(InferenceError, match="it is called 'sum' here") as caught:
         await target.infer(InferRequest("ours", INPUTS, (RequestedOutput("OUTPUT0"),)))
     assert caught.value.code is ErrorCode.INVALID_TENSOR
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("Request for unknown model: 'simple' is not found", ErrorCode.NOT_FOUND),
+        ("[request id: 1] expected 2 inputs but got 1 inputs for model 'simple'", None),
+    ],
+)
+async def test_a_stream_whose_model_is_gone_has_not_begun(words: str, code: ErrorCode | None) -> None:
+    """In a stream Triton's errors have no code; a route may go elsewhere where no model has been asked."""
+
+    class Gone:
+        async def stream(self, request: GrpcRequest) -> AsyncIterator[GrpcAnswer]:
+            told: Any = MESSAGES["inference.ModelStreamInferResponse"](error_message=words)
+            yield GrpcAnswer(told.SerializeToString())
+
+        async def close(self) -> None:
+            """Nothing is open."""
+
+    upstream = Upstream("there", DIALECTS["oip"].grpc_calls, [Gone()], 5.0)
+    specs = [
+        tuple(TensorSpec(f"{side}{n}", Datatype.INT32, (1,)) for n in (0, 1)) for side in ("INPUT", "OUTPUT")
+    ]
+    target = UpstreamModel("ours", upstream, "simple", declared=Signature(*specs))
+    answers = target.stream(InferRequest("ours", INPUTS))
+    if code is None:
+        assert [answer.error is not None async for answer in answers] == [True, False]
+        return
+    with pytest.raises(InferenceError, match="unknown model") as caught:
+        await anext(answers)
+    assert caught.value.code is code
 
 
 # --- what is counted
