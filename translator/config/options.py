@@ -99,8 +99,8 @@ class ServerOptions(Section):
     """After the first signal to stop: how long to answer on while already reporting not ready, so that
     balancers look elsewhere. A second signal ends the wait."""
     shutdown_timeout_secs: Annotated[float, Field(ge=0)] = 30.0
-    """After draining: how long running requests may take to end before they are cut. A second signal cuts
-    them."""
+    """After draining: how long running requests may take to end, and their clients to take the answers,
+    before they are cut. A second signal cuts them."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe kind of log line to write."""
     log_format: Literal["text", "json"] = "text"
