@@ -76,7 +76,7 @@ def test_no_dialect_imports_another() -> None:
 
 def test_no_transport_imports_a_dialect() -> None:
     names = {f"protocols.{folder.name}" for folder in dialects()} | {"protocols.registry"}
-    for path in (ROOT / "protocols" / "transport").glob("*.py"):
+    for path in (ROOT / "protocols" / "transport").rglob("*.py"):
         assert not {name for name in imports(path) if name.startswith(tuple(names))}, path
 
 

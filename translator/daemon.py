@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from protocols.transport import loop
 from protocols.transport.address import Address, parse_address
-from protocols.transport.brpc_server import BrpcServer
-from protocols.transport.framed_server import FramedServer
-from protocols.transport.grpc_server import GrpcServer
-from protocols.transport.grpcio_server import GrpcioServer
-from protocols.transport.http_server import HttpServer
+from protocols.transport.brpc.server import BrpcServer
+from protocols.transport.framed.server import FramedServer
+from protocols.transport.grpc.library import GrpcioServer
+from protocols.transport.grpc.server import GrpcServer
+from protocols.transport.http.server import HttpServer
 from runtime.allocator import tune_allocator
 from runtime.model_config import LoadError
 from translator import logs

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from protocols.transport.address import Url
-from protocols.transport.brpc_client import BrpcConnectionClient
-from protocols.transport.framed_client import PooledFramedClient
-from protocols.transport.grpc_client import GrpcChannelClient
-from protocols.transport.http_client import PooledHttpClient
+from protocols.transport.brpc.client import BrpcConnectionClient
+from protocols.transport.framed.client import PooledFramedClient
+from protocols.transport.grpc.client import GrpcChannelClient
+from protocols.transport.http.client import PooledHttpClient
 from protocols.wire import BrpcClient, FramedClient, GrpcClient, HttpClient
 
 Client = HttpClient | GrpcClient | BrpcClient | FramedClient

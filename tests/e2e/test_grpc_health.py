@@ -15,7 +15,7 @@ import pytest
 from protocols.reflection import REFLECTION_METHODS
 from protocols.registry import DIALECTS
 from protocols.transport.address import Address
-from protocols.transport.grpc_server import GrpcServer
+from protocols.transport.grpc.server import GrpcServer
 from runtime.catalog import ModelCatalog
 from runtime.model import LocalModel
 from runtime.repository import Repository

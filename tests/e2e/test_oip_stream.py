@@ -18,8 +18,8 @@ from protocols.oip.client import GRPC_CALLS
 from protocols.oip.stream_grpc import METHOD
 from protocols.registry import DIALECTS
 from protocols.transport.address import Address, parse_url
-from protocols.transport.grpc_client import GrpcChannelClient
-from protocols.transport.grpc_server import GrpcServer
+from protocols.transport.grpc.client import GrpcChannelClient
+from protocols.transport.grpc.server import GrpcServer
 from runtime.catalog import ModelCatalog
 from runtime.target import Target
 from runtime.upstream import Upstream

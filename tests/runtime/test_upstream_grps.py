@@ -13,9 +13,9 @@ from aiohttp import web
 
 from protocols.registry import DIALECTS
 from protocols.transport.address import parse_url
-from protocols.transport.brpc_client import BrpcConnectionClient
-from protocols.transport.grpc_client import GrpcChannelClient
-from protocols.transport.http_client import PooledHttpClient
+from protocols.transport.brpc.client import BrpcConnectionClient
+from protocols.transport.grpc.client import GrpcChannelClient
+from protocols.transport.http.client import PooledHttpClient
 from runtime.upstream import Upstream
 from runtime.upstream_model import UpstreamModel
 from schemas import (

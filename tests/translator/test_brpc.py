@@ -24,7 +24,7 @@ from protocols.dialect import (
     UpstreamCall,
 )
 from protocols.registry import DIALECTS
-from protocols.transport.brpc_server import BrpcServer
+from protocols.transport.brpc.server import BrpcServer
 from protocols.wire import BrpcAnswer, BrpcRequest, HttpAnswer
 from runtime.repository import Loaded
 from schemas import (

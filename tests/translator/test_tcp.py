@@ -18,7 +18,7 @@ import yaml
 from graphpipe import convert
 from graphpipe.graphpipefb import InferResponse as Answered
 
-from protocols.transport.framed_server import FramedServer
+from protocols.transport.framed.server import FramedServer
 from runtime.repository import Loaded
 from schemas import Context, ErrorCode, InferenceError, InferRequest, ModelMetadata, Tensor
 from tests.standins.framed import FramedClient, GraphPipeTcpServer

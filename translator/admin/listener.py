@@ -9,7 +9,7 @@ import logging
 from types import TracebackType
 
 from protocols.transport.address import Address
-from protocols.transport.http_server import HttpServer
+from protocols.transport.http.server import HttpServer
 from protocols.wire import HttpAnswer
 from translator.admin.handler import AdminHandler, document, plain
 from translator.admin.site import Site

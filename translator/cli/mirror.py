@@ -60,7 +60,7 @@ async def _fetch(url: str) -> Any:
     import orjson
 
     from protocols.transport.address import parse_url
-    from protocols.transport.http_client import PooledHttpClient
+    from protocols.transport.http.client import PooledHttpClient
     from protocols.wire import HttpRequest
     from schemas import Context, ErrorCode, InferenceError
 

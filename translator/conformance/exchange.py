@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocols.transport.brpc_frame import write_request
+from protocols.transport.brpc.frame import write_request
 from protocols.wire import (
     BrpcAnswer,
     BrpcRequest,

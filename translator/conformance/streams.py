@@ -15,7 +15,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from protocols.transport.grpc_conversation import converse
+from protocols.transport.grpc.conversation import converse
 from protocols.wire import GrpcAnswer
 from schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Signature
 from translator.conformance.check import Draw, Group, InapplicableError, ViolationError

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, unquote
 
-from protocols.transport.brpc_compression import decompress
-from protocols.transport.brpc_frame import (
+from protocols.transport.brpc.compression import decompress
+from protocols.transport.brpc.frame import (
     Frame,
     FrameCutter,
     FrameError,

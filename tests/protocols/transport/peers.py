@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from protocols.transport.address import Address, parse_address
-from protocols.transport.http_server import HttpServer
+from protocols.transport.http.server import HttpServer
 from protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
 from schemas import InferenceError
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.transport.brpc_frame import write_answer, write_error
+from protocols.transport.brpc.frame import write_answer, write_error
 from protocols.wire import (
     BrpcAnswer,
     BrpcRequest,

@@ -1,0 +1,1 @@
+"""baidu_std, bRPC's own protocol, as a listener and as a client."""

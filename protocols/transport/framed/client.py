@@ -1,0 +1,269 @@
+"""Sends messages to one framed upstream over connections that are kept, one message at a time on each.
+
+A connection that carries one message at a time is never behind a slow one, and to give up on an answer is
+to end its connection: the server notices, and no later message can get that answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from typing import cast
+
+from protocols.transport.address import Url
+from protocols.transport.framed.splitter import MAX_MESSAGE_BYTES, FrameSplitter, FrameTooLargeError
+from protocols.transport.http.answer import JOINED_BYTES
+from protocols.wire import Buffer, ConnectionFailedError, FramedReply, FramedRequest
+from schemas import ErrorCode, InferenceError
+
+KEEP_SECS = 60.0
+"""How long an idle connection is kept: less than the 300 seconds after which our own listener closes its end,
+so that the two seldom meet half way."""
+
+_BROKEN_OFF = "closed the connection without an answer"
+_HTTP = b"HTTP"
+"""How a server begins that speaks HTTP; as a size it would be more than a gigabyte."""
+
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER that has a closed connection reset: the other side hears that nobody waits for the answer."""
+
+
+class PooledFramedClient:
+    """A ``FramedClient``: connections to ``url``, opened as they are needed; ``at`` is the numeric address of
+    its host, where that has been looked up."""
+
+    def __init__(
+        self,
+        url: Url,
+        *,
+        connect_timeout_secs: float = 5.0,
+        max_response_bytes: int | None = None,
+        at: str = "",
+    ) -> None:
+        self._url = url
+        self._connect_secs = connect_timeout_secs
+        self._limit = MAX_MESSAGE_BYTES if max_response_bytes is None else max_response_bytes
+        self._host = at or url.address.host
+        self._idle: list[_Connection] = []
+        self._connections: set[_Connection] = set()
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    async def send(self, request: FramedRequest) -> FramedReply:
+        """Send and read the whole reply; errors are those of ``FramedClient``.
+
+        A connection that was kept may have been closed by the other side just as the request went out. Where
+        no byte of a reply came and the request is ``repeatable``, it is sent once more, over a new one.
+        """
+        deadline = request.context.deadline
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
+        try:
+            async with asyncio.timeout(left):
+                kept = self._kept()
+                if kept is not None:
+                    try:
+                        return await self._exchange(kept, request)
+                    except _UnheardError:
+                        if not request.repeatable:
+                            raise
+                return await self._exchange(await self._connect(), request)
+        except TimeoutError as late:
+            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from late
+        except FrameTooLargeError as fault:
+            raise self._error(
+                ErrorCode.TOO_LARGE,
+                f"gave an answer of {fault.size} bytes, more than the {self._limit} that max_response_bytes "
+                "of this upstream allows",
+            ) from fault
+        except _ForeignError as fault:
+            words = f"the upstream at {self._url} {fault}"
+            raise ConnectionFailedError(ErrorCode.BAD_UPSTREAM, words, sent=True) from fault
+        except ConnectionError as fault:
+            words = f"the upstream at {self._url} {fault}"
+            sent = not isinstance(fault, _UnsentError)
+            raise ConnectionFailedError(ErrorCode.UNAVAILABLE, words, sent=sent) from fault
+
+    async def close(self) -> None:
+        """Close the connections; what runs on them fails."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        gone = [connection.lost for connection in self._connections]
+        for connection in tuple(self._connections):
+            connection.abort()
+        if gone:
+            await asyncio.wait(gone)
+
+    async def _exchange(self, connection: _Connection, request: FramedRequest) -> FramedReply:
+        try:
+            message = await connection.ask(request.parts)
+        except BaseException:
+            connection.abort()
+            raise
+        if connection.usable:
+            self._keep(connection)
+        else:
+            connection.abort()
+        return FramedReply(message)
+
+    def _kept(self) -> _Connection | None:
+        """The connection that was used last of those that are idle."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    def _keep(self, connection: _Connection) -> None:
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.append(connection)
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(KEEP_SECS, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what has been idle for long; those that were used last are at the end."""
+        loop = asyncio.get_running_loop()
+        long_ago = loop.time() - KEEP_SECS
+        self._sweeping = None
+        while self._idle and self._idle[0].idle_since <= long_ago:
+            self._idle.pop(0).abort()
+        if self._idle:
+            self._sweeping = loop.call_at(self._idle[0].idle_since + KEEP_SECS, self._sweep)
+
+    async def _connect(self) -> _Connection:
+        loop, address = asyncio.get_running_loop(), self._url.address
+        try:
+            async with asyncio.timeout(self._connect_secs):
+                if address.path:
+                    _, connection = await loop.create_unix_connection(self._connection, address.path)
+                else:
+                    _, connection = await loop.create_connection(self._connection, self._host, address.port)
+        except TimeoutError as late:
+            raise _UnsentError(f"gave no connection within {self._connect_secs:g} seconds") from late
+        except OSError as fault:
+            reason = os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror or fault
+            raise _UnsentError(f"cannot be reached: {reason}") from fault
+        return connection
+
+    def _connection(self) -> _Connection:
+        return _Connection(self._limit, self._connections)
+
+    def _error(self, code: ErrorCode, what: str) -> InferenceError:
+        return InferenceError(code, f"the upstream at {self._url} {what}")
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """One connection and the message that is under way on it. It stands in ``among`` as long as it is open;
+    ``lost`` is done when it is not."""
+
+    def __init__(self, max_message_bytes: int, among: set[_Connection]) -> None:
+        self._splitter = FrameSplitter(max_message_bytes)
+        self._among = among
+        self._reply: asyncio.Future[memoryview] | None = None
+        self._heard = self._ended = False
+        self.idle_since = 0.0
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def ask(self, parts: Sequence[Buffer]) -> memoryview:
+        """Send a frame and wait for the message that answers it. Raises ``ConnectionError`` where the
+        connection breaks first, ``FrameTooLargeError``."""
+        self._heard = False
+        self._reply = asyncio.get_running_loop().create_future()
+        if sum(map(len, parts)) <= JOINED_BYTES:
+            self._transport.write(b"".join(parts))
+        else:
+            for part in parts:
+                self._transport.write(part)
+        return await self._reply
+
+    @property
+    def usable(self) -> bool:
+        """Whether a message that is sent now may be answered."""
+        return not (self._ended or self._transport.is_closing())
+
+    def abort(self) -> None:
+        """End it now, and have the server hear of it where it is still at work."""
+        if self._reply is not None and not self._transport.is_closing():
+            sock = self._transport.get_extra_info("socket")
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The server is there."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._among.add(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read into."""
+        return self._splitter.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Give the reply to whoever waits. What nobody has asked for ends the connection."""
+        self._heard = True
+        self._splitter.received(nbytes)
+        waiting = self._reply
+        if waiting is None or waiting.done():
+            self._stop()
+            return
+        if self._splitter.start == _HTTP:
+            self._fail(_ForeignError("does not speak in frames: it answered in HTTP"))
+            return
+        try:
+            message = self._splitter.next()
+        except FrameTooLargeError as fault:
+            self._fail(fault)
+            return
+        if message is not None:
+            self._reply = None
+            waiting.set_result(message)
+            if self._splitter.start:
+                self._stop()
+
+    def eof_received(self) -> None:
+        """The server has closed its side."""
+        self._break()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """No reply will come any more."""
+        self._among.discard(self)
+        self._break()
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def _fail(self, reason: Exception) -> None:
+        if self._reply is not None:
+            self._reply.set_exception(reason)
+        self._stop()
+
+    def _stop(self) -> None:
+        """Use it no more."""
+        self._ended = True
+        self._splitter.discard()
+        self.abort()
+
+    def _break(self) -> None:
+        self._ended = True
+        waiting = self._reply
+        if waiting is not None and not waiting.done():
+            if self._heard:
+                waiting.set_exception(ConnectionError("broke off in the middle of its answer"))
+            else:
+                waiting.set_exception(_UnheardError(_BROKEN_OFF))
+
+
+class _ForeignError(Exception):
+    """What came is no frame."""
+
+
+class _UnheardError(ConnectionError):
+    """The connection broke before anything of a reply came."""
+
+
+class _UnsentError(ConnectionError):
+    """There was no connection to write to."""

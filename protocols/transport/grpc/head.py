@@ -1,0 +1,154 @@
+"""What the head of a gRPC call says, and how its answer's head and trailers are written.
+
+The rules are gRPC's over HTTP/2; the words of a refusal are grpcio's, which clients know. No sockets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from protocols.content_coding import WINDOW_BITS
+from protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, UNIMPLEMENTED, cut
+from protocols.transport.h2.fields import KEEPING_BYTES, LARGEST_LIST, Fields
+from protocols.wire import GrpcAnswer
+
+_TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_CONTENT_TYPE = re.compile(rb"application/grpc(\+proto)?([; ].*)?", re.IGNORECASE)
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_OF_ONE_CONNECTION = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
+)
+_OWN = frozenset((b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"))
+_UNPRINTABLE = re.compile(rb"[^ -$&-~]")
+
+
+@dataclass(slots=True)
+class Head:
+    """The head of a call. ``timeout`` is in seconds, None for no limit; ``coding`` is how messages that say
+    so are compressed, empty where none may be. ``refusal`` is a block of headers that is the whole answer.
+    ``metadata`` is without what is gRPC's own, and without keys that end in -bin: they carry bytes, for which
+    no dialect has a use."""
+
+    method: str
+    metadata: Mapping[str, str]
+    timeout: float | None = None
+    coding: str = ""
+    streaming: bool = False
+    refusal: bytes = b""
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    """A header that no table is kept for."""
+    return b"\0" + _text(name) + _text(value)
+
+
+def _text(text: bytes) -> bytes:
+    size = len(text)
+    if size < 0x7F:
+        return bytes((size,)) + text
+    size -= 0x7F
+    length = bytearray((0x7F,))
+    while size >= 0x80:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    length.append(size)
+    return bytes(length) + text
+
+
+_STATUS_200 = b"\x88"
+_CONTENT_TYPE_FIELD = b"\x0f\x10" + _text(b"application/grpc")
+_ACCEPTED = _literal(b"grpc-accept-encoding", ", ".join(("identity", *WINDOW_BITS)).encode())
+
+ANSWER_HEAD = _STATUS_200 + _CONTENT_TYPE_FIELD
+"""The head of every answer that has a message."""
+
+OK = _literal(b"grpc-status", b"0")
+"""What ends an answer that went well."""
+
+
+def trailers(answer: GrpcAnswer) -> bytes:
+    """What ends an answer; words that are too long are cut."""
+    block = _literal(b"grpc-status", b"%d" % answer.code) if answer.code else OK
+    if answer.details:
+        details = cut(answer.details).encode(errors="replace")
+        block += _literal(b"grpc-message", _UNPRINTABLE.sub(_escaped, details))
+    for name, value in answer.trailing:
+        block += _literal(name.lower().encode(errors="replace"), value.encode(errors="replace"))
+    return block
+
+
+def trailers_only(answer: GrpcAnswer) -> bytes:
+    """An answer without a message, whole."""
+    return ANSWER_HEAD + trailers(answer)
+
+
+def read_head(fields: Fields) -> Head | None:
+    """What the fields of a head say, ``refusal`` set where they cannot be served; None where they are no
+    request of HTTP/2."""
+    own: dict[bytes, bytes] = {}
+    metadata: dict[str, str] = {}
+    regular = False
+    size = 0
+    for name, value in fields:
+        size += KEEPING_BYTES + len(name) + len(value)
+        if name[:1] == b":":
+            if regular or name in own or name not in (b":method", b":scheme", b":path", b":authority"):
+                return None
+            own[name] = value
+            continue
+        regular = True
+        if name in _OWN:
+            own[name] = value
+        elif not _NAME.fullmatch(name) or name in _OF_ONE_CONNECTION:
+            return None
+        elif not name.endswith(b"-bin"):
+            metadata[name.decode()] = _decoded(value)
+    path = own.get(b":path", b"")
+    if not path or b":scheme" not in own or own.get(b":method") != b"POST":
+        return None
+    head = Head(_decoded(path), metadata)
+    if not _CONTENT_TYPE.fullmatch(own.get(b"content-type", b"")):
+        head.refusal = b"\x08\x03415" + _literal(b"grpc-status", b"2")
+        head.refusal += _literal(b"grpc-message", b"the content-type is not application/grpc")
+        return head
+    if size > LARGEST_LIST:
+        details = f"the metadata has {size} bytes, more than the {LARGEST_LIST} that are taken"
+        head.refusal = trailers_only(GrpcAnswer(code=RESOURCE_EXHAUSTED, details=details))
+        return head
+    _read_timeout(head, own.get(b"grpc-timeout"))
+    _read_coding(head, own.get(b"grpc-encoding", b"identity"))
+    return head
+
+
+def _read_timeout(head: Head, stated: bytes | None) -> None:
+    if stated is None:
+        return
+    matched = _TIMEOUT.fullmatch(stated)
+    if matched is None:
+        details = "Error parsing 'grpc-timeout' metadata"
+        head.refusal = trailers_only(GrpcAnswer(code=INTERNAL, details=details))
+    else:
+        head.timeout = int(matched[1]) * _UNITS[matched[2]]
+
+
+def _read_coding(head: Head, stated: bytes) -> None:
+    coding = _decoded(stated)
+    if coding in WINDOW_BITS:
+        head.coding = coding
+    elif coding != "identity":
+        details = f"Compression algorithm '{coding[:100]}' is not known"
+        head.refusal = trailers_only(GrpcAnswer(code=UNIMPLEMENTED, details=details)) + _ACCEPTED
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text.decode("latin-1")
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    return b"%%%02X" % found[0][0]

@@ -1,0 +1,341 @@
+"""A gRPC listener for a ``GrpcHandler``, on HTTP/2 of our own.
+
+Messages pass as bytes: no protobuf class is known here. HTTP/2 is spoken in the clear and from the first byte
+on, over TCP and unix sockets. ``grpc.library`` does the same on grpcio's server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from functools import partial
+from typing import cast
+from urllib.parse import quote
+
+from protocols.transport.address import Address
+from protocols.transport.grpc.call import Call, StreamCall, UnaryCall
+from protocols.transport.grpc.head import Head, read_head, trailers_only
+from protocols.transport.grpc.status import CUT_SECS, KEEPALIVE_SECS, KEEPALIVE_TIMEOUT_SECS, UNIMPLEMENTED
+from protocols.transport.h2.connection import Connection
+from protocols.transport.h2.fields import Fields
+from protocols.transport.h2.frames import Code, rst_stream
+from protocols.transport.h2.stream import Stream
+from protocols.transport.sockets import SocketFile, bound, listen, send_at_once
+from protocols.transport.stall import StallWatch
+from protocols.wire import GrpcAnswer, GrpcHandler
+
+STALL_SECS = 60.0
+"""How long a client may take nothing of what is sent to it, or say nothing after it has connected."""
+
+_GOODBYE_SECS = 1.0
+"""How long a client may take to see that the server is stopping, and how long it may be silent before a
+connection is closed that has ended."""
+
+_WRITE_BUFFER_BYTES = 1 << 20
+"""As much waits in a connection's socket before its answers wait by themselves."""
+
+_UNKNOWN_METHOD = trailers_only(GrpcAnswer(code=UNIMPLEMENTED, details="Method not found!"))
+
+_log = logging.getLogger(__name__)
+
+
+class GrpcServer:
+    """Listens at one address. Start it once, stop it once."""
+
+    def __init__(
+        self,
+        handler: GrpcHandler,
+        address: Address,
+        *,
+        max_request_bytes: int | None = None,
+        max_response_bytes: int | None = None,
+        stall_secs: float = STALL_SECS,
+        keepalive_secs: float = KEEPALIVE_SECS,
+        keepalive_timeout_secs: float = KEEPALIVE_TIMEOUT_SECS,
+    ) -> None:
+        self.address = address
+        self.handler = handler
+        self.max_request_bytes = max_request_bytes
+        self.max_response_bytes = max_response_bytes
+        self.stall_secs = stall_secs
+        self.keepalive_secs = keepalive_secs
+        self.keepalive_timeout_secs = keepalive_timeout_secs
+        self.calls: set[Call] = set()
+        self.peers: set[_Peer] = set()
+        self.stopping = False
+        self._changed = asyncio.Event()
+
+    async def start(self) -> Address:
+        """Listen. The bound address, port filled in; ``OSError`` where that cannot be."""
+        sock = listen(self.address)
+        self.address = bound(sock)
+        self._file = SocketFile(self.address)
+        loop = asyncio.get_running_loop()
+        create = loop.create_unix_server if self.address.path else loop.create_server
+        self._listener = await create(partial(_Peer, self, loop), sock=sock)
+        return self.address
+
+    @property
+    def at_work(self) -> int:
+        """How many calls have not ended yet."""
+        return len(self.calls)
+
+    async def stop(self, grace_secs: float) -> int:
+        """Accept nothing more, let running calls end for ``grace_secs``, then cut the rest.
+
+        How many calls were cut; their clients are told that the server is unavailable. Each connection is
+        closed when nothing runs on it and its client has taken all answers; one that has not counts as a call
+        that was cut.
+        """
+        self.stopping = True
+        self._listener.close()
+        for peer in tuple(self.peers):
+            peer.leave()
+        await self._until_over(grace_secs)
+        cut = len(self.calls) + sum(peer.owes for peer in self.peers)
+        if cut:
+            _log.warning("%s: %d calls were cut", self.address, cut)
+        for peer in tuple(self.peers):
+            peer.cut()
+        await self._until_over(CUT_SECS)
+        for peer in tuple(self.peers):
+            peer.abort()
+        await asyncio.sleep(0)
+        self._file.remove()
+        return cut
+
+    def understand(self, fields: Fields) -> Head | None:
+        """What the head of a call says, and what becomes of it here."""
+        head = read_head(fields)
+        if head is not None and not head.refusal:
+            kind = self.handler.offers(head.method)
+            head.streaming = kind == "stream"
+            if kind is None:
+                head.refusal = _UNKNOWN_METHOD
+        return head
+
+    def change(self) -> None:
+        """A call or a connection has ended."""
+        if self.stopping:
+            self._changed.set()
+
+    async def _until_over(self, secs: float) -> None:
+        """Wait until there is no call and no connection, for ``secs`` at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(secs):
+                while self.calls or self.peers:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+
+class _Peer(asyncio.Protocol):
+    """A connection, between its socket and the calls on it."""
+
+    def __init__(self, server: GrpcServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self.loop = loop
+        self.handler = server.handler
+        self.max_request_bytes = server.max_request_bytes
+        self.max_response_bytes = server.max_response_bytes
+        self.calls: set[Call] = set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
+        self._watch: StallWatch | None = None
+        self._leaving = self._silent = self._closing = self._waited_for = False
+
+    # what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        send_at_once(transport)
+        self.peer = _spelled(transport.get_extra_info("peername"))
+        self._server.peers.add(self)
+        self._connection: Connection[Head | None] = Connection(
+            self._server.understand, self._accept, self._transport.write
+        )
+        self._timer = self.loop.call_later(self._server.stall_secs, self._look)
+
+    def data_received(self, data: bytes) -> None:
+        """Frames, cut anyhow."""
+        self._silent = False
+        if self._closing:
+            return  # to be read is all that it is for
+        connection = self._connection
+        connection.receive(data)
+        if connection.closed:
+            self._close()
+        elif self._leaving and connection.begun and not connection.pinged:
+            self._say_goodbye()
+
+    def pause_writing(self) -> None:
+        """The client takes its answers slower than they come: read no more of what it asks."""
+        self._connection.pause()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._watch_writing()
+
+    def resume_writing(self) -> None:
+        """It has taken most of them."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+        self._connection.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is left to answer."""
+        for timer in (self._timer, self._alarm, self._watch):
+            if timer is not None:
+                timer.cancel()
+        self._connection.lost()
+        self._server.peers.discard(self)
+        self._server.change()
+
+    # what calls call
+
+    def began(self, call: Call) -> None:
+        """As ``Caller`` has it."""
+        self.calls.add(call)
+        self._server.calls.add(call)
+        if call.deadline is not None:
+            self._wake_at(call.deadline)
+
+    def ended(self, call: Call) -> None:
+        """As ``Caller`` has it."""
+        self.calls.discard(call)
+        self._server.calls.discard(call)
+        if self._leaving:
+            self._server.change()
+            if not self._connection.streams and not self._connection.pinged:
+                self._close()
+
+    # what the server calls
+
+    @property
+    def owes(self) -> bool:
+        """Whether something that was said when all calls had ended has not been taken yet."""
+        return not self.calls and self._transport.get_write_buffer_size() > 0
+
+    def leave(self) -> None:
+        """Have the client open no more calls, and close when those that run have ended. Those that were on
+        their way are answered: until the client has seen that we leave, or has had time to."""
+        self._leaving = True
+        if self._closing:
+            return
+        if self._connection.begun:
+            self._connection.leave()
+        self._timer.cancel()
+        self._timer = self.loop.call_later(_GOODBYE_SECS, self._say_goodbye)
+
+    def cut(self) -> None:
+        """End every call, and the connection once that has been sent."""
+        for call in tuple(self.calls):
+            call.cut()
+        self._say_goodbye()
+
+    def abort(self) -> None:
+        """Close the socket now."""
+        self._transport.abort()
+
+    def _accept(
+        self, connection: Connection[Head | None], number: int, head: Head | None, ended: bool
+    ) -> Stream | None:
+        if head is None:
+            self._transport.write(rst_stream(number, Code.PROTOCOL_ERROR))
+            return None
+        if head.refusal:
+            connection.refuse(number, head.refusal, ended)
+            return None
+        return (StreamCall if head.streaming else UnaryCall)(self, connection, number, head, ended)
+
+    def _wake_at(self, deadline: float) -> None:
+        """Look at the deadlines then; one timer does for all, since most come in their order."""
+        if self._alarm is not None:
+            if self._alarm_at <= deadline:
+                return
+            self._alarm.cancel()
+        self._alarm_at = deadline
+        self._alarm = self.loop.call_later(max(0.0, deadline - time.monotonic()), self._expire)
+
+    def _expire(self) -> None:
+        self._alarm = None
+        now = time.monotonic()
+        nearest = None
+        for call in tuple(self.calls):
+            if call.deadline is None:
+                continue
+            if call.deadline <= now:
+                call.expire()
+            elif nearest is None or call.deadline < nearest:
+                nearest = call.deadline
+        if nearest is not None:
+            self._wake_at(nearest)
+
+    def _look(self) -> None:
+        """Whether the client is still there: it is asked where it waits for an answer and says nothing."""
+        server, connection = self._server, self._connection
+        if not connection.begun or (self._silent and connection.pinged):
+            self._transport.abort()
+            return
+        asking = self._silent and bool(self.calls)
+        self._silent = True
+        if asking:
+            connection.ping()
+        self._timer = self.loop.call_later(
+            server.keepalive_timeout_secs if asking else server.keepalive_secs, self._look
+        )
+
+    def _say_goodbye(self) -> None:
+        """Take no more calls."""
+        connection = self._connection
+        if self._closing:
+            return
+        if connection.begun:
+            connection.pinged = False
+            connection.refuse_new()
+        if not connection.streams:
+            self._close()
+
+    def _close(self) -> None:
+        """End the connection once what is written has been taken. The client closes it then. Until it does or
+        is silent, it is read: to close on what it still sends, such as room for more, would reset the
+        connection, and what it has not taken yet be lost."""
+        if self._closing or self._transport.is_closing():
+            return
+        self._closing = self._silent = True
+        self._waited_for = not self._connection.closed  # whoever breaks rules is not
+        self._connection.lost()
+        with contextlib.suppress(OSError):  # it is gone already
+            self._transport.write_eof()
+        if self._transport.get_write_buffer_size():
+            self._watch_writing()
+        self._timer.cancel()
+        self._timer = self.loop.call_later(_GOODBYE_SECS, self._linger)
+
+    def _linger(self) -> None:
+        if (self._silent or not self._waited_for) and not self._transport.get_write_buffer_size():
+            self._transport.close()
+        else:
+            self._silent = True
+            self._timer = self.loop.call_later(_GOODBYE_SECS, self._linger)
+
+    def _watch_writing(self) -> None:
+        if self._watch is None:
+            self._watch = StallWatch(self._transport, self._server.stall_secs)
+
+
+def _spelled(name: object) -> str:
+    """The address of a client as grpcio spells it."""
+    if not isinstance(name, tuple):
+        return "unix:"
+    host, port = str(name[0]), name[1]
+    if ":" not in host:
+        return f"ipv4:{host}:{port}"
+    if host.lower().startswith("::ffff:") and "." in host:
+        return f"ipv4:{host[7:]}:{port}"
+    return f"ipv6:{quote(f'[{host}]', safe=':')}:{port}"

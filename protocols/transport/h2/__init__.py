@@ -1,0 +1,1 @@
+"""The server's side of HTTP/2, without a socket."""

@@ -1,0 +1,333 @@
+"""aiohttp's low-level server as the engine of an HTTP listener: the second opinion beside ours.
+
+Answers are written by hand: aiohttp's own response classes build a header mapping, guess a content type and
+add Server and Date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any
+
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+
+from protocols.transport.http.answer import BODILESS, JOINED_BYTES, flat, head_of, size_of, text_answer
+from protocols.transport.http.body import READ_BYTES, read_body
+from protocols.transport.http.engine import (
+    FAULT,
+    READING_TURNS,
+    Settings,
+    badly_framed,
+    request_too_large,
+    stalled,
+    turns,
+    within,
+)
+from protocols.transport.http1.head import MAX_FIELD_BYTES
+from protocols.transport.sockets import has_gone
+from protocols.transport.stall import StallWatch
+from protocols.wire import Buffer, HttpAnswer, HttpRequest
+from schemas import Context, InferenceError
+
+_CUT_SECS = 1.0
+"""How long a request that was cut may take to notice."""
+
+_log = logging.getLogger(__name__)
+
+
+class LibraryEngine:
+    """An ``Engine``."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._options: dict[str, Any] = {
+            "keepalive_timeout": settings.idle_secs,
+            "lingering_time": settings.linger_secs,
+            "access_log": None,
+            "auto_decompress": False,
+            "read_bufsize": READ_BYTES,
+            "max_line_size": MAX_FIELD_BYTES,
+            "max_field_size": MAX_FIELD_BYTES,
+        }
+        self._running: set[web.RequestHandler] = set()
+        self._stopping = False
+        self._idle = asyncio.Event()
+        self._server = web.Server(self._exchange, handler_cancellation=True)
+
+    @property
+    def at_work(self) -> int:
+        """How many requests are not answered yet."""
+        return len(self._running)
+
+    def connection(self) -> web.RequestHandler:
+        """What a new connection is to call."""
+        connection = _Connection(self._server, loop=asyncio.get_running_loop(), **self._options)
+        connection.half_closed_secs = self._settings.half_closed_secs
+        return connection
+
+    async def stop(self, grace_secs: float) -> int:
+        """Close idle connections, let running requests end for ``grace_secs``, cut the rest: how many these
+        were."""
+        self._stopping = True
+        await turns(READING_TURNS)
+        for connection in self._server.connections:
+            if connection not in self._running:
+                connection.close()
+        await turns(3)  # a request that had just arrived takes as many to begin
+        for connection in self._server.connections:
+            if connection not in self._running:
+                connection.force_close()
+        if self._running:
+            self._idle.clear()
+            try:
+                async with asyncio.timeout(grace_secs):
+                    await self._idle.wait()
+            except TimeoutError:
+                pass
+        cut = len(self._running)
+        for connection in self._running:
+            if connection.transport is not None:
+                connection.transport.abort()  # close would wait for a client that takes nothing
+        await self._server.shutdown(_CUT_SECS)
+        return cut
+
+    async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
+        """One request, up to the answer that aiohttp then asks to be written."""
+        connection = request.protocol
+        self._running.add(connection)
+        asked = _head(request)
+        try:
+            answer, early = await self._answer(request, asked)
+        except BaseException as end:
+            self._ended(connection)
+            if isinstance(end, asyncio.CancelledError | ConnectionError):
+                asked.context.cancel.cancel()
+                raise asyncio.CancelledError from end
+            raise
+        close = self._stopping or (early and not request.content.is_eof())
+        return _Answer(answer, close, self._settings.stall_secs, partial(self._ended, connection))
+
+    async def _answer(self, request: web.BaseRequest, asked: HttpRequest) -> tuple[HttpAnswer, bool]:
+        """The answer, and whether it was given before the body was read."""
+        handler = self._settings.handler
+        answer = handler.head(asked)
+        if answer is not None:
+            return answer, True
+        try:
+            asked.body = await self._body(request, asked.max_body_bytes)
+        except InferenceError as error:
+            return handler.refuse(asked, error), True
+        answer = await handler.serve(asked)
+        return within(self._settings.max_response_bytes, asked, answer, handler), False
+
+    async def _body(self, request: web.BaseRequest, limit: int | None) -> bytes:
+        """The whole body. Raises the ``InferenceError`` to refuse the request with."""
+        content, stall_secs = request.content, self._settings.stall_secs
+        if content.is_eof():
+            body: bytes = content.read_nowait()
+            if limit is not None and len(body) > limit:
+                raise request_too_large(limit, len(body))
+            return body
+        claimed = request.headers.get("Content-Length")
+        if claimed is not None and limit is not None and int(claimed) > limit:
+            raise request_too_large(limit, int(claimed))
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= (1, 1):
+            transport = request.transport
+            if transport is not None:
+                transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        connection = request.protocol
+        if isinstance(connection, _Connection):
+            connection.await_body(content)
+        try:
+            return await read_body(content, limit, partial(request_too_large, limit), stall_secs)
+        except TimeoutError as silence:
+            raise stalled(stall_secs) from silence
+        except web.RequestPayloadError as broken:
+            raise badly_framed() from broken
+
+    def _ended(self, connection: web.RequestHandler) -> None:
+        self._running.discard(connection)
+        if not self._running:
+            self._idle.set()
+
+
+class _Connection(web.RequestHandler):
+    """aiohttp's connection, with our words for what is not HTTP."""
+
+    half_closed_secs: float
+    _awaited: StreamReader | None = None
+    _latest: StreamReader | None = None
+    _giving_up: asyncio.TimerHandle | None = None
+
+    def eof_received(self) -> bool:  # type: ignore[override] # None is the same as False there
+        """The client sends no more. Whether the connection stays open for an answer, and no longer."""
+        idle = self._waiter is not None and not self._waiter.done()
+        if idle or self._latest is None or not self._latest.is_eof() or has_gone(self.transport):
+            return False
+        self.close()
+        self._giving_up = asyncio.get_running_loop().call_later(self.half_closed_secs, self.force_close)
+        return True
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Nobody is left to answer."""
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        super().connection_lost(exc)
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Go on reading where that was paused; aiohttp asks for it after every read."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+    def await_body(self, body: StreamReader) -> None:
+        """Fail ``body`` as soon as its framing breaks. aiohttp only queues that error behind the
+        request, which in turn would wait for the rest of its body."""
+        self._awaited = body
+        self._look_for_an_error()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived."""
+        super().data_received(data)
+        if self._messages:
+            self._latest = self._messages[-1][1]
+        if self._awaited is not None:
+            self._look_for_an_error()
+
+    def _look_for_an_error(self) -> None:
+        # no request can follow a body that has not ended: what was queued is the error
+        if self._awaited is not None and not self._awaited.is_eof() and getattr(self, "_messages", None):
+            self._awaited.set_exception(web.RequestPayloadError())
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to a head that cannot be read (400), or to a fault of the handler (500)."""
+        if status >= 500:
+            _log.error("unforeseen failure while answering %s", request.path, exc_info=exc)
+            message = FAULT
+        answer = text_answer(status, (message or "not HTTP").strip())
+        return _Answer(answer, close=True, stall_secs=0, written=_nothing)
+
+
+def _head(request: web.BaseRequest) -> HttpRequest:
+    target = request.raw_path
+    if target[:1] != "/":  # absolute form, as sent to a proxy
+        target = request.rel_url.raw_path_qs
+    path, _, query = target.partition("?")
+    headers = request.headers
+    context = Context(
+        traceparent=headers.get("traceparent", ""),
+        tracestate=headers.get("tracestate", ""),
+        peer=request.remote or "",
+        headers=headers,
+    )
+    return HttpRequest(request.method, path, query, headers, context=context)
+
+
+class _Answer(web.StreamResponse):
+    """An answer as aiohttp wants it: ``prepare`` writes all of it.
+
+    ``close`` ends the connection afterwards; ``written`` is called once, whatever happens.
+    """
+
+    def __init__(
+        self, answer: HttpAnswer, close: bool, stall_secs: float, written: Callable[[], None]
+    ) -> None:
+        super().__init__(status=answer.status)
+        self._answer = answer
+        self._close = close
+        self._stall_secs = stall_secs
+        self._written = written
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Write head and body. Raises ``ConnectionError`` where the client is gone."""
+        try:
+            parts = self._answer.parts
+            if isinstance(parts, AsyncIterator):
+                await self._stream(request, parts)
+            else:
+                await self._whole(request, parts)
+        finally:
+            self._written()
+        return request.writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing is left to write after ``prepare``."""
+
+    async def _whole(self, request: web.BaseRequest, parts: Sequence[Buffer]) -> None:
+        size = sum(map(size_of, parts))
+        bodiless = self._answer.status in BODILESS
+        head = self._head(request, "" if bodiless else f"content-length: {size}\r\n")
+        transport = _transport(request)
+        if bodiless or request.method == "HEAD":
+            transport.write(head)
+        elif size <= JOINED_BYTES:
+            transport.write(b"".join((head, *parts)) if size else head)
+        else:
+            transport.write(head)
+            for part in parts:
+                if piece := flat(part):
+                    transport.write(piece)
+            await self._drain(request)
+
+    async def _stream(self, request: web.BaseRequest, parts: AsyncIterator[Buffer]) -> None:
+        chunked = request.version >= (1, 1)
+        if not chunked:  # HTTP/1.0 knows no chunks: the end of the connection is the end of the body
+            self._close = True
+        transport = _transport(request)
+        transport.write(self._head(request, "transfer-encoding: chunked\r\n" if chunked else ""))
+        try:
+            if request.method != "HEAD":
+                async for part in parts:
+                    if size := size_of(part):
+                        # not writelines: asyncio's forgets to pause before Python 3.12.9 and 3.13.2
+                        transport = _transport(request)
+                        if chunked:
+                            transport.write(b"%x\r\n" % size)
+                        transport.write(flat(part))
+                        if chunked:
+                            transport.write(b"\r\n")
+                        await self._drain(request)
+                if chunked:
+                    _transport(request).write(b"0\r\n\r\n")
+        except BaseException:
+            # half an answer must not look like a whole one
+            transport.abort()
+            raise
+        finally:
+            if (close := getattr(parts, "aclose", None)) is not None:
+                await close()
+
+    def _head(self, request: web.BaseRequest, framing: str) -> bytes:
+        answer = self._answer
+        self._keep_alive = request.keep_alive and not self._close
+        return head_of(answer.status, answer.headers, framing, request.version.minor, self._keep_alive)
+
+    async def _drain(self, request: web.BaseRequest) -> None:
+        """Wait until the client has taken most of it."""
+        transport = _transport(request)
+        if transport.get_write_buffer_size():
+            watch = StallWatch(transport, self._stall_secs)
+            try:
+                await request.writer.drain()
+            finally:
+                watch.cancel()
+
+
+def _transport(request: web.BaseRequest) -> asyncio.Transport:
+    transport = request.transport
+    if transport is None or transport.is_closing():
+        raise ConnectionResetError("the client closed the connection")
+    return transport
+
+
+def _nothing() -> None:
+    """Answers to what is no request belong to nobody."""

@@ -1,0 +1,1 @@
+"""HTTP/1 as our own engine has it: heads, bodies, answers, connections."""

@@ -1,0 +1,115 @@
+"""Writes answers onto an HTTP/1 connection, and waits where its client is slow to take them.
+
+Small answers go out in one write and large parts are never joined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from protocols.transport.http.answer import BODILESS, JOINED_BYTES, flat, head_of, size_of
+from protocols.transport.stall import StallWatch
+from protocols.wire import Buffer, HttpAnswer
+
+
+class AnswerWriter:
+    """The writing side of one connection. Answers are written in the version HTTP/1.``minor``; ``bodiless``
+    ones, to HEAD, without their bodies."""
+
+    def __init__(self, transport: asyncio.Transport, stall_secs: float) -> None:
+        self._transport = transport
+        self._stall_secs = stall_secs
+        self._writable: asyncio.Future[None] | None = None
+
+    def pause(self) -> None:
+        """The client takes its answer slower than it is written."""
+        self._writable = asyncio.get_running_loop().create_future()
+
+    def resume(self) -> None:
+        """It has taken most of it."""
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether there is something to ``drain``."""
+        return self._writable is not None
+
+    async def drain(self) -> None:
+        """Wait until the client has taken most of what is written; a client that takes nothing is given
+        up."""
+        if self._writable is not None:
+            watch = StallWatch(self._transport, self._stall_secs)
+            try:
+                await self._writable
+            finally:
+                watch.cancel()
+
+    def whole(
+        self, answer: HttpAnswer, parts: Sequence[Buffer], minor: int, *, keep_alive: bool, bodiless: bool
+    ) -> None:
+        """Write an answer that has all of its ``parts``. Raises ``ConnectionError`` where the client is
+        gone."""
+        self._check_client()
+        size = sum(map(size_of, parts))
+        bodiless = bodiless or not size
+        framing = f"content-length: {size}\r\n"
+        if answer.status in BODILESS:
+            bodiless, framing = True, ""
+        head = head_of(answer.status, answer.headers, framing, minor, keep_alive)
+        write = self._transport.write
+        if bodiless:
+            write(head)
+        elif size <= JOINED_BYTES:
+            write(b"".join((head, *parts)))
+        else:
+            write(head)
+            for part in parts:
+                if piece := flat(part):
+                    write(piece)
+
+    async def stream(
+        self,
+        answer: HttpAnswer,
+        parts: AsyncIterator[Buffer],
+        minor: int,
+        *,
+        keep_alive: bool,
+        bodiless: bool,
+    ) -> None:
+        """Write an answer whose parts are still to come, and close them. Without chunks, which HTTP/1.0 does
+        not know, the end of the connection has to be the end of the body. Raises what ``parts`` raises, and
+        ``ConnectionError`` where the client is gone."""
+        chunked = minor > 0
+        framing = "transfer-encoding: chunked\r\n" if chunked else ""
+        self._transport.write(head_of(answer.status, answer.headers, framing, minor, keep_alive))
+        try:
+            if not bodiless:
+                async for part in parts:
+                    if size := size_of(part):
+                        self._check_client()
+                        self._piece(part, size, chunked=chunked)
+                        await self.drain()
+                self._check_client()
+                if chunked:
+                    self._transport.write(b"0\r\n\r\n")
+        finally:
+            if (close := getattr(parts, "aclose", None)) is not None:
+                await close()
+
+    def _piece(self, part: Buffer, size: int, *, chunked: bool) -> None:
+        head, end = (b"%x\r\n" % size, b"\r\n") if chunked else (b"", b"")
+        write = self._transport.write
+        if size <= JOINED_BYTES:
+            write(b"".join((head, part, end)))
+            return
+        # not writelines: asyncio's forgets to pause before Python 3.12.9 and 3.13.2
+        for piece in (head, flat(part), end):
+            if piece:
+                write(piece)
+
+    def _check_client(self) -> None:
+        if self._transport.is_closing():
+            raise ConnectionResetError("the client closed the connection")

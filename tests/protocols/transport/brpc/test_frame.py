@@ -1,0 +1,317 @@
+"""Frames of baidu_std: the recorded ones, any cut, any bytes."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.transport.brpc.compression import decompress, name_of
+from protocols.transport.brpc.frame import (
+    Frame,
+    FrameCutter,
+    FrameError,
+    read_meta,
+    write_answer,
+    write_error,
+    write_request,
+)
+from schemas import ErrorCode, InferenceError
+from tests.standins.brpc_frames import SERVICE, fields, frame, number, request_frame, text
+from tests.standins.brpc_server import answer_frame
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "grps" / "brpc"
+BAIDU_STD = sorted(path for path in GOLDEN.iterdir() if path.read_bytes().startswith(b"PRPC"))
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def frames(*pieces: bytes, limit: int = 1 << 20, skims: bool = False) -> Iterator[Frame]:
+    cutter = FrameCutter(limit, skims=skims)
+    for piece in pieces:
+        cutter.feed(piece)
+        while (found := cutter.next()) is not None:
+            yield found
+
+
+def only(data: bytes) -> Frame:
+    (found,) = frames(data)
+    return found
+
+
+# recorded
+
+
+def test_the_recordings_are_there() -> None:
+    assert len(BAIDU_STD) > 40
+
+
+@pytest.mark.parametrize("path", BAIDU_STD, ids=lambda path: path.name)
+def test_our_frames_are_the_recorded_ones(path: Path) -> None:
+    data = path.read_bytes()
+    found = only(data)
+    meta, payload = found.meta, found.payload
+    assert payload is not None
+    if meta.attachment_size or meta.compress_type:
+        # never written by us, so what there is is read
+        assert meta.compress_type in (0, 1, 2, 3) and meta.attachment_size in (0, 10, 72, 94)
+        return
+    if meta.service is None:
+        written = write_answer(meta.correlation_id, bytes(payload))
+    else:
+        written = write_request(meta.service, meta.method, meta.correlation_id, bytes(payload))
+    assert b"".join(written) == data
+
+
+@pytest.mark.parametrize("kind", [1, 2, 3])
+def test_recorded_compressed_messages_say_what_their_answers_repeat(kind: int) -> None:
+    asked = only((GOLDEN / f"Predict_compress{kind}.c2s").read_bytes())
+    said = only((GOLDEN / f"Predict_compress{kind}.s2c").read_bytes())
+    assert asked.payload is not None and said.payload is not None
+    assert asked.meta.compress_type == kind
+    plain = bytes(decompress(kind, asked.payload, 1 << 20))
+    assert plain and bytes(said.payload).endswith(plain)
+
+
+def test_a_recorded_attachment() -> None:
+    asked = only((GOLDEN / "Predict_attachment.c2s").read_bytes())
+    assert asked.payload is not None
+    assert asked.meta.attachment_size == 10
+    assert bytes(asked.payload[-10:]) == b"ATTACHDATA"
+
+
+# cutting
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.data())
+def test_the_pieces_do_not_matter(payloads: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(request_frame("Predict", payload, id) for id, payload in enumerate(payloads))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    found = [(each.meta.correlation_id, bytes(each.payload or b"")) for each in frames(*pieces)]
+    assert found == list(enumerate(payloads))
+
+
+def test_cut_at_every_byte() -> None:
+    whole = request_frame("Predict", b"payload", 7, attachment=b"more", timeout_ms=1500)
+    for cut in range(len(whole) + 1):
+        (found,) = frames(whole[:cut], whole[cut:])
+        assert (found.meta.service, found.meta.method) == (SERVICE, "Predict")
+        assert (found.meta.correlation_id, found.meta.timeout_ms) == (7, 1500)
+        assert found.payload == b"payloadmore"
+    drops = [bytes((octet,)) for octet in whole * 3]
+    assert [each.payload for each in frames(*drops)] == [b"payloadmore"] * 3
+
+
+def test_nothing_comes_of_half_a_frame() -> None:
+    whole = request_frame("Predict", b"payload")
+    cutter = FrameCutter()
+    assert not cutter.partial
+    for cut in range(len(whole) - 1):
+        cutter.feed(whole[cut : cut + 1])
+        assert cutter.next() is None
+        assert cutter.partial
+
+
+def test_a_large_message_in_one_piece_is_not_copied() -> None:
+    data = request_frame("Predict", bytes(1 << 20))
+    found = next(frames(data, limit=2 << 20))
+    assert found.payload is not None
+    assert found.payload.obj is data
+    assert found.payload.readonly
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_give_frames_or_a_frame_error(data: bytes) -> None:
+    try:
+        found = list(frames(data))
+    except FrameError:
+        return
+    assert not found or data.startswith(b"PRPC")
+
+
+@given(st.binary(max_size=60), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+def test_any_sizes(rest: bytes, size: int, meta_size: int) -> None:
+    data = b"PRPC" + size.to_bytes(4, "big") + meta_size.to_bytes(4, "big") + rest
+    tracemalloc.start()
+    try:
+        for skims in (False, True):
+            try:
+                list(frames(data, limit=1 << 16, skims=skims))
+            except FrameError:
+                continue
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"QRPC", b"P ", b"PRPX00000000"),
+        frame(b"\xff\xff"),
+        frame(text(1, text(1, "service"))),
+        frame(text(1, text(2, "method"))),
+        frame(text(1, b"")),
+    ],
+)
+def test_what_ends_a_connection(data: bytes) -> None:
+    with pytest.raises(FrameError):
+        list(frames(data))
+
+
+def test_a_body_above_the_limit_is_told_from_its_header_alone() -> None:
+    head = b"PRPC" + (1025).to_bytes(4, "big") + (10).to_bytes(4, "big")
+    with pytest.raises(FrameError, match="1025 bytes, more than the 1024 allowed"):
+        list(frames(head, limit=1024))
+    assert list(frames(head.replace(b"\x04\x01", b"\x04\x00"), limit=1024)) == []
+
+
+def test_a_meta_longer_than_its_body_is_passed_over() -> None:
+    bad = b"PRPC" + (5).to_bytes(4, "big") + (6).to_bytes(4, "big") + b"abcde"
+    good = request_frame("Predict", b"after")
+    for cut in range(len(bad)):
+        (found,) = frames(bad[:cut], bad[cut:] + good)
+        assert found.payload == b"after"
+
+
+def test_what_is_too_large_is_skimmed_where_that_is_wanted() -> None:
+    large = answer_frame(5, bytes(5000))
+    small = answer_frame(6, b"small")
+    for step in (1, 7, 100, 4096, 10_000):
+        stream = large + small
+        pieces = [stream[place : place + step] for place in range(0, len(stream), step)]
+        first, second = frames(*pieces, limit=1024, skims=True)
+        assert (first.meta.correlation_id, first.payload, first.size) == (5, None, len(large) - 12)
+        assert (second.meta.correlation_id, second.payload) == (6, b"small")
+
+
+def test_a_skimmed_meta_has_a_limit() -> None:
+    size = 1 << 20
+    head = b"PRPC" + size.to_bytes(4, "big") * 2
+    with pytest.raises(FrameError):
+        list(frames(head, limit=1024, skims=True))
+
+
+# metas
+
+
+@given(INT64)
+def test_correlation_ids_come_back_untouched(correlation_id: int) -> None:
+    asked = only(b"".join(write_request(SERVICE, "Predict", correlation_id, b"")))
+    said = only(b"".join(write_answer(correlation_id, b"")))
+    failed = only(b"".join(write_error(correlation_id, 1002, "no")))
+    assert {each.meta.correlation_id for each in (asked, said, failed)} == {correlation_id}
+    assert only(request_frame("Predict", b"", correlation_id)).meta.correlation_id == correlation_id
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.integers(0, 2**31 - 1), st.binary(max_size=30))
+def test_requests_read_as_they_were_written(
+    service: str, method: str, timeout_ms: int, message: bytes
+) -> None:
+    data = b"".join(write_request(service, method, 1, message, timeout_ms))
+    found = only(data)
+    assert (found.meta.service, found.meta.method, found.meta.timeout_ms) == (service, method, timeout_ms)
+    assert found.payload == message
+    if not timeout_ms:
+        assert data == request_frame(method, message, 1, service=service)
+
+
+@given(st.integers(1, 2**31 - 1), st.text(max_size=40))
+def test_errors_read_as_they_were_written(code: int, words: str) -> None:
+    data = b"".join(write_error(3, code, words))
+    found = only(data)
+    assert (found.meta.error_code, found.meta.error_text) == (code, words)
+    assert found.payload == b""
+    assert fields(data[12:])[3] == [0]
+
+
+def test_text_that_no_wire_can_hold_is_told_with_a_question_mark() -> None:
+    assert only(b"".join(write_error(3, 2001, "a\ud800b"))).meta.error_text == "a?b"
+
+
+def test_what_a_meta_leaves_out() -> None:
+    meta = read_meta(b"")
+    assert meta.service is None
+    assert (meta.correlation_id, meta.compress_type, meta.attachment_size, meta.error_code) == (0, 0, 0, 0)
+
+
+def test_what_newer_versions_add_is_ignored() -> None:
+    entry = text(1, "key") + text(2, "value")
+    extra = text(9, entry) + number(10, 1) + number(11, 1) + text(12, b"sum") + text(7, b"secret")
+    assert only(request_frame("Predict", b"p", 9, extra=extra)).meta.correlation_id == 9
+
+
+def test_names_that_are_not_utf8() -> None:
+    found = only(frame(text(1, text(1, b"\xff\xfe") + text(2, b"m\xff"))))
+    assert (found.meta.service, found.meta.method) == ("��", "m�")
+
+
+# compression
+
+
+@given(st.binary(max_size=300))
+def test_every_compression(plain: bytes) -> None:
+    packed = {
+        0: plain,
+        1: bytes(cramjam.snappy.compress_raw(plain)),
+        2: gzip.compress(plain),
+        3: zlib.compress(plain),
+    }
+    for kind, data in packed.items():
+        assert bytes(decompress(kind, memoryview(data), 300)) == plain
+
+
+@given(st.binary(max_size=60), st.integers(-5, 10))
+def test_any_bytes_decompress_or_give_an_inference_error(data: bytes, kind: int) -> None:
+    refused = None
+    try:
+        assert len(decompress(kind, memoryview(data), 1000)) <= 1000
+    except InferenceError as error:
+        refused = error.code
+    assert refused in (None, ErrorCode.MALFORMED, ErrorCode.TOO_LARGE, ErrorCode.UNSUPPORTED)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bomb"),
+    [
+        (1, bytes(cramjam.snappy.compress_raw(bytes(64 << 20)))),
+        (2, gzip.compress(bytes(64 << 20))),
+        (3, zlib.compress(bytes(64 << 20))),
+        # four gigabytes, claimed in as many bytes
+        (1, b"\xff\xff\xff\xff\x0f"),
+    ],
+    ids=["snappy", "gzip", "zlib", "claim"],
+)
+def test_a_bomb_costs_no_more_than_the_limit(kind: int, bomb: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(InferenceError) as caught:
+            decompress(kind, memoryview(bomb), 1 << 20)
+        assert caught.value.code is ErrorCode.TOO_LARGE
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_snappy_that_claims_too_much_for_its_size_is_refused() -> None:
+    with pytest.raises(InferenceError, match="cannot be"):
+        decompress(1, memoryview(b"\x80\x80\x04abc"), 1 << 20)
+
+
+def test_an_unknown_compression() -> None:
+    with pytest.raises(InferenceError, match="compression type 4 is unknown"):
+        decompress(4, memoryview(b""), 10)
+    assert [name_of(kind) for kind in (0, 1, 2, 3, 4, -1)] == [
+        "none",
+        "snappy",
+        "gzip",
+        "zlib",
+        *["unknown"] * 2,
+    ]

@@ -1,0 +1,634 @@
+"""The bRPC listener before a stand-in client: out of order, under load, with bytes that are none of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import gzip
+import hashlib
+import socket
+import time
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cramjam
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocols.brpc_status import unparsable
+from protocols.transport.address import Address, parse_address
+from protocols.transport.brpc import server as brpc_server
+from protocols.transport.brpc.server import BrpcServer
+from protocols.wire import BrpcAnswer, BrpcRequest
+from tests.protocols.transport.peers import LOOPBACK, HttpEcho, RawHttp
+from tests.standins.brpc_client import BrpcStandinClient
+from tests.standins.brpc_frames import SERVICE, frame, number, request_frame, text
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "grps" / "brpc"
+METHODS = ("Predict", "Wait", "Raise", "Fail", "Unparsable", "Large", "Sleep")
+
+
+@dataclass
+class BrpcEcho:
+    """Answers ``Predict`` with its message, ``Sleep`` with it after so many milliseconds as it says;
+    ``Wait`` waits for ``release``."""
+
+    served: list[BrpcRequest] = field(default_factory=list)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: int = 0
+
+    def knows(self, service: str) -> bool:
+        return service in (SERVICE, "GrpsBrpcService")
+
+    def offers(self, service: str, method: str) -> bool:
+        return self.knows(service) and method in METHODS
+
+    async def serve(self, request: BrpcRequest) -> BrpcAnswer:
+        self.served.append(request)
+        self.entered.set()
+        request.context.cancel.on_cancel(self._cancelled)
+        match request.method:
+            case "Wait":
+                await self.release.wait()
+            case "Sleep":
+                await asyncio.sleep(int(bytes(request.message)) / 1000)
+            case "Raise":
+                raise RuntimeError("a handler that breaks its promise")
+            case "Fail":
+                return BrpcAnswer(code=2001, text="as it said")
+            case "Unparsable":
+                return unparsable(request)
+            case "Large":
+                return BrpcAnswer(bytes(int(bytes(request.message))))
+        return BrpcAnswer(request.message)
+
+    def _cancelled(self) -> None:
+        self.cancelled += 1
+
+
+@dataclass
+class Serving:
+    """A started server, its handlers, and connections to it."""
+
+    server: BrpcServer
+    echo: BrpcEcho
+    http: HttpEcho
+
+    def client(self) -> contextlib.AbstractAsyncContextManager[BrpcStandinClient]:
+        address = self.server.address
+        return BrpcStandinClient.to(address.path or address.host, address.port)
+
+
+@asynccontextmanager
+async def serving(address: Address = LOOPBACK, **options: Any) -> AsyncIterator[Serving]:
+    echo, http = BrpcEcho(), HttpEcho()
+    server = BrpcServer(echo, http, address, **options)
+    await server.start()
+    try:
+        yield Serving(server, echo, http)
+    finally:
+        await server.stop(0)
+        assert not server.connections and not server.running
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def identity(server: BrpcServer) -> str:
+    address = server.address
+    digest = hashlib.md5(f"{address.host}:{address.port}".encode()).hexdigest()
+    return "".join(high + low for low, high in zip(digest[::2], digest[1::2], strict=True))
+
+
+async def refused(data: bytes, code: int, words: str, **options: Any) -> None:
+    """``data`` gets this error, and the connection goes on."""
+    async with serving(**options) as here, here.client() as client:
+        await client.send(data)
+        reply = await client.receive()
+        assert reply.error == (code, f"[{identity(here.server)}][E{code}]{words}")
+        assert reply.payload == b""
+        assert (await client.call("Predict", b"on")).payload == b"on"
+
+
+# calls
+
+
+async def test_one_call() -> None:
+    async with serving() as here, here.client() as client:
+        reply = await client.call("Predict", b"payload", correlation_id=0x100000002)
+        assert (reply.correlation_id, reply.error, reply.payload) == (0x100000002, (0, ""), b"payload")
+        (request,) = here.echo.served
+        assert (request.service, request.method) == (SERVICE, "Predict")
+        assert (request.context.peer, request.context.deadline) == ("127.0.0.1", None)
+
+
+async def test_the_recorded_bytes_to_the_byte() -> None:
+    """The answer's frame around a message that an echo can give is the recorded one."""
+    recorded = (GOLDEN / "Predict_str.c2s").read_bytes()
+    async with serving() as here, here.client() as client:
+        await client.send(recorded)
+        head = await client.reader.readexactly(12 + 12)
+        payload = await client.reader.readexactly(len(recorded) - 12 - 51)
+    answer = (GOLDEN / "Predict_str.s2c").read_bytes()
+    size = 12 + len(payload)
+    assert head == answer[:4] + size.to_bytes(4, "big") + answer[8:24]
+    assert payload == recorded[12 + 51 :]
+
+
+async def test_every_recorded_request_gets_the_recorded_meta(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = [path for path in sorted(GOLDEN.glob("*.c2s")) if path.read_bytes().startswith(b"PRPC")]
+    methods = ("Online", "Offline", "CheckLiveness", "CheckReadiness", "ServerMetadata", "ModelMetadata")
+    monkeypatch.setattr("tests.protocols.transport.brpc.test_server.METHODS", (*METHODS, *methods))
+    answered = 0
+    async with serving() as here, here.client() as client:
+        for path in recorded:
+            await client.send(path.read_bytes())
+            head = await client.reader.readexactly(12)
+            body = await client.reader.readexactly(int.from_bytes(head[4:8], "big"))
+            answer = path.with_suffix(".s2c").read_bytes()
+            if answer and not path.name.startswith("httpport"):  # there the answer stands twice
+                assert head[8:] + body[:12] == answer[8:24], path.name
+                answered += 1
+    assert answered > 20
+
+
+@pytest.mark.parametrize("correlation_id", [0, 1, -1, 2**63 - 1, -(2**63)])
+async def test_correlation_ids_are_echoed(correlation_id: int) -> None:
+    async with serving() as here, here.client() as client:
+        assert (await client.call("Predict", correlation_id=correlation_id)).correlation_id == correlation_id
+        assert (await client.call("Nope", correlation_id=correlation_id)).correlation_id == correlation_id
+
+
+async def test_an_absent_correlation_id_is_answered_as_zero() -> None:
+    async with serving() as here, here.client() as client:
+        reply = await client.call("Predict", correlation_id=None)
+        assert reply.meta[4] == [0]
+
+
+async def test_an_empty_message_is_valid() -> None:
+    async with serving() as here, here.client() as client:
+        reply = await client.call("Predict", b"")
+        assert (reply.error, reply.payload) == ((0, ""), b"")
+
+
+async def test_a_thousand_pipelined_calls_out_of_order() -> None:
+    async with serving() as here, here.client() as client:
+        order = [(id * 7919) % 1000 for id in range(1000)]
+        delays = {id: (id * 31) % 50 for id in order}
+        requests = [request_frame("Sleep", str(delays[id]).encode(), id) for id in order]
+        sending = asyncio.ensure_future(client.send(b"".join(requests)))
+        replies = [await client.receive() for _ in order]
+        await sending
+        assert {reply.correlation_id: int(reply.payload) for reply in replies} == delays
+        assert client.order != order
+        assert all(reply.error == (0, "") for reply in replies)
+
+
+async def test_a_slow_call_does_not_hold_up_the_next() -> None:
+    async with serving() as here, here.client() as client:
+        await client.send(request_frame("Wait", b"slow", 1) + request_frame("Predict", b"fast", 2))
+        assert (await client.receive()).payload == b"fast"
+        here.echo.release.set()
+        assert (await client.receive()).payload == b"slow"
+
+
+async def test_large_messages_both_ways() -> None:
+    message = bytes(range(256)) * (1 << 14)
+    async with serving() as here, here.client() as client:
+        for _ in range(3):
+            assert (await client.call("Predict", message)).payload == message
+
+
+async def test_over_a_unix_socket(tmp_path: Path) -> None:
+    async with serving(parse_address(f"unix:{tmp_path}/s")) as here, here.client() as client:
+        assert (await client.call("Predict", b"local")).payload == b"local"
+        assert here.echo.served[0].context.peer == ""
+        assert (await client.call("Nope")).error[0] == 1002
+
+
+async def test_answers_do_not_wait_for_more() -> None:
+    async with serving() as here, here.client() as client:
+        await client.call("Predict")
+        (connection,) = here.server.connections
+        sock = connection._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+async def test_the_deadline_of_the_meta() -> None:
+    async with serving() as here, here.client() as client:
+        began = time.monotonic()
+        await client.call("Predict", timeout_ms=1500)
+        await client.call("Predict", timeout_ms=0)
+        await client.call("Predict", timeout_ms=-1)
+        deadline, none, negative = (request.context.deadline for request in here.echo.served)
+        assert deadline is not None
+        assert began + 1.5 <= deadline <= time.monotonic() + 1.5
+        assert none is None and negative is None
+
+
+async def test_an_attachment_is_ignored() -> None:
+    async with serving() as here, here.client() as client:
+        assert (await client.call("Predict", b"message", attachment=b"rest")).payload == b"message"
+        assert (await client.call("Predict", b"message", attachment_size=-3)).payload == b"message"
+        packed = gzip.compress(b"message")
+        reply = await client.call("Predict", packed, attachment=b"rest", compress_type=2)
+        assert reply.payload == b"message"
+
+
+@pytest.mark.parametrize(
+    ("kind", "packed"),
+    [
+        (1, bytes(cramjam.snappy.compress_raw(b"message"))),
+        (2, gzip.compress(b"message")),
+        (3, zlib.compress(b"message")),
+    ],
+    ids=["snappy", "gzip", "zlib"],
+)
+async def test_a_compressed_request_is_answered_uncompressed(kind: int, packed: bytes) -> None:
+    async with serving() as here, here.client() as client:
+        reply = await client.call("Predict", packed, compress_type=kind)
+        assert (reply.payload, reply.compress_type, reply.error) == (b"message", 0, (0, ""))
+        assert (here.echo.served[0].compression, here.echo.served[0].size) == (
+            ("snappy", "gzip", "zlib")[kind - 1],
+            len(packed),
+        )
+
+
+async def test_the_short_name_of_the_service() -> None:
+    async with serving() as here, here.client() as client:
+        assert (await client.call("Predict", b"x", service="GrpsBrpcService")).payload == b"x"
+
+
+# refusals
+
+
+async def test_an_unknown_method() -> None:
+    await refused(request_frame("predict"), 1002, f"Fail to find method={SERVICE}/predict")
+
+
+async def test_an_unknown_service_with_a_package() -> None:
+    await refused(request_frame("Predict", service="a.B"), 1002, "Fail to find method=a.B/Predict")
+
+
+async def test_an_unknown_method_of_the_short_name() -> None:
+    asked = request_frame("Nope", service="GrpsBrpcService")
+    await refused(asked, 1002, "Fail to find method=GrpsBrpcService/Nope")
+
+
+async def test_an_unknown_service_without_a_package() -> None:
+    await refused(request_frame("Predict", service="Other"), 1001, "Fail to find service=Other")
+
+
+@pytest.mark.parametrize("meta", [b"", number(4, 5), text(2, number(1, 0)) + number(4, 5)])
+async def test_a_meta_without_a_request(meta: bytes) -> None:
+    await refused(frame(meta), 1001, "Fail to find service=")
+
+
+async def test_an_attachment_larger_than_the_message() -> None:
+    asked = request_frame("Predict", b"12345", attachment_size=6)
+    await refused(asked, 1003, "attachment_size=6 is larger than request_size=5")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "payload"),
+    [
+        (1, "snappy", b"\xff\xff\xff"),
+        (2, "gzip", b"no gzip"),
+        (3, "zlib", b"no zlib"),
+        (4, "unknown", b"lz4"),
+        (-1, "unknown", b""),
+        (2**31 - 1, "unknown", b""),
+        (2, "gzip", gzip.compress(bytes(1 << 20))),
+    ],
+)
+async def test_a_message_that_does_not_decompress(kind: int, name: str, payload: bytes) -> None:
+    words = f"Fail to parse request message, CompressType={name}, request_size={len(payload)}"
+    await refused(request_frame("Predict", payload, compress_type=kind), 1003, words, max_request_bytes=4096)
+
+
+async def test_a_message_that_the_handler_cannot_parse() -> None:
+    words = "Fail to parse request message, CompressType=none, request_size=7"
+    await refused(request_frame("Unparsable", b"abcd", attachment=b"efg"), 1003, words)
+
+
+async def test_an_error_of_the_handler() -> None:
+    await refused(request_frame("Fail"), 2001, "as it said")
+
+
+async def test_a_handler_that_raises() -> None:
+    await refused(request_frame("Raise"), 2001, "internal error; the server's log has the details")
+
+
+async def test_an_answer_that_is_too_large() -> None:
+    words = "the answer has 11 bytes, more than the 10 that max_response_bytes of this listener allows"
+    await refused(request_frame("Large", b"11"), 2002, words, max_response_bytes=10)
+
+
+async def test_more_calls_than_are_allowed() -> None:
+    async with serving(max_concurrency=2) as here, here.client() as one, here.client() as other:
+        await one.send(request_frame("Wait", b"a", 1))
+        await other.send(request_frame("Wait", b"b", 2))
+        await until(lambda: len(here.echo.served) == 2)
+        reply = await one.call("Predict", correlation_id=3)
+        assert reply.correlation_id == 3
+        assert reply.error == (2004, f"[{identity(here.server)}][E2004]Reached server's max_concurrency=2")
+        here.echo.release.set()
+        assert {(await one.receive()).payload, (await other.receive()).payload} == {b"a", b"b"}
+        assert (await one.call("Predict", b"again")).payload == b"again"
+
+
+async def test_requests_over_http_are_within_the_same_limit() -> None:
+    async with serving(max_concurrency=1) as here, here.client() as client:
+        await client.send(request_frame("Wait", b"a", 1))
+        await until(lambda: len(here.echo.served) == 1)
+        async with RawHttp.to(here.server.address) as http:
+            reply = await http.post("/full")
+            assert (reply.status, reply.headers["x-bd-error-code"]) == (503, "2004")
+            assert reply.body == b"[E2004]Reached server's max_concurrency=1"
+            here.echo.release.set()
+            assert (await client.receive()).payload == b"a"
+            assert (await http.post("/again", b"room")).body == b"room"
+    async with serving(max_concurrency=1) as here, here.client() as client:
+        async with RawHttp.to(here.server.address) as http:
+            await http.send(b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n")
+            await until(lambda: here.server.at_work == 1)
+            assert (await client.call("Predict")).error[0] == 2004
+            await http.send(b"end")
+            assert (await http.reply()).body == b"end"
+        assert (await client.call("Predict", b"again")).payload == b"again"
+
+
+# connections that end
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"PRPX" + bytes(8),
+        b"\x00\x01",
+        b"QQ",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        frame(b"\xff\xff\xff"),
+        frame(text(1, text(1, SERVICE))),
+        frame(text(1, text(2, "Predict"))),
+        b"PRPC" + (4097).to_bytes(4, "big") + (10).to_bytes(4, "big"),
+        b"PRPC" + b"\xff" * 8,
+        request_frame("Predict", b"answered first") + b"GET / HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_what_closes_the_connection(data: bytes) -> None:
+    async with serving(max_request_bytes=4096) as here, here.client() as client:
+        await client.send(data)
+        # an answer that was on its way may be lost, as with the original
+        with contextlib.suppress(ConnectionResetError):
+            assert len(await asyncio.wait_for(client.reader.read(), 10)) in (0, 38)
+        await until(lambda: not here.server.connections)
+
+
+async def test_a_meta_longer_than_its_body_is_dropped_in_silence() -> None:
+    async with serving() as here, here.client() as client:
+        await client.send(b"PRPC" + (3).to_bytes(4, "big") + (4).to_bytes(4, "big") + b"abc")
+        assert (await client.call("Predict", b"next")).payload == b"next"
+        assert len(client.order) == 1
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    async with serving(idle_secs=0.5) as here, here.client() as client:
+        assert (await client.call("Predict", b"x")).payload == b"x"
+        assert await client.ended()
+
+
+async def test_half_a_frame_is_waited_for_a_while() -> None:
+    async with serving(stall_secs=0.1) as here, here.client() as client, here.client() as idle:
+        await client.send(request_frame("Predict", b"payload")[:-1])
+        assert await client.ended()
+        assert (await idle.call("Predict", b"x")).payload == b"x"
+
+
+async def test_a_slow_call_is_no_idle_connection() -> None:
+    async with serving(idle_secs=0.3, stall_secs=0.3) as here, here.client() as client:
+        assert (await client.call("Sleep", b"800")).payload == b"800"
+
+
+async def test_a_client_that_goes_cancels_its_calls() -> None:
+    async with serving() as here:
+        async with here.client() as client:
+            await client.send(request_frame("Wait", b"", 1) + request_frame("Wait", b"", 2))
+            await until(lambda: len(here.echo.served) == 2)
+            client.writer.transport.abort()
+        await until(lambda: here.echo.cancelled == 2 and not here.server.running)
+
+
+async def test_a_client_that_closes_its_side_has_gone() -> None:
+    async with serving() as here, here.client() as client:
+        await client.send(request_frame("Wait"))
+        await here.echo.entered.wait()
+        client.writer.write_eof()
+        assert await client.ended()
+        await until(lambda: here.echo.cancelled == 1 and not here.server.running)
+
+
+# limits
+
+
+async def test_no_more_calls_at_work_than_a_connection_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brpc_server, "MAX_IN_FLIGHT", 10)
+    async with serving() as here, here.client() as client, here.client() as other:
+        await client.send(b"".join(request_frame("Wait", b"x", id) for id in range(100)))
+        await until(lambda: len(here.echo.served) == 10)
+        await asyncio.sleep(0.05)
+        assert len(here.server.running) == 10
+        assert (await other.call("Predict", b"y")).payload == b"y"
+        here.echo.release.set()
+        assert {(await client.receive()).correlation_id for _ in range(100)} == set(range(100))
+
+
+async def test_no_more_bytes_at_work_than_one_call_may_have() -> None:
+    async with serving(max_request_bytes=10_000) as here, here.client() as client:
+        await client.send(b"".join(request_frame("Wait", bytes(4900), id) for id in range(20)))
+        await until(lambda: len(here.echo.served) == 3)
+        await asyncio.sleep(0.05)
+        assert len(here.server.running) == 3
+        here.echo.release.set()
+        assert {(await client.receive()).correlation_id for _ in range(20)} == set(range(20))
+
+
+async def test_what_is_decompressed_counts() -> None:
+    packed = gzip.compress(bytes(490_000))
+    async with serving(max_request_bytes=1_000_000) as here, here.client() as client:
+        await client.send(b"".join(request_frame("Wait", packed, id, compress_type=2) for id in range(20)))
+        await until(lambda: len(here.echo.served) == 3)
+        await asyncio.sleep(0.05)
+        assert len(here.server.running) == 3
+        here.echo.release.set()
+        assert {len((await client.receive()).payload) for _ in range(20)} == {490_000}
+
+
+async def test_a_client_that_takes_nothing_is_let_go() -> None:
+    """It is not read from either: its calls wait in its own socket."""
+    async with serving(stall_secs=0.3) as here, here.client() as client:
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+
+        async def flood() -> None:
+            for id in range(1000):
+                await client.send(request_frame("Large", b"1000000", id))
+
+        flooding = asyncio.ensure_future(flood())
+        await until(lambda: here.server.connections and not next(iter(here.server.connections))._writable)
+        await until(lambda: not here.server.connections)
+        flooding.cancel()
+        with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+            await flooding
+        assert len(here.echo.served) < 1000
+
+
+# HTTP beside it
+
+
+async def test_http_on_the_same_port() -> None:
+    async with serving() as here, RawHttp.to(here.server.address) as http, here.client() as client:
+        reply = await http.post("/GrpsBrpcService/Predict", b"body")
+        assert (reply.status, reply.body) == (200, b"body")
+        assert (await http.post("/again", b"kept")).body == b"kept"
+        assert (await client.call("Predict", b"x")).payload == b"x"
+        assert not {connection for connection in here.server.connections if connection._first}
+
+
+async def test_http_that_comes_byte_by_byte() -> None:
+    async with serving() as here, RawHttp.to(here.server.address) as http:
+        for octet in b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n":
+            await http.send(bytes((octet,)))
+            await asyncio.sleep(0)
+        assert (await http.reply()).status == 200
+
+
+async def test_frames_that_come_byte_by_byte() -> None:
+    async with serving() as here, here.client() as client:
+        for octet in request_frame("Predict", b"drops"):
+            await client.send(bytes((octet,)))
+            await asyncio.sleep(0)
+        assert (await client.receive()).payload == b"drops"
+
+
+async def test_one_stop_ends_both() -> None:
+    async with serving() as here, RawHttp.to(here.server.address) as http, here.client() as client:
+        await http.post("/kept", b"")
+        await client.call("Predict")
+        assert await here.server.stop(1) == 0
+        assert await http.ended()
+        assert await client.ended()
+        # the fixture stops it once more, which has nothing left to do
+
+
+# stopping
+
+
+async def test_a_running_call_ends_and_new_ones_are_sent_elsewhere() -> None:
+    async with serving() as here, here.client() as client:
+        await client.send(request_frame("Wait", b"old", 1))
+        await here.echo.entered.wait()
+        stopping = asyncio.ensure_future(here.server.stop(5))
+        await until(lambda: here.server.stopping)
+        reply = await client.call("Predict", correlation_id=2)
+        assert reply.error == (2003, f"[{identity(here.server)}][E2003]Server is stopping")
+        here.echo.release.set()
+        assert (await client.receive()).payload == b"old"
+        assert await client.ended()
+        assert await stopping == 0
+
+
+async def test_what_does_not_end_in_time_is_cut() -> None:
+    async with serving() as here, here.client() as client:
+        await client.send(request_frame("Wait", b"", 1) + request_frame("Wait", b"", 2))
+        await until(lambda: len(here.echo.served) == 2)
+        assert await here.server.stop(0.05) == 2
+        assert here.echo.cancelled == 2
+        assert await client.ended()
+
+
+# whatever the bytes
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=60),
+            st.binary(max_size=40).map(lambda rest: b"PRPC" + rest),
+            st.builds(
+                lambda size, meta_size, rest: (
+                    b"PRPC" + size.to_bytes(4, "big") + meta_size.to_bytes(4, "big") + rest
+                ),
+                st.integers(0, 2**32 - 1),
+                st.integers(0, 2**32 - 1),
+                st.binary(max_size=40),
+            ),
+            st.builds(
+                request_frame,
+                st.sampled_from(["Predict", "Nope", "Raise"]),
+                st.binary(max_size=40),
+                st.integers(-(2**63), 2**63 - 1),
+                compress_type=st.integers(-2, 6),
+                attachment_size=st.integers(-50, 50),
+            ),
+        ),
+        max_size=4,
+    ),
+    st.integers(1, 50),
+)
+def test_any_bytes(pieces: list[bytes], step: int) -> None:
+    """Answered, or the connection ends; nothing is left behind, and the next client is served."""
+
+    async def attempt() -> None:
+        async with serving() as here:
+            async with here.client() as client:
+                data = b"".join(pieces)
+                with contextlib.suppress(OSError):  # the server may have closed it meanwhile
+                    for place in range(0, len(data), step):
+                        client.writer.write(data[place : place + step])
+                        await asyncio.sleep(0)
+                    client.writer.write_eof()
+                    await asyncio.wait_for(client.reader.read(), 10)
+            async with here.client() as client:
+                assert (await client.call("Predict", b"well")).payload == b"well"
+            await until(lambda: not here.server.connections and not here.server.running)
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(attempt())
+
+
+async def test_nothing_is_left_of_many_connections() -> None:
+    async with serving() as here:
+
+        async def visit(number: int) -> None:
+            async with here.client() as client:
+                await client.call("Predict", bytes(10_000))
+                await client.send(request_frame("Wait", bytes(10_000)) + b"PRPX"[: number % 5])
+
+        for number in range(20):
+            await visit(number)
+        await until(lambda: not here.server.connections)
+        here.echo.served.clear()
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for number in range(100):
+                await visit(number)
+            await until(lambda: not here.server.connections)
+            here.echo.served.clear()
+            gc.collect()
+            assert tracemalloc.get_traced_memory()[0] < 500_000
+        finally:
+            tracemalloc.stop()
+        assert len(asyncio.all_tasks()) == 1

@@ -1,0 +1,302 @@
+"""The HTTP client against servers that behave, and against servers that do not."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from protocols.transport.address import Address, Url, parse_url
+from protocols.transport.http.client import PooledHttpClient
+from protocols.wire import HttpAnswer, HttpRequest
+from schemas import Context, ErrorCode, InferenceError
+from tests.protocols.transport.peers import HttpEcho, serving
+
+MIB = 1 << 20
+Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def client(url: str | Address, **options: float) -> AsyncIterator[PooledHttpClient]:
+    made = PooledHttpClient(parse_url(str(url)), **options)  # type: ignore[arg-type]
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@asynccontextmanager
+async def behaving(behaviour: Behaviour) -> AsyncIterator[str]:
+    """A server that treats each connection as ``behaviour`` says; its address."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await behaviour(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        server.close()
+
+
+def answering(*answer: bytes, pause: float = 0) -> Behaviour:
+    """Answers the first request of a connection with these bytes, then closes it."""
+
+    async def behaviour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for part in answer:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(pause)
+
+    return behaviour
+
+
+def a_post(*parts: bytes | memoryview, **options: object) -> HttpRequest:
+    return HttpRequest("POST", "/", parts=parts, **options)  # type: ignore[arg-type]
+
+
+async def refused(
+    behaviour: Behaviour, request: HttpRequest | None = None, **options: float
+) -> InferenceError:
+    async with behaving(behaviour) as url, client(url, **options) as sender:
+        with pytest.raises(InferenceError) as error:
+            await sender.send(request or a_post(b"x"))
+        assert url in error.value.message
+        return error.value
+
+
+class TestWhatGoesOut:
+    async def test_is_what_was_given(self) -> None:
+        handler = HttpEcho()
+        async with serving(handler) as server, client(f"http://{server.address}/base") as sender:
+            request = HttpRequest("POST", "/a%2Fb/%C3%A9", "x=%20", {"x-some": "Value"}, parts=(b"ab", b"cd"))
+            reply = await sender.send(request)
+        assert (reply.status, reply.headers["X-Kind"], reply.body) == (200, "echo", b"abcd")
+        (seen,) = handler.served
+        assert (seen.method, seen.path, seen.query) == ("POST", "/base/a%2Fb/%C3%A9", "x=%20")
+        assert {name.lower() for name in seen.headers} == {"host", "content-length", "x-some"}
+
+    async def test_a_get_has_no_body(self) -> None:
+        handler = HttpEcho()
+        async with serving(handler) as server, client(server.address) as sender:
+            assert (await sender.send(HttpRequest("GET", "/v2"))).body == b""
+        assert {name.lower() for name in handler.served[0].headers} == {"host"}
+
+    async def test_large_parts_and_wide_views(self) -> None:
+        parts = (b"a" * 10, memoryview(b"12345678" * MIB).cast("d"), memoryview(b""), b"z" * MIB)
+        async with serving(HttpEcho()) as server, client(server.address) as sender:
+            assert (await sender.send(a_post(*parts))).body == b"".join(parts)
+
+    async def test_over_a_unix_socket(self, tmp_path: Path) -> None:
+        address = Address(path=str(tmp_path / "x.sock"))
+        async with serving(HttpEcho(), address), client(address) as sender:
+            assert (await sender.send(a_post(b"x"))).body == b"x"
+
+    async def test_a_proxy_in_the_environment_is_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        async with serving(HttpEcho()) as server, client(server.address) as sender:
+            assert (await sender.send(a_post(b"x"))).status == 200
+
+    async def test_a_line_break_does_not(self) -> None:
+        async with serving(HttpEcho()) as server, client(server.address) as sender:
+            with pytest.raises(InferenceError, match="cannot be written as HTTP") as error:
+                await sender.send(a_post(b"x", headers={"a": "b\r\nc: d"}))
+        assert error.value.code is ErrorCode.MALFORMED
+
+
+class TestConnections:
+    async def test_are_kept(self) -> None:
+        connections = 0
+
+        async def behaviour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            for _ in range(3):
+                await reader.readuntil(b"\r\n\r\nx")
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+        async with behaving(behaviour) as url, client(url) as sender:
+            for _ in range(3):
+                assert (await sender.send(a_post(b"x"))).body == b"ok"
+        assert connections == 1
+
+    @pytest.mark.parametrize(("repeatable", "connections"), [(True, 2), (False, 1)])
+    async def test_a_kept_one_that_was_closed_is_replaced_where_that_is_safe(
+        self, repeatable: bool, connections: int
+    ) -> None:
+        seen = 0
+
+        async def behaviour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal seen
+            seen += 1
+            await reader.readuntil(b"\r\n\r\nx")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            await reader.readuntil(b"\r\n\r\nx")  # and closes it without a word
+
+        async with behaving(behaviour) as url, client(url) as sender:
+            await sender.send(a_post(b"x"))
+            second = sender.send(a_post(b"x", repeatable=repeatable))
+            if repeatable:
+                assert (await second).body == b"ok"
+            else:
+                with pytest.raises(InferenceError, match="without an answer"):
+                    await second
+        assert seen == connections
+
+    async def test_a_new_one_that_is_closed_is_not(self) -> None:
+        seen = 0
+
+        async def behaviour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal seen
+            seen += 1
+            await reader.readuntil(b"\r\n\r\nx")
+
+        error = await refused(behaviour, a_post(b"x", repeatable=True))
+        assert error.code is ErrorCode.UNAVAILABLE
+        assert seen == 1
+
+
+class TestReplies:
+    async def test_redirects_are_answers(self) -> None:
+        answer = HttpAnswer(302, (("location", "/elsewhere"), ("set-cookie", "a=b")))
+        handler = HttpEcho(answers={"/": answer})
+        async with serving(handler) as server, client(server.address) as sender:
+            for _ in range(2):
+                reply = await sender.send(a_post(b"x"))
+                assert (reply.status, reply.headers["location"]) == (302, "/elsewhere")
+        assert len(handler.served) == 2
+        assert "cookie" not in handler.served[1].headers
+
+    async def test_chunks_are_joined(self) -> None:
+        answer = answering(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n"
+        )
+        async with behaving(answer) as url, client(url) as sender:
+            assert (await sender.send(a_post(b"x"))).body == b"abcde"
+
+    async def test_a_reply_may_end_with_the_connection(self) -> None:
+        async with behaving(answering(b"HTTP/1.0 200 OK\r\n\r\nabc", b"def")) as url, client(url) as sender:
+            assert (await sender.send(a_post(b"x"))).body == b"abcdef"
+
+    @pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+    async def test_are_decompressed(self, coding: str, compress: Callable[[bytes], bytes]) -> None:
+        plain = b"plain" * 1000
+        answer = HttpAnswer(200, (("content-encoding", coding),), (compress(plain),))
+        async with serving(HttpEcho(answers={"/": answer})) as server:
+            async with client(server.address) as sender:
+                assert (await sender.send(a_post(b"x"))).body == plain
+            async with client(server.address, max_response_bytes=4999) as sender:
+                with pytest.raises(
+                    InferenceError, match="more than the 4999 that max_response_bytes"
+                ) as error:
+                    await sender.send(a_post(b"x"))
+                assert error.value.code is ErrorCode.TOO_LARGE
+
+    async def test_broken_compression(self) -> None:
+        answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"
+        assert (await refused(answering(answer))).code is ErrorCode.BAD_UPSTREAM
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b"Content-Length: 99999999999\r\n\r\n",
+            b"Content-Length: 1001\r\n\r\n" + b"x" * 1001,
+        ],
+    )
+    async def test_oversized(self, answer: bytes) -> None:
+        error = await refused(answering(b"HTTP/1.1 200 OK\r\n" + answer), max_response_bytes=1000)
+        assert error.code is ErrorCode.TOO_LARGE
+        assert "more than the 1000 that max_response_bytes of this upstream allows" in error.message
+
+    async def test_oversized_without_saying_so(self) -> None:
+        chunk = b"190\r\n" + b"x" * 400 + b"\r\n"
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        error = await refused(answering(head, chunk, chunk, chunk), max_response_bytes=1000)
+        assert error.code is ErrorCode.TOO_LARGE
+
+
+class TestFailures:
+    async def test_refused(self) -> None:
+        async with behaving(answering()) as url:
+            pass
+        async with client(url) as sender:
+            with pytest.raises(InferenceError) as error:
+                await sender.send(a_post(b"x"))
+        assert error.value.code is ErrorCode.UNAVAILABLE
+        assert error.value.message == f"the upstream at {url} cannot be reached: Connection refused"
+
+    async def test_no_such_host(self) -> None:
+        async with client("no-such-host.invalid:80") as sender:
+            with pytest.raises(InferenceError, match="no-such-host.invalid:80 cannot be reached") as error:
+                await sender.send(a_post(b"x"))
+        assert error.value.code is ErrorCode.UNAVAILABLE
+
+    async def test_no_such_socket(self, tmp_path: Path) -> None:
+        async with client(f"unix:{tmp_path}/none.sock") as sender:
+            with pytest.raises(InferenceError, match="cannot be reached: No such file") as error:
+                await sender.send(a_post(b"x"))
+        assert error.value.code is ErrorCode.UNAVAILABLE
+
+    @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"])
+    async def test_deadline(self, answer: bytes) -> None:
+        context = Context(deadline=time.monotonic() + 0.1)
+        error = await refused(answering(answer, pause=2), a_post(b"x", context=context))
+        assert error.code is ErrorCode.DEADLINE_EXCEEDED
+
+    async def test_deadline_that_has_passed(self) -> None:
+        context = Context(deadline=time.monotonic() - 1)
+        assert (await refused(answering(), a_post(b"x", context=context))).code is ErrorCode.DEADLINE_EXCEEDED
+
+    @pytest.mark.parametrize(
+        ("answer", "code"),
+        [
+            (b"", ErrorCode.UNAVAILABLE),
+            (b"HTTP/1.1 200 OK\r\nContent-Le", ErrorCode.UNAVAILABLE),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc", ErrorCode.UNAVAILABLE),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", ErrorCode.UNAVAILABLE),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", ErrorCode.BAD_UPSTREAM),
+            (b"SSH-2.0-OpenSSH_9\r\n", ErrorCode.BAD_UPSTREAM),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n", ErrorCode.BAD_UPSTREAM),
+        ],
+    )
+    async def test_broken(self, answer: bytes, code: ErrorCode) -> None:
+        error = await refused(answering(answer))
+        assert error.code is code, error.message
+        assert error.retryable is (code is ErrorCode.UNAVAILABLE)
+
+    async def test_chunks_that_break_after_the_head(self) -> None:
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        error = await refused(answering(head, b"2\r\nab\r\n", b"zz\r\n", pause=0.1))
+        assert error.code is ErrorCode.UNAVAILABLE
+        assert "broke off in the middle of its answer" in error.message
+
+    async def test_being_cancelled_ends_the_connection(self) -> None:
+        began, ended = asyncio.Event(), asyncio.Event()
+
+        async def behaviour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\nx")
+            began.set()
+            await reader.read()
+            ended.set()
+
+        async with behaving(behaviour) as url, client(url) as sender:
+            asking = asyncio.ensure_future(sender.send(a_post(b"x")))
+            await began.wait()
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            await asyncio.wait_for(ended.wait(), 10)
+
+    async def test_close_without_a_request(self) -> None:
+        await PooledHttpClient(Url(Address("h", 1))).close()

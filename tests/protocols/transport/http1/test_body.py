@@ -1,0 +1,127 @@
+"""Bodies of HTTP/1 requests: cut anyhow, they come out as they went in."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.transport.http1 import body as http1_body
+from protocols.transport.http1.body import BodyError, ChunkedBody, SizedBody
+
+BEHIND = b"GET /next"
+
+
+def cut(data: bytes, where: list[int]) -> list[bytes]:
+    """``data`` in pieces."""
+    places = sorted({0, len(data), *(place % (len(data) + 1) for place in where)})
+    return [data[a:b] for a, b in pairwise(places)]
+
+
+def fed(body: SizedBody | ChunkedBody, pieces: list[bytes]) -> bytes:
+    """What ``body`` leaves of ``pieces``, once it has taken its own."""
+    left = b""
+    for piece in pieces:
+        if body.complete:
+            left += piece
+        else:
+            taken = body.feed(b"..." + piece, 3) - 3
+            left += piece[taken:]
+            assert body.complete or taken == len(piece)
+    return left
+
+
+@given(st.binary(), st.lists(st.integers(0, 1 << 20)))
+def test_a_length_is_kept_to(payload: bytes, where: list[int]) -> None:
+    body = SizedBody(len(payload))
+    assert fed(body, cut(payload + BEHIND, where) if payload else [b"", BEHIND]) == BEHIND
+    assert (body.whole(), body.size) == (payload, len(payload))
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=40)),
+    st.sampled_from([b"", b";a=b", b' ; a="b;c"', b";a=b;c"]),
+    st.lists(st.sampled_from([b"A: b", b"Content-Length: 3", b"x" * 100])),
+    st.lists(st.integers(0, 1 << 20)),
+)
+def test_chunks(payload: list[bytes], extension: bytes, trailer: list[bytes], where: list[int]) -> None:
+    wire = b"".join(b"%X%b\r\n%b\r\n" % (len(each), extension, each) for each in payload)
+    wire += b"000" + extension + b"\r\n" + b"".join(line + b"\r\n" for line in trailer) + b"\r\n"
+    body = ChunkedBody()
+    assert fed(body, cut(wire + BEHIND, where)) == BEHIND
+    assert body.whole() == b"".join(payload)
+    assert body.size == len(b"".join(payload))
+
+
+def test_a_body_in_one_piece_is_not_copied() -> None:
+    body, piece = SizedBody(200_000), bytes(200_000)
+    body.feed(piece, 0)
+    assert body.whole() is piece
+
+
+def test_a_body_is_read_only() -> None:
+    body = SizedBody(4)
+    for piece in (b"ab", b"cd"):
+        body.feed(piece, 0)
+    assert memoryview(body.whole()).readonly
+
+
+def test_room_is_made_as_a_body_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1_body, "_ROOM_BYTES", 16)
+    body, payload, most = SizedBody(1 << 50), bytes(range(200)), 0
+    for at in range(0, 200, 10):
+        body.feed(payload[at : at + 10], 0)
+        most = max(most, len(body._room))
+    assert most < 500
+    assert bytes(body._room[: body.size]) == payload
+
+
+def test_large_chunks_are_joined_once() -> None:
+    body, large = ChunkedBody(), bytes(200_000)
+    body.feed(b"%x\r\n" % len(large), 0)
+    body.feed(large, 0)
+    assert body._pieces._parts[0] is large
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        b"zz\r\n",
+        b"\r\n",
+        b"-1\r\n",
+        b"+1\r\n",
+        b"0x1\r\n",
+        b"1_0\r\n",
+        b" 1\r\n",
+        b"1\n",
+        b"1 2\r\n",
+        b"1\r\nab\r\n",
+        b"1\r\na\n",
+        b"1\r\na\rb",
+        b"2\r\na\r\n0\r\n\r\n",
+        b"f" * 16 + b"\r\n",
+        b"1;\x00\r\n",
+        b"1;a\rb\r\n",
+        b"1;" + b"a" * 5000,
+        b"0\r\n" + b"A: b\r\n" * 20_000,
+        b"0\r\n" + b"a" * 70_000,
+        b"0\r\nA: b\n\r\n",
+    ],
+    ids=lambda wire: repr(wire[:20]),
+)
+def test_what_is_not_in_chunks(wire: bytes) -> None:
+    for pieces in ([wire], [wire[place : place + 1] for place in range(len(wire))]):
+        body = ChunkedBody()
+        with pytest.raises(BodyError):  # noqa: PT012
+            for piece in pieces:
+                body.feed(piece, 0)
+
+
+@given(st.binary(max_size=100))
+def test_only_one_error_comes_out(noise: bytes) -> None:
+    body = ChunkedBody()
+    with suppress(BodyError):
+        body.feed(noise, 0)
