@@ -28,11 +28,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 
 from benchmarks import processes
+from benchmarks.batched_models import Served, repository, served
 from benchmarks.cases import http_request
+from protocols.registry import DIALECTS
+from schemas import InferRequest, Operation, Tensor
 
 CONNECTIONS = 16
 TARGET_PERCENT = 5.0
@@ -41,7 +43,7 @@ _PLAIN, _MIRRORED = "plain", "mirrored"
 _DRAWS = 10_000
 
 
-def near(target: str, percent: float) -> dict[str, Any]:
+def near(target: str, percent: float, repository: Path, model: str) -> dict[str, Any]:
     """The daemon that callers ask: a model by two names, one of which has a mirror, at ``target``, of
     ``percent`` of its requests."""
     mirror = {"to": "other", "percent": percent}
@@ -49,21 +51,23 @@ def near(target: str, percent: float) -> dict[str, Any]:
         "server": {"log_format": "json", "drain_secs": 0.0},
         "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
         "admin": {"listen": "127.0.0.1:0"},
-        "model_repository": [{"path": "examples/models", "load": ["digits"]}],
-        "models": {"other": {"upstream": "other", "remote_model": "digits"}},
+        "model_repository": [{"path": str(repository), "load": [model]}],
+        "models": {"other": {"upstream": "other", "remote_model": model}},
         "upstreams": {"other": {"dialect": "oip", "transport": "http", "urls": [target]}},
         "routes": [
-            {"match": {"model": _MIRRORED}, "to": "digits", "mirror": mirror},
-            {"match": {"model": _PLAIN}, "to": "digits"},
+            {"match": {"model": _MIRRORED}, "to": model, "mirror": mirror},
+            {"match": {"model": _PLAIN}, "to": model},
         ],
     }
 
 
-FAR: dict[str, Any] = {
-    "server": {"log_format": "json", "drain_secs": 0.0},
-    "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
-    "model_repository": [{"path": "examples/models", "load": ["digits"]}],
-}
+def far(repository: Path, model: str) -> dict[str, Any]:
+    """The daemon whose answers the mirror's server replays."""
+    return {
+        "server": {"log_format": "json", "drain_secs": 0.0},
+        "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
+        "model_repository": [{"path": str(repository), "load": [model]}],
+    }
 
 
 @dataclass(frozen=True)
@@ -101,15 +105,16 @@ def _overhead(pairs: Sequence[tuple[float, float]]) -> float:
 class Bench:
     """The daemon ``near``, and whoever sends to it."""
 
-    def __init__(self, near: processes.Server, folder: Path, arrivals: processes.Arrivals) -> None:
+    def __init__(
+        self, near: processes.Server, folder: Path, arrivals: processes.Arrivals, model: Served
+    ) -> None:
         self._near = near
         self._arrivals = arrivals
         self._requests = {name: folder / name for name in (_PLAIN, _MIRRORED)}
-        pixels = np.random.default_rng(0).random((1, 64), np.float32)
-        tensor = {"name": "image", "datatype": "FP32", "shape": [1, 64], "data": pixels.ravel().tolist()}
+        inputs = (Tensor.from_numpy(model.input[0], model.rows(1)),)
         for name, path in self._requests.items():
-            body = orjson.dumps({"inputs": [tensor]})
-            path.write_bytes(http_request(f"/v2/models/{name}/infer", {}, body))
+            call, _ = DIALECTS["oip"].http_calls[Operation.INFER].encode(InferRequest(name, inputs), None)
+            path.write_bytes(http_request(call.path, dict(call.headers), b"".join(call.parts)))
 
     def capacity(self, secs: float) -> float:
         """How many requests in a second are answered to clients who never pause."""
@@ -145,7 +150,7 @@ class Bench:
 
 
 @contextmanager
-def running(percent: float = 100.0, pinned: bool = True) -> Iterator[Bench]:
+def running(percent: float = 100.0, pinned: bool = True, model: str = "digits") -> Iterator[Bench]:
     """Both daemons, and the process that sends. ``pinned``: callers and the daemon that they ask on one
     processor, what a mirror has elsewhere on the others."""
     cpus = sorted(os.sched_getaffinity(0))
@@ -153,13 +158,15 @@ def running(percent: float = 100.0, pinned: bool = True) -> Iterator[Bench]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "far").mkdir()
+        (chosen,) = (each for each in served(folder) if each.name == model)
+        models, name = repository(folder / "models", chosen, "onnxruntime"), chosen.variant(0)
         with processes.pinned(elsewhere):
-            far = stack.enter_context(processes.daemon(folder / "far", FAR))
-            replay = stack.enter_context(processes.replay(far.addresses["http"]))
+            other = stack.enter_context(processes.daemon(folder / "far", far(models, name)))
+            replay = stack.enter_context(processes.replay(other.addresses["http"]))
         stack.enter_context(processes.pinned(here))
-        server = stack.enter_context(processes.daemon(folder, near(replay, percent)))
+        server = stack.enter_context(processes.daemon(folder, near(replay, percent, models, name)))
         server.move_others(elsewhere)
-        yield Bench(server, folder, stack.enter_context(processes.arrivals()))
+        yield Bench(server, folder, stack.enter_context(processes.arrivals()), chosen)
 
 
 def measure(bench: Bench, blocks: int, secs: float) -> Found:
@@ -190,17 +197,20 @@ def main() -> int:
     parser.add_argument("--blocks", type=int, default=60, metavar="N", help="pairs of blocks (default: 60)")
     parser.add_argument("--secs", type=float, default=1.0, metavar="S", help="for a block (default: 1)")
     parser.add_argument("--percent", type=float, default=100.0, metavar="P", help="copied (default: 100)")
+    parser.add_argument("--model", choices=("digits", "resnet"), default="digits", help="default: digits")
     parser.add_argument("--anywhere", action="store_true", help="pin no process to a processor")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     pinned = not arguments.anywhere and len(os.sched_getaffinity(0)) > 1
-    with running(arguments.percent, pinned) as bench:
+    with running(arguments.percent, pinned, arguments.model) as bench:
         found = measure(bench, arguments.blocks, arguments.secs)
     low, high = found.interval()
     told = found.report
-    where = "callers and daemon on one processor, the mirror's server and process on the others"
+    where = "every process anywhere"
+    if pinned:
+        where = "callers and daemon on one processor, the mirror's server and process on the others"
     sys.stdout.write(
-        f"{arguments.percent:g} % copied; {where if pinned else 'every process anywhere'}\n"
+        f"{arguments.model}, {arguments.percent:g} % copied; {where}\n"
         f"{found.capacity:.0f} requests/s at most, asked at {found.rate:.0f}/s; {found.requests} requests in "
         f"{arguments.blocks} pairs of blocks; load {load:.1f} before, {os.getloadavg()[0]:.1f} after\n"
         f"median latency: {statistics.median(found.plain_us):.0f} us without a mirror, "
