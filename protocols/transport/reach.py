@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 
 from protocols.transport.address import Address
+from protocols.transport.connect import reason_of
 
 
 async def unreachable(address: Address, timeout_secs: float) -> str:
@@ -20,8 +20,7 @@ async def unreachable(address: Address, timeout_secs: float) -> str:
     except TimeoutError:
         return f"no connection within {timeout_secs:g} seconds"
     except OSError as fault:
-        # asyncio's own words name the address, which the caller knows
-        return os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror or str(fault)
+        return reason_of(fault)
     writer.close()
     with contextlib.suppress(OSError):  # the other side may be quicker
         await writer.wait_closed()

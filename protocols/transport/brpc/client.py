@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import re
 import time
 from typing import cast
@@ -17,6 +16,7 @@ from protocols.brpc_status import ERROR_CODES
 from protocols.transport.address import Url
 from protocols.transport.brpc.compression import decompress
 from protocols.transport.brpc.frame import MAX_BODY_BYTES, Frame, FrameCutter, FrameError, write_request
+from protocols.transport.connect import UnsentError, connect
 from protocols.transport.http.answer import JOINED_BYTES
 from protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
 from schemas import ErrorCode, InferenceError
@@ -68,7 +68,7 @@ class BrpcConnectionClient:
             raise ConnectionFailedError(ErrorCode.BAD_UPSTREAM, words, sent=True) from fault
         except ConnectionError as fault:
             words = f"the upstream at {self._url} {fault}"
-            sent = not isinstance(fault, _UnsentError)
+            sent = not isinstance(fault, UnsentError)
             raise ConnectionFailedError(ErrorCode.UNAVAILABLE, words, sent=sent) from fault
         return self._answer(frame)
 
@@ -95,19 +95,7 @@ class BrpcConnectionClient:
             self._connection = attempt.result()
 
     async def _connect(self) -> _Connection:
-        loop, address = asyncio.get_running_loop(), self._url.address
-        try:
-            async with asyncio.timeout(self._connect_secs):
-                if address.path:
-                    _, protocol = await loop.create_unix_connection(self._protocol, address.path)
-                else:
-                    _, protocol = await loop.create_connection(self._protocol, self._host, address.port)
-        except TimeoutError as late:
-            raise _UnsentError(f"gave no connection within {self._connect_secs:g} seconds") from late
-        except OSError as fault:
-            reason = os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror or fault
-            raise _UnsentError(f"cannot be reached: {reason}") from fault
-        return protocol
+        return await connect(self._url.address, self._host, self._protocol, self._connect_secs)
 
     def _protocol(self) -> _Connection:
         return _Connection(self._limit)
@@ -171,7 +159,7 @@ class _Connection(asyncio.Protocol):
         # a client that sends faster than the server reads must not hold all of it here
         await self._writable.wait()
         if not self.usable:
-            raise _UnsentError(_BROKEN_OFF)
+            raise UnsentError(_BROKEN_OFF)
         self._last_id = correlation_id = self._last_id + 1
         reply: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = reply
@@ -245,10 +233,6 @@ class _Connection(asyncio.Protocol):
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(reason)
-
-
-class _UnsentError(ConnectionError):
-    """The connection failed before anything of the request was written to it."""
 
 
 def _timeout_ms(deadline: float) -> int:

@@ -7,7 +7,6 @@ to end its connection: the server notices, and no later message can get that ans
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import struct
 import time
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from protocols.transport.address import Url
+from protocols.transport.connect import UnsentError, connect
 from protocols.transport.framed.splitter import MAX_MESSAGE_BYTES, FrameSplitter, FrameTooLargeError
 from protocols.transport.http.answer import JOINED_BYTES
 from protocols.wire import Buffer, ConnectionFailedError, FramedReply, FramedRequest
@@ -85,7 +85,7 @@ class PooledFramedClient:
             raise ConnectionFailedError(ErrorCode.BAD_UPSTREAM, words, sent=True) from fault
         except ConnectionError as fault:
             words = f"the upstream at {self._url} {fault}"
-            sent = not isinstance(fault, _UnsentError)
+            sent = not isinstance(fault, UnsentError)
             raise ConnectionFailedError(ErrorCode.UNAVAILABLE, words, sent=sent) from fault
 
     async def close(self) -> None:
@@ -136,19 +136,7 @@ class PooledFramedClient:
             self._sweeping = loop.call_at(self._idle[0].idle_since + KEEP_SECS, self._sweep)
 
     async def _connect(self) -> _Connection:
-        loop, address = asyncio.get_running_loop(), self._url.address
-        try:
-            async with asyncio.timeout(self._connect_secs):
-                if address.path:
-                    _, connection = await loop.create_unix_connection(self._connection, address.path)
-                else:
-                    _, connection = await loop.create_connection(self._connection, self._host, address.port)
-        except TimeoutError as late:
-            raise _UnsentError(f"gave no connection within {self._connect_secs:g} seconds") from late
-        except OSError as fault:
-            reason = os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror or fault
-            raise _UnsentError(f"cannot be reached: {reason}") from fault
-        return connection
+        return await connect(self._url.address, self._host, self._connection, self._connect_secs)
 
     def _connection(self) -> _Connection:
         return _Connection(self._limit, self._connections)
@@ -263,7 +251,3 @@ class _ForeignError(Exception):
 
 class _UnheardError(ConnectionError):
     """The connection broke before anything of a reply came."""
-
-
-class _UnsentError(ConnectionError):
-    """There was no connection to write to."""
