@@ -149,7 +149,8 @@ def test_every_device_is_warmed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         inputs { key: "x" value { data_type: TYPE_FP32 dims: 2 zero_data: true } } }"""
     model = load_model(ModelSource("m", folder(tmp_path, CONFIG + warmed)))
     asyncio.run(model.warm_up())
-    assert sorted(runs.values()) in ([2, 2, 2], [1, 2, 3]), "the CPU has two of the four turns"
+    # four turns for three devices, the CPU having two of them: six runs end with the second of a GPU
+    assert sorted(runs.values()) == [1, 2, 3]
     asyncio.run(model.close())
 
 

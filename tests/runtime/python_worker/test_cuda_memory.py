@@ -104,11 +104,9 @@ def test_a_call_that_fails_is_named_and_nothing_is_kept(
     with pytest.raises(TritonModelException, match=f"{failing} failed with CUDA error 700"):
         Tensor.from_dlpack("y", on_gpu(np.arange(4)))
     assert dlpack._shared == {}
-    assert driver.calls.count("cuDevicePrimaryCtxRetain") >= driver.calls.count(
-        "cuDevicePrimaryCtxRelease_v2"
-    )
-    if failing in ("cuCtxSynchronize", "cuMemcpyDtoH_v2"):
-        assert driver.calls[-2:] == CALLS[-2:]
+    done = CALLS.index(failing)
+    undone = CALLS[6:] if done > 3 else CALLS[7:] if done == 3 else []
+    assert driver.calls == [*CALLS[: done + 1], *undone]
 
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
