@@ -156,10 +156,7 @@ class Exchange:
         service = self.service
         model, version = opened.model or self._default_model, opened.version
         if not model:
-            raise InferenceError(
-                ErrorCode.NOT_FOUND,
-                f"the request names no model and listener '{self._listener}' has no default_model",
-            )
+            raise self._unnamed()
         if opened.joined:
             named = await service.router.joined(model)
             model, version = named.name, named.version
@@ -184,6 +181,12 @@ class Exchange:
         context.timings["exec"] = spent
         return answer
 
+    def _unnamed(self) -> InferenceError:
+        return InferenceError(
+            ErrorCode.NOT_FOUND,
+            f"the request names no model and listener '{self._listener}' has no default_model",
+        )
+
     async def _carry_out(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         operation = opened.action.operation
         perform = OPERATIONS.get(operation)
@@ -194,6 +197,8 @@ class Exchange:
         model = opened.model
         if operation in OF_A_MODEL:
             model = model or self._default_model
+            if not model and operation is not Operation.MODEL_READY:  # a probe is answered, with no
+                raise self._unnamed()
         router = self.service.router
         route = router.route(Head(model, dialect, self._listener, opened.version, context.headers))
         asked = Asked(

@@ -102,7 +102,7 @@ async def test_without_a_model_nothing_is_answered_but_why() -> None:
         for asked in (question(VALUES), bytes(convert.serialize_metadata_request())):
             code, words = error(await client.ask(asked))
             assert code == ErrorCode.NOT_FOUND.value
-            assert "model" in words
+            assert words == "the request names no model and listener '127.0.0.1:0' has no default_model"
 
 
 async def test_the_limits_of_the_configuration() -> None:
