@@ -1,8 +1,7 @@
 """Questions to an upstream over HTTP: JSON or plain bytes there, JSON or plain bytes back.
 
 One server mirrors the code of an answer in the status of HTTP, the other answers 200 to whatever it has
-understood; so both are looked at. What each of them takes in JSON differs too little to matter but for NaN
-and infinity, which the C++ server has no form for.
+understood; so both are looked at. Both take the same JSON: numbers as numbers, quoted what is not finite.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-
 from protocols.brpc_status import ERROR_CODES
 from protocols.dialect import UpstreamCall
 from protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer
@@ -22,7 +19,7 @@ from protocols.grps.client_pieces import Piece, Pieces
 from protocols.grps.codec_json import parse_document, read_document
 from protocols.grps.json_habits import COMPACT, REPLY
 from protocols.grps.json_writer import write_message
-from protocols.grps.message import DIALECT_NAME, DTYPES, GenericTensor, GrpsMessage, Kind, StatusFlag
+from protocols.grps.message import DIALECT_NAME, GrpsMessage, Kind, StatusFlag
 from protocols.wire import Buffer, HttpReply, HttpRequest
 from schemas import ErrorCode, InferenceError, InferResponse, Operation, Signature
 
@@ -67,8 +64,6 @@ def _predict(
         # the body has no place for it
         query = [*query, f"model={_queried(message.model, flavor)}"] if message.model else query
         return HttpRequest("POST", path, "&".join(query), _OCTETS, parts=[message.bin_data]), read
-    if flavor == "cpp":
-        _check_finite(message.tensors)
     return HttpRequest("POST", path, "&".join(query), _JSON, parts=[write_message(message, COMPACT)]), read
 
 
@@ -81,17 +76,6 @@ def _queried(model: str, flavor: str) -> str:
         return quote(model, safe="")
     except UnicodeEncodeError:
         raise _unrepresentable(f"the model name {model!a}: it is not Unicode text") from None
-
-
-def _check_finite(tensors: Sequence[GenericTensor]) -> None:
-    """Raise UNREPRESENTABLE where a tensor has what the C++ server reads in no form."""
-    for tensor in tensors:
-        flat = tensor.flat
-        if isinstance(flat, np.ndarray) and flat.dtype.kind == "f" and not np.isfinite(flat).all():
-            raise _unrepresentable(
-                f"input '{tensor.name}' of datatype {DTYPES[tensor.dtype].name} with NaN or infinity "
-                "as JSON, which this server does not take; over gRPC and bRPC it does"
-            )
 
 
 def _unrepresentable(what: str) -> InferenceError:

@@ -15,13 +15,14 @@ class JsonHabits:
     """One form of JSON.
 
     Reading: ``no_json`` and ``no_data``, the first words on a body that is no JSON and on a document
-    without a payload; ``byte_order_mark``, ``nan_tokens`` (bare NaN in an ndarray), ``last_key_wins`` where
-    one comes twice, ``camel_case`` names inside of the data, ``numeric_text`` (numbers in strings, enums
-    too, and whole floats as integers), ``booleans`` in an ndarray (1 and 0) and ``empty_arrays`` there,
-    ``lenient_base64`` (unpadded or URL-safe), ``maps_as_lists`` of key and value, ``last_data_wins`` where
-    a message has two payloads (else it is refused), ``bin_data`` inside of JSON, ``any_member`` (a document
-    needs no payload), ``null_is_nothing`` (a payload of null counts), ``minus_zero`` (-0 is a float, of
-    which an integer would lose the sign).
+    without a payload; ``byte_order_mark``, ``nan_tokens`` (bare NaN in an ndarray), ``last_key_wins``
+    where one comes twice, ``camel_case`` names inside of the data, ``numeric_text`` (numbers in
+    strings, enums too, and whole floats as integers), ``nonfinite_any_case`` ("nan" is a float as "NaN"
+    is), ``booleans`` in an ndarray (1 and 0) and ``empty_arrays`` there, ``lenient_base64`` (unpadded
+    or URL-safe), ``maps_as_lists`` of key and value, ``last_data_wins`` where a message has two
+    payloads (else it is refused), ``bin_data`` inside of JSON, ``any_member`` (a document needs no
+    payload), ``null_is_nothing`` (a payload of null counts), ``minus_zero`` (-0 is a float, of which an
+    integer would lose the sign).
 
     Writing: ``indent`` in spaces, None for no white space; ``ascii`` or raw text with < and > escaped;
     ``newline`` at the end; ``whole_floats`` written as integers; ``int64_text``; ``empty_model`` beside an
@@ -36,6 +37,7 @@ class JsonHabits:
     last_key_wins: bool = False
     camel_case: bool = False
     numeric_text: bool = False
+    nonfinite_any_case: bool = False
     booleans: bool = False
     empty_arrays: bool = False
     lenient_base64: bool = False
@@ -72,6 +74,7 @@ PY = JsonHabits(
 )
 CPP = JsonHabits(
     "cpp",
+    nonfinite_any_case=True,
     maps_as_lists=True,
     last_data_wins=True,
     null_is_nothing=True,
@@ -82,6 +85,7 @@ CPP = JsonHabits(
 )
 COMPACT = JsonHabits(
     "compact",
+    nonfinite_any_case=True,
     maps_as_lists=True,
     last_data_wins=True,
     bin_data=True,

@@ -1,8 +1,8 @@
 """Lists of numbers in grps's JSON, as arrays of the type that protobuf has for them.
 
 Contract: what protobuf's JSON allows (64-bit integers and what is not finite in strings) and, where the
-habits of a server say so, more. What is no such number, or beyond the type, is MALFORMED with the name of
-what it stands in.
+habits of a server say so, more: its C++ reader compares "NaN" and "Infinity" without their case. What
+is no such number, or beyond the type, is MALFORMED with the name of what it stands in.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from schemas import Datatype, ErrorCode, InferenceError
 
 NONFINITE: Mapping[str, float] = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 """The names of what JSON has no numbers for."""
+
+_ANY_CASE: Mapping[str, float] = {name.lower(): value for name, value in NONFINITE.items()}
 
 _DATATYPES: Mapping[np.dtype[Any], Datatype] = {
     datatype.dtype: datatype
@@ -90,11 +92,11 @@ def _bulk(values: LazyArray, wire: np.dtype[Any]) -> NDArray[Any] | None:
 
 def _unquoted(text: str, wire: np.dtype[Any], owner: str, habits: JsonHabits) -> int | float:
     if wire.kind == "f":
-        if habits.numeric_text:
-            if text in NONFINITE:
-                return NONFINITE[text]
-            if _NUMBER.match(text) and isfinite(number := float(text)):
-                return number
+        named = _ANY_CASE.get(text.lower()) if habits.nonfinite_any_case else NONFINITE.get(text)
+        if named is not None:
+            return named
+        if habits.numeric_text and _NUMBER.match(text) and isfinite(number := float(text)):
+            return number
     elif (habits.numeric_text or wire == _INT64) and _INTEGER.match(text):
         return int(text)
     raise _malformed(f"{owner} must have numbers, got the string {text[:40]!r}")

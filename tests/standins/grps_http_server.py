@@ -2,7 +2,8 @@
 the C++ server (``cpp``): which bodies each takes, where each puts a status.
 
 What neither takes is refused here too, exactly: the Content-Type with a parameter, camelCase, numbers as
-text where there are none, NaN as a bare token.
+text where there are none, NaN as a bare token. The C++ server takes the quoted words NaN, Infinity and
+-Infinity, in any case, where a float is meant, and no other text there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.standins.grps_server import Fault, GrpsServer
 JSON = {"py": "application/json;charset=utf-8", "cpp": "application/json"}
 OCTETS = "application/octet-stream"
 FLOAT32 = 7
+NOT_FINITE = {"nan": "NaN", "infinity": "Infinity", "-infinity": "-Infinity"}
 NO_NDARRAY = {
     "py": "No float32 tensors in output. Cannot convert to ndarray.",
     "cpp": "No tensors in output. Cannot convert to ndarray.",
@@ -202,13 +204,24 @@ def _check_datatypes(document: dict[str, Any]) -> None:
 
 
 def _check_strictly(document: dict[str, Any]) -> None:
-    """The C++ server takes numbers as numbers, 64 bits as text too, and knows no camelCase."""
+    """The C++ server takes numbers as numbers, 64 bits as text too, and knows no camelCase. Not-finite floats
+    are left in the spelling of protobuf's reader here, which alone knows them."""
     for tensor in document.get("gtensors", {}).get("tensors", ()):
         for key, values in tensor.items():
             if not key.startswith("flat_") or key in ("flat_string", "flat_int64"):
                 continue
-            kinds = (int, float) if "float" in key else int
+            if "float" in key:
+                tensor[key] = values = [_finite_or_named(value) for value in values]
+            kinds = (int, float, _Named) if "float" in key else int
             if any(isinstance(value, bool) or not isinstance(value, kinds) for value in values):
                 raise ValueError(f"Invalid value `{values[:3]}' for optional field `GenericTensor.{key}'")
         if any(key != key.lower() for key in tensor):
             raise ValueError("camelCase would be lost")
+
+
+class _Named(str):
+    """The word of a float that is not finite."""
+
+
+def _finite_or_named(value: Any) -> Any:
+    return _Named(NOT_FINITE[value.lower()]) if str(value).lower() in NOT_FINITE else value

@@ -158,7 +158,11 @@ def flat(document: bytes, habits: JsonHabits) -> list[Any] | None:
         ("DT_INT64", "flat_int64", '["x"]', None, None),
         ("DT_FLOAT32", "flat_float32", "[1, 2.5]", [1, 2.5], [1, 2.5]),
         ("DT_FLOAT32", "flat_float32", '["1.5"]', [1.5], None),
-        ("DT_FLOAT32", "flat_float32", '["Infinity", "-Infinity"]', [np.inf, -np.inf], None),
+        ("DT_FLOAT32", "flat_float32", '["Infinity", "-Infinity"]', [np.inf, -np.inf], [np.inf, -np.inf]),
+        ("DT_FLOAT32", "flat_float32", '[1, "infinity", "-INFINITY"]', None, [1, np.inf, -np.inf]),
+        ("DT_FLOAT16", "flat_float16", '["Infinity", 0.5]', [np.inf, 0.5], [np.inf, 0.5]),
+        ("DT_FLOAT64", "flat_float64", '["-infinity", 2]', None, [-np.inf, 2]),
+        ("DT_INT32", "flat_int32", '["NaN"]', None, None),
         ("DT_FLOAT32", "flat_float32", '["1e999"]', None, None),
         ("DT_FLOAT32", "flat_float32", '["inf"]', None, None),
         ("DT_FLOAT32", "flat_float32", "[NaN]", None, None),
@@ -178,6 +182,22 @@ def test_lists(
     assert flat(document, PY) == py
     assert flat(document, CPP) == cpp
     assert flat(document, REPLY) == py
+
+
+@pytest.mark.parametrize("habits", [CPP, COMPACT], ids=lambda habits: str(habits.name))
+@pytest.mark.parametrize("word", ["NaN", "nan", "NAN"])
+def test_quoted_nan_is_a_number_to_the_cpp_server(word: str, habits: JsonHabits) -> None:
+    """brpc's json2pb compares the words without their case, in lists and in maps; "1.5" and "inf" stay text."""
+    for dtype in ("float16", "float32", "float64"):
+        values = flat(body(f"DT_{dtype.upper()}", f"flat_{dtype}", f'[1.5, "{word}"]'), habits)
+        assert values is not None and values[0] == 1.5 and np.isnan(values[1])
+    text = f'{{"gmap": {{"s_f": {{"k": "{word}"}}, "s_d": [{{"key": "k", "value": "{word}"}}]}}}}'
+    gmap = read_document(parse_document(text.encode(), habits), habits).gmap
+    assert np.isnan(gmap["s_f"]["k"]) and np.isnan(gmap["s_d"]["k"])
+    for other in ("1.5", "inf", "-nan", "+Infinity", " NaN", "NaN\\u0000"):
+        with pytest.raises(InferenceError, match=r"flat_float32 of tensor 'a' must have numbers") as refused:
+            read_document(parse_document(body("DT_FLOAT32", "flat_float32", f'["{other}"]'), habits), habits)
+        assert refused.value.code is ErrorCode.MALFORMED
 
 
 def test_a_zero_keeps_its_sign() -> None:
@@ -247,6 +267,9 @@ def test_documents(text: str, py: str | None, cpp: str | None) -> None:
         ('{"sS": {"k": "v"}, "s_s": {}}', None, {}),
         ('{"s_i32": {"k": 2147483648}}', None, None),
         ('{"s_i32": {"k": [1]}}', None, None),
+        ('{"s_f": {"k": "-Infinity"}}', {"s_f": {"k": -np.inf}}, {"s_f": {"k": -np.inf}}),
+        ('{"s_d": {"k": "INFINITY"}}', None, {"s_d": {"k": np.inf}}),
+        ('{"s_d": {"k": "1.5"}}', {"s_d": {"k": 1.5}}, None),
         ('{"s_t": {"k": {"dtype": "DT_FLOAT32"}}}', {}, {}),
         ("[]", None, None),
     ],
