@@ -71,4 +71,6 @@ def choose(entries: Iterable[Entry], rules: Rules, room: int, now: int) -> tuple
     left = min(entry.arrived for entry in taken) + rules.delay_ns - now
     if best and (left > 0 or not rules.delay_ns):
         return taken[:best], 0
+    # a request may have more rows than any preferred size: no other makes that a preferred one
+    complete |= rows >= rules.preferred[-1]
     return taken, 0 if complete or left <= 0 else left

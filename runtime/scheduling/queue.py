@@ -77,9 +77,9 @@ class RequestQueue:
             yield from level.timely
             yield from level.late
 
-    def add(self, entry: Entry) -> QueuePolicy:
-        """Put ``entry`` behind those of its priority; the policy that it waits under. Sets its ``level`` and
-        when it ``expires``. Raises UNAVAILABLE where as many wait as may."""
+    def add(self, entry: Entry) -> None:
+        """Put ``entry`` behind those of its priority. Sets its ``level`` and when it ``expires``. Raises
+        UNAVAILABLE where as many wait as may."""
         entry.level = self._batching.level_of(entry.request.priority)
         level = self._levels[entry.level]
         policy = level.policy
@@ -90,7 +90,6 @@ class RequestQueue:
         level.timely[entry] = None
         self._length += 1
         self.nbytes += entry.nbytes
-        return policy
 
     def remove(self, entry: Entry) -> bool:
         """Take ``entry`` out; False where it is not in the queue."""
@@ -104,12 +103,13 @@ class RequestQueue:
         return True
 
     def expire(self, entry: Entry) -> bool:
-        """The time of ``entry``, which waits, is over: it goes behind the others of its priority, or out.
-        Whether it is out."""
+        """The time of ``entry`` is over: where it still waits, it goes behind the others of its priority, or
+        out. Whether it is out now."""
         level = self._levels[entry.level]
         if not level.policy.delays:
             return self.remove(entry)
-        del level.timely[entry]
-        level.late[entry] = None
-        entry.late, entry.expires = True, 0
+        if entry in level.timely:
+            del level.timely[entry]
+            level.late[entry] = None
+            entry.late, entry.expires = True, 0
         return False

@@ -1,8 +1,9 @@
 """The way of a request from the queue into a batch: when batches are formed and who starts them.
 
-Contract: everything happens on one event loop, driven by what comes, what ends and at most one timer for the
-batch that waits; nothing polls. A request that was cancelled, has expired or whose deadline has passed
-leaves the queue without running; one that runs goes on without the caller.
+Contract: everything happens on one event loop, driven by what comes, what ends, at most one timer for the
+batch that waits and one for each request that can expire; nothing polls. A request that was cancelled, has
+expired or whose deadline has passed leaves the queue without running; one that runs goes on without the
+caller. Whatever leaves the queue, or its place there, makes the scheduler form the next batch again.
 """
 
 from __future__ import annotations
@@ -94,9 +95,9 @@ class Scheduler:
 
         entry.nbytes = self._admission.enter_queue(request, len(self._queue), self._queue.nbytes)
         try:
-            policy = self._queue.add(entry)
-            if entry.expires and not policy.delays:
-                entry.timer = loop.call_later((entry.expires - entry.arrived) / 1e9, self._expired, entry)
+            self._queue.add(entry)
+            if entry.expires:
+                entry.timer = loop.call_later((entry.expires - entry.arrived) / 1e9, self._timed_out, entry)
             context.cancel.on_cancel(cancel)
             self._advance_soon()
         except BaseException:
@@ -190,6 +191,11 @@ class Scheduler:
             fail([entry], self._too_late())
         else:
             self._expired(entry)
+
+    def _timed_out(self, entry: Entry) -> None:
+        self._expired(entry)
+        # those that waited with it may be a batch without it, or nobody needs the place that is kept
+        self._advance_soon()
 
     def _expired(self, entry: Entry) -> None:
         if self._queue.expire(entry):

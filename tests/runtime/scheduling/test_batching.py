@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -184,6 +185,61 @@ async def test_a_delayed_request_runs_after_those_in_time() -> None:
     await asyncio.gather(*first, *late, *timely)
     assert [batch[0] for batch in instance.batches] == [1, 4, 2, 3]
     await model.close()
+
+
+PREFERRED = DynamicBatching(preferred_sizes=(4, 8), max_delay_us=8_000_000)
+OVERRIDE = QueuePolicy(timeout_us=9_000_000, allow_override=True)
+DELAY = replace(OVERRIDE, delays=True)
+
+
+@pytest.mark.parametrize("delays", [False, True])
+async def test_once_a_request_has_expired_the_others_form_a_batch_of_their_own(delays: bool) -> None:
+    """1 + 2 + 2 rows are no preferred size, 2 + 2 are: the original server runs those two as soon as the first
+    has timed out, rejected or delayed, and not after the delay of the queue."""
+    instance = Stamps()
+    policy = replace(OVERRIDE, delays=delays)
+    model = model_of(instance, replace(PREFERRED, default_policy=policy))
+    first, *others = asked(model, request(1, timeout_us=100_000), request(2, 2), request(3, 2))
+    done = await asyncio.wait_for(asyncio.gather(*others), 5)
+    assert [value_of(answer) for answer in done] == [2, 3]
+    assert instance.batches == [[2, 2, 3, 3]]
+    if delays:
+        assert not first.done(), "alone, it waits for the delay of the queue"
+        await model.close()
+        assert value_of(await first) == 1
+    else:
+        assert (await refusal(first)).message == "Request timeout expired"
+        await model.close()
+
+
+async def test_requests_of_two_priorities_expire_one_after_the_other() -> None:
+    """NVIDIA's test of priorities with policies, ten times as fast: the second request of priority 1 is
+    delayed, the first of priority 2 is rejected, and each time a preferred batch remains."""
+    instance = Stamps()
+    batching = replace(
+        PREFERRED,
+        preferred_sizes=(4, 32),
+        priority_levels=2,
+        default_priority_level=2,
+        default_policy=DELAY,
+        policies={2: OVERRIDE},
+    )
+    model = model_of(instance, batching, signature=replace(SIGNATURE, max_batch_size=32))
+    tasks = asked(
+        model,
+        request(1, 2, priority=1),
+        request(2, 1, priority=1, timeout_us=100_000),
+        request(3, 2, priority=1),
+        request(4, 2, priority=2, timeout_us=200_000),
+        request(5, 3, priority=2),
+        request(6, 6, priority=2),
+    )
+    await asyncio.wait_for(asyncio.gather(*tasks[:3], tasks[4]), 5)
+    assert (await refusal(tasks[3])).message == "Request timeout expired"
+    assert instance.batches == [[1, 1, 3, 3], [2, 5, 5, 5]]
+    assert not tasks[5].done()
+    await model.close()
+    assert value_of(await tasks[5]) == 6
 
 
 async def test_priorities() -> None:

@@ -60,6 +60,7 @@ ORDERED = DynamicBatching(preserve_ordering=True)
         ([(A, 1)] * 3, PREFERRED, ([0, 1], 0)),
         ([(A, 1)] * 7, PREFERRED, ([0, 1, 2, 3], 0)),
         ([(A, 3), (A, 3)], PREFERRED, ([0], 0)),
+        ([(A, 5)], PREFERRED, ([0], 0)),
         ([(A, 3)], PREFERRED_NOW, ([0], 0)),
         ([(A, 1)] * 6, PREFERRED_NOW, ([0, 1, 2, 3], 0)),
     ],
