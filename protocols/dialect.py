@@ -185,6 +185,17 @@ class FramedEndpoint:
     fail: Callable[[FramedRequest, Opened[FramedAnswer] | None, InferenceError], FramedAnswer]
 
 
+# compared by identity: calls that have the same one share a reply
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedReply(Generic[Reply]):
+    """One reply of an upstream that answers several questions, about whichever model: it is fetched once for
+    all that ask meanwhile, and kept for ``keep_secs``. ``read`` parses it, in a thread; it raises as
+    ``UpstreamCall.decode`` does."""
+
+    read: Callable[[Reply], Any]
+    keep_secs: float
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamCall(Generic[Request, Reply]):
     """One operation as a call to an upstream.
@@ -198,12 +209,15 @@ class UpstreamCall(Generic[Request, Reply]):
     as a sequence. ``decode`` raises the upstream's own error as an
     ``InferenceError`` with the upstream's words, BAD_UPSTREAM where the answer makes no sense.
     An INFER_STREAM that is the ``last_resort`` carries less than INFER: it is for decoupled models alone.
+    With ``shared`` the request is the same whatever the argument, the form is a function, and ``decode`` is
+    ``form(shared.read(reply))``.
     """
 
     encode: Callable[[Any, Signature | None], tuple[Request, ReplyForm]]
     decode: Callable[[ReplyForm, Reply], Any]
     last_resort: bool = False
     passage: Passage[Request, Any, Reply] | None = None
+    shared: SharedReply[Reply] | None = None
 
 
 PARAMETER_TYPES: frozenset[type] = frozenset({bool, int, float, str})

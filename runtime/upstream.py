@@ -14,10 +14,11 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from protocols.dialect import Passage, UpstreamCall
+from protocols.dialect import Passage, SharedReply, UpstreamCall
 from protocols.wire import FramedRequest, HttpRequest
 from runtime.pool import Gate, Member, Pool
 from runtime.pool.probes import Ask
+from runtime.shared_value import SharedValue
 from schemas import (
     Context,
     ErrorCode,
@@ -80,6 +81,7 @@ class Upstream:
         self.gate = gate
         self._timeout = request_timeout_secs
         self._flavors: Mapping[str, Calls] = flavors or {}
+        self._shared: dict[SharedReply[Any], SharedValue[Any]] = {}
 
     async def call(
         self,
@@ -95,6 +97,8 @@ class Upstream:
         """
         call = await self._call(operation, context)
         try:
+            if call.shared is not None:
+                return await self._call_shared(operation, call, argument)
             if operation in _EVERYWHERE:
                 return await self._call_everywhere(call, argument, self._bounded(context))
             request, form = call.encode(argument, signature)
@@ -153,6 +157,21 @@ class Upstream:
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
+
+    async def _call_shared(self, operation: Operation, call: UpstreamCall[Any, Any], argument: Any) -> Any:
+        """What the form makes of the shared reply, which is no caller's own: no caller's deadline counts."""
+        request, form = call.encode(argument, None)
+        shared = call.shared
+        assert shared is not None, "chosen by the caller"  # noqa: S101
+
+        async def fetch() -> Any:
+            request.context = self._bounded(None)
+            reply = await self._ask(operation, request, None, lambda reply: reply)
+            return await asyncio.to_thread(shared.read, reply)
+
+        if shared not in self._shared:
+            self._shared[shared] = SharedValue(shared.keep_secs)
+        return form(await self._shared[shared].get(fetch))
 
     async def _call_everywhere(self, call: UpstreamCall[Any, Any], argument: Any, context: Context) -> Any:
         """One of the results of all servers. Raises one of their errors, when all have been asked."""

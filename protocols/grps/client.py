@@ -14,8 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
+from protocols.dialect import Reply, Request, SharedReply, UpstreamCall
 from protocols.grps import codec
 from protocols.grps.client_deployment import DeployedModel, index, joined, metadata, read_models
 from protocols.grps.message import GrpsMessage, Kind, Status, StatusFlag
@@ -27,7 +29,6 @@ from schemas import (
     InferResponse,
     ModelMetadata,
     ModelRef,
-    ModelStatus,
     Operation,
     Readiness,
     ServerMetadata,
@@ -36,6 +37,10 @@ from schemas import (
 
 Read = Callable[[GrpsMessage], Any]
 
+KEPT_SECS = 1.0
+"""How long a shared answer is used again: callers may ask for metadata as often as they like, and an upstream
+that has been configured anew is seen at once by a person."""
+
 # faults of an answer that would be the caller's in a request
 _FAULTS = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR, ErrorCode.UNREPRESENTABLE})
 
@@ -43,11 +48,32 @@ _FAULTS = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR, ErrorCode.UN
 @dataclass(frozen=True, slots=True)
 class Question:
     """``ask(argument, signature)`` gives the message to send and ``read``, which makes the result of the
-    message that comes back. ``path`` stands under ``/grps/v1/``; ``method`` is that of both RPC services."""
+    message that comes back. ``path`` stands under ``/grps/v1/``; ``method`` is that of both RPC services.
+    With ``shared`` the message is always the same, and ``read`` is given what ``shared`` makes of the one
+    that comes back, for whichever question."""
 
     path: str
     method: str
-    ask: Callable[[Any, Signature | None], tuple[GrpsMessage, Read]]
+    ask: Callable[[Any, Signature | None], tuple[GrpsMessage, Callable[[Any], Any]]]
+    shared: Read | None = None
+
+
+def upstream_call(
+    question: Question,
+    encode: Callable[[Any, Signature | None], tuple[Request, Callable[[Any], Any]]],
+    decode: Callable[[Callable[[Any], Any], Reply], Any],
+) -> UpstreamCall[Request, Reply]:
+    """``question`` over a transport: ``decode(read, reply)`` is what ``read`` makes of the message there."""
+    if question.shared is None:
+        return UpstreamCall(encode, decode)
+    shared = _shared_reply(question.shared, decode)
+    return UpstreamCall(encode, lambda form, reply: form(shared.read(reply)), shared=shared)
+
+
+@cache
+def _shared_reply(read: Read, decode: Callable[[Callable[[Any], Any], Reply], Any]) -> SharedReply[Reply]:
+    """The one for all questions that ``read`` answers."""
+    return SharedReply(partial(decode, read), KEPT_SECS)
 
 
 def read_answer(read: Callable[[], Any]) -> Any:
@@ -107,7 +133,9 @@ def _response(request: InferRequest, signature: Signature | None, answer: GrpsMe
 # --- all that is not inference
 
 
-def _plain(read: Read) -> Callable[[Any, Signature | None], tuple[GrpsMessage, Read]]:
+def _plain(
+    read: Callable[[Any], Any],
+) -> Callable[[Any, Signature | None], tuple[GrpsMessage, Callable[[Any], Any]]]:
     """A question that says nothing but itself."""
     return lambda argument, signature: (GrpsMessage(), read)
 
@@ -138,15 +166,10 @@ def flavor_of(told: str) -> str:
     return "cpp" if first is not None and first[1] == "interface" else "py"
 
 
-def _ask_metadata(model: ModelRef, signature: Signature | None) -> tuple[GrpsMessage, Read]:
-    def read(answer: GrpsMessage) -> ModelMetadata:
-        return metadata(_models(answer), model)
-
-    return GrpsMessage(), read
-
-
-def _index(answer: GrpsMessage) -> tuple[ModelStatus, ...]:
-    return index(_models(answer))
+def _ask_metadata(
+    model: ModelRef, signature: Signature | None
+) -> tuple[GrpsMessage, Callable[[tuple[DeployedModel, ...]], ModelMetadata]]:
+    return GrpsMessage(), partial(metadata, asked=model)
 
 
 _PARTS = re.compile(r"^(models|interface)\b", re.MULTILINE)
@@ -161,8 +184,8 @@ QUESTIONS: Mapping[Operation, Question] = {
     Operation.SET_ONLINE: Question("health/online", "Online", _plain(check)),
     Operation.SET_OFFLINE: Question("health/offline", "Offline", _plain(check)),
     Operation.SERVER_METADATA: Question(*_SERVER, _plain(_server_metadata)),
-    Operation.MODEL_METADATA: Question(*_SERVER, _ask_metadata),
-    Operation.REPOSITORY_INDEX: Question(*_SERVER, _plain(_index)),
+    Operation.MODEL_METADATA: Question(*_SERVER, _ask_metadata, shared=_models),
+    Operation.REPOSITORY_INDEX: Question(*_SERVER, _plain(index), shared=_models),
 }
 
 STREAM = Question("infer/predict", "PredictStreaming", _ask_stream)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from protocols.brpc_status import ERROR_CODES
 from protocols.dialect import UpstreamCall
-from protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer
+from protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer, upstream_call
 from protocols.grps.client_pieces import Piece, Pieces
 from protocols.grps.codec_json import parse_document, read_document
 from protocols.grps.json_habits import COMPACT, REPLY
@@ -169,7 +169,7 @@ def _encode_stream(argument: Any, signature: Signature | None, *, flavor: str) -
 def _calls(flavor: str) -> Calls:
     return {
         **{
-            operation: UpstreamCall(partial(_get, question), _decode)
+            operation: upstream_call(question, partial(_get, question), _decode)
             for operation, question in QUESTIONS.items()
         },
         Operation.INFER: UpstreamCall(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocols.dialect import UpstreamCall
-from protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer
+from protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer, upstream_call
 from protocols.grps.codec_grpc import read_message, write_message
 from protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE
 from protocols.wire import BrpcAnswer, BrpcRequest, Buffer, GrpcAnswer, GrpcRequest
@@ -45,7 +45,7 @@ def _grpc_call(question: Question) -> GrpcCall:
         message, read = question.ask(argument, signature)
         return GrpcRequest(path, write_message(message)), read
 
-    return UpstreamCall(encode, _decode_grpc)
+    return upstream_call(question, encode, _decode_grpc)
 
 
 def _decode_grpc(read: Read, answer: GrpcAnswer) -> Any:
@@ -64,7 +64,11 @@ def _brpc_call(question: Question) -> BrpcCall:
         message, read = question.ask(argument, signature)
         return BrpcRequest(BRPC_SERVICE, question.method, write_message(message)), read
 
-    return UpstreamCall(encode, lambda read, answer: _read(read, answer.message))
+    return upstream_call(question, encode, _decode_brpc)
+
+
+def _decode_brpc(read: Read, answer: BrpcAnswer) -> Any:
+    return _read(read, answer.message)
 
 
 GRPC_CALLS: Mapping[Operation, GrpcCall] = {

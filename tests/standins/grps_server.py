@@ -51,11 +51,12 @@ class ModelFault(Exception):
 @dataclass
 class GrpsServer:
     """One server. ``seen`` are the messages that models were asked with, ``online`` whether it is ready, by
-    interface: the Python server keeps a flag for each."""
+    interface: the Python server keeps a flag for each. ``metadata_asked`` counts the calls of ``metadata/server``."""
 
     flavor: str = "py"
     seen: list[Any] = field(default_factory=list)
     online: dict[str, bool] = field(default_factory=dict)
+    metadata_asked: int = 0
 
     def predict(self, message: Any) -> Any:
         """The reply to ``message``, with its status. Never raises."""
@@ -85,6 +86,7 @@ class GrpsServer:
 
     def server_metadata(self, interface: str) -> Any:
         """The two configuration files, in the flavor's order."""
+        self.metadata_asked += 1
         models, server = yaml.safe_dump(_INFERENCE, sort_keys=False), yaml.safe_dump(_SERVER, sort_keys=False)
         told = f"{models}\n{server}" if self.flavor == "py" else f"{server}\n{models}".replace("null", "~")
         message = GrpsMessage(str_data=told)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from protocols.grps.client_deployment import UNKNOWN, DeployedModel, index, joined, metadata, read_models
 from schemas import ErrorCode, InferenceError, ModelRef
@@ -27,6 +28,15 @@ def test_both_servers_tell_the_same(flavor: str) -> None:
         DeployedModel("my-dashed-model", "2.0.0-rc1", "customized"),
     )
     assert [status.name for status in index(models)] == ["your_model-1.0.0", "my-dashed-model-2.0.0-rc1"]
+
+
+def test_without_libyaml_the_same_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "models: [{name: 12, version: 1.10}, {name: yes, inferer_type: &a torch, version: *a}]"
+    fast = read_models(text)
+    monkeypatch.setattr("protocols.grps.client_deployment._FAST_LOADER", yaml.BaseLoader)
+    assert (
+        read_models(text) == fast == (DeployedModel("12", "1.10", ""), DeployedModel("yes", "torch", "torch"))
+    )
 
 
 def test_a_version_is_text() -> None:
@@ -70,6 +80,12 @@ def test_a_model_that_is_not_there(name: str, version: str) -> None:
         "\0",
         "a: b: c",
         "[" * 5000,
+        "[" * 200_000,
+        "- " * 200_000,
+        "? " * 200_000,
+        "{a: " * 200_000,
+        "".join(" " * level + "a:\n" for level in range(2000)),
+        "models: [\ud800]",
         "&a [*a, *b]",
         "? [x]\n: 1",
     ],
