@@ -107,13 +107,13 @@ class LocalModel:
             )
         size = batch_size(request, version.signature)
         began = time.monotonic_ns()
+        outputs = _checked(version, request)
+        ready = time.monotonic_ns()
         try:
-            outputs = version.check(request)
-            ready = time.monotonic_ns()
             cache = self._cache if request.sequence is None else None
             if cache is not None:
                 key = key_of(version.scope, request, outputs)
-                if (known := cache.get(key)) is not None:
+                if (known := cache.get(key, ready)) is not None:
                     count_hit(version.statistics, size, began, ready)
                     return InferResponse(
                         self.name, known.outputs, version.number, request.id, known.parameters
@@ -145,11 +145,11 @@ class LocalModel:
             return
         size = batch_size(request, version.signature)
         began = time.monotonic_ns()
+        outputs = _checked(version, request)
+        ready = time.monotonic_ns()
         started = 0
         answered = False
         try:
-            outputs = version.check(request)
-            ready = time.monotonic_ns()
             async with aclosing(version.answers(request, outputs)) as answers:
                 final = False
                 while not final:
@@ -406,6 +406,15 @@ class LocalModel:
         return InferenceError(
             ErrorCode.DEADLINE_EXCEEDED, f"model '{self.name}' did not answer before the deadline"
         )
+
+
+def _checked(version: Version | RequestVersion, request: InferRequest) -> tuple[str, ...]:
+    """The outputs to compute. Raises INVALID_TENSOR, which is counted as no failure of the model."""
+    try:
+        return version.check(request)
+    except InferenceError:
+        version.statistics.refused += 1
+        raise
 
 
 def _status(version: Version | RequestVersion) -> VersionStatus:

@@ -8,12 +8,13 @@ by the exact content of its question. Whether a question may be answered from he
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from schemas import InferRequest, Tensor
+from schemas import Duration, InferRequest, Tensor
 from schemas.messages import Parameter
 
 _ENTRY_BYTES = 512
@@ -36,23 +37,30 @@ class Cached:
 
 class ResponseCache:
     """At most ``limit_bytes`` of answers. ``used_bytes`` is what is there now, ``evictions`` counts answers
-    that had to make room."""
+    that had to make room, ``hits`` look-ups that found one. ``lookups`` and ``insertions`` count both with
+    the time that they took."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.evictions = 0
+        self.hits = 0
+        self.lookups = Duration()
+        self.insertions = Duration()
         # by use, the oldest first
         self._entries: OrderedDict[bytes, Cached] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: bytes) -> Cached | None:
-        """The answer to the question with ``key``, if it is there."""
+    def get(self, key: bytes, began: int) -> Cached | None:
+        """The answer to the question with ``key``, if it is there. The key was computed from ``began`` on, a
+        ``time.monotonic_ns()``: most of the time of a look-up."""
         found = self._entries.get(key)
         if found is not None:
             self._entries.move_to_end(key)
+            self.hits += 1
+        self.lookups.add(time.monotonic_ns() - began)
         return found
 
     def put(
@@ -62,6 +70,7 @@ class ResponseCache:
         nbytes = len(key) + _ENTRY_BYTES + sum(tensor.nbytes + len(tensor.name) for tensor in outputs)
         if nbytes > self.limit_bytes:
             return
+        began = time.monotonic_ns()
         self._drop(key)
         while self.used_bytes + nbytes > self.limit_bytes:
             self._drop(next(iter(self._entries)))
@@ -73,6 +82,7 @@ class ResponseCache:
         )
         self._entries[key] = Cached(scope, own, dict(parameters), nbytes)
         self.used_bytes += nbytes
+        self.insertions.add(time.monotonic_ns() - began)
 
     def forget(self, scope: int) -> None:
         """Drop every answer of ``scope``."""

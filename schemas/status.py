@@ -101,9 +101,10 @@ class VersionStatistics:
     model; ``last_inference_ms`` is milliseconds since 1970, 0 for never. ``by_batch_size`` has an entry
     for every size of batch that was asked for, ``executions`` for every one that the model has run with,
     which may hold several requests; a model without batches has size 1. ``cache_hit`` are requests that were
-    answered from the response cache, which are counted among the successes and nowhere else, ``cache_miss``
-    those that were looked for there in vain. ``latencies`` are those of the successes, ``failures`` the
-    others by why they failed."""
+    answered from the response cache, which are counted among the successes, in ``queue`` and nowhere else,
+    ``cache_miss`` those that were looked for there in vain. ``latencies`` are those of the successes,
+    ``failures`` the others by why they failed. ``refused`` counts requests that contradicted the model's
+    signature: the model never saw them, so they are no failures of it."""
 
     inference_count: int = 0
     execution_count: int = 0
@@ -114,6 +115,7 @@ class VersionStatistics:
     cache_miss: Duration = field(default_factory=Duration)
     latencies: Latencies = field(default_factory=Latencies)
     failures: dict[ErrorCode, int] = field(default_factory=dict)
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

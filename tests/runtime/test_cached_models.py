@@ -66,6 +66,22 @@ async def test_the_same_question_is_answered_without_a_run(tmp_path: Path) -> No
         await catalog.close()
 
 
+async def test_a_hit_has_waited_and_is_no_inference(tmp_path: Path) -> None:
+    """Triton 2.51 counts hits in ``queue``, and ``last_inference`` stays as it was."""
+    catalog = catalog_of(tmp_path)
+    try:
+        await ask(catalog, question(7))
+        counted = await statistics(catalog)
+        counted.last_inference_ms = 5
+        await ask(catalog, question(7))
+        assert counted.last_inference_ms == 5
+        parts = counted.by_batch_size[1]
+        assert (parts.success.count, parts.queue.count) == (2, 2)
+        assert (parts.compute_input.count, parts.compute_infer.count, parts.compute_output.count) == (1, 1, 1)
+    finally:
+        await catalog.close()
+
+
 async def test_failures_are_not_kept(tmp_path: Path) -> None:
     catalog = catalog_of(tmp_path)
     try:

@@ -24,21 +24,21 @@ def test_what_was_put_is_found_as_it_was_and_is_the_caches_own() -> None:
     memory = bytearray(np.array([1, 2], np.float32).tobytes())
     cache.put(b"k", 1, (Tensor.checked("y", Datatype.FP32, [2], memory),), {"p": 1})
     memory[:] = bytes(8)
-    found = cache.get(b"k")
+    found = cache.get(b"k", 0)
     assert found is not None
     assert found.outputs[0].numpy().tolist() == [1, 2]
     assert found.outputs[0].view.readonly
     assert found.parameters == {"p": 1}
-    assert cache.get(b"other") is None
+    assert cache.get(b"other", 0) is None
 
 
 def test_what_was_used_last_stays() -> None:
     cache = ResponseCache(3 * 600)
     for key in (b"a", b"b", b"c"):
         cache.put(key, 1, (floats("y", 1),), {})
-    assert cache.get(b"a")
+    assert cache.get(b"a", 0)
     cache.put(b"d", 1, (floats("y", 1),), {})
-    assert [key for key in (b"a", b"b", b"c", b"d") if cache.get(key)] == [b"a", b"c", b"d"]
+    assert [key for key in (b"a", b"b", b"c", b"d") if cache.get(key, 0)] == [b"a", b"c", b"d"]
     assert cache.evictions == 1
 
 
@@ -46,8 +46,8 @@ def test_an_answer_larger_than_all_of_it_is_not_kept() -> None:
     cache = ResponseCache(1000)
     cache.put(b"small", 1, (floats("y", 1),), {})
     cache.put(b"large", 1, (floats("y", *range(1000)),), {})
-    assert cache.get(b"large") is None
-    assert cache.get(b"small")
+    assert cache.get(b"large", 0) is None
+    assert cache.get(b"small", 0)
 
 
 def test_a_scope_is_forgotten_alone() -> None:
@@ -55,7 +55,7 @@ def test_a_scope_is_forgotten_alone() -> None:
     cache.put(b"a", 1, (floats("y", 1),), {})
     cache.put(b"b", 2, (floats("y", 1),), {})
     cache.forget(1)
-    assert (cache.get(b"a"), len(cache)) == (None, 1)
+    assert (cache.get(b"a", 0), len(cache)) == (None, 1)
     cache.forget(2)
     assert cache.used_bytes == 0
 
@@ -71,7 +71,7 @@ def test_it_never_holds_more_than_it_may(limit: int, steps: list[tuple[str, int,
         if write:
             cache.put(key, size % 3, (Tensor.checked("y", Datatype.UINT8, [size], bytes(size)),), {})
         else:
-            cache.get(key)
+            cache.get(key, 0)
         assert cache.used_bytes <= limit
         held = sum(tensor.nbytes for entry in cache._entries.values() for tensor in entry.outputs)
         assert held <= cache.used_bytes

@@ -60,7 +60,8 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
         "counter",
         "Inference requests that failed, by why.",
         [
-            Sample(count, {**each.labels, "reason": reason})
+            # as Triton has them: names of labels in alphabetical order
+            Sample(count, {"model": each.model, "reason": reason, "version": each.version})
             for each in versions
             for reason, count in _failures(each.statistics).items()
         ],
@@ -188,6 +189,7 @@ def _told(each: _Version, state: str, reason: str) -> dict[str, Any]:
         "reason": reason,
         "requests": count,
         "failures": {code.name: number for code, number in statistics.failures.items()},
+        "refused": statistics.refused,
         "waiting": each.waiting,
         "latency_mean_ms": round(latencies.ns / count / 1e6, 3) if count else None,
         "latency_ms": {str(q): quantile_ms(latencies, q) for q in _QUANTILES} if count else {},

@@ -36,12 +36,33 @@ def build(version: str) -> Family:
 
 
 def cache_families(cache: ResponseCache) -> Iterator[Family]:
-    """What the response cache holds."""
-    told = (
+    """What the response cache holds, under names of our own and under Triton's."""
+    told: tuple[tuple[str, str, float], ...] = (
         ("interlingua_response_cache_bytes", "Bytes of answers that are kept.", cache.used_bytes),
         ("interlingua_response_cache_limit_bytes", "Bytes that may be kept.", cache.limit_bytes),
         ("interlingua_response_cache_entries", "Answers that are kept.", len(cache)),
+        (
+            "nv_cache_util",
+            "Share of the response cache's bytes that is in use, from 0 to 1.",
+            cache.used_bytes / cache.limit_bytes,
+        ),
+        ("nv_cache_num_entries", "Answers that the response cache keeps.", len(cache)),
+        ("nv_cache_num_lookups", "Times that an answer was looked for.", cache.lookups.count),
+        ("nv_cache_num_hits", "Times that one was found.", cache.hits),
+        ("nv_cache_num_misses", "Times that none was found.", cache.lookups.count - cache.hits),
+        ("nv_cache_num_evictions", "Answers that had to make room for others.", cache.evictions),
+        (
+            "nv_cache_lookup_duration",
+            "Microseconds that looking for answers took, whether or not they were found.",
+            cache.lookups.ns // 1000,
+        ),
+        (
+            "nv_cache_insertion_duration",
+            "Microseconds that it took to keep answers.",
+            cache.insertions.ns // 1000,
+        ),
     )
+    # Triton's are gauges even where they only grow
     for name, text, value in told:
         yield Family(name, "gauge", text, [Sample(value)])
     text = "Answers that had to make room for others."

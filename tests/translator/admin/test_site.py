@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -250,7 +251,7 @@ async def test_metrics_under_tritons_names() -> None:
         assert found[f"nv_inference_{part}_duration_us", ours] >= 0
     failures = {key: value for (name, key), value in found.items() if name == "nv_inference_request_failure"}
     assert failures == {
-        **{f"{HOSTILE},{reason},1": float(reason == "OTHER") for reason in _REASONS},
+        **{f"{HOSTILE},{reason},1": 0.0 for reason in _REASONS},  # the model never saw it
         **{f"far,{reason},1": float(reason == "REJECTED") for reason in _REASONS},
     }
     assert found["interlingua_model_ready", ours] == 1
@@ -288,6 +289,26 @@ async def test_metrics_of_the_cache_are_those_of_models_that_cache(tmp_path: Pat
     assert found["nv_inference_request_success", "caching,1"] == 3
     assert found["nv_inference_exec_count", "caching,1"] == 1
     assert found["interlingua_response_cache_entries", ""] == 1
+    # of the whole cache, all gauges at Triton
+    counts = {
+        name: found[f"nv_cache_num_{name}", ""]
+        for name in ("entries", "lookups", "hits", "misses", "evictions")
+    }
+    assert counts == {"entries": 1, "lookups": 3, "hits": 2, "misses": 1, "evictions": 0}
+    assert 0 < found["nv_cache_util", ""] < 1
+    assert found["nv_cache_lookup_duration", ""] >= 0 <= found["nv_cache_insertion_duration", ""]
+    await assembly.close()
+
+
+async def test_the_labels_of_failures_come_in_tritons_order() -> None:
+    assembly = full()
+    text = await text_of(handler(assembly.site()), "/metrics")
+    lines = [line for line in text.splitlines() if line.startswith("nv_inference_request_failure{")]
+    assert lines
+    for line in lines:
+        assert re.findall(r'[{,](\w+)="', line) == ["model", "reason", "version"]
+    types = dict(re.findall(r"^# TYPE (nv_cache_\w+) (\w+)$", text, re.MULTILINE))
+    assert types and set(types.values()) == {"gauge"}
     await assembly.close()
 
 
