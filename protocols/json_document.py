@@ -78,13 +78,20 @@ class LazyArray:
             return None
 
 
-def parse_json(text: Buffer, lazy: Collection[str] = (), *, last_key_wins: bool = False) -> Any:
+def parse_json(
+    text: Buffer,
+    lazy: Collection[str] = (),
+    *,
+    last_key_wins: bool = False,
+    repeated: set[str] | None = None,
+) -> Any:
     """The value of a JSON document in UTF-8, a byte order mark allowed.
 
     Arrays that stand under a key in ``lazy`` may come back as :class:`LazyArray`. The literals NaN,
     Infinity and -Infinity are numbers; a key that comes twice has its first value, or with ``last_key_wins``
-    its last. Raises MALFORMED with the place of the fault, and for arrays and objects nested deeper than
-    :data:`MAX_DEPTH`.
+    its last. ``repeated`` receives the keys that come twice in the outermost object; it excludes
+    ``last_key_wins`` and ``lazy``. Raises MALFORMED with the place of the fault, and for arrays and objects
+    nested deeper than :data:`MAX_DEPTH`.
     """
     if text[:3] == _BOM:
         text = text[3:]
@@ -101,13 +108,13 @@ def parse_json(text: Buffer, lazy: Collection[str] = (), *, last_key_wins: bool 
     except orjson.JSONDecodeError as fault:
         if b"NaN" not in plain and b"Infinity" not in plain:
             raise _malformed(str(fault)) from None
-        return _parse_slowly(plain, str(fault), last_key_wins)
+        return _parse_slowly(plain, str(fault), last_key_wins, repeated)
     if last_key_wins:
         return document
     # each member has one colon, but for those of strings: more of them may mean that a key came twice
     members = _count_members(document)
     if plain.count(b":") > members and _STRING.sub(b"", plain).count(b":") > members:
-        return _parse_slowly(plain, "a key comes twice", last_key_wins)
+        return _parse_slowly(plain, "a key comes twice", last_key_wins, repeated)
     return document
 
 
@@ -206,29 +213,38 @@ def _count_arrays(document: Any) -> int:
     return 0
 
 
-def _parse_slowly(text: bytes, fault: str, last_key_wins: bool) -> Any:
+def _parse_slowly(text: bytes, fault: str, last_key_wins: bool, repeated: set[str] | None) -> Any:
     """By the standard library, the only one that knows NaN and hands out members as they come. ``fault``
     is what is wrong with the document if this parser does not take it either."""
+    outermost: list[tuple[str, Any]] = []
+
+    def first_of_equal_keys(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal outermost
+        outermost = members  # an object is read after all that is in it
+        found: dict[str, Any] = {}
+        for key, value in members:
+            found.setdefault(key, value)
+        return found
+
     try:
         decoded = text.decode()
         document = json.loads(  # noqa: TID251 - NaN and equal keys are what it is here for
             decoded,
             parse_int=_integer,
             parse_float=_real,
-            object_pairs_hook=None if last_key_wins else _first_of_equal_keys,
+            object_pairs_hook=None if last_key_wins else first_of_equal_keys,
         )
         if _SURROGATE.search(decoded):
             orjson.dumps(document)  # refuses half of a surrogate pair, which json lets pass
     except (ValueError, TypeError, RecursionError):
         raise _malformed(fault) from None
+    if repeated is not None:
+        seen: set[str] = set()
+        for key, _ in outermost:
+            if key in seen:
+                repeated.add(key)
+            seen.add(key)
     return document
-
-
-def _first_of_equal_keys(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in members:
-        found.setdefault(key, value)
-    return found
 
 
 def _depth(text: bytes) -> int:

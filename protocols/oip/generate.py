@@ -56,19 +56,21 @@ def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequ
     message: HttpRequest = opened.message
     if message.headers.get("content-encoding", "identity") != "identity":
         raise malformed("Unable to parse the request: generate takes no Content-Encoding")
-    document = parse_json(message.body)
+    repeated: set[str] = set()
+    document = parse_json(message.body, repeated=repeated)
     if not isinstance(document, dict):
         raise malformed("the JSON body is not an object")
     identity = check_id(text(document, "id"))
+    parameters = mapping(document, "parameters")
+    given: dict[str, Any] = {key: value for key, value in document.items() if key not in _OWN_MEMBERS}
+    for name in signature.input_names:
+        # as on Triton, an input may stand among the parameters too
+        if name in repeated or (name in given and name in parameters):
+            _refuse(f"input '{name}' already exists in request")
+    given.update(parameters)
     inputs = tuple(
-        _tensor(spec, document[name]) for name, spec in signature.input_names.items() if name in document
+        _tensor(spec, given.pop(name)) for name, spec in signature.input_names.items() if name in given
     )
-    given: dict[str, Any] = {
-        key: value
-        for key, value in document.items()
-        if key not in _OWN_MEMBERS and key not in signature.input_names
-    }
-    given.update(mapping(document, "parameters"))
     given.pop(EMPTY_FINAL_RESPONSE, None)
     fields = split_parameters(given)
     request = InferRequest(

@@ -233,3 +233,38 @@ def test_datatypes_without_a_json_form(datatype: Datatype) -> None:
 
 def test_the_stages_are_timed() -> None:
     assert ask(Writer(), "generate", {"text_input": "x"})[1]["Server-Timing"].startswith("decode;dur=")
+
+
+@pytest.mark.parametrize("method", ["generate", "generate_stream"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"text_input": "a", "text_input": "b"}',
+        b'{"text_input": "a", "parameters": {"text_input": "b"}}',
+    ],
+    ids=["twice", "among the parameters too"],
+)
+def test_an_input_that_comes_twice_is_refused(method: str, body: bytes) -> None:
+    """Triton 2.51: 400, ``input 'text_input' already exists in request``."""
+    model = Writer()
+    answer = ask(model, method, body)
+    assert answer[0] == 400
+    assert b"input 'text_input' already exists in request" in answer[2]
+    assert not model.asked
+
+
+def test_an_input_among_the_parameters_is_an_input() -> None:
+    """Triton 2.51 takes members of ``parameters`` for inputs where they have the name of one."""
+    model = Writer()
+    status, *_ = ask(model, "generate_stream", b'{"parameters": {"text_input": "zz", "REPETITION": 1}}')
+    assert status == 200
+    assert [tensor.elements() for tensor in model.asked[0].inputs] == [[b"zz"]]
+    assert model.asked[0].parameters == {"REPETITION": 1}
+
+
+def test_a_parameter_that_comes_twice_has_its_first_value() -> None:
+    model = Writer()
+    body = b'{"text_input": "a", "REPETITION": 1, "REPETITION": 2, "id": "i", "id": "j"}'
+    status, _, answer, _ = ask(model, "generate", body)
+    assert (status, orjson.loads(answer)["id"]) == (200, "i")
+    assert model.asked[0].parameters == {"REPETITION": 1}
