@@ -170,6 +170,7 @@ class LocalModel:
                         answer.parameters,
                         final,
                         answer.error,
+                        ordered=False,
                     )
         except (InferenceError, asyncio.CancelledError, GeneratorExit) as end:
             if not answered:

@@ -131,7 +131,8 @@ class InferRequest:
 class InferResponse:
     """A model's answer; ``version`` is the version that ran. ``final`` is False while a stream has
     more to say. ``error`` stands in a stream for a response that failed while the stream goes on; there
-    are no outputs then."""
+    are no outputs then. ``ordered``: it comes after the answers to earlier requests of its stream; those of
+    decoupled models come when they are there."""
 
     model: str
     outputs: tuple[Tensor, ...]
@@ -140,6 +141,7 @@ class InferResponse:
     parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
     final: bool = True
     error: InferenceError | None = None
+    ordered: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,9 @@ class Exchange:
                         read.placement.fill(response)
                     response.model = read.request.model
                     answer = encode(read.form, response)
+                    if response.final and not (answered or response.ordered):
+                        # alone it would wait for the answers to earlier messages
+                        yield None, False
                     answered = answered or answer is not None
                     yield answer, response.final
             return

@@ -169,6 +169,7 @@ class PythonInstance:
                 worker.calls.close()
                 worker.detach()
                 await asyncio.to_thread(worker.stop)
+                worker.fail_rest()
 
     # --- how it is done
 

@@ -165,6 +165,13 @@ class Worker:
         self.promised = False
         self.on_idle()
 
+    def fail_rest(self) -> None:
+        """Fail the requests that the worker still has, when it has been stopped: no answer to them comes."""
+        gone = f"'{self._instance}' was unloaded before it had answered the request"
+        for call in self._calls.values():
+            if call is not None:
+                call.fail(InferenceError(ErrorCode.UNAVAILABLE, gone))
+
     def stop(self) -> None:
         """Let the model finalize, end the process and let go of the memory that is shared with it, but for
         what somebody still looks at. Blocks."""

@@ -189,7 +189,7 @@ Deliver = Callable[[InferenceResponse | None, bool], None]
 class InferenceResponseSender:
     """Sends the responses to one request, from whatever thread, until the final flag was sent.
 
-    Any number of them for a ``decoupled`` model, else one. ``taken``: the model has asked for it.
+    Any number of them for a ``decoupled`` model, else one.
     """
 
     def __init__(self, deliver: Deliver, cancelled: Callable[[], bool], decoupled: bool) -> None:
@@ -199,7 +199,6 @@ class InferenceResponseSender:
         self._lock = threading.Lock()
         self._sent = False
         self.closed = False
-        self.taken = False
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
         """Send ``response``; with TRITONSERVER_RESPONSE_COMPLETE_FINAL it is the last, and may be none.
@@ -341,7 +340,6 @@ class InferenceRequest:
         """What sends the responses of a decoupled model."""
         if self._sender is None:
             raise TritonModelException("a request that a model has made has no response sender")
-        self._sender.taken = True
         return self._sender
 
     def exec(self, decoupled: bool = False) -> Any:

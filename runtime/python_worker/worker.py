@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Coroutine
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from runtime.python_worker import channel
 from runtime.python_worker import triton_python_backend_utils as utils
 from runtime.python_worker.asking import Asking
 from runtime.python_worker.connection import Connection
+from runtime.python_worker.event_loop import EventLoop
 
 _GRACE_SECS = 30.0
 """How long a model may go on after the server is gone."""
@@ -41,8 +43,9 @@ class _Answer:
     ``ends_run``: the end of the answer is the end of the run too.
     """
 
-    def __init__(self, server: Connection, slot: int, asked: list[str]) -> None:
+    def __init__(self, server: Connection, loop: EventLoop, slot: int, asked: list[str]) -> None:
         self._server = server
+        self._loop = loop
         self._slot = slot
         self._asked = frozenset(asked)
         self.ends_run = False
@@ -62,7 +65,8 @@ class _Answer:
                 error = _code_and_message(failure)
             else:
                 tensors = [each for each in response.output_tensors() if each.name() in self._asked]
-            if not final:
+            # a client that does not read must not hold up every coroutine of the model
+            if not final and not self._loop.is_current:
                 self._server.wait_for_reader(self._slot, self.sent)
         elif not final:
             return
@@ -92,7 +96,7 @@ class _Model:
         self._server = server
         self._instance = told["instance"]
         self._name, self._version = told["args"]["model_name"], int(told["args"]["model_version"])
-        self._loop: Any = None
+        self._loop = EventLoop()
         made = _model_class(told["folders"], told["module"])
         self.config: dict[str, Any] = told["config"]
         if hasattr(made, "auto_complete_config"):
@@ -113,9 +117,13 @@ class _Model:
         told_end = False
         try:
             result = self._model.execute([each.request for each in work])
-            if inspect.iscoroutine(result):
-                result = self._until_complete(result)
-            told_end = self._finish(work, result)
+            if not inspect.iscoroutine(result):
+                told_end = self._finish(work, result)
+            elif self._decoupled:
+                # those of several runs overlap
+                self._loop.start(self._in_background(work, result))
+            else:
+                told_end = self._finish(work, self._loop.run(result))
         except (Exception, SystemExit) as error:
             for each in work:
                 self._fail(each, error)
@@ -123,10 +131,19 @@ class _Model:
             # the run is over, and answers may come from other threads
             self._server.send(["idle"])
 
+    async def _in_background(self, work: list[_Work], result: Coroutine[Any, Any, Any]) -> None:
+        """Await the ``execute`` of a decoupled model. Where it fails, so do the answers without an end."""
+        try:
+            self._finish(work, await result)
+        except BaseException as error:
+            # SystemExit and CancelledError are a failure of the run as well
+            for each in work:
+                self._fail(each, error)
+
     def _request(self, told: list[Any], tensors: list[utils.Tensor]) -> _Work:
         """A request as the model sees it, with the first of ``tensors``, which are taken, and its answer."""
         slot, id, correlation_id, flags, timeout, parameters, asked, count = told
-        answer = _Answer(self._server, slot, asked)
+        answer = _Answer(self._server, self._loop, slot, asked)
         request = utils.InferenceRequest(
             id,
             correlation_id,
@@ -144,7 +161,8 @@ class _Model:
         return _Work(request, sender, answer)
 
     def finalize(self) -> None:
-        """Let the model end in its own way."""
+        """End the model's tasks, then let it end in its own way."""
+        self._loop.close()
         if hasattr(self._model, "finalize"):
             self._model.finalize()
 
@@ -158,8 +176,8 @@ class _Model:
                     "must return None."
                 )
             return False
-        if result is None and all(each.sender.taken for each in work):
-            # its own threads answer
+        if result is None:
+            # its own threads or tasks answer; the sender of a request that it has dropped says so
             return False
         if not isinstance(result, list | tuple):
             raise utils.TritonModelException(
@@ -178,7 +196,7 @@ class _Model:
 
     def _send(self, work: _Work, response: Any) -> bool:
         """Answer a request with what was returned for it; whether it has ended with that."""
-        if response is None and work.sender.taken:
+        if response is None:
             return False
         try:
             if not isinstance(response, utils.InferenceResponse):
@@ -199,14 +217,6 @@ class _Model:
             f"Failed to process the request(s) for model '{self._instance}', message: {_told(error)}"
         )
         return True
-
-    def _until_complete(self, work: Any) -> Any:
-        if self._loop is None:
-            # not needed by most models, and a sixth of the time that a worker takes to start
-            import asyncio
-
-            self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(work)
 
 
 def main(sock: int, slots: int, inputs: int, outputs: int) -> None:

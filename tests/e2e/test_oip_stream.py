@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -24,7 +25,7 @@ from runtime.catalog import ModelCatalog
 from runtime.target import Target
 from runtime.upstream import Upstream
 from runtime.upstream_model import UpstreamModel
-from schemas import ServerMetadata
+from schemas import InferRequest, InferResponse, ServerMetadata
 from schemas.oip import MESSAGES
 from tests.conformance.oip_recordings import GOLDEN
 from tests.streaming_models import AddSub, Repeat
@@ -152,6 +153,25 @@ async def test_single_answers_keep_their_order_and_several_go_between() -> None:
     assert [identity for identity in ids if identity != "many"] == [f"s{index}" for index in range(5)]
     assert ids.count("many") == 10
     assert ids.index("many") < ids.index("s1")
+
+
+class Once(AddSub):
+    """A decoupled model that answers once, with the final flag."""
+
+    async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
+        yield replace(await self.infer(request), ordered=False)
+
+
+async def test_the_one_answer_of_a_decoupled_model_waits_for_no_other() -> None:
+    """Triton sends it when it is there, whatever was asked before on the stream."""
+    quick = Once()
+    quick.name = "once"
+    last = one("add_sub", "last")
+    last.model_name = "once"
+    async with serving(AddSub(0.3), quick) as address:
+        answers, code, _ = await sent(address, [one("add_sub", "first"), last])
+    assert code is grpc.StatusCode.OK
+    assert [answer.infer_response.id for answer in answers] == ["last", "first"]
 
 
 async def test_many_requests_on_one_stream() -> None:

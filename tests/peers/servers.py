@@ -53,8 +53,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def triton(folder: Path, models: Sequence[str]) -> Iterator[Server]:
-    """Triton from the wheel that has its binary, with ``models`` of the golden repository loaded."""
+def triton(folder: Path, models: Sequence[str], repository: Path | None = None) -> Iterator[Server]:
+    """Triton from the wheel that has its binary, with ``models`` of ``repository`` loaded, of the golden one
+    where that is None."""
     environment = Path(os.environ.get("TRITON_ENVIRONMENT", ROOT / ".venv-triton")).absolute()
     site = next(environment.glob("lib/python3.*/site-packages"), None)
     assert site is not None, f"no environment with nvidia-pytriton at {environment}: run `make peers`"
@@ -66,7 +67,7 @@ def triton(folder: Path, models: Sequence[str]) -> Iterator[Server]:
     http, grpc, metrics = free_port(), free_port(), free_port()
     command = [
         str(server / "bin" / "tritonserver"),
-        f"--model-repository={golden_repository(folder / 'models')}",
+        f"--model-repository={repository or golden_repository(folder / 'models')}",
         f"--backend-directory={backends}",
         f"--cache-directory={server / 'caches'}",
         *(f"--{name}-address=127.0.0.1" for name in ("http", "grpc", "metrics")),

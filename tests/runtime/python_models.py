@@ -22,7 +22,7 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] } ]
 DECOUPLED = INT32 + "model_transaction_policy { decoupled: true }\n"
 
 HEAD = """
-import os, time, threading
+import asyncio, os, time, threading
 import numpy as np
 import triton_python_backend_utils as pb
 

@@ -239,7 +239,7 @@ async def test_its_log_is_the_server_s(tmp_path: Path, caplog: pytest.LogCapture
         (
             "def execute(self, requests):\n    return None",
             ErrorCode.MODEL_FAILED,
-            "Expected a list in the execute return, found type 'NoneType'",
+            "the model has let go of a request without a response",
         ),
         (
             "def execute(self, requests):\n    return []",

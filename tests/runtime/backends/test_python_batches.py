@@ -94,7 +94,7 @@ async def test_each_has_its_own_response(tmp_path: Path) -> None:
         assert by_number[1] == ["mine"]
         for number, said in (
             (2, "no datatype stores NumPy's complex128"),
-            (3, "in the execute function return list, found type 'NoneType'."),
+            (3, "the model has let go of a request without a response"),
             (4, "in the execute function return list, found type 'int'."),
         ):
             (text,) = by_number[number]

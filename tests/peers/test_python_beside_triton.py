@@ -1,0 +1,242 @@
+"""Models written in Python answer here as they do at Triton: the same requests to both servers."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conformance.oip_client import Server
+from tests.peers.beside import Servers, Stream, beside, grpc, grpc_input
+from tests.runtime.python_models import DECOUPLED, INT32, python_model
+
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(180)]
+
+TASKS = """
+async def execute(self, requests):
+    self.tasks = {*getattr(self, "tasks", ()), *(asyncio.create_task(self.work(each)) for each in requests)}
+
+async def work(self, request):
+    sender = request.get_response_sender()
+    for value in given(request):
+        await asyncio.sleep(0.05)
+        sender.send(answer([value]))
+    sender.send(flags=FINAL)
+"""
+
+SLEEPS = """
+async def execute(self, requests):
+    for request in requests:
+        await asyncio.sleep(given(request)[0] / 1000)
+        request.get_response_sender().send(answer(given(request)), FINAL)
+"""
+
+ASKS = """
+async def execute(self, requests):
+    self.tasks = [asyncio.create_task(self.work(each)) for each in requests]
+
+async def work(self, request):
+    tensor = pb.Tensor("IN", given(request))
+    asked = pb.InferenceRequest(model_name="one_by_one", inputs=[tensor], requested_output_names=["OUT"])
+    found = await asked.async_exec()
+    request.get_response_sender().send(
+        answer(pb.get_output_tensor_by_name(found, "OUT").as_numpy() + 1), FINAL
+    )
+"""
+
+ONE_BY_ONE = """
+async def execute(self, requests):
+    await asyncio.sleep(0.2)
+    return [answer(given(request)) for request in requests]
+"""
+
+LATER = """
+async def execute(self, requests):
+    self.tasks = [asyncio.create_task(self.work(each)) for each in requests]
+
+async def work(self, request):
+    await asyncio.sleep(0.05)
+    request.get_response_sender().send(answer(given(request) * 2), FINAL)
+"""
+
+AFTER_THE_END = """
+def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    sender.send(answer([1]), FINAL)
+    sender.send(answer([2]))
+"""
+
+FAILS_HALF_WAY = """
+def execute(self, requests):
+    requests[0].get_response_sender().send(answer([1]))
+    raise ValueError("half way")
+"""
+
+BEFORE_AND_AFTER = """
+def execute(self, requests):
+    for request in requests:
+        before, end_before, after, end_after = given(request)
+        sender = request.get_response_sender()
+        for number in range(before):
+            sender.send(answer([1000 + number]))
+        if end_before:
+            sender.send(flags=FINAL)
+        if after or end_after:
+            work = threading.Thread(target=self.work, args=(sender, after, end_after))
+            work.start()
+
+def work(self, sender, after, end):
+    time.sleep(0.1)
+    for number in range(after):
+        sender.send(answer([2000 + number]))
+    if end:
+        sender.send(flags=FINAL)
+"""
+
+MODELS = {
+    "tasks": (DECOUPLED, TASKS),
+    "sleeps": (DECOUPLED, SLEEPS),
+    "asks": (DECOUPLED, ASKS),
+    "one_by_one": (INT32, ONE_BY_ONE),
+    "later": (INT32, LATER),
+    "after_the_end": (DECOUPLED, AFTER_THE_END),
+    "fails_half_way": (DECOUPLED, FAILS_HALF_WAY),
+    "before_and_after": (DECOUPLED, BEFORE_AND_AFTER),
+}
+
+
+def write(folder: Path) -> list[str]:
+    for name, (config, body) in MODELS.items():
+        python_model(folder, body, config, name)
+    return list(MODELS)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with beside(tmp_path_factory.mktemp("python"), write) as servers:
+        yield servers
+
+
+def alike(both: Servers, outcome: Callable[[Server], Any]) -> Any:
+    """What both servers give, which must be the same."""
+    found = {name: outcome(server) for name, server in both.items()}
+    assert found["daemon"] == found["triton"]
+    return found["triton"]
+
+
+def numbers(*values: int) -> list[Any]:
+    return [grpc_input("IN", np.array(values, np.int32), "INT32")]
+
+
+def by_request(answers: list[tuple[str, Any, bool]]) -> dict[str, list[tuple[Any, bool]]]:
+    found: dict[str, list[tuple[Any, bool]]] = {}
+    for id, values, final in answers:
+        found.setdefault(id, []).append((values, final))
+    return dict(sorted(found.items()))
+
+
+def test_tasks_go_on_when_execute_has_returned(both: Servers) -> None:
+    def outcome(server: Server) -> Any:
+        with Stream(server) as stream:
+            stream.ask("tasks", numbers(1, 2, 3), "a")
+            stream.ask("tasks", numbers(7), "b")
+            return by_request(stream.all(2))
+
+    assert alike(both, outcome) == {
+        "a": [([1], False), ([2], False), ([3], False), (None, True)],
+        "b": [([7], False), (None, True)],
+    }
+
+
+def test_four_coroutines_of_a_decoupled_model_take_the_time_of_one(both: Servers) -> None:
+    def outcome(server: Server) -> Any:
+        began = time.monotonic()
+        with Stream(server) as stream:
+            for id in "abcd":
+                stream.ask("sleeps", numbers(1500), id)
+            found = by_request(stream.all(4))
+        # one after another they take 6 seconds
+        return found, time.monotonic() - began < 5
+
+    assert alike(both, outcome) == ({id: [([1500], True)] for id in "abcd"}, True)
+
+
+def test_a_short_coroutine_ends_before_a_long_one(both: Servers) -> None:
+    def outcome(server: Server) -> Any:
+        with Stream(server) as stream:
+            stream.ask("sleeps", numbers(1500), "long")
+            stream.ask("sleeps", numbers(1), "short")
+            return [id for id, _, _ in stream.all(2)]
+
+    assert alike(both, outcome) == ["short", "long"]
+
+
+def test_a_task_asks_another_model(both: Servers) -> None:
+    def outcome(server: Server) -> Any:
+        with Stream(server) as stream:
+            for number in range(3):
+                stream.ask("asks", numbers(number), str(number))
+            return by_request(stream.all(3))
+
+    assert alike(both, outcome) == {str(number): [([number + 1], True)] for number in range(3)}
+
+
+def test_coroutines_of_other_models_run_one_after_another(both: Servers) -> None:
+    def outcome(server: Server) -> Any:
+        began = time.monotonic()
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda number: grpc(server, "one_by_one", numbers(number)), range(4)))
+        return found, time.monotonic() - began >= 0.8
+
+    assert alike(both, outcome) == ([("OK", [number]) for number in range(4)], True)
+
+
+def test_a_task_answers_for_a_model_that_is_not_decoupled(both: Servers) -> None:
+    assert alike(both, lambda server: grpc(server, "later", numbers(3, 4))) == ("OK", [6, 8])
+
+
+@pytest.mark.parametrize(
+    ("before", "end_before", "after", "end_after"),
+    [(0, 1, 0, 0), (0, 0, 0, 1), (1, 1, 0, 0), (0, 0, 1, 1), (2, 1, 0, 0), (0, 0, 2, 1), (1, 0, 3, 1)],
+)
+def test_responses_before_and_after_execute_returns(
+    both: Servers, before: int, end_before: int, after: int, end_after: int
+) -> None:
+    def outcome(server: Server) -> Any:
+        with Stream(server) as stream:
+            stream.ask("before_and_after", numbers(before, end_before, after, end_after))
+            return [values for _, values, _ in stream.all()]
+
+    expected = [[1000 + number] for number in range(before)] + [[2000 + number] for number in range(after)]
+    assert alike(both, outcome) == [*expected, None]
+
+
+def test_nothing_comes_after_the_end(both: Servers) -> None:
+    def outcome(server: Server) -> Any:
+        with Stream(server) as stream:
+            stream.ask("after_the_end", numbers(0))
+            found = stream.all()
+            with pytest.raises(queue.Empty):
+                stream.take(0.5)
+            return found
+
+    assert alike(both, outcome) == [("", [1], True)]
+
+
+def test_an_execute_that_raises_ends_its_stream(both: Servers) -> None:
+    def outcome(server: Server) -> Any:
+        with Stream(server) as stream:
+            stream.ask("fails_half_way", numbers(0))
+            return [
+                values.partition("\n")[0] if isinstance(values, str) else values
+                for _, values, _ in stream.all()
+            ]
+
+    said = "Failed to process the request(s) for model 'fails_half_way_0', message: ValueError: half way"
+    assert alike(both, outcome) == [[1], said]
