@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runtime.backends import Answer, Surroundings
+from runtime.batch_dimension import fitted
 from runtime.ensemble import Plan, Step, plan
 from runtime.model_config import LoadError, ModelConfig
 from runtime.target import Target
@@ -28,10 +29,14 @@ from schemas import (
     RequestedOutput,
     Signature,
     Tensor,
+    TensorSpec,
 )
 
 _under_way: ContextVar[tuple[str, ...]] = ContextVar("ensembles under way", default=())
 """The ensembles that a request has entered, the outermost first."""
+
+
+_UNDECLARED = Signature((), ())
 
 
 class EnsembleInstance:
@@ -41,9 +46,10 @@ class EnsembleInstance:
     decoupled = False
     signature: Signature | None = None
 
-    def __init__(self, name: str, steps: Plan) -> None:
+    def __init__(self, name: str, steps: Plan, declared: Signature = _UNDECLARED) -> None:
         self._name = name
         self._plan = steps
+        self._declared = declared
         self._surroundings: Surroundings | None = None
 
     async def stream(
@@ -54,7 +60,11 @@ class EnsembleInstance:
         started = time.monotonic_ns()
         with self._entered():
             tensors = await self._run(request, {tensor.name: tensor for tensor in inputs}, outputs)
-        given = tuple(tensors[name].renamed(name) for name in outputs if name in tensors)
+        given = tuple(
+            _received(tensors[name], name, self._declared.output_names.get(name), self._declared)
+            for name in outputs
+            if name in tensors
+        )
         yield Answer(given, {}, None, True, started, time.monotonic_ns())
 
     @contextmanager
@@ -141,18 +151,22 @@ class EnsembleInstance:
     ) -> dict[str, Tensor]:
         """Ask the model of ``step`` for ``outputs``; the answer by the ensemble's names. ``alone``: no other
         step has begun."""
-        asked = replace(
-            request,
-            model=step.model,
-            version=step.version,
-            inputs=tuple(
-                tensors[tensor].renamed(name) for name, tensor in step.inputs.items() if tensor in tensors
-            ),
-            outputs=tuple(RequestedOutput(name) for name in outputs),
-            context=replace(request.context, timings={}),
-        )
         try:
-            response = await self._found(step.model).infer(asked)
+            model = self._found(step.model)
+            theirs = await model.signature(step.version)
+            asked = replace(
+                request,
+                model=step.model,
+                version=step.version,
+                inputs=tuple(
+                    _received(tensors[tensor], name, theirs.input_names.get(name), theirs)
+                    for name, tensor in step.inputs.items()
+                    if tensor in tensors
+                ),
+                outputs=tuple(RequestedOutput(name) for name in outputs),
+                context=replace(request.context, timings={}),
+            )
+            response = await model.infer(asked)
             found = {tensor.name: tensor for tensor in response.outputs}
             for name in outputs:
                 if name not in found:
@@ -198,7 +212,15 @@ def load(path: Path, config: ModelConfig) -> EnsembleInstance:
         )
     except ValueError as error:
         raise LoadError(f"{path}: ensemble_scheduling: {error}") from error
-    return EnsembleInstance(config.name, steps)
+    declared = Signature(config.inputs, config.outputs, config.max_batch_size)
+    return EnsembleInstance(config.name, steps, declared)
+
+
+def _received(tensor: Tensor, name: str, spec: TensorSpec | None, signature: Signature) -> Tensor:
+    """``tensor`` as ``name`` of a model with ``signature``, which declares ``spec`` of it."""
+    if spec is not None:
+        tensor = fitted(tensor, spec.shape, signature.max_batch_size > 0)
+    return tensor.renamed(name)
 
 
 def _tensors(step: Step, outputs: tuple[str, ...]) -> Iterator[str]:

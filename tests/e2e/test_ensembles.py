@@ -71,6 +71,11 @@ ENSEMBLES = {
     "itself": """
         step [ { model_name: "itself" input_map { key: "IN" value: "IN" }
                  output_map { key: "OUT" value: "OUT" } } ]""",
+    "nobatch": """
+        step [
+          { model_name: "negate" input_map { key: "x" value: "doubled" } output_map { key: "y" value: "OUT" } },
+          { model_name: "double" input_map { key: "x" value: "IN" } output_map { key: "y" value: "doubled" } }
+        ]""",
     "absent": """
         step [ { model_name: "nobody" input_map { key: "x" value: "IN" }
                  output_map { key: "y" value: "OUT" } } ]""",
@@ -109,8 +114,9 @@ def write_models(folder: Path) -> Path:
             if name == "optional"
             else ""
         )
+        batch = 0 if name == "nobatch" else 8
         (folder / name / "config.pbtxt").write_text(
-            f'platform: "ensemble" max_batch_size: 8 '
+            f'platform: "ensemble" max_batch_size: {batch} '
             f'input [{{ name: "IN" data_type: TYPE_FP32 dims: [ 3 ] }}{extra}] '
             f'output [{{ name: "OUT" data_type: TYPE_FP32 dims: [ 3 ] }}] '
             f"ensemble_scheduling {{ {steps} }}"
@@ -179,6 +185,14 @@ def test_each_gives_what_its_steps_make(oip: Oip, v1: dict[str, Any], model: str
         if model != "optional":  # version 1 has no optional inputs
             answer = client.infer(model, {"IN": ROWS}, {"OUT": None})
             assert answer.outputs["OUT"].tolist() == ANSWERS[model].tolist()
+
+
+def test_an_ensemble_without_batches_may_have_steps_with(oip: Oip, v1: dict[str, Any]) -> None:
+    """NVIDIA's own models for its tests are such; the original sends the steps a batch of one."""
+    assert oip.infer("nobatch", IN=ROWS[0]).tolist() == (-2 * ROWS[0]).tolist()
+    for client in v1.values():
+        answer = client.infer("nobatch", {"IN": ROWS[0]}, {"OUT": None})
+        assert answer.outputs["OUT"].tolist() == (-2 * ROWS[0]).tolist()
 
 
 def test_an_optional_input_of_a_step_is_used_where_it_is_given(oip: Oip) -> None:

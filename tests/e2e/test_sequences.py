@@ -69,6 +69,15 @@ sequence_batching {
 }
 """
 
+NOBATCH = """
+platform: "ensemble"
+input { name: "IN" data_type: TYPE_INT32 dims: 1 } output { name: "OUT" data_type: TYPE_INT32 dims: 1 }
+ensemble_scheduling { step { model_name: "direct" model_version: -1
+  input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "OUT" } } }
+"""
+"""An ensemble without a batch dimension around a model of sequences with one, as NVIDIA's
+``sequence_*_nobatch_*`` are."""
+
 
 @dataclass(frozen=True)
 class Refusal(Exception):
@@ -128,9 +137,10 @@ def _stream(address: str) -> Ask:
 def _v1(kind: Any, address: str) -> Ask:
     def ask(model: str, number: int, identity: int, flags: str = "", rows: int = 1) -> list[int]:
         client = kind(address)
+        shape = (1,) if model == "nobatch" else (rows, 1)
         fields = {"correlation_id": identity, "flags": ("s" in flags) + 2 * ("e" in flags)}
         try:
-            answer = client.infer(model, {"IN": np.full((rows, 1), number, np.int32)}, ["OUT"], **fields)
+            answer = client.infer(model, {"IN": np.full(shape, number, np.int32)}, ["OUT"], **fields)
         except TrtisError as error:
             raise Refusal(error.code, error.message) from error
         finally:
@@ -168,6 +178,8 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     (models / "two" / "1").mkdir(parents=True)
     (models / "two" / "1" / "model.py").write_text(PYTHON)
     (models / "two" / "config.pbtxt").write_text(PYTHON_CONFIG)
+    (models / "nobatch" / "1").mkdir(parents=True)
+    (models / "nobatch" / "config.pbtxt").write_text(NOBATCH)
     daemon = Daemon.start(
         folder,
         {
@@ -220,6 +232,14 @@ IDS = itertools.count(1000)
 
 both = pytest.mark.parametrize("model", ["direct", "oldest"])
 every = pytest.mark.parametrize("model", ["direct", "oldest", "two"])
+
+
+@pytest.mark.parametrize("kind", ["v1 over http", "v1 over grpc"])
+def test_a_sequence_through_an_ensemble_without_batches(ask: Ask) -> None:
+    identity = next(IDS)
+    assert ask("nobatch", 1, identity, "s") == [1]
+    assert ask("nobatch", 2, identity) == [3]
+    assert ask("nobatch", 3, identity, "e") == [6]
 
 
 @every
