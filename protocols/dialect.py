@@ -211,11 +211,14 @@ class UpstreamCall(Generic[Request, Reply]):
     An INFER_STREAM that is the ``last_resort`` carries less than INFER: it is for decoupled models alone.
     With ``shared`` the request is the same whatever the argument, the form is a function, and ``decode`` is
     ``form(shared.read(reply))``.
+    The answers to an INFER that is ``unnamed`` have tensors without names, and some servers answer with every
+    output in their own order, whatever the request names: ask for every output, in signature order, and pick.
     """
 
     encode: Callable[[Any, Signature | None], tuple[Request, ReplyForm]]
     decode: Callable[[ReplyForm, Reply], Any]
     last_resort: bool = False
+    unnamed: bool = False
     passage: Passage[Request, Any, Reply] | None = None
     shared: SharedReply[Reply] | None = None
 

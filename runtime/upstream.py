@@ -19,6 +19,7 @@ from protocols.wire import FramedRequest, HttpRequest
 from runtime.pool import Gate, Member, Pool
 from runtime.pool.probes import Ask
 from runtime.shared_value import SharedValue
+from runtime.unnamed import naming_all
 from schemas import (
     Context,
     ErrorCode,
@@ -90,7 +91,8 @@ class Upstream:
         signature: Signature | None = None,
         context: Context | None = None,
     ) -> Any:
-        """Carry out ``operation`` there; arguments and results are those of ``UpstreamCall``.
+        """Carry out ``operation`` there; arguments and results are those of ``UpstreamCall``. An inference
+        whose answers have no names gives every output, whichever were asked for.
 
         Raises the upstream's own error with its own words, or UNAVAILABLE, DEADLINE_EXCEEDED, OVERLOADED,
         BAD_UPSTREAM, UNREPRESENTABLE; ``origin`` names the upstream.
@@ -101,6 +103,8 @@ class Upstream:
                 return await self._call_shared(operation, call, argument)
             if operation in _EVERYWHERE:
                 return await self._call_everywhere(call, argument, self._bounded(context))
+            if call.unnamed:
+                argument = naming_all(argument, signature)
             request, form = call.encode(argument, signature)
             request.context = self._bounded(context)
             return await self._ask(operation, request, _inference(argument), partial(call.decode, form))
@@ -134,7 +138,13 @@ class Upstream:
             attempt = self.pool.attempt(request, harmless=operation in _HARMLESS)
             while True:
                 with attempt as client:
-                    return read(await self._send(client, message))
+                    reply = await self._send(client, message)
+                    try:
+                        return read(reply)
+                    except InferenceError as error:
+                        if error.code is ErrorCode.BAD_UPSTREAM:
+                            self._name(error)
+                        raise
 
     async def stream(
         self, request: InferRequest, signature: Signature | None, context: Context
@@ -261,10 +271,14 @@ class Upstream:
         try:
             return await client.send(request)
         except InferenceError as error:
-            # a command has no other name for a server than its address, which is told already
-            if not error.message.startswith(f"the upstream at {self.name} "):
-                error.message = f"upstream '{self.name}': {error.message}"
+            self._name(error)
             raise
+
+    def _name(self, error: InferenceError) -> None:
+        """Put this upstream's name into the words of ``error``. A command has no other name for a server
+        than its address, which is there already."""
+        if not error.message.startswith(f"the upstream at {self.name} "):
+            error.message = f"upstream '{self.name}': {error.message}"
 
 
 def _inference(argument: Any) -> InferRequest | None:

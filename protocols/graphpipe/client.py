@@ -194,7 +194,7 @@ def _reading() -> Iterator[None]:
 
 
 HTTP_CALLS: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = {
-    Operation.INFER: UpstreamCall(_encode_infer, _decode_infer),
+    Operation.INFER: UpstreamCall(_encode_infer, _decode_infer, unnamed=True),
     Operation.MODEL_METADATA: UpstreamCall(_encode_metadata, _decode_metadata),
     Operation.MODEL_READY: UpstreamCall(_encode_probe, _decode_probe),
     Operation.READY: UpstreamCall(_encode_probe, _decode_probe),
@@ -203,7 +203,7 @@ HTTP_CALLS: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = {
 """The calls over HTTP."""
 
 TCP_CALLS: Mapping[Operation, UpstreamCall[FramedRequest, FramedReply]] = {
-    Operation.INFER: UpstreamCall(_frame_infer, _unframe_infer),
+    Operation.INFER: UpstreamCall(_frame_infer, _unframe_infer, unnamed=True),
     Operation.MODEL_METADATA: UpstreamCall(_frame_metadata, _unframe_metadata),
     Operation.MODEL_READY: UpstreamCall(_frame_probe, _unframe_probe),
     Operation.READY: UpstreamCall(_frame_probe, _unframe_probe),

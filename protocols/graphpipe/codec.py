@@ -8,7 +8,7 @@ here, whatever the bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,7 @@ WRITTEN_TYPES = {**TYPES, **{narrow: TYPES[wide] for narrow, wide in CAPABILITY.
 """The ``Type`` on the wire of every datatype that can be written."""
 
 _CODES = {code.value: code for code in ErrorCode}
+_ADVICE = "declare the model's signature, with every output that the server has, in its order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +150,8 @@ def decode_response(body: Buffer, asked: OutputNames, signature: Signature | Non
     """The outputs in an ``InferResponse``. They come without names and take those ``asked`` for, else
     the signature's, else ``output0``, ``output1`` and so on.
 
-    Raises the ``CarriedError`` in the answer; MALFORMED, INVALID_TENSOR; BAD_UPSTREAM where the number
-    of tensors does not tell which output is which.
+    Raises the ``CarriedError`` in the answer; MALFORMED, INVALID_TENSOR; BAD_UPSTREAM where number,
+    datatypes or shapes of the tensors contradict the signature, so that which output is which is unknown.
     """
     view = reader.view_of(body)
     try:
@@ -168,9 +169,9 @@ def decode_response(body: Buffer, asked: OutputNames, signature: Signature | Non
             raise InferenceError(
                 ErrorCode.BAD_UPSTREAM,
                 f"the answer has {len(positions)} tensors without names where {len(names)} outputs were "
-                "expected: ask for outputs by name, or declare the model's signature",
+                f"expected ({', '.join(names)}): {_ADVICE}",
             )
-        return tuple(
+        outputs = tuple(
             [
                 _narrowed(reader.tensor(view, at, name), specs.get(name))
                 for name, at in zip(names, positions, strict=True)
@@ -178,6 +179,9 @@ def decode_response(body: Buffer, asked: OutputNames, signature: Signature | Non
         )
     except reader.OUTSIDE as error:
         raise reader.outside(view) from error
+    if signature is not None and not _says_nothing(signature):
+        _check_places(outputs, specs)
+    return outputs
 
 
 def encode_error(error: InferenceError, *, prefixed: bool = False) -> bytes:
@@ -240,6 +244,36 @@ def _narrowed(tensor: Tensor, spec: TensorSpec | None) -> Tensor:
     if np.frombuffer(tensor.view, np.uint8).max(initial=0) > 1:
         raise _invalid(f"tensor '{tensor.name}' of datatype BOOL holds bytes other than 0 and 1")
     return Tensor(tensor.name, Datatype.BOOL, tensor.shape, tensor.data)
+
+
+def _says_nothing(signature: Signature) -> bool:
+    """Whether a signature may be what the simple API of graphpipe-go reports for any function: Int64
+    everywhere, and the rank in place of the shape."""
+    return all(
+        spec.datatype is Datatype.INT64 and len(spec.shape) <= 1
+        for spec in (*signature.inputs, *signature.outputs)
+    )
+
+
+def _check_places(outputs: Sequence[Tensor], specs: Mapping[str, TensorSpec]) -> None:
+    """Raise BAD_UPSTREAM for an output that is not as declared: then another one may stand in its place. The
+    first dimension is left to the server, for it is the batch, which many declare as 1."""
+    for place, output in enumerate(outputs):
+        spec = specs.get(output.name)
+        if spec is None:
+            continue
+        free = len(outputs) == 1 or not spec.shape  # an empty shape may be any
+        fits = free or (
+            len(output.shape) == len(spec.shape)
+            and all(want in (-1, have) for want, have in zip(spec.shape[1:], output.shape[1:], strict=True))
+        )
+        if output.datatype is not spec.datatype or not fits:
+            raise InferenceError(
+                ErrorCode.BAD_UPSTREAM,
+                f"tensor {place} of the answer, without a name, is {output.datatype.value} "
+                f"{list(output.shape)} where output '{spec.name}' is {spec.datatype.value} "
+                f"{list(spec.shape)}: {_ADVICE}",
+            )
 
 
 def _encode_tensors(tensors: Sequence[Tensor]) -> tuple[tuple[writer.Form, ...], list[Buffer]]:

@@ -5,10 +5,20 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
 import pytest
 
 from protocols.graphpipe import codec, reader, writer
-from schemas import ErrorCode, InferenceError, InferRequest, RequestedOutput
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    RequestedOutput,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
 from tests.protocols.graphpipe.messages import AB, ONES, STRINGS, decoded, fp32, joined, published
 from tests.strategies import signature_of
 
@@ -102,6 +112,72 @@ class TestContradictions:
         assert form == ("sum",) * 32
         with pytest.raises(InferenceError, match="1000 outputs are asked of a model that has 2"):
             decoded(published([], [ONES], ["sum"] * 1000), AB)
+
+
+INT64 = Tensor.from_numpy("i", np.arange(3))
+MATRIX = Tensor.from_numpy("m", np.zeros((2, 4), np.float32))
+
+
+def places(*shapes: tuple[Datatype, tuple[int, ...]]) -> Signature:
+    """Outputs `a`, `b` and so on."""
+    specs = (TensorSpec(name, *shape) for name, shape in zip("abc", shapes, strict=False))
+    return Signature((TensorSpec("x", Datatype.FP32, (-1,)),), tuple(specs))
+
+
+class TestWhichOutputIsWhich:
+    """Answers have no names, so one that contradicts the signature tells nothing."""
+
+    @pytest.mark.parametrize(
+        ("declared", "answered"),
+        [
+            (places((Datatype.FP32, (-1, 4)), (Datatype.INT64, (3,))), [MATRIX, INT64]),
+            (places((Datatype.FP32, (1, 4)), (Datatype.INT64, (1,))), [MATRIX, INT64]),  # batch declared as 1
+            (places((Datatype.FP32, ()), (Datatype.INT64, ())), [MATRIX, INT64]),  # unknown
+            (places((Datatype.FP32, (-1, 8, 8))), [MATRIX]),  # there is but one
+            (places((Datatype.BOOL, (3,))), [Tensor.from_numpy("t", np.array([1, 0, 1], np.uint8))]),
+        ],
+    )
+    def test_what_fits(self, declared: Signature, answered: list[Tensor]) -> None:
+        body = b"".join(codec.encode_response(None, answered))
+        outputs = codec.decode_response(body, tuple(declared.output_names), declared)
+        assert [bytes(tensor.view) for tensor in outputs] == [bytes(tensor.view) for tensor in answered]
+
+    @pytest.mark.parametrize(
+        ("declared", "answered", "said"),
+        [
+            (
+                places((Datatype.FP32, (-1, 4)), (Datatype.INT64, (-1,))),
+                [INT64, MATRIX],
+                "tensor 0 .* 'a' is FP32",
+            ),
+            (
+                places((Datatype.FP32, (-1, 4)), (Datatype.FP32, (-1, 2))),
+                [MATRIX, MATRIX],
+                "tensor 1 .* 'b' is FP32",
+            ),
+            (
+                places((Datatype.FP32, (-1, 4)), (Datatype.FP32, (-1,))),
+                [MATRIX, MATRIX],
+                r"tensor 1 .*\[-1\]",
+            ),
+            (places((Datatype.FP64, (-1, 4))), [MATRIX], "FP32 .* FP64"),
+        ],
+    )
+    def test_what_contradicts(self, declared: Signature, answered: list[Tensor], said: str) -> None:
+        body = b"".join(codec.encode_response(None, answered))
+        with pytest.raises(InferenceError, match=said) as caught:
+            codec.decode_response(body, tuple(declared.output_names), declared)
+        assert caught.value.code is ErrorCode.BAD_UPSTREAM
+
+    def test_what_the_simple_api_reports_tells_nothing(self) -> None:
+        """graphpipe-go's ``Serve`` says Int64 and the rank of any function."""
+        told = Signature(
+            (TensorSpec("input0", Datatype.INT64, (2,)),),
+            tuple(TensorSpec(f"output{place}", Datatype.INT64, (2,)) for place in range(2)),
+        )
+        body = b"".join(codec.encode_response(None, [MATRIX, INT64]))
+        outputs = codec.decode_response(body, tuple(told.output_names), told)
+        assert outputs == (MATRIX.renamed("output0"), INT64.renamed("output1"))
 
 
 class TestWhatARequestCannotSay:

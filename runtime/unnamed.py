@@ -1,0 +1,38 @@
+"""Inference by servers whose answers have tensors without names.
+
+Contract: only its place tells which output a tensor is, and some of these servers (graphpipe-go's
+``Serve``) answer with every output in their own order, whatever a request names. So a request always names
+every output of the signature, in its order: servers of both kinds answer that alike, and the caller picks
+what it wants. The codec that reads the answer checks it against the signature.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from schemas import ErrorCode, InferenceError, InferRequest, RequestedOutput, Signature
+
+
+def naming_all(request: InferRequest, signature: Signature | None) -> InferRequest:
+    """``request`` for every output of ``signature``, in its order.
+
+    Raises INVALID_TENSOR for an output that the signature does not have, UNSUPPORTED where outputs are chosen
+    and no signature tells their order.
+    """
+    known = signature.output_names if signature is not None else {}
+    chosen = {output.name: output for output in request.outputs or ()}
+    for name in chosen:
+        if not known:
+            raise InferenceError(
+                ErrorCode.UNSUPPORTED,
+                f"output '{name}' cannot be told from others: answers have no names and nothing tells the "
+                "order of the outputs: declare the model's signature, or ask for all outputs",
+            )
+        if name not in known:
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"the model has no output '{name}' (there are: {', '.join(known)})",
+            )
+    if not known:
+        return request
+    return replace(request, outputs=tuple([chosen.get(name) or RequestedOutput(name) for name in known]))
