@@ -252,13 +252,15 @@ class ModelCatalog:
     async def unload(self, name: str, control: ModelControl = _PLAIN) -> None:
         """Take no more requests for a model and free it when those in flight are done, which is not
         waited for; with its dependents, where that is asked: the models that were loaded for it alone. A
-        model that is not known is unloaded already. Raises UNAVAILABLE where unloading is not allowed,
-        UNSUPPORTED for a repository that there is not."""
+        model that is not known is unloaded already, unless it was to be ``served``. Raises UNAVAILABLE where
+        unloading is not allowed, UNSUPPORTED for a repository that there is not, NOT_FOUND."""
         chosen = self.repositories.named(control.repository)
         remote = self._remote(name, control)
         if remote is not None:
             await remote.unload()
             return
+        if control.served:
+            self.find(name)
         # its folder may have gone since it was loaded
         home = self._homes.get(name) or self.repositories.home(name, chosen)
         self.repositories.check_control(name, home)

@@ -17,13 +17,15 @@ class ModelControl:
     ``repository`` names one of the server's repositories, empty for any. ``config`` is a serialized
     ``inference.ModelConfig`` to use in place of the model's own file, None for that file. ``files`` are
     the model's files by their path in the model's folder, in place of all that the folder holds.
-    ``dependents``: unload what only this model needs, too.
+    ``dependents``: unload what only this model needs, too. ``served``: it is an error where the model is not
+    served, as KServe and MLServer have it for an unload.
     """
 
     repository: str = ""
     config: bytes | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
     dependents: bool = False
+    served: bool = False
 
 
 @dataclass(frozen=True, slots=True)

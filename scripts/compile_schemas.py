@@ -23,6 +23,7 @@ PROTOS = (
     "schemas/grps/grps.proto",
     "schemas/oip/grpc_service.proto",
     "schemas/oip/health.proto",
+    "schemas/oip/model_repository.proto",
     "schemas/trtis/grpc_service.proto",
 )
 """Contracts by their top file; what a file imports stands in the same folder and in the same set."""

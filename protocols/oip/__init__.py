@@ -6,7 +6,13 @@ from dataclasses import replace
 
 from protocols.dialect import Dialect
 from protocols.oip.capability import CAPABILITY
-from protocols.oip.client import GRPC_CALLS, GRPC_KSERVE_CALLS, HTTP_CALLS, HTTP_JSON_CALLS
+from protocols.oip.client import (
+    GRPC_CALLS,
+    GRPC_KSERVE_CALLS,
+    GRPC_MLSERVER_CALLS,
+    HTTP_CALLS,
+    HTTP_JSON_CALLS,
+)
 from protocols.oip.codec import DIALECT_NAME
 from protocols.oip.flavors import HABITS, grpc_endpoints, http_endpoints
 from protocols.oip.server import GRPC_ENDPOINTS, HTTP_ENDPOINTS, http_unmatched
@@ -22,7 +28,7 @@ _TRITON = Dialect(
     http_calls=HTTP_CALLS,
     grpc_calls=GRPC_CALLS,
     http_flavors={"mlserver": HTTP_JSON_CALLS},
-    grpc_flavors={"kserve": GRPC_KSERVE_CALLS},
+    grpc_flavors={"kserve": GRPC_KSERVE_CALLS, "mlserver": GRPC_MLSERVER_CALLS},
 )
 
 DIALECT = replace(
@@ -31,7 +37,8 @@ DIALECT = replace(
         name: replace(
             _TRITON,
             http_endpoints=http_endpoints(HTTP_ENDPOINTS, habits),
-            grpc_endpoints=grpc_endpoints(GRPC_ENDPOINTS),
+            grpc_endpoints=grpc_endpoints(GRPC_ENDPOINTS, habits),
+            contracts=(*_TRITON.contracts, *habits.contracts),
         )
         for name, habits in HABITS.items()
     },

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from protocols.dialect import UpstreamCall
 from protocols.json_document import parse_json
+from protocols.oip import mlserver
 from protocols.oip.codec import CODE_OF_HTTP_STATUS
 from protocols.oip.codec_http import decode_response, encode_request
 from protocols.oip.generate_call import generate_call
@@ -165,3 +166,9 @@ GRPC_KSERVE_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
     **KSERVE_CALLS,
 }
 """For KServe, whose requests to load and unload name the model elsewhere."""
+
+GRPC_MLSERVER_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
+    **GRPC_CALLS,
+    Operation.INFER_STREAM: mlserver.STREAM_CALL,
+}
+"""For MLServer, which does not wrap the answers of a stream."""

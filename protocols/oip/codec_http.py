@@ -9,7 +9,7 @@ and statuses belong to ``server`` and ``client``, everything but inference to ``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
@@ -30,6 +30,7 @@ from protocols.oip.codec import (
 )
 from protocols.oip.http_tensors import (
     BINARY_ONLY,
+    FromJson,
     Tail,
     describe_tensor,
     not_as_json,
@@ -61,6 +62,9 @@ JSON_HEADERS: Headers = (("Content-Type", "application/json"),)
 
 Body = tuple[Headers, list[Buffer]]
 """The headers that describe a body, and its parts."""
+
+ReaderOf = Callable[[Mapping[str, Any], Signature], FromJson]
+"""What reads the inputs of a request, given its JSON and the signature of its model."""
 
 _Described = tuple[str, Datatype, tuple[int, ...], int]
 """An output's name, datatype, shape and size in bytes."""
@@ -94,9 +98,14 @@ class ReplyForm:
 
 
 def decode_request(
-    message: HttpRequest, model: str, version: str, signature: Signature
+    message: HttpRequest,
+    model: str,
+    version: str,
+    signature: Signature,
+    reader_of: ReaderOf | None = None,
 ) -> tuple[InferRequest, ReplyForm]:
-    """The request in ``message``, and the form of its answer.
+    """The request in ``message``, and the form of its answer. ``reader_of`` gives what reads its inputs in
+    JSON, on listeners that follow a server whose parameters say how.
 
     Raises MALFORMED for a body that is no request, INVALID_TENSOR naming the tensor or parameter,
     UNSUPPORTED for an unknown content coding, TOO_LARGE for a body that inflates beyond the limit.
@@ -124,7 +133,8 @@ def decode_request(
     fields = split_parameters(given)
     identity = check_id(text(document, "id"))
     outputs, form = _read_outputs(document, given, identity, signature, coding, message.nonfinite_json)
-    inputs = read_inputs(document, model, Tail(body, length))
+    from_json = None if reader_of is None else reader_of(document, signature)
+    inputs = read_inputs(document, model, Tail(body, length), from_json)
     _check_json_outputs(outputs, form, signature)
     request = _request(message, model, version, fields, inputs, outputs, identity)
     if key is not None and length is not None:

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
+from protocols.oip import mlserver, stream_grpc
+from protocols.oip.codec_http import ReaderOf, decode_request
+from protocols.oip.grpc_messages import SERVICE
 from protocols.oip.http_endpoint import http_fail, json_answer
 from protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
 from schemas import (
@@ -20,6 +23,7 @@ from schemas import (
     IndexQuery,
     InferenceError,
     InferRequest,
+    ModelControl,
     ModelStatus,
     Operation,
     Readiness,
@@ -41,7 +45,10 @@ class Habits:
     an inference has even where there is nothing to say. ``asked_order``: over HTTP outputs come in the
     order of the request. ``told``: a load or unload is answered with what was done. ``listed``: the
     models are listed at ``/v2/models``. ``unloadable`` is the HTTP status for a model that there is not to
-    load.
+    load, ``grpc_unloadable`` the gRPC status where it is not Triton's. ``reader_of`` gives what reads inputs
+    in JSON; ``codecs``: what MLServer's codecs mean holds over gRPC too. ``stream`` is the endpoint of a
+    gRPC stream where answers have another form. ``services`` are further gRPC services, each with methods
+    that are there already, and ``contracts`` describe them as ``Dialect.contracts`` does.
     """
 
     bare_probes: bool = False
@@ -50,6 +57,12 @@ class Habits:
     told: bool = False
     listed: bool = False
     unloadable: int = 404
+    grpc_unloadable: int = 0
+    reader_of: ReaderOf | None = None
+    codecs: bool = False
+    stream: GrpcEndpoint | None = None
+    services: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    contracts: tuple[tuple[str, str], ...] = ()
 
 
 HABITS: Mapping[str, Habits] = {
@@ -60,7 +73,22 @@ HABITS: Mapping[str, Habits] = {
         listed=True,
         unloadable=503,
     ),
-    "mlserver": Habits(bare_probes=True, always={"parameters": {}}),
+    "mlserver": Habits(
+        bare_probes=True,
+        always={"parameters": {}},
+        grpc_unloadable=_GRPC_NOT_FOUND,
+        reader_of=mlserver.reader_of,
+        codecs=True,
+        stream=mlserver.STREAM_ENDPOINT,
+        services={
+            "/inference.model_repository.ModelRepositoryService/": (
+                "RepositoryIndex",
+                "RepositoryModelLoad",
+                "RepositoryModelUnload",
+            )
+        },
+        contracts=(("schemas.oip", "model_repository.desc"),),
+    ),
 }
 """The flavors beside Triton's."""
 
@@ -68,12 +96,24 @@ HABITS: Mapping[str, Habits] = {
 def http_endpoints(endpoints: Iterable[HttpEndpoint], habits: Habits) -> tuple[HttpEndpoint, ...]:
     """``endpoints`` with ``habits``."""
     flavored = tuple(_http_endpoint(endpoint, habits) for endpoint in endpoints)
-    return (*flavored, _MODELS) if habits.listed else flavored
+    # both servers redirect there, and clients follow
+    more = [replace(endpoint, path="/v2/") for endpoint in flavored if endpoint.path == "/v2"]
+    return (*flavored, *more, *((_MODELS,) if habits.listed else ()))
 
 
-def grpc_endpoints(endpoints: Iterable[GrpcEndpoint]) -> tuple[GrpcEndpoint, ...]:
-    """``endpoints`` as both servers have them."""
-    return tuple(_grpc_endpoint(endpoint) for endpoint in endpoints)
+def grpc_endpoints(endpoints: Iterable[GrpcEndpoint], habits: Habits) -> tuple[GrpcEndpoint, ...]:
+    """``endpoints`` with ``habits``."""
+    chosen = [
+        habits.stream if habits.stream and endpoint.method == stream_grpc.METHOD else endpoint
+        for endpoint in endpoints
+    ]
+    flavored = {endpoint.method: _grpc_endpoint(endpoint, habits) for endpoint in chosen}
+    more = [
+        replace(flavored[SERVICE + rpc], method=service + rpc)
+        for service, rpcs in habits.services.items()
+        for rpc in rpcs
+    ]
+    return (*flavored.values(), *more)
 
 
 # --- HTTP
@@ -81,7 +121,7 @@ def grpc_endpoints(endpoints: Iterable[GrpcEndpoint]) -> tuple[GrpcEndpoint, ...
 
 def _http_endpoint(endpoint: HttpEndpoint, habits: Habits) -> HttpEndpoint:
     def open_request(request: HttpRequest) -> Opened[HttpAnswer]:
-        opened = endpoint.open(request)
+        opened = _strict(endpoint.open(request))
         opened.action = _http_action(opened.action, habits)
         return opened
 
@@ -101,7 +141,7 @@ def _http_endpoint(endpoint: HttpEndpoint, habits: Habits) -> HttpEndpoint:
 def _http_action(action: Action[HttpAnswer], habits: Habits) -> Action[HttpAnswer]:
     operation = action.operation
     if operation is Operation.INFER:
-        return replace(action, decode=_decoder(action, habits))
+        return replace(action, decode=_decoder(habits))
     if operation in _PROBES:
         return replace(action, encode=_probe_encoder(action, habits))
     if operation in _CONTROL and habits.told:
@@ -110,13 +150,13 @@ def _http_action(action: Action[HttpAnswer], habits: Habits) -> Action[HttpAnswe
 
 
 def _decoder(
-    action: Action[HttpAnswer], habits: Habits
+    habits: Habits,
 ) -> Callable[[Opened[HttpAnswer], Signature], tuple[InferRequest, Any]]:
-    decode = action.decode
-    assert decode is not None, "an action for inference has a decoder"  # noqa: S101
-
     def decoded(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, Any]:
-        request, form = _with_id(*decode(opened, signature))
+        asked = decode_request(
+            opened.message, opened.model, opened.version, signature, reader_of=habits.reader_of
+        )
+        request, form = _with_id(*asked)
         order = tuple(output.name for output in request.outputs or ()) if habits.asked_order else ()
         return request, replace(form, always=habits.always, order=order)
 
@@ -154,19 +194,38 @@ _MODELS = HttpEndpoint(
 # --- gRPC
 
 
-def _grpc_endpoint(endpoint: GrpcEndpoint) -> GrpcEndpoint:
+def _grpc_endpoint(endpoint: GrpcEndpoint, habits: Habits) -> GrpcEndpoint:
     def open_message(request: GrpcRequest) -> Opened[GrpcAnswer]:
-        opened = endpoint.open(request)
+        opened = _strict(endpoint.open(request))
         action = opened.action
-        if action.operation is Operation.INFER:
-            decode = action.decode
-            assert decode is not None, "an action for inference has a decoder"  # noqa: S101
-            opened.action = replace(action, decode=lambda *given: _with_id(*decode(*given)))
+        if action.decode is not None:
+            opened.action = replace(action, decode=_grpc_decoder(action, habits))
         elif action.operation is Operation.MODEL_READY:
             opened.action = replace(action, encode=_ready_or_not_found(action))
         return opened
 
-    return replace(endpoint, open=open_message)
+    def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
+        answer = endpoint.fail(request, opened, error)
+        loaded = opened is not None and opened.action.operation is Operation.MODEL_LOAD
+        if habits.grpc_unloadable and loaded and error.code is ErrorCode.INTERNAL:
+            return replace(answer, code=habits.grpc_unloadable)
+        return answer
+
+    return replace(endpoint, open=open_message, fail=fail)
+
+
+def _grpc_decoder(
+    action: Action[GrpcAnswer], habits: Habits
+) -> Callable[[Opened[GrpcAnswer], Signature], tuple[InferRequest, Any]]:
+    decode = action.decode
+    assert decode is not None, "an action for inference has a decoder"  # noqa: S101
+
+    def decoded(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, Any]:
+        told = mlserver.as_raw(opened, signature) if habits.codecs else opened
+        request, form = decode(told, signature)
+        return (request, form) if action.operation is Operation.INFER_STREAM else _with_id(request, form)
+
+    return decoded
 
 
 def _ready_or_not_found(
@@ -182,6 +241,13 @@ def _ready_or_not_found(
 
 
 # --- both
+
+
+def _strict(opened: Opened[Any]) -> Opened[Any]:
+    """``opened``, where to unload a model that is not served is an error, other than on Triton."""
+    if opened.action.operation is Operation.MODEL_UNLOAD:
+        opened.argument = replace(opened.argument or ModelControl(), served=True)
+    return opened
 
 
 def _with_id(request: InferRequest, form: Any) -> tuple[InferRequest, Any]:

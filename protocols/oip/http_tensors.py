@@ -7,7 +7,7 @@ stand in belong to ``codec_http``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NoReturn
 
@@ -30,6 +30,9 @@ from schemas import (
 
 BINARY_ONLY = frozenset({Datatype.FP16, Datatype.BF16})
 """Datatypes that the dialect has no JSON form for."""
+
+FromJson = Callable[[str, Datatype, tuple[int, ...], Any, Mapping[str, Any]], Tensor]
+"""Makes an input of its name, datatype, shape, ``data`` and parameters."""
 
 _EMPTY = memoryview(b"")
 
@@ -62,8 +65,11 @@ class Tail:
         )
 
 
-def read_inputs(document: Mapping[str, Any], model: str, tail: Tail) -> tuple[Tensor, ...]:
-    """The inputs of a request for ``model``.
+def read_inputs(
+    document: Mapping[str, Any], model: str, tail: Tail, from_json: FromJson | None = None
+) -> tuple[Tensor, ...]:
+    """The inputs of a request for ``model``; ``from_json`` reads those in JSON where their parameters
+    matter.
 
     Raises MALFORMED, and INVALID_TENSOR for a tensor without exactly one source of data, with data that
     does not match its shape, and for binary data cut short or left over.
@@ -90,7 +96,10 @@ def read_inputs(document: Mapping[str, Any], model: str, tail: Tail) -> tuple[Te
         else:
             if datatype in BINARY_ONLY:
                 _refuse(not_as_json("receiving", "input", name, datatype))
-            inputs.append(_from_json(name, datatype, shape, data))
+            if from_json is None:
+                inputs.append(plain_tensor(name, datatype, shape, data))
+            else:
+                inputs.append(from_json(name, datatype, shape, data, parameters))
     if tail.missing:
         _refuse(
             f"unexpected additional input data for model '{model}', {-tail.missing} bytes: "
@@ -119,7 +128,7 @@ def read_answers(
         else:
             # MLServer passes on a single element without an array around it
             bare = isinstance(data, (bool, int, float, str))
-            yield as_meant(_from_json(name, datatype, shape, [data] if bare else data), parameters)
+            yield as_meant(plain_tensor(name, datatype, shape, [data] if bare else data), parameters)
     if tail.missing:
         _refuse(f"{-tail.missing} bytes belong to no output: {tail.account(entries)}")
 
@@ -197,7 +206,7 @@ def not_as_json(verb: str, kind: str, name: str, datatype: Datatype) -> str:
     )
 
 
-def _from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data: Any) -> Tensor:
+def plain_tensor(name: str, datatype: Datatype, shape: tuple[int, ...], data: Any) -> Tensor:
     """The tensor whose elements are in ``data``; without elements it does not matter what that is, as
     on Triton."""
     count = element_count(shape, name)

@@ -24,7 +24,10 @@ def _ask(opened: Opened[GrpcAnswer], passed: Passed) -> tuple[GrpcRequest, int] 
     head, raws, message = opened.message
     if head.parameters or len(raws) != len(head.inputs):
         return None
-    if any(tensor.parameters for tensor in head.inputs) or any(each.parameters for each in head.outputs):
+    if any(each.parameters for each in head.outputs):
+        return None
+    # what typed contents beside raw ones mean is for each kind of server to say
+    if any(tensor.parameters or tensor.HasField("contents") for tensor in head.inputs):
         return None
     rows = head.inputs[0].shape[0] if raws and head.inputs[0].shape else 0
     if head.model_name == passed.remote and not passed.inputs and not passed.outputs:

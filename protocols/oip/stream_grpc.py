@@ -13,15 +13,9 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
+from protocols.oip import codec_grpc
 from protocols.oip.codec import EMPTY_FINAL_RESPONSE, WHILE_RUNNING
-from protocols.oip.codec_grpc import (
-    ReplyForm,
-    decode_infer,
-    decode_reply,
-    encode_call,
-    encode_infer,
-    open_infer,
-)
+from protocols.oip.codec_grpc import ReplyForm, decode_infer, decode_reply, encode_infer, open_infer
 from protocols.oip.grpc_messages import SERVICE, fail, unparsable, unwritable
 from protocols.protobuf_wire import join, read_fields
 from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
@@ -50,7 +44,7 @@ _INFER_RESPONSE: int = _ANSWER.INFER_RESPONSE_FIELD_NUMBER
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class Form:
     """How a caller wants its answers: each as over a unary call; under which version errors and the bare
     final flag are told; whether it wants that flag, and errors as the status of the call."""
 
@@ -70,16 +64,17 @@ def open_stream_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     return Opened(_INFER, opened.model, opened.version, (*opened.message, errors_as_status))
 
 
-def _decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, _Form]:
+def decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, Form]:
+    """The request, and the form of its answers. Raises as ``codec_grpc.decode_infer``."""
     message, _, errors_as_status = opened.message
     request, each = decode_infer(opened, signature)
     # to look it up would add it to the message
     wanted = EMPTY_FINAL_RESPONSE in message.parameters
     empty_final = wanted and message.parameters[EMPTY_FINAL_RESPONSE].bool_param
-    return request, _Form(each, opened.version, empty_final, errors_as_status)
+    return request, Form(each, opened.version, empty_final, errors_as_status)
 
 
-def _encode(form: _Form, response: InferResponse) -> GrpcAnswer | None:
+def _encode(form: Form, response: InferResponse) -> GrpcAnswer | None:
     if response.error is not None:
         if form.errors_as_status:
             return fail(GrpcRequest(METHOD, b""), None, response.error)
@@ -126,7 +121,7 @@ def _error(error: InferenceError, told: Any) -> GrpcAnswer:
 _UNKNOWN_MODEL = "Request for unknown model"
 """How Triton begins to say that a model, or its version, is not there; its clients match on it."""
 
-_INFER: Action[GrpcAnswer] = Action(Operation.INFER_STREAM, _encode, _decode)
+_INFER: Action[GrpcAnswer] = Action(Operation.INFER_STREAM, _encode, decode)
 
 STREAM_ENDPOINT = GrpcEndpoint(METHOD, open_stream_infer, _fail, streaming=True)
 
@@ -134,11 +129,11 @@ STREAM_ENDPOINT = GrpcEndpoint(METHOD, open_stream_infer, _fail, streaming=True)
 # --- as a client
 
 
-def _encode_call(
+def encode_call(
     request: InferRequest, signature: Signature | None
 ) -> tuple[GrpcRequest, Mapping[str, SharedMemoryRef]]:
     """The one message of a stream of its own: that the stream ends tells what flags do not."""
-    call, placements = encode_call(request, signature)
+    call, placements = codec_grpc.encode_call(request, signature)
     call.method = METHOD
     return call, placements
 
@@ -179,4 +174,4 @@ def _fields(message: Buffer) -> Mapping[int, Buffer]:
     return {number: value for number, value in fields.items() if not isinstance(value, int)}
 
 
-STREAM_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(_encode_call, _decode_reply)
+STREAM_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(encode_call, _decode_reply)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import uuid
 from typing import Any
 
 import grpc.aio
@@ -48,7 +49,7 @@ class Base(Model):
             made.set_data_from_numpy(array, binary_data=payload.from_grpc or payload.use_binary_outputs)
             outputs.append(made)
         return InferResponse(
-            payload.id,
+            payload.id or str(uuid.uuid4()),  # KServe answers 500 to JSON whose answer has no id
             self.name,
             outputs,
             use_binary_outputs=payload.use_binary_outputs,

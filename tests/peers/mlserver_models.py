@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import numpy as np
 from mlserver import MLModel
@@ -61,6 +63,41 @@ class Parameters(Identity):
         text = json.dumps({"parameters": kept, "request_id": payload.id})
         told = ResponseOutput(name="PARAMS", shape=[1], datatype="BYTES", data=[text.encode()])
         return self.answer(payload, [told])
+
+
+class Decoded(Identity):
+    """What the inputs are by their content types: the elements of each, in JSON."""
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        told = json.dumps([list(elements(self.decode(given))) for given in payload.inputs])
+        return self.answer(
+            payload, [ResponseOutput(name="TEXT", shape=[1], datatype="BYTES", data=[told.encode()])]
+        )
+
+    async def predict_stream(
+        self, payloads: AsyncIterator[InferenceRequest]
+    ) -> AsyncIterator[InferenceResponse]:
+        """A piece for each element of the first input; a negative one fails."""
+        async for payload in payloads:
+            for element in elements(self.decode(payload.inputs[0])):
+                if element < 0:
+                    raise ValueError("negative")
+                told = ResponseOutput(name="TEXT", shape=[1], datatype="BYTES", data=[str(element).encode()])
+                yield self.answer(payload, [told])
+
+
+def elements(value: Any) -> Iterator[Any]:
+    """The elements of what a codec made, or of data that no codec has touched; bytes as hexadecimal text."""
+    value = getattr(value, "root", value)
+    if isinstance(value, np.ndarray):
+        value = value.ravel().tolist()
+    if isinstance(value, list):
+        for each in value:
+            yield from elements(each)
+    elif isinstance(value, str | bytes):
+        yield (value.encode() if isinstance(value, str) else value).hex()
+    else:
+        yield value
 
 
 def renamed(given: RequestInput, name: str) -> ResponseOutput:

@@ -139,6 +139,7 @@ def _models_of_mlserver() -> dict[str, tuple[str, dict[str, object]]]:
         "slow": ("Slow", sides("INT32", [-1, -1])),
         "raises": ("Raises", sides("INT32", [-1])),
         "params": ("Parameters", {}),
+        **{name: ("Decoded", {}) for name in ("words", "columns", "reals", "wholes", "pieces")},
     }
     # it has no BF16
     kept = (name for name in DATATYPES if name != "BF16")

@@ -229,6 +229,22 @@ async def test_requests_in_flight_end_before_a_model_is_freed(tmp_path: Path) ->
     await catalog.close()
 
 
+async def test_a_model_that_is_not_served_can_be_unloaded_unless_it_must_be_served(tmp_path: Path) -> None:
+    """Triton says that all is well, KServe and MLServer that there is no such model."""
+    write_model(tmp_path, "m")
+    catalog = catalog_of(tmp_path)
+    strict = ModelControl(served=True)
+    await catalog.unload("nope")
+    for name in ("nope", "m"):
+        if name == "m":
+            await catalog.unload(name, strict)
+            await catalog.unload(name)
+        with pytest.raises(InferenceError, match=f"Request for unknown model: '{name}'") as caught:
+            await catalog.unload(name, strict)
+        assert caught.value.code is ErrorCode.NOT_FOUND
+    await catalog.close()
+
+
 async def test_loads_and_unloads_of_one_model_take_turns(tmp_path: Path) -> None:
     write_model(tmp_path, "m")
     catalog = catalog_of(tmp_path, load=[])

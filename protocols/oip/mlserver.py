@@ -1,0 +1,196 @@
+"""What MLServer reads and sends in a way of its own: the content types of its codecs, raw contents beside
+empty typed ones, and streams of bare answers.
+
+The codecs are those of MLServer 1.7.1: ``base64`` and ``str`` take as many elements as there are, whatever
+the shape says; ``np`` and ``pd`` read null as NaN; ``np`` cuts BYTES over gRPC into elements as long as the
+last dimension. Who follows these habits belongs to ``flavors``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from math import nan, prod
+from typing import Any
+
+from protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
+from protocols.json_document import LazyArray
+from protocols.oip import stream_grpc
+from protocols.oip.codec_grpc import REQUEST, Raws, decode_reply, encode_infer
+from protocols.oip.content_type import as_meant
+from protocols.oip.grpc_messages import fail
+from protocols.oip.http_tensors import FromJson, plain_tensor
+from protocols.oip.json_members import mapping
+from protocols.oip.typed_contents import read_contents
+from protocols.wire import GrpcAnswer, GrpcRequest
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferResponse,
+    Operation,
+    SharedMemoryRef,
+    Signature,
+    Tensor,
+    TensorSpec,
+    pack_bytes,
+)
+from schemas.datatypes import DATATYPES
+
+_CONTENT_TYPE = "content_type"
+_STRINGS = frozenset({"str", "base64"})
+_ARRAYS = frozenset({"np", "pd"})
+_FLOATS = frozenset({Datatype.FP16, Datatype.FP32, Datatype.FP64})
+
+
+# --- content types over HTTP
+
+
+def reader_of(document: Mapping[str, Any], signature: Signature) -> FromJson:
+    """What reads the inputs of the request ``document``, whose own content type is that of every input
+    that has none."""
+    whole = mapping(document, "parameters").get(_CONTENT_TYPE)
+    return partial(_from_json, signature, whole)
+
+
+def _from_json(
+    signature: Signature,
+    whole: Any,
+    name: str,
+    datatype: Datatype,
+    shape: tuple[int, ...],
+    data: Any,
+    parameters: Mapping[str, Any],
+) -> Tensor:
+    content_type = parameters.get(_CONTENT_TYPE) or whole
+    if content_type in _STRINGS and datatype is Datatype.BYTES:
+        if type(data) is str:
+            data = [data]
+        elif isinstance(data, LazyArray):
+            data = data.tolist()
+        if type(data) is list and all(type(value) is str for value in data):
+            shape = _of_as_many(len(data), shape, signature.input_names.get(name))
+        tensor = plain_tensor(name, datatype, shape, data)
+        # as MLServer has it, base64 is a content type of inputs alone
+        return as_meant(tensor, parameters)
+    if content_type in _ARRAYS and datatype in _FLOATS:
+        try:
+            return plain_tensor(name, datatype, shape, data)
+        except InferenceError:
+            # nulls are rare, and looking for them takes longer than reading numbers
+            return plain_tensor(name, datatype, shape, _null_as_nan(data))
+    return plain_tensor(name, datatype, shape, data)
+
+
+def _null_as_nan(data: Any) -> Any:
+    if isinstance(data, LazyArray):
+        data = data.tolist()
+    if type(data) is list:
+        return [_null_as_nan(value) for value in data]
+    return nan if data is None else data
+
+
+def _of_as_many(count: int, shape: tuple[int, ...], spec: TensorSpec | None) -> tuple[int, ...]:
+    """``shape`` where it has ``count`` elements; else one that has, of the rank that the model declares."""
+    if prod(shape) == count:
+        return shape
+    return (count, 1) if spec is not None and len(spec.shape) == 2 else (count,)
+
+
+# --- requests over gRPC
+
+
+def as_raw(opened: Opened[GrpcAnswer], signature: Signature) -> Opened[GrpcAnswer]:
+    """``opened``, a message of inference, with all data in raw contents as the codecs mean them. An input
+    takes its typed contents, or the next raw ones where it has none or empty ones. The message itself is
+    not changed. Raises INVALID_TENSOR for typed contents that are none of the datatype."""
+    head, raws, *rest = opened.message
+    both = raws and any(tensor.HasField("contents") for tensor in head.inputs)
+    if not both and not any(_CONTENT_TYPE in tensor.parameters for tensor in head.inputs):
+        return opened
+    told: Any = REQUEST()
+    told.CopyFrom(head)
+    unused = iter(raws)
+    contents: Raws = []
+    for tensor in told.inputs:
+        datatype = DATATYPES.get(tensor.datatype)
+        if datatype is None:
+            return opened  # refused by name where it is decoded
+        if "shared_memory_region" in tensor.parameters:
+            continue
+        owner = f"input tensor '{tensor.name}' for model '{head.model_name}'"
+        filled = bool(tensor.contents.ListFields())
+        data = read_contents(owner, datatype, tensor.contents) if filled else next(unused, b"")
+        tensor.ClearField("contents")
+        if datatype is Datatype.BYTES and _CONTENT_TYPE in tensor.parameters:
+            data = _meant(tensor, owner, data, signature.input_names.get(tensor.name))
+        contents.append(memoryview(data))
+    return replace(opened, message=(told, contents, *rest))
+
+
+def _meant(tensor: Any, owner: str, packed: Any, spec: TensorSpec | None) -> bytes:
+    """The elements of a BYTES input, packed; its shape becomes theirs."""
+    content_type = tensor.parameters[_CONTENT_TYPE].string_param
+    elements = list(_elements(owner, memoryview(packed)))
+    shape = tuple(tensor.shape)
+    if content_type == "np" and shape and len(elements) != prod(shape):
+        elements = [piece for element in elements for piece in _cut(element, shape[-1])]
+    if content_type in _STRINGS:
+        tensor.shape[:] = _of_as_many(len(elements), shape, spec)
+    given = Tensor(tensor.name, Datatype.BYTES, (len(elements),), memoryview(pack_bytes(elements)))
+    return bytes(as_meant(given, {_CONTENT_TYPE: content_type}).view)
+
+
+def _cut(element: bytes, size: int) -> Iterator[bytes]:
+    return (element[start : start + size] for start in range(0, len(element), size)) if size > 0 else iter(())
+
+
+def _elements(owner: str, packed: memoryview) -> Iterator[bytes]:
+    start = 0
+    while start < len(packed):
+        try:
+            (size,) = struct.unpack_from("<I", packed, start)
+        except struct.error:
+            size = len(packed)
+        end = start + 4 + size
+        if end > len(packed):
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR, f"{owner}: an element of its BYTES is longer than what is there"
+            )
+        yield bytes(packed[start + 4 : end])
+        start = end
+
+
+# --- streams
+
+
+def _encode_bare(form: stream_grpc.Form, response: InferResponse) -> GrpcAnswer | None:
+    """An answer without a wrapper; nothing for the bare final flag. An error is the status of the call, and
+    ends it."""
+    if response.error is not None:
+        return fail(GrpcRequest(stream_grpc.METHOD, b""), None, response.error)
+    if response.final and not response.outputs:
+        return None
+    return encode_infer(form.each, response)
+
+
+_STREAM: Action[GrpcAnswer] = Action(Operation.INFER_STREAM, _encode_bare, stream_grpc.decode)
+
+
+def _open_stream(request: GrpcRequest) -> Opened[GrpcAnswer]:
+    return replace(stream_grpc.open_stream_infer(request), action=_STREAM)
+
+
+STREAM_ENDPOINT = GrpcEndpoint(stream_grpc.METHOD, _open_stream, fail, streaming=True)
+"""ModelStreamInfer as MLServer answers it."""
+
+
+def _decode_bare(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer) -> tuple[InferResponse]:
+    # that the stream ends is all that tells the last one
+    return (replace(decode_reply(placements, answer), final=False),)
+
+
+STREAM_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(stream_grpc.encode_call, _decode_bare)
+"""The same as a call to an upstream that is known to be MLServer."""
