@@ -299,9 +299,10 @@ class Dialect:
     that need another form than ``http_calls``, by flavor; such a server's metadata has that name.
     ``grpc_flavors`` likewise.
     ``contracts`` are the descriptor sets of its gRPC services, as a package and a file in it.
-    ``brpc_http_endpoints`` are what a bRPC listener answers over HTTP on the same port, ``brpc_unmatched``
-    what it answers to anything else there. ``framed_endpoint`` is what a tcp listener answers.
-    ``flavors`` are the dialect as other servers of it speak it, for listeners that follow those.
+    ``brpc_http_endpoints`` and ``brpc_grpc_endpoints`` are what a bRPC listener answers over HTTP/1 and
+    gRPC on the same port, ``brpc_unmatched`` what it answers to any other path there. ``framed_endpoint``
+    is what a tcp listener answers. ``flavors`` are the dialect as other servers of it speak it, for
+    listeners that follow those.
     """
 
     name: str
@@ -311,6 +312,7 @@ class Dialect:
     grpc_endpoints: tuple[GrpcEndpoint, ...] = ()
     brpc_endpoints: tuple[BrpcEndpoint, ...] = ()
     brpc_http_endpoints: tuple[HttpEndpoint, ...] = ()
+    brpc_grpc_endpoints: tuple[GrpcEndpoint, ...] = ()
     brpc_unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer] | None = None
     framed_endpoint: FramedEndpoint | None = None
     contracts: tuple[tuple[str, str], ...] = ()

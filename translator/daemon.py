@@ -151,6 +151,7 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
         return BrpcServer(
             pipeline.brpc,
             pipeline.brpc_http,
+            pipeline.brpc_grpc,
             address,
             max_request_bytes=options.max_request_bytes,
             max_response_bytes=options.max_response_bytes,

@@ -49,9 +49,9 @@ Tallies = Mapping[str, Tally]
 
 class Pipeline:
     """Answers the requests of one listener, for which it asks ``service``. Use a side of it as a handler:
-    ``http``, ``grpc``, ``brpc``, ``brpc_http`` for what comes to a bRPC listener over HTTP, or ``framed`` for
-    tcp, which is there where a dialect has a form for it. ``tallies``
-    count what is asked, by dialect, and with ``timed`` how long it takes."""
+    ``http``, ``grpc``, ``brpc``, ``brpc_http`` and ``brpc_grpc`` for what comes to a bRPC listener over HTTP
+    and gRPC, or ``framed`` for tcp, which is there where a dialect has a form for it. ``tallies`` count what
+    is asked, by dialect, and with ``timed`` how long it takes."""
 
     def __init__(
         self,
@@ -72,10 +72,17 @@ class Pipeline:
         speaking = [dialect for dialect in dialects if dialect.framed_endpoint is not None]
         self.framed = FramedPipeline(exchange, speaking[0], self.tallies) if speaking else None
         beside = [
-            replace(dialect, http_endpoints=dialect.brpc_http_endpoints, unmatched=dialect.brpc_unmatched)
+            replace(
+                dialect,
+                http_endpoints=dialect.brpc_http_endpoints,
+                unmatched=dialect.brpc_unmatched,
+                grpc_endpoints=dialect.brpc_grpc_endpoints,
+                contracts=(),
+            )
             for dialect in dialects
         ]
         self.brpc_http = HttpPipeline(exchange, beside, self.tallies, max_request_bytes, nonfinite_json)
+        self.brpc_grpc = GrpcPipeline(exchange, beside, self.tallies)
 
 
 class HttpPipeline:

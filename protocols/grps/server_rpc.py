@@ -1,5 +1,5 @@
-"""What the dialect offers as remote procedures: the same methods over gRPC and bRPC, and over HTTP/1.1 on a
-bRPC port.
+"""What the dialect offers as remote procedures: the same methods over gRPC and bRPC, over HTTP/1.1 and gRPC
+on the port of bRPC, and as a stub over HTTP on that of the HTTP interface.
 
 Whatever becomes of a request is told in the message, under a status of the transport that says OK; only
 bytes that are no message are refused by the transport's own. What a request means belongs to ``codec``.
@@ -19,7 +19,7 @@ from protocols.grps.codec import ReplyForm, decode_request, encode_response
 from protocols.grps.codec_grpc import read_message, write_message
 from protocols.grps.codec_json import parse_document, read_document
 from protocols.grps.flavors import Flavor
-from protocols.grps.json_habits import COMPACT
+from protocols.grps.json_habits import COMPACT, JsonHabits
 from protocols.grps.json_writer import write_message as write_json
 from protocols.grps.message import GrpsMessage, Kind
 from protocols.grps.options import PredictOptions
@@ -40,7 +40,10 @@ BRPC_SERVICE = "grps.protos.v1.GrpsBrpcService"
 STREAMING = "PredictStreaming"
 """The method that only gRPC has."""
 
-_GRPC_INTERNAL = 13
+BRPC_NAMES = (BRPC_SERVICE, BRPC_SERVICE.rpartition(".")[2])
+"""bRPC takes the name of a service without its package too."""
+
+_GRPC_INVALID_ARGUMENT, _GRPC_INTERNAL = 3, 13
 _PROTOBUF_TYPES = frozenset({"application/proto", "application/x-protobuf"})
 
 Write = Callable[[GrpsMessage], Any]
@@ -82,6 +85,24 @@ def methods(flavor: Flavor, options: PredictOptions) -> Mapping[str, Open]:
 
 def grpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[GrpcEndpoint, ...]:
     """The methods of a gRPC listener."""
+    offered = methods(flavor, options)
+    return _over_grpc(flavor, GRPC_SERVICE, offered, _GRPC_INTERNAL)
+
+
+def brpc_grpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[GrpcEndpoint, ...]:
+    """The methods of bRPC's service over gRPC on the port of a bRPC listener, which has no streams there."""
+    offered = _without_stream(flavor, options)
+    return tuple(
+        endpoint
+        for service in BRPC_NAMES
+        for endpoint in _over_grpc(flavor, service, offered, _GRPC_INVALID_ARGUMENT)
+    )
+
+
+def _over_grpc(
+    flavor: Flavor, service: str, offered: Mapping[str, Open], no_message: int
+) -> tuple[GrpcEndpoint, ...]:
+    """``offered`` as methods of ``service``; ``no_message`` is the status for bytes that are none."""
 
     def opener(open_call: Open) -> Callable[[GrpcRequest], Opened[GrpcAnswer]]:
         return lambda request: open_call(Call(read_message(request.message), _grpc_answer))
@@ -89,13 +110,13 @@ def grpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[GrpcEndpoin
     def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
         if outcome.is_no_message(opened, error):
             return GrpcAnswer(
-                code=_GRPC_INTERNAL, details=error.message.encode(errors="backslashreplace").decode()
+                code=no_message, details=error.message.encode(errors="backslashreplace").decode()
             )
         return _grpc_answer(_told(flavor, opened, error))
 
     return tuple(
-        GrpcEndpoint(f"/{GRPC_SERVICE}/{method}", opener(open_call), fail, streaming=method == STREAMING)
-        for method, open_call in methods(flavor, options).items()
+        GrpcEndpoint(f"/{service}/{method}", opener(open_call), fail, streaming=method == STREAMING)
+        for method, open_call in offered.items()
     )
 
 
@@ -112,33 +133,40 @@ def brpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[BrpcEndpoin
 
     return tuple(
         BrpcEndpoint(BRPC_SERVICE, method, opener(open_call), fail)
-        for method, open_call in methods(flavor, options).items()
-        if method != STREAMING
+        for method, open_call in _without_stream(flavor, options).items()
     )
 
 
-def brpc_http_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[HttpEndpoint, ...]:
-    """The same methods over HTTP/1.1 on the port of a bRPC listener: ``/service/method`` with protobuf where
-    the content type says so, else in bRPC's own JSON; and predict as the HTTP interface has it."""
+def _without_stream(flavor: Flavor, options: PredictOptions) -> Mapping[str, Open]:
+    offered = methods(flavor, options)
+    return {method: offered[method] for method in offered if method != STREAMING}
+
+
+def stub_endpoints(
+    flavor: Flavor, options: PredictOptions, written: JsonHabits = COMPACT
+) -> tuple[HttpEndpoint, ...]:
+    """The methods of bRPC's service over HTTP/1.1: ``/service/method`` with protobuf where the content type
+    says so, else in bRPC's own JSON, answered in the form ``written``; and predict as the HTTP interface has
+    it."""
 
     def opener(open_call: Open) -> Callable[[HttpRequest], Opened[HttpAnswer]]:
-        return lambda request: open_call(Call(_http_message(request), partial(_http_answer, request)))
+        return lambda request: open_call(
+            Call(_http_message(request), partial(_http_answer, written, request))
+        )
 
     def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
         if outcome.is_no_message(opened, error):
             return flavor.unread(error.message)
-        return _http_answer(request, _told(flavor, opened, error))
+        return _http_answer(written, request, _told(flavor, opened, error))
 
     predict = Predict(flavor, options)
     offered: list[tuple[str, Callable[[HttpRequest], Opened[HttpAnswer]], Any]] = [
-        (method, opener(open_call), fail)
-        for method, open_call in methods(flavor, options).items()
-        if method != STREAMING
+        (method, opener(open_call), fail) for method, open_call in _without_stream(flavor, options).items()
     ]
     offered.append(("PredictByHttp", predict.open, predict.fail))
     return tuple(
         HttpEndpoint("*", f"/{service}/{method}", open_request, failing)
-        for service in (BRPC_SERVICE, BRPC_SERVICE.rpartition(".")[2])
+        for service in BRPC_NAMES
         for method, open_request, failing in offered
     )
 
@@ -216,8 +244,8 @@ def _http_message(request: HttpRequest) -> GrpsMessage:
     return read_document(parse_document(request.body, COMPACT), COMPACT)
 
 
-def _http_answer(request: HttpRequest, message: GrpsMessage) -> HttpAnswer:
+def _http_answer(written: JsonHabits, request: HttpRequest, message: GrpsMessage) -> HttpAnswer:
     """``message`` in the coding of the request, under its content type."""
     headers = (("Content-Type", request.headers.get("content-type") or "application/json"),)
-    body = write_message(message) if _is_protobuf(request) else write_json(message, COMPACT)
+    body = write_message(message) if _is_protobuf(request) else write_json(message, written)
     return HttpAnswer(200, headers, [body])

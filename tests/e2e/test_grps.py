@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 import requests
 import yaml
@@ -16,7 +17,7 @@ import yaml
 from schemas.oip import HEALTH_MESSAGES
 from tests.e2e.daemon import ROOT, Daemon
 from tests.standins.grps_client import GrpsGrpc
-from tests.standins.grps_contract import GrpsMessage
+from tests.standins.grps_contract import STUBS, GrpsMessage, gtensors
 
 HEALTH_REQUEST: Any = HEALTH_MESSAGES["grpc.health.v1.HealthCheckRequest"]
 HEALTH_RESPONSE: Any = HEALTH_MESSAGES["grpc.health.v1.HealthCheckResponse"]
@@ -164,6 +165,34 @@ def test_a_stream_over_http_and_grpc(daemon: Daemon) -> None:
     assert whole.status_code == whole.json()["status"]["code"] == 501, (
         "such a model answers in a stream alone"
     )
+
+
+def test_grpc_and_the_stub_on_the_ports_of_the_cpp_server(daemon: Daemon) -> None:
+    """brpc's server tells protocols apart by how a connection begins, and serves its stub on both ports."""
+    client = GrpsGrpc(daemon.addresses[2], STUBS.GrpsBrpcServiceStub)
+    try:
+        asked = gtensors("identity_fp32-1", INPUT0=np.arange(6, dtype=np.float32))
+        (tensor,) = client.predict(asked).gtensors.tensors
+        assert (tensor.shape, tensor.flat_float32) == ([6], list(range(6)))
+        assert client.get("live").status.code == 200
+        assert "identity_fp32" in client.get("server").str_data
+    finally:
+        client.close()
+    other = GrpsGrpc(daemon.addresses[2])
+    try:
+        with pytest.raises(grpc.RpcError) as refused:
+            other.predict(asked)
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    finally:
+        other.close()
+    for listener in (0, 2, 3):
+        url = f"http://{daemon.addresses[listener]}/GrpsBrpcService/Predict"
+        headers = {"Content-Type": "application/x-protobuf"}
+        reply = requests.post(url, data=asked.SerializeToString(), headers=headers, timeout=30)
+        assert reply.headers["Content-Type"] == "application/x-protobuf"
+        assert GrpsMessage.FromString(reply.content).gtensors.tensors[0].flat_float32 == list(range(6))
+        reply = requests.post(url, json={"ndarray": [1, 2.5]}, timeout=30)
+        assert reply.json()["gtensors"]["tensors"][0]["flat_float32"] == [1, 2.5]
 
 
 def _text(value: str) -> dict[str, Any]:

@@ -117,12 +117,13 @@ class GrpsHttp:
 
 
 class GrpsGrpc:
-    """The gRPC interface, with the stubs that protoc makes."""
+    """The gRPC interface, with the stubs that protoc makes; ``stub`` is that of another service than the one of
+    a gRPC port."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, stub: Any = STUBS.GrpsServiceStub) -> None:
         limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         self._channel = grpc.insecure_channel(address, options=limits)
-        self._stub = STUBS.GrpsServiceStub(self._channel)
+        self._stub = stub(self._channel)
 
     def get(self, what: str) -> Any:
         """``live``, ``ready``, ``online`` or ``offline``, and ``server`` for its metadata."""

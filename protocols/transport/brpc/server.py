@@ -1,6 +1,6 @@
-"""A bRPC listener for a ``BrpcHandler``: baidu_std, and HTTP/1.1 on the same port as the original has it.
+"""A bRPC listener for a ``BrpcHandler``: baidu_std, and on the same port HTTP/1.1 and gRPC, as the original.
 
-The first bytes of a connection decide which of the two it speaks. The calls on a connection are answered
+The first bytes of a connection decide which of them it speaks. The calls on a connection are answered
 as they finish, in any order; what a client sends faster than that waits in its own socket. Error numbers and
 texts are the original's.
 """
@@ -18,6 +18,7 @@ from typing import cast
 
 from protocols.brpc_status import BrpcStatus, unparsable
 from protocols.transport.address import Address
+from protocols.transport.brpc.bounded import BoundedGrpc, BoundedHttp, full
 from protocols.transport.brpc.compression import decompress, name_of
 from protocols.transport.brpc.frame import (
     MAGIC,
@@ -28,6 +29,8 @@ from protocols.transport.brpc.frame import (
     write_answer,
     write_error,
 )
+from protocols.transport.grpc.server import GrpcServer
+from protocols.transport.h2.frames import PREFACE
 from protocols.transport.http.answer import JOINED_BYTES
 from protocols.transport.http.server import STALL_SECS, HttpServer
 from protocols.transport.sockets import SocketFile, bound, listen, send_at_once
@@ -37,9 +40,8 @@ from protocols.wire import (
     BrpcHandler,
     BrpcRequest,
     Buffer,
-    HttpAnswer,
+    GrpcHandler,
     HttpHandler,
-    HttpRequest,
 )
 from schemas import Context, InferenceError
 
@@ -57,7 +59,9 @@ _CUT_SECS = 1.0
 """How long a call that was cut may take to notice."""
 
 _HTTP_STARTS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC")
-"""How a connection begins that speaks HTTP."""
+"""How a connection begins that speaks HTTP/1."""
+
+_HTTP2_START = PREFACE[: len(MAGIC)]
 
 _log = logging.getLogger(__name__)
 
@@ -65,14 +69,16 @@ _log = logging.getLogger(__name__)
 class BrpcServer:
     """Listens at one address. Start it once, stop it once.
 
-    ``max_concurrency`` bounds the calls at work on all connections together, those over HTTP among them; what
-    is above it is refused with 2004. A body above ``max_request_bytes`` ends its connection.
+    ``max_concurrency`` bounds the calls at work on all connections together, those over HTTP and gRPC among
+    them; what is above it is refused with 2004, over gRPC with RESOURCE_EXHAUSTED. A body above
+    ``max_request_bytes`` ends its connection.
     """
 
     def __init__(
         self,
         handler: BrpcHandler,
         http: HttpHandler,
+        grpc: GrpcHandler,
         address: Address,
         *,
         max_request_bytes: int = MAX_REQUEST_BYTES,
@@ -84,7 +90,14 @@ class BrpcServer:
         self.address = address
         self.handler = handler
         self.http = HttpServer(
-            _Bounded(http, self), address, max_response_bytes=max_response_bytes, stall_secs=stall_secs
+            BoundedHttp(http, self), address, max_response_bytes=max_response_bytes, stall_secs=stall_secs
+        )
+        self.grpc = GrpcServer(
+            BoundedGrpc(grpc, self),
+            address,
+            max_request_bytes=max_request_bytes,
+            max_response_bytes=max_response_bytes,
+            stall_secs=stall_secs,
         )
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
@@ -99,7 +112,7 @@ class BrpcServer:
     @property
     def at_work(self) -> int:
         """How many calls and requests are not answered yet."""
-        return len(self.running) + self.http.at_work
+        return len(self.running) + self.http.at_work + self.grpc.at_work
 
     async def start(self) -> Address:
         """Listen. The bound address, port filled in; ``OSError`` where that cannot be."""
@@ -120,7 +133,7 @@ class BrpcServer:
         """
         self.stopping = True
         self._listener.close()
-        over_http = asyncio.ensure_future(self.http.stop(grace_secs))
+        others = asyncio.gather(self.http.stop(grace_secs), self.grpc.stop(grace_secs))
         for connection in tuple(self.connections):
             connection.close_when_idle()
         if self.connections:
@@ -133,32 +146,12 @@ class BrpcServer:
             _log.warning("%s: %d calls were cut", self.address, cut)
         for connection in tuple(self.connections):
             connection.abort()
-        cut += await over_http
+        cut += sum(await others)
         await asyncio.sleep(0)  # aborted connections hear of it in the next turn of the loop
         if self.running:
             await asyncio.wait(self.running, timeout=_CUT_SECS)
         self._file.remove()
         return cut
-
-
-class _Bounded:
-    """An ``HttpHandler`` that refuses requests above the limit of ``server``, others are for ``handler``."""
-
-    def __init__(self, handler: HttpHandler, server: BrpcServer) -> None:
-        self._handler = handler
-        self._server = server
-        self.serve = handler.serve
-        self.refuse = handler.refuse
-
-    def head(self, request: HttpRequest) -> HttpAnswer | None:
-        """As ``HttpHandler`` has it."""
-        limit = self._server.max_concurrency
-        # the request itself is at work already
-        if limit is None or self._server.at_work <= limit:
-            return self._handler.head(request)
-        number = BrpcStatus.ELIMIT
-        headers = (("Content-Type", "text/plain"), ("x-bd-error-code", f"{number:d}"))
-        return HttpAnswer(503, headers, [f"[E{number:d}]{_full(limit)}".encode()])
 
 
 class _Connection(asyncio.Protocol):
@@ -237,10 +230,13 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _find_protocol(self, data: bytes) -> None:
-        """Hand the connection over where it speaks HTTP, close it where it speaks neither."""
+        """Hand the connection over where it speaks HTTP, close it where it speaks none of them."""
         if data[:4] in _HTTP_STARTS:
             self._leave()
             self._server.http.adopt(self._transport, data)
+        elif data.startswith(_HTTP2_START):
+            self._leave()
+            self._server.grpc.adopt(self._transport, data)
         elif _may_become(data):
             self._first = data
         else:
@@ -296,7 +292,7 @@ class _Connection(asyncio.Protocol):
         if server.stopping:
             return BrpcAnswer(code=BrpcStatus.ELOGOFF, text="Server is stopping")
         if server.max_concurrency is not None and server.at_work >= server.max_concurrency:
-            return BrpcAnswer(code=BrpcStatus.ELIMIT, text=_full(server.max_concurrency))
+            return BrpcAnswer(code=BrpcStatus.ELIMIT, text=full(server.max_concurrency))
         if server.handler.offers(service, method):
             return None
         if "." in service or server.handler.knows(service):
@@ -400,12 +396,8 @@ class _Connection(asyncio.Protocol):
             self._server.empty.set()
 
 
-def _full(limit: int) -> str:
-    return f"Reached server's max_concurrency={limit}"
-
-
 def _may_become(data: bytes) -> bool:
-    return any(start.startswith(data) for start in (MAGIC, *_HTTP_STARTS))
+    return any(start.startswith(data) for start in (MAGIC, _HTTP2_START, *_HTTP_STARTS))
 
 
 @lru_cache(maxsize=64)

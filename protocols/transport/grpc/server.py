@@ -66,6 +66,8 @@ class GrpcServer:
         self.peers: set[_Peer] = set()
         self.stopping = False
         self._changed = asyncio.Event()
+        self._listener: asyncio.Server | None = None
+        self._file: SocketFile | None = None
 
     async def start(self) -> Address:
         """Listen. The bound address, port filled in; ``OSError`` where that cannot be."""
@@ -82,6 +84,13 @@ class GrpcServer:
         """How many calls have not ended yet."""
         return len(self.calls)
 
+    def adopt(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Take over a connection of another server on which ``data`` has arrived already."""
+        peer = _Peer(self, asyncio.get_running_loop())
+        transport.set_protocol(peer)
+        peer.connection_made(transport)
+        peer.data_received(data)
+
     async def stop(self, grace_secs: float) -> int:
         """Accept nothing more, let running calls end for ``grace_secs``, then cut the rest.
 
@@ -90,7 +99,8 @@ class GrpcServer:
         that was cut.
         """
         self.stopping = True
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
         for peer in tuple(self.peers):
             peer.leave()
         await self._until_over(grace_secs)
@@ -103,7 +113,8 @@ class GrpcServer:
         for peer in tuple(self.peers):
             peer.abort()
         await asyncio.sleep(0)
-        self._file.remove()
+        if self._file is not None:
+            self._file.remove()
         return cut
 
     def understand(self, fields: Fields) -> Head | None:

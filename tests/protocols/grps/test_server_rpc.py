@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import yaml
@@ -22,7 +23,7 @@ from schemas.grps import MESSAGES
 from tests.conformance.grps_echo import Echo
 from tests.conformance.grps_replay import flavored
 from translator.operations import Service
-from translator.pipeline import Pipeline
+from translator.pipeline import HttpPipeline, Pipeline
 from translator.router import Router
 
 CALLS = ("Predict", "Online", "Offline", "CheckLiveness", "CheckReadiness", "ServerMetadata", "ModelMetadata")
@@ -45,6 +46,13 @@ def over_grpc(pipeline: Pipeline, method: str, message: GrpsMessage) -> GrpsMess
     return read_message(answer.message)
 
 
+def over_grpc_beside_brpc(pipeline: Pipeline, method: str, message: GrpsMessage) -> GrpsMessage:
+    request = GrpcRequest(f"/{BRPC_SERVICE}/{method}", write_message(message))
+    answer = asyncio.run(pipeline.brpc_grpc.serve(request))
+    assert answer.code == 0, answer
+    return read_message(answer.message)
+
+
 def over_brpc(pipeline: Pipeline, method: str, message: GrpsMessage) -> GrpsMessage:
     request = BrpcRequest(BRPC_SERVICE, method, write_message(message))
     answer = asyncio.run(pipeline.brpc.serve(request))
@@ -52,15 +60,16 @@ def over_brpc(pipeline: Pipeline, method: str, message: GrpsMessage) -> GrpsMess
     return read_message(answer.message)
 
 
-WAYS = pytest.mark.parametrize("call", [over_grpc, over_brpc])
+WAYS = pytest.mark.parametrize("call", [over_grpc, over_brpc, over_grpc_beside_brpc])
 FLAVORED_WAYS = pytest.mark.parametrize(
-    ("call", "flavor"), [(over_grpc, "py"), (over_grpc, "cpp"), (over_brpc, "py"), (over_brpc, "cpp")]
+    ("call", "flavor"),
+    [(call, flavor) for call in (over_grpc, over_brpc, over_grpc_beside_brpc) for flavor in ("py", "cpp")],
 )
 
 
 def habits(call: Any, flavor: str) -> str:
     """Whose words are heard: only one of the originals has bRPC."""
-    return "cpp" if call is over_brpc else flavor
+    return flavor if call is over_grpc else "cpp"
 
 
 def text(value: str, model: str = "") -> GrpsMessage:
@@ -89,6 +98,9 @@ def test_which_methods_there_are() -> None:
     for service in (BRPC_SERVICE, "GrpsBrpcService"):
         assert all(pipeline.brpc.offers(service, name) for name in CALLS)
         assert not pipeline.brpc.offers(service, STREAMING)
+        assert all(pipeline.brpc_grpc.offers(f"/{service}/{name}") == "unary" for name in CALLS)
+        assert pipeline.brpc_grpc.offers(f"/{service}/{STREAMING}") is None
+    assert pipeline.brpc_grpc.offers(f"/{GRPC_SERVICE}/Predict") is None
     # PredictByHttp never answers in the original
     assert set(services["GrpsBrpcService"].methods_by_name) == {*CALLS, "PredictByHttp"}
 
@@ -165,6 +177,8 @@ def test_bytes_that_are_no_message() -> None:
     for method in CALLS:
         told = asyncio.run(pipeline.grpc.serve(GrpcRequest(f"/{GRPC_SERVICE}/{method}", b"\xff\xff")))
         assert told.code == 13
+        beside = asyncio.run(pipeline.brpc_grpc.serve(GrpcRequest(f"/{BRPC_SERVICE}/{method}", b"\xff\xff")))
+        assert beside.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
         said = asyncio.run(pipeline.brpc.serve(BrpcRequest(BRPC_SERVICE, method, b"\xff", size=1)))
         assert said.code == BrpcStatus.EREQUEST
         assert said.text == "Fail to parse request message, CompressType=none, request_size=1"
@@ -194,7 +208,10 @@ def test_a_stream_that_fails() -> None:
 
 
 def beside_brpc(path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    http = server().brpc_http
+    return posted(server().brpc_http, path, body, **headers)
+
+
+def posted(http: HttpPipeline, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str], bytes]:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     request = HttpRequest("POST", path, "", given, body)
     answer = http.head(request) or asyncio.run(http.serve(request))
@@ -219,3 +236,32 @@ def test_over_http_on_the_same_port() -> None:
         "/GrpsBrpcService/PredictByHttp", b"\x00\xff", content_type="application/octet-stream"
     )
     assert (status, headers["content-type"], body) == (200, "application/octet-stream", b"\x00\xff")
+
+
+@pytest.mark.parametrize("flavor", ["py", "cpp"])
+def test_the_stub_of_brpc_on_the_port_of_http(flavor: str) -> None:
+    """The C++ server's HTTP port serves its bRPC service as brpc does any: by path, JSON or protobuf."""
+    pipeline = server(flavor)
+    http = pipeline.http
+    for service in (BRPC_SERVICE, "GrpsBrpcService"):
+        path = f"/{service}/Predict"
+        status, headers, body = posted(http, path, b'{"str_data": "x"}', content_type="application/json")
+        assert (status, headers["content-type"]) == (200, "application/json")
+        written = '{\n "status": {\n  "code": 200,\n  "msg": "OK",\n  "status": "SUCCESS"\n },\n "str_data": "x"\n}\n'
+        assert body.decode() == written
+        for kind in ("application/proto", "application/x-protobuf"):
+            status, headers, body = posted(http, path, write_message(text("x")), content_type=kind)
+            assert (status, headers["content-type"], read_message(body).str_data) == (200, kind, "x")
+        status, headers, body = posted(
+            http, path, write_message(text("err:no")), content_type="application/proto"
+        )
+        assert (status, read_message(body).status) == (200, Status(500, "no", StatusFlag.FAILURE))
+        status, headers, _ = posted(http, path, b"\xff\xff", content_type="application/proto")
+        assert (status, headers["x-bd-error-code"]) == (400, "1003")
+        assert posted(http, f"/{service}/Nothing", b"{}")[0] == 404
+    for method in CALLS:
+        status, _, body = posted(http, f"/GrpsBrpcService/{method}", b'{"str_data": "your_model"}')
+        assert (status, json.loads(body)["status"]["code"]) == (
+            200,
+            503 if method == "CheckReadiness" else 200,
+        )

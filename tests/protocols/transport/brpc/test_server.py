@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import cramjam
+import grpc.aio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,8 @@ from protocols.transport.address import Address, parse_address
 from protocols.transport.brpc import server as brpc_server
 from protocols.transport.brpc.server import BrpcServer
 from protocols.wire import BrpcAnswer, BrpcRequest
-from tests.protocols.transport.peers import LOOPBACK, HttpEcho, RawHttp
+from tests.protocols.transport.h2.peer import START, RawH2, call, message
+from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho, RawHttp
 from tests.standins.brpc_client import BrpcStandinClient
 from tests.standins.brpc_frames import SERVICE, frame, number, request_frame, text
 
@@ -81,6 +83,7 @@ class Serving:
     server: BrpcServer
     echo: BrpcEcho
     http: HttpEcho
+    grpc: GrpcEcho
 
     def client(self) -> contextlib.AbstractAsyncContextManager[BrpcStandinClient]:
         address = self.server.address
@@ -89,14 +92,14 @@ class Serving:
 
 @asynccontextmanager
 async def serving(address: Address = LOOPBACK, **options: Any) -> AsyncIterator[Serving]:
-    echo, http = BrpcEcho(), HttpEcho()
-    server = BrpcServer(echo, http, address, **options)
+    echo, http, over_grpc = BrpcEcho(), HttpEcho(), GrpcEcho()
+    server = BrpcServer(echo, http, over_grpc, address, **options)
     await server.start()
     try:
-        yield Serving(server, echo, http)
+        yield Serving(server, echo, http, over_grpc)
     finally:
         await server.stop(0)
-        assert not server.connections and not server.running
+        assert not server.connections and not server.at_work
 
 
 async def until(condition: Any) -> None:
@@ -378,7 +381,9 @@ async def test_requests_over_http_are_within_the_same_limit() -> None:
         b"PRPX" + bytes(8),
         b"\x00\x01",
         b"QQ",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        # sofa_pbrpc and hulu_pbrpc, which the original speaks on the same port
+        b"SOFA" + bytes(20),
+        b"HULU" + bytes(8),
         frame(b"\xff\xff\xff"),
         frame(text(1, text(1, SERVICE))),
         frame(text(1, text(2, "Predict"))),
@@ -521,10 +526,96 @@ async def test_frames_that_come_byte_by_byte() -> None:
         assert (await client.receive()).payload == b"drops"
 
 
-async def test_one_stop_ends_both() -> None:
-    async with serving() as here, RawHttp.to(here.server.address) as http, here.client() as client:
+@asynccontextmanager
+async def grpc_to(here: Serving) -> AsyncIterator[Any]:
+    """Calls a method by its name, over grpcio's client."""
+    options = [("grpc.max_receive_message_length", -1)]
+    async with grpc.aio.insecure_channel(str(here.server.address), options=options) as channel:
+        yield lambda method, message, **options: channel.unary_unary(f"/test.Echo/{method}")(
+            message, **options
+        )
+
+
+async def test_grpc_on_the_same_port() -> None:
+    """brpc tells gRPC from baidu_std by what a connection begins with."""
+    async with serving() as here, here.client() as client, grpc_to(here) as call:
+        assert await call("Call", b"over HTTP/2", timeout=10) == b"over HTTP/2"
+        assert (await client.call("Predict", b"x")).payload == b"x"
+        large = bytes(5 << 20)
+        assert await call("Call", large, timeout=10) == large
+        with pytest.raises(grpc.aio.AioRpcError) as unknown:
+            await call("Nothing", b"", timeout=10)
+        assert unknown.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert not {connection for connection in here.server.connections if connection._first}
+
+
+async def test_grpc_that_comes_byte_by_byte() -> None:
+    async with serving() as here, RawH2.to(here.server.address, b"") as peer:
+        for octet in START + call(1, b"drops"):
+            await peer.send(bytes((octet,)))
+            await asyncio.sleep(0)
+        assert (await peer.answer()).body == message(b"drops")
+
+
+async def test_one_limit_for_all_that_the_port_speaks() -> None:
+    async with serving(max_concurrency=1) as here, here.client() as client, grpc_to(here) as call:
+        await client.send(request_frame("Wait", b""))
+        await here.echo.entered.wait()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call("Call", b"", timeout=10)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert refused.value.details() == "Reached server's max_concurrency=1"
+        here.echo.release.set()
+        await client.receive()
+        assert await call("Call", b"room", timeout=10) == b"room"
+        waiting = asyncio.ensure_future(call("Wait", b"", timeout=10))
+        await until(lambda: len(here.grpc.served) == 2)
+        assert (await client.call("Predict", b"")).error[0] == 2004
+        here.grpc.release.set()
+        assert await waiting == b""
+
+
+async def test_one_message_over_grpc_is_as_large_as_a_frame_may_be() -> None:
+    async with serving(max_request_bytes=4096, max_response_bytes=100) as here, grpc_to(here) as call:
+        for size, key in ((4097, "max_request_bytes"), (101, "max_response_bytes")):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call("Call", bytes(size), timeout=10)
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert key in refused.value.details()
+
+
+async def test_a_running_grpc_call_ends_before_the_server_stops() -> None:
+    async with serving() as here, grpc_to(here) as call:
+        waiting = asyncio.ensure_future(call("Wait", b"done", timeout=10))
+        await here.grpc.entered.wait()
+        stopped = asyncio.ensure_future(here.server.stop(10))
+        await asyncio.sleep(0.05)
+        assert not stopped.done()
+        here.grpc.release.set()
+        assert await waiting == b"done"
+        assert await stopped == 0
+
+
+async def test_a_running_grpc_call_is_cut_when_time_is_over() -> None:
+    async with serving() as here, grpc_to(here) as call:
+        waiting = asyncio.ensure_future(call("Wait", b"", timeout=10))
+        await here.grpc.entered.wait()
+        assert await here.server.stop(0.05) == 1
+        with pytest.raises(grpc.aio.AioRpcError) as cut:
+            await waiting
+        assert cut.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_one_stop_ends_all() -> None:
+    async with (
+        serving() as here,
+        RawHttp.to(here.server.address) as http,
+        here.client() as client,
+        grpc_to(here) as call,
+    ):
         await http.post("/kept", b"")
         await client.call("Predict")
+        await call("Call", b"", timeout=10)
         assert await here.server.stop(1) == 0
         assert await http.ended()
         assert await client.ended()
