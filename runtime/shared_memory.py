@@ -130,7 +130,8 @@ class Placement:
         """Write the outputs that have a place into it; what remains of them in ``response`` is the
         reference, as large as what was written.
 
-        Raises INTERNAL for a place that is too small.
+        Raises INTERNAL for a place that is too small, INVALID_TENSOR where a place is an upper limit and the
+        region too small.
         """
         if self._places:
             response.outputs = tuple(
@@ -146,8 +147,11 @@ class Placement:
                 f"shared memory size specified with the request for output '{tensor.name}' "
                 f"({place.size} bytes) should be at least {tensor.nbytes} bytes to hold the results",
             )
+        written = SharedMemoryRef(place.region, place.offset, tensor.nbytes)
+        if place.upper_limit:
+            region.check(written)
         region.write(tensor.view, place.offset)
-        return replace(tensor, data=replace(place, size=tensor.nbytes))
+        return replace(tensor, data=written)
 
 
 class _Region:
@@ -180,7 +184,7 @@ class _Region:
 
     def check(self, place: SharedMemoryRef) -> None:
         """Raise INVALID_TENSOR where ``place`` is not inside, INTERNAL where the object has shrunk."""
-        if place.offset + place.size > self.described.byte_size:
+        if not place.upper_limit and place.offset + place.size > self.described.byte_size:
             raise InferenceError(
                 ErrorCode.INVALID_TENSOR,
                 f"Invalid offset + byte size for shared memory region: '{place.region}'",

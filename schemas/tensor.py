@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,11 +29,14 @@ _EMPTY = memoryview(b"")
 @dataclass(frozen=True, slots=True)
 class SharedMemoryRef:
     """Where a tensor's bytes stand or shall be placed: ``size`` bytes at ``offset`` of a registered
-    region. Only ``runtime`` resolves it."""
+    region. With ``upper_limit`` the size is that of the largest output, and the region may be smaller as long
+    as it has room for the actual one; that is the habit of a dialect, which no message states, and so no part
+    of what is compared. Only ``runtime`` resolves it."""
 
     region: str
     offset: int
     size: int
+    upper_limit: bool = field(default=False, compare=False)
 
 
 @dataclass(slots=True)

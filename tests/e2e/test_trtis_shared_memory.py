@@ -84,6 +84,21 @@ def test_tensors_in_shared_memory_in_and_out(client: Any) -> None:
         assert view[2048 + A.nbytes : 3048] == bytes(1000 - A.nbytes)
 
 
+def test_an_output_may_declare_more_bytes_than_its_region_has(client: Any) -> None:
+    """perf_client 1.9 to 1.12 declares 102,400 bytes of a region of 64; the original server does not check it."""
+    with shared_object(64) as (key, view):
+        client.register("of_64_bytes", key, 64)
+        try:
+            asked = {"OUTPUT0": Shared("of_64_bytes", 102_400)}
+            answer = client.infer("simple", {"INPUT0": A[:1], "INPUT1": A[:1]}, asked)
+            assert answer.outputs["OUTPUT0"] == ([16], 64)
+            assert view[:64] == (A[:1] + A[:1]).tobytes()
+            with refused("INVALID_ARG", "Invalid offset + byte size for shared memory region: 'of_64_bytes'"):
+                client.infer("simple", SUMS, asked)
+        finally:
+            client.unregister("of_64_bytes")
+
+
 def test_a_region_may_begin_within_its_object(client: Any) -> None:
     with registered(client, "later", 8192, 4100) as view:
         given = np.arange(6, dtype=np.float32)

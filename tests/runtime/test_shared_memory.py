@@ -273,6 +273,23 @@ def test_a_place_that_is_too_small(memory: SharedMemory, make: Make) -> None:
     assert path_of(key).read_bytes() == b"." * 64
 
 
+def test_an_upper_limit_may_be_larger_than_its_region(memory: SharedMemory, make: Make) -> None:
+    key = make(bytes(64))
+    memory.register(SharedMemoryRegion("r", key, 16, 32))
+    asked = RequestedOutput("y", placement=SharedMemoryRef("r", 0, 102_400, upper_limit=True))
+    place = memory.resolve(InferRequest("m", (), (asked,)))
+    values = np.arange(8, dtype=np.float32)
+    response = InferResponse("m", (Tensor.from_numpy("y", values),))
+    place.fill(response)
+    assert response.outputs[0].data == SharedMemoryRef("r", 0, 32)
+    assert path_of(key).read_bytes() == bytes(16) + values.tobytes() + bytes(16)
+    one_more = InferResponse("m", (Tensor.from_numpy("y", np.zeros(9, np.float32)),))
+    with pytest.raises(InferenceError, match=r"Invalid offset \+ byte size for .* region: 'r'") as caught:
+        place.fill(one_more)
+    assert caught.value.code is ErrorCode.INVALID_TENSOR
+    assert path_of(key).read_bytes() == bytes(16) + values.tobytes() + bytes(16)
+
+
 def test_an_output_is_written_though_its_region_has_gone(memory: SharedMemory, make: Make) -> None:
     key = make(bytes(8))
     memory.register(SharedMemoryRegion("r", key, 0, 8))
