@@ -40,6 +40,8 @@ def _camel(name: str) -> str:
 
 _FLAT = [dtype.field for dtype in DTYPES.values() if dtype.wire is not None]
 _CAMEL = {name: _camel(name) for name in (*(dtype.field for dtype in DTYPES.values()), *GMAP_FIELDS)}
+_LISTS_OF = {False: frozenset(_CAMEL), True: frozenset((*_CAMEL, *_CAMEL.values()))}
+"""The names of members by whether they may be in camelCase."""
 _LAZY = frozenset((*_FLAT, *map(_camel, _FLAT), Kind.NDARRAY.value))
 
 _BOM = b"\xef\xbb\xbf"
@@ -169,11 +171,25 @@ def _tensor(given: Any, index: int, habits: JsonHabits) -> GenericTensor:
     flat: Any = _NONE
     if dtype is not None:
         values = _member(members, dtype.field, owner, habits)
+        if not values:
+            _check_no_other_list(members, dtype.field, name or str(index), habits)
         where = f"{dtype.field} of {owner}"
         flat = (
             _strings(values, where) if dtype.wire is None else read_numbers(values, dtype.wire, where, habits)
         )
     return GenericTensor(name, number, tuple(shape.tolist()), flat)
+
+
+def _check_no_other_list(members: Mapping[str, Any], field: str, tensor: str, habits: JsonHabits) -> None:
+    """Raise INVALID_TENSOR where a tensor has its values in a list that is no field; the original servers
+    ignore it and pass a tensor without values to the model."""
+    for name, values in members.items():
+        if name.startswith("flat") and name not in _LISTS_OF[habits.camel_case] and values:
+            raise InferenceError(
+                ErrorCode.INVALID_TENSOR,
+                f"generic tensor error, tensor: {tensor} data is empty: {name} is no field, "
+                f"did you mean {field}?",
+            )
 
 
 def _strings(values: Any, owner: str) -> list[str]:

@@ -126,13 +126,14 @@ def test_the_samples_of_the_interface_document(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("listener", [0, 3])
 def test_the_slip_of_the_document_is_refused_by_name(daemon: Daemon, listener: int) -> None:
-    """It writes ``flat_double``, which is no field: the tensor arrives without data."""
+    """It writes ``flat_double``, which is no field; the original servers answer 200 and empty the tensor."""
     slip = {"flat_double" if key == "flat_float64" else key: value for key, value in IN2.items()}
     reply = predict(daemon, {"model": "seed", "gtensors": {"tensors": [IN1, slip]}}, listener)
     assert reply.status_code == {0: 500, 3: 200}[listener]
     status = reply.json()["status"]
     assert (status["code"], status["status"]) == (500, "FAILURE")
     assert "in2" in status["msg"] and "data is empty" in status["msg"]
+    assert "flat_double is no field, did you mean flat_float64?" in status["msg"]
 
 
 def test_a_stream_over_http_and_grpc(daemon: Daemon) -> None:

@@ -37,6 +37,7 @@ DEVIATIONS: dict[tuple[str, str], str] = {
     ("nd_scalar_zero", "py"): "a payload may be 0",
     ("gmap_b64_bad", "py"): "what is no base64 is refused, not emptied",
     ("gt_enum_bad_int", "py"): "elements of an unknown datatype are not kept",
+    ("gt_camel_flatInt32", "cpp"): "a list that is no field is refused where the tensor has no other",
     ("gt_dtype_field_mismatch", "py"): "lists beside that of the datatype are not kept",
     ("gt_dtype_field_mismatch", "cpp"): "lists beside that of the datatype are not kept",
     ("gt_no_dtype", "py"): "elements of no datatype are not kept",
@@ -139,7 +140,7 @@ def flat(document: bytes, habits: JsonHabits) -> list[Any] | None:
     ("dtype", "field", "values", "py", "cpp"),
     [
         ("DT_INT32", "flat_int32", "[1, -2]", [1, -2], [1, -2]),
-        ("DT_INT32", "flatInt32", "[1]", [1], []),
+        ("DT_INT32", "flatInt32", "[1]", [1], None),
         ("DT_INT32", "flat_int32", '["5"]', [5], None),
         ("DT_INT32", "flat_int32", "[5.0]", [5], None),
         ("DT_INT32", "flat_int32", "[5.5]", None, None),
@@ -168,7 +169,9 @@ def flat(document: bytes, habits: JsonHabits) -> list[Any] | None:
         ("DT_FLOAT32", "flat_float32", "[NaN]", None, None),
         ("DT_FLOAT32", "flat_float32", "[1e39]", None, None),
         ("DT_FLOAT64", "flat_float64", "[1e39, 0.1]", [1e39, 0.1], [1e39, 0.1]),
-        ("DT_FLOAT64", "flat_double", "[1.0]", [], []),
+        ("DT_FLOAT64", "flat_double", "[1.0]", None, None),
+        ("DT_FLOAT64", "flat_double", "[]", [], []),
+        ("DT_FLOAT64", "flat_float32", "[1.0]", [], []),
         ("DT_STRING", "flat_string", '["a", "é", ""]', ["a", "é", ""], ["a", "é", ""]),
         ("DT_STRING", "flat_string", "[1]", None, None),
     ],
@@ -198,6 +201,26 @@ def test_quoted_nan_is_a_number_to_the_cpp_server(word: str, habits: JsonHabits)
         with pytest.raises(InferenceError, match=r"flat_float32 of tensor 'a' must have numbers") as refused:
             read_document(parse_document(body("DT_FLOAT32", "flat_float32", f'["{other}"]'), habits), habits)
         assert refused.value.code is ErrorCode.MALFORMED
+
+
+@pytest.mark.parametrize("habits", [PY, CPP, COMPACT, REPLY], ids=lambda habits: habits.name)
+def test_a_list_that_is_no_field_is_refused_with_the_name_of_the_field(habits: JsonHabits) -> None:
+    """The interface document's sample has ``flat_double``; both original servers answer 200 and empty the
+    tensor."""
+    for slip, dtype, field in (
+        ("flat_double", "DT_FLOAT64", "flat_float64"),
+        ("flat_float", "DT_FLOAT32", "flat_float32"),
+    ):
+        with pytest.raises(
+            InferenceError, match=f"tensor: a data is empty: {slip} is no field, did you mean {field}"
+        ) as caught:
+            read_document(parse_document(body(dtype, slip, "[1.0]"), habits), habits)
+        assert caught.value.code is ErrorCode.INVALID_TENSOR
+        # members that are no lists are ignored, as ever, and so is such a list beside the right one
+        (tensor,) = read_document(
+            parse_document(body(dtype, field, "[1.0]", **{slip: "[2.0]", "more": "3"}), habits), habits
+        ).tensors
+        assert tensor.flat.tolist() == [1.0]
 
 
 def test_a_zero_keeps_its_sign() -> None:
