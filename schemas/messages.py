@@ -112,7 +112,8 @@ class InferRequest:
 
     ``inputs`` carry full shapes. ``outputs`` None asks for all outputs, an empty tuple for none.
     ``parameters`` holds what no field here has a place for. ``priority`` 0 is the model's default;
-    ``timeout_us`` bounds the time in the queue, 0 for the model's default.
+    ``timeout_us`` bounds the time in the queue, 0 for the model's default. ``wire_form`` is what a codec
+    notes of the form of the message, for an upstream of the same dialect: no other code reads it.
     """
 
     model: str
@@ -125,6 +126,7 @@ class InferRequest:
     priority: int = 0
     timeout_us: int = 0
     context: Context = field(default_factory=Context, compare=False)
+    wire_form: object = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)
@@ -132,7 +134,8 @@ class InferResponse:
     """A model's answer; ``version`` is the version that ran. ``final`` is False while a stream has
     more to say. ``error`` stands in a stream for a response that failed while the stream goes on; there
     are no outputs then. ``ordered``: it comes after the answers to earlier requests of its stream; those of
-    decoupled models come when they are there."""
+    decoupled models come when they are there. ``wire_form`` is as in a request, for a caller in the
+    upstream's dialect."""
 
     model: str
     outputs: tuple[Tensor, ...]
@@ -142,6 +145,7 @@ class InferResponse:
     final: bool = True
     error: InferenceError | None = None
     ordered: bool = True
+    wire_form: object = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

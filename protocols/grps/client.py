@@ -97,7 +97,7 @@ def _ask_infer(request: InferRequest, signature: Signature | None) -> tuple[Grps
 
     def read(answer: GrpsMessage) -> InferResponse:
         check(answer)
-        return _response(request, signature, answer)
+        return _response(request, message, signature, answer)
 
     return message, read
 
@@ -123,11 +123,16 @@ def _ask_stream(request: InferRequest, signature: Signature | None) -> tuple[Grp
     return message, read
 
 
-def _response(request: InferRequest, signature: Signature | None, answer: GrpsMessage) -> InferResponse:
+def _response(
+    request: InferRequest, asked: GrpsMessage, signature: Signature | None, answer: GrpsMessage
+) -> InferResponse:
     # a signature that says nothing is none
     known = signature if signature is not None and signature.outputs else None
-    outputs = read_answer(lambda: codec.decode_response(answer, known))
-    return InferResponse(request.model, outputs, request.version)
+    outputs, form = read_answer(lambda: codec.decode_response(answer, known))
+    # the answer to another question than the caller's is told in the form that the caller expects
+    if not isinstance(request.wire_form, codec.WireForm) or request.wire_form.kind is not asked.kind:
+        form = None
+    return InferResponse(request.model, outputs, request.version, wire_form=form)
 
 
 # --- all that is not inference

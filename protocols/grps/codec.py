@@ -3,19 +3,20 @@
 Pure functions, the same for the listener and the upstream client. gtensors bind by name, or by order where
 none has one; an ndarray is the first input, in FP32; ``str_data`` and ``bin_data`` are one BYTES element of
 the first input; every entry of a gmap is a tensor of one element. Where a model declares nothing, tensors
-keep the names that they come with, and text and bytes are called as their field is. The tensors themselves
-belong to ``tensors``, bytes and text to ``codec_grpc``, ``codec_json`` and ``json_writer``.
+keep the names that they come with, and text and bytes are called as their field is. From grps to grps a
+message keeps its form: ``WireForm`` is what tensors do not tell of it. The tensors themselves belong to
+``tensors``, the entries of a gmap to ``gmap``, bytes and text to ``codec_grpc``, ``codec_json`` and
+``json_writer``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
-import numpy as np
-
-from protocols.grps.message import OK, GenericTensor, Gmap, GrpsMessage, Kind
+from protocols.grps.gmap import entry_of, fits_gmap, read_gmap, write_gmap
+from protocols.grps.message import OK, GenericTensor, GrpsMessage, Kind
 from protocols.grps.tensors import read_tensor, write_tensor
 from schemas import (
     Datatype,
@@ -29,25 +30,30 @@ from schemas import (
     pack_bytes,
 )
 
-_ENTRIES: Mapping[str, Datatype] = {
-    "s_s": Datatype.BYTES,
-    "s_b": Datatype.BYTES,
-    "s_i32": Datatype.INT32,
-    "s_i64": Datatype.INT64,
-    "s_f": Datatype.FP32,
-    "s_d": Datatype.FP64,
-}
-"""What an entry of each map of a gmap is."""
-
 _ONE_ELEMENT = frozenset({Kind.STR_DATA, Kind.BIN_DATA})
+_MAY_BE_EMPTY = frozenset({Kind.GTENSORS, Kind.GMAP, Kind.NDARRAY})
+
+
+@dataclass(frozen=True, slots=True)
+class WireForm:
+    """The form of a message, for the message of the same dialect that is made of it.
+
+    ``kind`` is that of the payload. ``names`` are the names on the wire of tensors that have another here: an
+    entry of a gmap that the model declares by its key alone, and several tensors without a name (empty).
+    """
+
+    kind: Kind
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyForm:
-    """How an answer is told: as what ``kind``, text and bytes only where the answer is one BYTES element.
-    With ``first_tensor_only`` an ndarray leaves the other outputs out, where they would else be an error."""
+    """How to write an answer: as an ``ndarray`` where the caller wants one; with ``first_tensor_only`` that
+    leaves the other outputs out, else they are an error. Any other answer follows the form of the request,
+    ``asked``."""
 
-    kind: Kind
+    asked: WireForm
+    ndarray: bool = False
     first_tensor_only: bool = False
 
 
@@ -67,26 +73,30 @@ def decode_request(
 
     Raises INVALID_TENSOR naming the tensor, UNREPRESENTABLE for data that has no form as the model's input.
     """
-    inputs = _tensors(message, signature.inputs, "input")
-    kind = message.kind if message.kind in _ONE_ELEMENT else Kind.GTENSORS
-    form = ReplyForm(Kind.NDARRAY if return_ndarray else kind, first_tensor_only)
-    return InferRequest(model, inputs, version=version), form
+    inputs, asked = _tensors(message, signature.inputs, "input")
+    return (
+        InferRequest(model, inputs, version=version, wire_form=asked),
+        ReplyForm(asked, return_ndarray, first_tensor_only),
+    )
 
 
 def encode_response(form: ReplyForm, response: InferResponse) -> GrpsMessage:
     """The answer with its status OK, without a model.
 
-    One BYTES element goes back the way that the request came; text that is none goes as ``bin_data``. Raises
-    UNREPRESENTABLE naming the output, also where an ndarray was asked for and cannot be.
+    The answer of a grps server keeps its form. Else one BYTES element and a gmap go back the way that the
+    request came, if the outputs allow; text that is none goes as ``bin_data``. Raises UNREPRESENTABLE naming
+    the output, also where an ndarray was asked for and cannot be.
     """
     outputs = response.outputs
-    if form.kind is Kind.NDARRAY:
+    if form.ndarray:
         return GrpsMessage(Kind.NDARRAY, status=OK, tensors=(_ndarray(form, outputs),))
-    if form.kind in _ONE_ELEMENT and len(outputs) == 1 and _is_one_element(outputs[0]):
-        return _one_element(form.kind, outputs[0].elements()[0])
-    if not outputs:
-        return GrpsMessage(status=OK)
-    return GrpsMessage(Kind.GTENSORS, status=OK, tensors=tuple(map(write_tensor, outputs)))
+    told = response.wire_form if isinstance(response.wire_form, WireForm) else form.asked
+    if told.kind in _ONE_ELEMENT and len(outputs) == 1 and _is_one_element(outputs[0]):
+        message = _one_element(told.kind, outputs[0].elements()[0])
+    else:
+        message = _in_form(outputs, told)
+    message.status = OK
+    return message
 
 
 def _ndarray(form: ReplyForm, outputs: Sequence[Tensor]) -> GenericTensor:
@@ -111,55 +121,83 @@ def _is_one_element(tensor: Tensor) -> bool:
 def _one_element(kind: Kind, element: bytes) -> GrpsMessage:
     if kind is Kind.STR_DATA:
         try:
-            return GrpsMessage(Kind.STR_DATA, status=OK, str_data=element.decode())
+            return GrpsMessage(Kind.STR_DATA, str_data=element.decode())
         except UnicodeDecodeError:
             pass  # bytes are what bin_data is for
-    return GrpsMessage(Kind.BIN_DATA, status=OK, bin_data=element)
+    return GrpsMessage(Kind.BIN_DATA, bin_data=element)
 
 
 # --- as a client
 
 
 def encode_request(request: InferRequest) -> GrpsMessage:
-    """The question to an upstream, without a model: gtensors; one BYTES element called ``str_data`` or
-    ``bin_data`` goes as that.
+    """The question to an upstream, without a model: in the form of the grps message that it came in, else
+    gtensors. One BYTES element called ``str_data`` or ``bin_data`` goes as that, tensors that all have
+    canonical names of entries go as a gmap.
 
     What else a request has (its id, parameters, the outputs it wants) grps has no place for. Raises
     UNREPRESENTABLE naming the tensor.
     """
-    inputs = request.inputs
-    if len(inputs) == 1 and _is_one_element(inputs[0]):
+    inputs, form = request.inputs, request.wire_form
+    if not isinstance(form, WireForm):
+        entries = bool(inputs) and all(entry_of(tensor.name) for tensor in inputs)
+        form = _FORMS[Kind.GMAP if entries else Kind.GTENSORS]
+    if form.kind is not Kind.GMAP and len(inputs) == 1 and _is_one_element(inputs[0]):
         name, element = inputs[0].name, inputs[0].elements()[0]
         if name == Kind.BIN_DATA.value:
             return GrpsMessage(Kind.BIN_DATA, bin_data=element)
         if name == Kind.STR_DATA.value:
             (text,) = write_tensor(inputs[0]).flat
             return GrpsMessage(Kind.STR_DATA, str_data=str(text))
-    return GrpsMessage(Kind.GTENSORS, tensors=tuple(map(write_tensor, inputs)))
+    return _in_form(inputs, form)
 
 
-def decode_response(message: GrpsMessage, signature: Signature | None) -> tuple[Tensor, ...]:
-    """The outputs in an upstream's answer. What its status says is for ``status.check``.
+def decode_response(message: GrpsMessage, signature: Signature | None) -> tuple[tuple[Tensor, ...], WireForm]:
+    """The outputs in an upstream's answer, and its form. What its status says is for ``status.check``.
 
     Raises INVALID_TENSOR.
     """
     return _tensors(message, signature.outputs if signature is not None else (), "output")
 
 
+# --- the form of a message
+
+_FORMS = {kind: WireForm(kind) for kind in Kind}
+
+
+def _in_form(tensors: Sequence[Tensor], form: WireForm) -> GrpsMessage:
+    """The message of ``tensors``: a gmap in the form of one, if it can hold them, else gtensors."""
+    if not tensors:
+        return GrpsMessage(form.kind if form.kind in _MAY_BE_EMPTY else Kind.NOTHING)
+    if form.kind is Kind.GMAP and fits_gmap(tensors):
+        return GrpsMessage(Kind.GMAP, gmap=write_gmap(tensors, form.names))
+    written = tuple(map(write_tensor, tensors))
+    if form.kind is Kind.GTENSORS and form.names and all(tensor.name in form.names for tensor in tensors):
+        for tensor in written:
+            tensor.name = form.names[tensor.name]
+    return GrpsMessage(Kind.GTENSORS, tensors=written)
+
+
 # --- tensors by name
 
 
-def _tensors(message: GrpsMessage, specs: Sequence[TensorSpec], role: str) -> tuple[Tensor, ...]:
-    """The tensors of a message in the order of the wire, bound to ``specs`` where there are any."""
-    if message.kind is Kind.GMAP:
-        return _entries(message.gmap, specs)
-    if message.kind is Kind.STR_DATA:
-        return (_element(message.kind, message.str_data.encode(), specs, role),)
-    if message.kind is Kind.BIN_DATA:
-        return (_element(message.kind, bytes(message.bin_data), specs, role),)
-    if message.kind is Kind.NDARRAY and specs and specs[0].datatype is not Datatype.FP32:
-        _no_form("ndarray is FP32", role, specs[0])
-    given = message.tensors
+def _tensors(
+    message: GrpsMessage, specs: Sequence[TensorSpec], role: str
+) -> tuple[tuple[Tensor, ...], WireForm]:
+    """The tensors of a message in the order of the wire, bound to ``specs`` where there are any; its form."""
+    kind, given = message.kind, message.tensors
+    if kind is Kind.GMAP:
+        entries, names = read_gmap(message.gmap, specs)
+        return entries, WireForm(kind, names)
+    if kind is Kind.STR_DATA:
+        return (_element(kind, message.str_data.encode(), specs, role),), _FORMS[kind]
+    if kind is Kind.BIN_DATA:
+        return (_element(kind, bytes(message.bin_data), specs, role),), _FORMS[kind]
+    if kind is Kind.NDARRAY:
+        if specs and specs[0].datatype is not Datatype.FP32:
+            _no_form("ndarray is FP32", role, specs[0])
+        # what has contents is a tensor to every model
+        kind = Kind.GTENSORS if given else kind
     named = bool(given) and bool(given[0].name)
     declared = {spec.name: spec for spec in specs}
     bound: dict[str, Tensor] = {}
@@ -170,7 +208,9 @@ def _tensors(message: GrpsMessage, specs: Sequence[TensorSpec], role: str) -> tu
         if name in bound:
             _refuse(f"generic tensor error, tensor: {name} duplicated")
         bound[name] = read_tensor(tensor, name, declared.get(name))
-    return tuple(bound.values())
+    if named or specs or len(given) < 2:
+        return tuple(bound.values()), _FORMS[kind]
+    return tuple(bound.values()), WireForm(kind, dict.fromkeys(bound, ""))
 
 
 def _name_of(index: int, count: int, specs: Sequence[TensorSpec], role: str) -> str:
@@ -189,27 +229,6 @@ def _element(kind: Kind, element: bytes, specs: Sequence[TensorSpec], role: str)
         _no_form(f"{kind.value} is one BYTES element", role, spec)
     name = spec.name if spec is not None else kind.value
     return Tensor(name, Datatype.BYTES, _shape(spec, (1,)), memoryview(pack_bytes((element,))))
-
-
-def _entries(gmap: Gmap, specs: Sequence[TensorSpec]) -> tuple[Tensor, ...]:
-    declared = {spec.name: spec for spec in specs}
-    found: dict[str, tuple[str, Tensor]] = {}
-    for field, entries in gmap.items():
-        datatype = _ENTRIES[field]
-        for key, value in entries.items():
-            if key in found:
-                _refuse(f"gmap has the key '{key}' twice, in {found[key][0]} and in {field}")
-            found[key] = (field, _scalar(key, datatype, value, declared.get(key)))
-    return tuple([tensor for _, tensor in found.values()])
-
-
-def _scalar(name: str, datatype: Datatype, value: object, spec: TensorSpec | None) -> Tensor:
-    shape = _shape(spec, ())
-    if datatype is Datatype.BYTES:
-        element = value.encode() if isinstance(value, str) else value
-        assert isinstance(element, bytes)  # noqa: S101 - by its map
-        return Tensor(name, datatype, shape, memoryview(pack_bytes((element,))))
-    return Tensor(name, datatype, shape, memoryview(np.array(value, datatype.dtype).tobytes()))
 
 
 def _shape(spec: TensorSpec | None, undeclared: tuple[int, ...]) -> tuple[int, ...]:

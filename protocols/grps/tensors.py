@@ -71,10 +71,10 @@ def read_tensor(given: GenericTensor, name: str, spec: TensorSpec | None) -> Ten
         )
     if not isinstance(given.flat, np.ndarray):
         return Tensor(name, datatype, given.shape, memoryview(pack_bytes(map(str.encode, given.flat))))
-    flat = _narrowed(name, given.flat, datatype)
+    flat = narrowed(name, given.flat, datatype)
     if spec is not None and WIDENED.get(spec.datatype) is datatype:
         datatype = spec.datatype
-        flat = _narrowed(name, flat, datatype)
+        flat = narrowed(name, flat, datatype)
     return Tensor(name, datatype, given.shape, _bytes_of(flat))
 
 
@@ -91,12 +91,12 @@ def write_tensor(tensor: Tensor) -> GenericTensor:
     if max(tensor.shape, default=0) > _MAX_DIMENSION:
         raise _unrepresentable(tensor.name, "has a dimension beyond 32 bits")
     if datatype is Datatype.BYTES:
-        return GenericTensor(tensor.name, number, tensor.shape, _texts(tensor))
+        return GenericTensor(tensor.name, number, tensor.shape, texts_of(tensor))
     flat = np.frombuffer(tensor.view, tensor.datatype.dtype)
     return GenericTensor(tensor.name, number, tensor.shape, _widened(flat, tensor.datatype))
 
 
-def _texts(tensor: Tensor) -> list[str]:
+def texts_of(tensor: Tensor) -> list[str]:
     texts = []
     for index, element in enumerate(tensor.elements()):
         try:
@@ -106,7 +106,7 @@ def _texts(tensor: Tensor) -> list[str]:
     return texts
 
 
-def _narrowed(name: str, flat: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
+def narrowed(name: str, flat: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
     """``flat`` in ``datatype``, which has at most as many bits. Raises INVALID_TENSOR for what does
     not fit."""
     target = datatype.dtype

@@ -65,21 +65,14 @@ DEVIATIONS: tuple[Row, ...] = (
 MAPPED: tuple[Row, ...] = (
     Row(
         "a model answers with tensors",
-        "a gmap, an ndarray without contents, a message without a payload, a status "
-        "or a model of its own are none; an answer of no tensors is one without a payload",
-        (
-            "cpp:two_oneof_str_gtensors",
-            "cpp:two_oneof_str_gmap",
-            *_both("gt_tensors_empty", "gmap_camel_sS", "gmap_unknown_s_t"),
-            "py:gmap_b64_nopad",
-            "cpp:gmap_as_list",
-            *_both(
-                "out_dict",
-                "out_ndarray_oneof",
-                "out_own_status",
-                "out_model_field",
-                "model_both_payload_wins",
-            ),
+        "a gmap in place of text, an ndarray without contents, a message without a payload, a status "
+        "or a model of its own are none",
+        _both(
+            "out_dict",
+            "out_ndarray_oneof",
+            "out_own_status",
+            "out_model_field",
+            "model_both_payload_wins",
         ),
     ),
     Row(
@@ -90,7 +83,6 @@ MAPPED: tuple[Row, ...] = (
             *_both("out_bin_empty", "model_query_octet", "model_ndarray_payload", "stream_octet"),
         ),
     ),
-    Row("the same key in two maps of a gmap", "it would be two tensors of one name", _both("gmap_all")),
 )
 """Because a message becomes tensors and an answer is made of them: what the recorded model, which was given the
 message itself, could do and a model of tensors cannot."""

@@ -59,6 +59,28 @@ GRPS_WIRES = tuple(f"grps_{transport}" for transport in TRANSPORTS)
 WIRES = (*GRPS_WIRES, "oip_http", "oip_grpc", "trtis_http", "trtis_grpc", "graphpipe_http")
 STANDINS = tuple(f"{flavor}_grps_{transport}" for flavor in ("py", "cpp") for transport in TRANSPORTS)
 
+MAPS = {
+    "s_s": "BYTES",
+    "s_b": "BYTES",
+    "s_i32": "INT32",
+    "s_i64": "INT64",
+    "s_f": "FP32",
+    "s_d": "FP64",
+}
+_ENTRIES = [
+    {"name": "key", "datatype": "INT32", "shape": []},
+    {"name": "gmap.s_i32.gmap.s_i64.key", "datatype": "INT32", "shape": []},
+    *(
+        {"name": f"gmap.{field}.{key}", "datatype": datatype, "shape": []}
+        for field, datatype in MAPS.items()
+        for key in ("key", "")
+        if (field, key) != ("s_i32", "key")
+    ),
+]
+KEYED: dict[str, Any] = {"inputs": _ENTRIES, "outputs": _ENTRIES}
+"""The signature of a model that takes and gives the entries of ``one_key_in_every_map``, one of them by its
+key alone."""
+
 A = np.arange(32, dtype=np.int32).reshape(2, 16)
 B = np.full((2, 16), 3, np.int32)
 
@@ -122,6 +144,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             simple = {"upstream": wire, "signature": declared("simple")}
             models[f"simple.{wire}"] = {**simple, "remote_model": "simple-1.0.0"}
             models[f"plain.{wire}"] = {"upstream": wire, "remote_model": ""}
+            models[f"keyed.{wire}"] = {"upstream": wire, "remote_model": "", "signature": KEYED}
         upstreams = {
             name: {"dialect": name.split("_")[-2], "transport": name.split("_")[-1], "urls": [url]}
             for name, url in urls.items()
@@ -271,6 +294,79 @@ def test_a_grps_server_behind_a_grps_listener(world: World, transport: str, wire
     with pytest.raises(GrpsError, match="custom failure") as caught:
         client.predict(GrpsMessage(model=model, str_data="err:custom failure"))
     assert caught.value.code == 500
+
+
+def one_key_in_every_map(model: str) -> Any:
+    """What the example clients of the original send, the edges of each map, and keys that try to confuse."""
+    values = {
+        "s_s": "v",
+        "s_b": b"\0\xff",
+        "s_i32": -(2**31),
+        "s_i64": 2**63 - 1,
+        "s_f": -0.0,
+        "s_d": 5e-324,
+    }
+    message = GrpsMessage(model=model)
+    for name, value in values.items():
+        entries = getattr(message.gmap, name)
+        entries["key"], entries[""] = value, type(value)()
+    message.gmap.s_i32["gmap.s_i64.key"] = 1
+    return message
+
+
+@pytest.mark.parametrize("wire", STANDINS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_gmap_goes_as_a_gmap_and_comes_back_as_one(world: World, transport: str, wire: str) -> None:
+    """Both original servers echo it so, though one key stands in several maps and bytes are no text."""
+    for model in (f"plain.{wire}", f"keyed.{wire}"):
+        message = one_key_in_every_map(model)
+        told = world.clients[transport].predict(message)
+        assert told.WhichOneof("data_oneof") == "gmap" and told.gmap == message.gmap
+        assert world.standins[wire.split("_")[0]].seen[-1].gmap == message.gmap
+
+
+@pytest.mark.parametrize("wire", STANDINS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_tensors_without_names_stay_without(world: World, transport: str, wire: str) -> None:
+    message = gtensors(f"plain.{wire}", a=A, b=B)
+    for tensor in message.gtensors.tensors:
+        tensor.ClearField("name")
+    told = world.clients[transport].predict(message)
+    assert told.gtensors == message.gtensors
+    assert world.standins[wire.split("_")[0]].seen[-1].gtensors == message.gtensors
+
+
+@pytest.mark.parametrize("wire", STANDINS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_an_empty_payload_stays_set(world: World, transport: str, wire: str) -> None:
+    """Over HTTP the Python server takes no empty payload, and nobody an ndarray without contents."""
+    for payload in ("gtensors", "gmap", "ndarray"):
+        if wire == "py_grps_http" or (payload == "ndarray" and "http" in (transport, wire.split("_")[-1])):
+            continue
+        message = GrpsMessage(model=f"plain.{wire}")
+        getattr(message, payload).SetInParent()
+        assert world.clients[transport].predict(message).WhichOneof("data_oneof") == payload
+        assert world.standins[wire.split("_")[0]].seen[-1].WhichOneof("data_oneof") == payload
+
+
+@pytest.mark.parametrize("wire", STANDINS)
+def test_clients_of_other_dialects_send_a_gmap_by_the_names_of_its_entries(world: World, wire: str) -> None:
+    arrays = {
+        "gmap.s_b.key": np.array(b"\0\xff", object),
+        "gmap.s_i64.key": np.array(2**53 + 1),
+        "gmap.s_d.key": np.array(0.1),
+    }
+    datatypes = {"gmap.s_b.key": "BYTES", "gmap.s_i64.key": "INT64", "gmap.s_d.key": "FP64"}
+    for module, address in ((triton_http, 0), (triton_grpc, 1)):
+        with module.InferenceServerClient(world.bridge.addresses[address]) as client:
+            given = [module.InferInput(name, [], datatype) for name, datatype in datatypes.items()]
+            for tensor in given:
+                tensor.set_data_from_numpy(arrays[tensor.name()])
+            answer = client.infer(f"plain.{wire}", given)
+            assert {name: answer.as_numpy(name).item() for name in arrays} == {
+                name: array.item() for name, array in arrays.items()
+            }
+            assert world.standins[wire.split("_")[0]].seen[-1].gmap.s_b["key"] == b"\0\xff"
 
 
 @pytest.mark.parametrize("wire", STANDINS)

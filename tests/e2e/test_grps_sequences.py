@@ -20,6 +20,15 @@ from tests.e2e.grps_clients import TRANSPORTS, clients_of, daemon, examples
 from tests.standins.grps_client import GrpsError
 from tests.standins.grps_contract import GrpsMessage, arrays_of, gtensors
 
+MAPS = {
+    "s_s": "BYTES",
+    "s_b": "BYTES",
+    "s_i32": "INT32",
+    "s_i64": "INT64",
+    "s_f": "FP32",
+    "s_d": "FP64",
+}
+
 
 @dataclass
 class World:
@@ -45,6 +54,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             },
         },
         "map": {
+            "backend": "identity",
+            "signature": {
+                side: [
+                    {"name": f"gmap.{field}.key", "datatype": datatype, "shape": []}
+                    for field, datatype in MAPS.items()
+                ]
+                for side in ("inputs", "outputs")
+            },
+        },
+        "keys": {
             "backend": "identity",
             "signature": {
                 side: [
@@ -82,11 +101,13 @@ def test_the_sequence_of_the_http_client(world: World) -> None:
     tensor = {"name": "x", "dtype": "DT_FLOAT32", "shape": [2, 2], "flat_float32": [1, 2, 3, 4]}
     told = client.predict_json({"model": "arrays", "gtensors": {"tensors": [tensor]}})
     assert told["gtensors"]["tensors"] == [{**tensor, "name": "y", "flat_float32": [1.0, 2.0, 3.0, 4.0]}]
-    gmap = {"s_s": {"i_text": "v"}, "s_i32": {"i_count": 3}, "s_f": {"i_share": 0.5}, "s_t": {"k": "?"}}
-    told = client.predict_json({"model": "map", "gmap": gmap})
-    found = {each["name"]: each for each in told["gtensors"]["tensors"]}
-    assert found["o_count"] == {"name": "o_count", "dtype": "DT_INT32", "flat_int32": [3]}
-    assert (found["o_text"]["flat_string"], found["o_share"]["flat_float32"]) == (["v"], [0.5])
+    values = {"s_s": "v", "s_b": "AP8=", "s_i32": 3, "s_i64": "9007199254740993", "s_f": 0.5, "s_d": 0.1}
+    gmap = {field: {"key": value} for field, value in values.items()}
+    told = client.predict_json({"model": "map", "gmap": {**gmap, "s_t": {"key": "?"}}})
+    assert told["gmap"] == gmap
+    keys = {"s_s": {"i_text": "v"}, "s_i32": {"i_count": 3}, "s_f": {"i_share": 0.5}}
+    told = client.predict_json({"model": "keys", "gmap": keys})
+    assert told["gmap"] == {"s_s": {"o_text": "v"}, "s_i32": {"o_count": 3}, "s_f": {"o_share": 0.5}}
     told = client.predict_json({"ndarray": [[1, 2, 3], [4, 5, 6]]}, "?return-ndarray=true&model=arrays")
     assert told["ndarray"] == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
     assert client.predict(GrpsMessage(bin_data=b"\xff\0grps")).bin_data == b"\xff\0grps"
@@ -112,9 +133,10 @@ def test_the_sequence_of_the_rpc_clients(world: World, transport: str) -> None:
     arrays = arrays_of(client.predict(gtensors("arrays", x=np.array([[1, 2]], np.float32))))
     assert arrays["y"].tolist() == [[1, 2]]
     message = GrpsMessage(model="map")
-    message.gmap.s_s["i_text"], message.gmap.s_i32["i_count"], message.gmap.s_f["i_share"] = "v", 3, 0.5
-    arrays = arrays_of(client.predict(message))
-    assert [arrays[f"o_{key}"].tolist() for key in ("text", "count", "share")] == ["v", 3, 0.5]
+    values = {"s_s": "v", "s_b": b"\0\xff", "s_i32": 3, "s_i64": 2**53 + 1, "s_f": 0.5, "s_d": 0.1}
+    for field, value in values.items():
+        getattr(message.gmap, field)["key"] = value
+    assert client.predict(message).gmap == message.gmap
     if transport == "grpc":
         pieces = list(client.stream(GrpsMessage(model="words", str_data="stream me")))
         assert [piece.str_data for piece in pieces] == ["stream", "me"]
