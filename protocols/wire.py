@@ -16,6 +16,9 @@ from schemas import Context, ErrorCode, InferenceError
 Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str, str]]
 
+REQUEST_ID = "x-request-id"
+"""The header in which a caller names its request."""
+
 _NO_PARAMS: Mapping[str, str] = {}
 
 
@@ -119,7 +122,8 @@ class BrpcRequest:
 
     ``service`` is a name with or without its package, as the client wrote it. ``compression`` and
     ``size`` tell how the message stood in its frame (``size`` in bytes, attachment included), which a
-    refusal repeats to the client.
+    refusal repeats to the client. ``headers`` are for the client's side: user fields of the frame; the trace
+    and the request id have places of their own too.
     """
 
     service: str
@@ -128,16 +132,19 @@ class BrpcRequest:
     context: Context = field(default_factory=Context)
     compression: str = "none"
     size: int = 0
+    headers: Mapping[str, str] = field(default_factory=lambda: _NO_PARAMS)
 
 
 @dataclass(slots=True)
 class BrpcAnswer:
     """A bRPC answer, on either side. ``code`` is a bRPC error number (0 is success, see
-    ``protocols.brpc_status``); an answer with another code has no message."""
+    ``protocols.brpc_status``); an answer with another code has no message. ``headers`` are the user fields of
+    the frame, on the server's side."""
 
     message: Buffer = b""
     code: int = 0
     text: str = ""
+    headers: Headers = ()
 
 
 class BrpcHandler(Protocol):

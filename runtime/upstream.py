@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from protocols.dialect import Passage, SharedReply, UpstreamCall
 from protocols.wire import FramedRequest, HttpRequest
+from runtime.forwarding import Forwarding
 from runtime.pool import Gate, Member, Pool
 from runtime.pool.probes import Ask
 from runtime.shared_value import SharedValue
@@ -63,6 +64,7 @@ class Upstream:
 
     ``flavors`` are the calls for servers of this dialect that need another form than ``calls``, by the
     name that such a server's metadata gives; it is asked for that name before the first inference.
+    ``forwarding`` says which headers calls carry.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Upstream:
         request_timeout_secs: float,
         flavors: Mapping[str, Calls] | None = None,
         gate: Gate | None = None,
+        forwarding: Forwarding | None = None,
     ) -> None:
         self.name = name
         self._calls = calls
@@ -83,6 +86,7 @@ class Upstream:
         self._timeout = request_timeout_secs
         self._flavors: Mapping[str, Calls] = flavors or {}
         self._shared: dict[SharedReply[Any], SharedValue[Any]] = {}
+        self._forwarding = forwarding or Forwarding()
 
     async def call(
         self,
@@ -106,7 +110,7 @@ class Upstream:
             if call.unnamed:
                 argument = naming_all(argument, signature)
             request, form = call.encode(argument, signature)
-            request.context = self._bounded(context)
+            self._prepare(request, context)
             return await self._ask(operation, request, _inference(argument), partial(call.decode, form))
         except InferenceError as error:
             error.origin = error.origin or self.name
@@ -121,7 +125,7 @@ class Upstream:
         """What ``read`` makes of the reply to ``request``, an inference. Raises as :meth:`call` does."""
         await self._call(Operation.INFER, context)
         try:
-            request.context = self._bounded(context)
+            self._prepare(request, context)
             return await self._ask(Operation.INFER, request, None, read)
         except InferenceError as error:
             error.origin = error.origin or self.name
@@ -153,7 +157,7 @@ class Upstream:
         call = await self._call(Operation.INFER_STREAM, context)
         try:
             message, form = call.encode(request, signature)
-            message.context = self._bounded(context)
+            self._prepare(message, context)
             async with self._passing(Operation.INFER_STREAM, message):
                 attempt = self.pool.attempt(request)
                 while True:
@@ -189,6 +193,7 @@ class Upstream:
         async def ask(member: Member) -> Any:
             request, form = call.encode(argument, None)
             request.context = context
+            self._forwarding.of_our_own(request)
             return call.decode(form, await self._send(member.client, request))
 
         told = await asyncio.gather(*map(ask, self.pool.members), return_exceptions=True)
@@ -210,6 +215,13 @@ class Upstream:
                 origin=self.name,
             )
         return call
+
+    def _prepare(self, message: Any, context: Context | None) -> None:
+        """Give ``message`` its limit and its headers."""
+        message.context = self._bounded(context)
+        if context is not None:
+            self._forwarding.of_the_caller(message, context)
+        self._forwarding.of_our_own(message)
 
     def _bounded(self, context: Context | None) -> Context:
         """The caller's context with a deadline no later than the upstream's own limit."""
@@ -236,7 +248,8 @@ class Upstream:
     async def _find_flavor(self, context: Context | None) -> None:
         flavors, self._flavors = self._flavors, {}
         try:
-            said: ServerMetadata = await self.call(Operation.SERVER_METADATA, context=context)
+            limit = None if context is None else Context(deadline=context.deadline)
+            said: ServerMetadata = await self.call(Operation.SERVER_METADATA, context=limit)
         except InferenceError as error:
             if error.retryable:
                 # it cannot be reached now, so the next request asks again
@@ -256,6 +269,7 @@ class Upstream:
         async def ask(member: Member, timeout_secs: float) -> Readiness:
             request, form = call.encode(None, None)
             request.context = Context(deadline=time.monotonic() + timeout_secs)
+            self._forwarding.of_our_own(request)
             said: Readiness = call.decode(form, await member.client.send(request))
             return said
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -42,8 +42,8 @@ class Asking:
     """What ``opened`` asks, by its ``head``: with a passage first :meth:`relay`, which may be all, then
     :meth:`read`, then :meth:`infer` or :meth:`stream`. Each raises ``InferenceError``.
 
-    ``observers`` look on, with ``room`` for streams; ``place`` is called with the request. ``watch`` is there
-    when somebody looks on.
+    ``observers`` look on, with ``room`` for streams; ``place`` is called with the request. ``parameters`` are
+    added to those of the request. ``watch`` is there when somebody looks on.
     """
 
     __slots__ = (
@@ -54,6 +54,7 @@ class Asking:
         "_model",
         "_observers",
         "_opened",
+        "_parameters",
         "_place",
         "_read",
         "_room",
@@ -72,6 +73,7 @@ class Asking:
         observers: tuple[Observer, ...],
         place: Place,
         room: Room,
+        parameters: Mapping[str, str] | None = None,
     ) -> None:
         self._router = router
         self._opened = opened
@@ -79,6 +81,7 @@ class Asking:
         self._context = context
         self._observers = observers
         self._place = place
+        self._parameters = parameters
         self._room = room
         self._candidates = router.candidates(head) if router.routes else ()
         self._route: Route | None = None
@@ -97,7 +100,7 @@ class Asking:
         """The answer, in the caller's form, to a message that may pass to its upstream unread; None for one
         that is to be read."""
         route = self._candidates[0] if self._candidates else None
-        if self._observers or (route is not None and not route.passes):
+        if self._observers or self._parameters or (route is not None and not route.passes):
             return None
         model = self._head.model
         if route is not None:
@@ -283,6 +286,8 @@ class Asking:
         began = time.monotonic_ns()
         request, form = decode(opened, signature)
         request.model, request.context = head.model, self._context
+        if self._parameters:
+            request.parameters = {**request.parameters, **self._parameters}
         if opened.joined:
             request.version = head.version
         placement = self._place(request, self._context)

@@ -21,6 +21,8 @@ from protocols.transport.address import Address, parse_url
 from protocols.transport.clients import CLIENTS
 from protocols.transport.resolve import is_name, resolve
 from runtime.catalog import ModelCatalog
+from runtime.forwarding import Forwarding
+from runtime.header_file import HeaderFile
 from runtime.left_out import LeftOut
 from runtime.polling import Poller
 from runtime.pool import Gate, Member, Name, Names, Pool, Probes
@@ -43,6 +45,7 @@ from translator.config.options import (
     TapOptions,
     UpstreamOptions,
 )
+from translator.header_parameters import HeaderParameters
 from translator.mirror import Mirror
 from translator.operations import Service
 from translator.pipeline import Pipeline
@@ -81,6 +84,7 @@ class Assembly:
             listener.max_request_bytes,
             listener.nonfinite_json == "token",
             timed=self.config.admin is not None,
+            header_parameters=_header_parameters(listener),
         )
         self.tallies.append(pipeline.tallies)
         return pipeline
@@ -134,6 +138,11 @@ def _sharing(dialects: list[Dialect]) -> list[Dialect]:
         )
         for dialect in dialects
     ]
+
+
+def _header_parameters(listener: ListenerOptions) -> HeaderParameters | None:
+    pattern = listener.headers_as_parameters
+    return None if pattern is None else HeaderParameters(pattern)
 
 
 def load_local(config: Config, progress: Progress | None = None) -> Loaded:
@@ -272,7 +281,20 @@ def behind_upstreams(config: Config) -> tuple[dict[str, Upstream], dict[str, Tar
 def _upstream(name: str, options: UpstreamOptions) -> Upstream:
     dialect = DIALECTS[options.dialect]
     calls, flavors = _calls(dialect, options)
-    return Upstream(name, calls, _pool(options), options.request_timeout_secs, flavors, _gate(options))
+    return Upstream(
+        name,
+        calls,
+        _pool(options),
+        options.request_timeout_secs,
+        flavors,
+        _gate(options),
+        _forwarding(options),
+    )
+
+
+def _forwarding(options: UpstreamOptions) -> Forwarding:
+    own = {name: HeaderFile(header.file) for name, header in options.headers.items()}
+    return Forwarding(options.forward_headers, own)
 
 
 def _pool(options: UpstreamOptions) -> Pool:

@@ -17,6 +17,7 @@ from protocols.dialect import Opened
 from runtime.shared_memory import Placement, is_used
 from schemas import Context, Duration, ErrorCode, InferenceError, InferRequest, InferResponse, Operation
 from translator.asking import Asking
+from translator.header_parameters import HeaderParameters
 from translator.interleave import Told
 from translator.operations import OF_A_MODEL, OF_SHARED_MEMORY, OPERATIONS, Asked, Service, by_route
 from translator.peers import is_local
@@ -33,13 +34,21 @@ _log = logging.getLogger(__name__)
 class Exchange:
     """What the handlers of listener ``listener`` ask with a message that they have opened.
 
-    ``service`` answers. Requests that name no model go to ``default_model``.
+    ``service`` answers. Requests that name no model go to ``default_model``. Headers that
+    ``header_parameters`` choose become parameters of requests for inference.
     """
 
-    def __init__(self, service: Service, listener: str, default_model: str = "") -> None:
+    def __init__(
+        self,
+        service: Service,
+        listener: str,
+        default_model: str = "",
+        header_parameters: HeaderParameters | None = None,
+    ) -> None:
         self.service = service
         self._listener = listener
         self._default_model = default_model
+        self._header_parameters = header_parameters
 
     def admit(self, context: Context) -> None:
         """Number a request, as dialects that show a number in every answer want it."""
@@ -164,8 +173,16 @@ class Exchange:
             named = await service.router.joined(model)
             model, version = named.name, named.version
         head = Head(model, dialect, self._listener, version, context.headers)
+        chosen = self._header_parameters
         return Asking(
-            service.router, opened, head, context, service.observers, self._place, service.stream_room
+            service.router,
+            opened,
+            head,
+            context,
+            service.observers,
+            self._place,
+            service.stream_room,
+            None if chosen is None else chosen.of(context.headers),
         )
 
     def _place(self, request: InferRequest, context: Context) -> Placement | None:

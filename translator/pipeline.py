@@ -30,8 +30,10 @@ from protocols.wire import (
     parts_of,
 )
 from schemas import ErrorCode, InferenceError, Operation
+from translator import request_id
 from translator.admin.tally import Tally, size_of
 from translator.exchange import Exchange, unforeseen
+from translator.header_parameters import HeaderParameters
 from translator.interleave import Told, interleave
 from translator.operations import Service
 
@@ -62,9 +64,10 @@ class Pipeline:
         max_request_bytes: int | None = None,
         nonfinite_json: bool = False,
         timed: bool = False,
+        header_parameters: HeaderParameters | None = None,
     ) -> None:
         self.service = service
-        exchange = Exchange(service, listener, default_model)
+        exchange = Exchange(service, listener, default_model, header_parameters)
         self.tallies: Tallies = {dialect.name: Tally(timed) for dialect in dialects}
         self.http = HttpPipeline(exchange, dialects, self.tallies, max_request_bytes, nonfinite_json)
         self.grpc = GrpcPipeline(exchange, dialects, self.tallies)
@@ -115,7 +118,7 @@ class HttpPipeline:
         methods, params = self._paths.find(request.path)
         endpoint = methods.get(request.method) or methods.get("*")
         if endpoint is None:
-            return self._unmatched(request, tuple(methods))
+            return request_id.in_http(self._unmatched(request, tuple(methods)), request.headers)
         request.endpoint = endpoint
         request.params = params
         request.max_body_bytes = self._limit
@@ -159,7 +162,7 @@ class HttpPipeline:
             # what failed before any stage was over had got no further than the first
             timings = request.context.timings or {"decode": time.monotonic_ns() - began}
             answer.headers = (*answer.headers, ("Server-Timing", _timing(timings)))
-        return answer
+        return request_id.in_http(answer, request.headers)
 
     def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:
         """The transport's own refusal (body too large, say) in the dialect's form."""
@@ -169,7 +172,7 @@ class HttpPipeline:
         if not request.context.request_number:  # it was not served
             self._exchange.admit(request.context)
             self._tallies[self._owners[endpoint]].refuse(error.code)
-        return endpoint.fail(request, None, error)
+        return request_id.in_http(endpoint.fail(request, None, error), request.headers)
 
     def _unmatched(self, request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
         owner = next(
@@ -215,13 +218,14 @@ class GrpcPipeline:
             answer: GrpcAnswer = await self._exchange.perform(opened, dialect, request.context)
             counted.end()
             tally.sent_bytes += len(answer.message)
-            return answer
+            return request_id.in_grpc(answer, request.metadata)
         except InferenceError as error:
             counted.end(error.code)
-            return endpoint.fail(request, opened, error)
+            return request_id.in_grpc(endpoint.fail(request, opened, error), request.metadata)
         except Exception:
             counted.end(ErrorCode.INTERNAL)
-            return endpoint.fail(request, opened, unforeseen(request.method))
+            failure = unforeseen(request.method)
+            return request_id.in_grpc(endpoint.fail(request, opened, failure), request.metadata)
         except BaseException:
             counted.end(ErrorCode.CANCELLED)
             raise
@@ -241,7 +245,7 @@ class GrpcPipeline:
         )
         async with aclosing(every) as answers:
             async for answer in answers:
-                yield answer
+                yield request_id.in_grpc(answer, call.metadata)
                 if answer.code:
                     return
 
@@ -320,14 +324,14 @@ class BrpcPipeline:
             answer: BrpcAnswer = await self._exchange.perform(opened, dialect, request.context)
             counted.end()
             tally.sent_bytes += len(answer.message)
-            return answer
+            return request_id.in_brpc(answer, request.context.headers)
         except InferenceError as error:
             counted.end(error.code)
-            return endpoint.fail(request, opened, error)
+            return request_id.in_brpc(endpoint.fail(request, opened, error), request.context.headers)
         except Exception:
             counted.end(ErrorCode.INTERNAL)
-            where = f"{request.service}/{request.method}"
-            return endpoint.fail(request, opened, unforeseen(where))
+            failure = unforeseen(f"{request.service}/{request.method}")
+            return request_id.in_brpc(endpoint.fail(request, opened, failure), request.context.headers)
         except BaseException:
             counted.end(ErrorCode.CANCELLED)
             raise

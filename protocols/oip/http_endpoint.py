@@ -14,7 +14,7 @@ from protocols.dialect import Action, Opened
 from protocols.json_document import write_json
 from protocols.oip.codec import HTTP_STATUS, told_code
 from protocols.oip.codec_http import JSON_HEADERS
-from protocols.wire import Headers, HttpAnswer, HttpRequest
+from protocols.wire import REQUEST_ID, Headers, HttpAnswer, HttpRequest
 from schemas import ErrorCode, InferenceError, Operation
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
@@ -22,7 +22,7 @@ Open = Callable[[HttpRequest], Opened[HttpAnswer]]
 _LAST_VERSION = 2**63 - 1
 
 
-def http_error(error: InferenceError, operation: Operation | None = None) -> HttpAnswer:
+def http_error(error: InferenceError, operation: Operation | None = None, request_id: str = "") -> HttpAnswer:
     """``error``, of ``operation`` where that is known, as the dialect has it over HTTP."""
     headers: Headers = JSON_HEADERS
     if error.code is ErrorCode.OVERLOADED:
@@ -31,7 +31,10 @@ def http_error(error: InferenceError, operation: Operation | None = None) -> Htt
         headers = (*headers, ("Accept-Encoding", error.details["accept_encoding"]))
     # a message may quote what is no Unicode
     message = error.message.encode(errors="backslashreplace").decode()
-    return json_answer(HTTP_STATUS[told_code(operation, error.code)], {"error": message}, headers)
+    document = {"error": message}
+    if request_id and request_id.isprintable():
+        document["request_id"] = request_id
+    return json_answer(HTTP_STATUS[told_code(operation, error.code)], document, headers)
 
 
 def json_answer(status: int, document: Any, headers: Headers = JSON_HEADERS) -> HttpAnswer:
@@ -70,8 +73,9 @@ def version_of(request: HttpRequest) -> str:
 
 
 def http_fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
-    """``error`` as an endpoint writes it."""
-    return http_error(error, opened.action.operation if opened else None)
+    """``error`` as an endpoint writes it, with the caller's request id where it has sent one."""
+    operation = opened.action.operation if opened else None
+    return http_error(error, operation, request.headers.get(REQUEST_ID, ""))
 
 
 def of_server(action: Action[HttpAnswer]) -> Open:

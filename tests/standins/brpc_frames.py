@@ -43,9 +43,13 @@ def request_frame(
     attachment_size: int | None = None,
     timeout_ms: int | None = None,
     extra: bytes = b"",
+    trace: bytes = b"",
+    user_fields: dict[str, str] | None = None,
 ) -> bytes:
-    """A request as the real client writes it; ``extra`` are more bytes of its meta."""
-    asked = text(1, service) + text(2, method)
+    """A request as the real client writes it; ``extra`` are more bytes of its meta, ``trace`` of what is asked."""
+    asked = text(1, service) + text(2, method) + trace
+    for key, value in (user_fields or {}).items():
+        extra += text(9, text(1, key) + text(2, value))
     if timeout_ms is not None:
         asked += number(8, timeout_ms)
     meta = text(1, asked) + number(3, compress_type)
@@ -120,6 +124,19 @@ class Received:
         (inner,) = self.meta[1]
         assert isinstance(inner, bytes)
         return fields(inner).get(8, [None])[0]  # type: ignore[list-item, return-value]
+
+    @property
+    def trace(self) -> dict[int, int | bytes]:
+        """The trace, span, parent and request id of a request, by the number of their fields."""
+        (inner,) = self.meta[1]
+        assert isinstance(inner, bytes)
+        return {key: value[0] for key, value in fields(inner).items() if key in (4, 5, 6, 7)}
+
+    @property
+    def user_fields(self) -> dict[str, str]:
+        """The user fields of a frame."""
+        entries = [fields(entry) for entry in self.meta.get(9, []) if isinstance(entry, bytes)]
+        return {entry[1][0].decode(): entry[2][0].decode() for entry in entries}  # type: ignore[union-attr]
 
     @property
     def error(self) -> tuple[int, str]:

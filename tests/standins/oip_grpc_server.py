@@ -13,9 +13,11 @@ from tritonclient.utils import triton_to_np_dtype
 
 @dataclass
 class Seen:
-    """Every request for an inference, as tritonclient's classes read it."""
+    """Every request for an inference, as tritonclient's classes read it. ``metadata`` are those of every call,
+    under its method."""
 
     requests: list[Any] = field(default_factory=list)
+    metadata: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
 
 class OipServer(service_pb2_grpc.GRPCInferenceServiceServicer):
@@ -92,10 +94,22 @@ def shape_of(model: str) -> tuple[list[str], list[str], str, list[int]]:
     return ["INPUT0"], ["OUTPUT0"], datatype, [-1]
 
 
+class _Watching(grpc.aio.ServerInterceptor):
+    """Notes the metadata of every call."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        told = dict(details.invocation_metadata)
+        self._seen.metadata.append((details.method.rpartition("/")[2], told))
+        return await continuation(details)
+
+
 async def start(seen: Seen, typed: bool = False) -> tuple[grpc.aio.Server, int]:
     """Start on a free port of 127.0.0.1; returns the server and the port."""
     limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-    server = grpc.aio.server(options=limits)
+    server = grpc.aio.server(options=limits, interceptors=[_Watching(seen)])
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(OipServer(seen, typed), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

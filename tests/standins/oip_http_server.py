@@ -19,9 +19,11 @@ LENGTH = "Inference-Header-Content-Length"
 
 @dataclass
 class Seen:
-    """The JSON part of every inference request, and the bytes behind it."""
+    """The JSON part of every inference request, and the bytes behind it. ``headers`` are those of every request,
+    by name in lower case, under its path."""
 
     requests: list[tuple[dict[str, Any], bytes]] = field(default_factory=list)
+    headers: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
 
 def oip_http_server(seen: Seen, *, binary: bool = True, configured: bool = False) -> web.Application:
@@ -78,7 +80,12 @@ def oip_http_server(seen: Seen, *, binary: bool = True, configured: bool = False
     async def config(request: web.Request) -> web.Response:
         return web.json_response({"name": "simple", "backend": "custom", "max_batch_size": 8})
 
+    async def see(request: web.Request, response: web.StreamResponse) -> None:
+        told = {name.lower(): value for name, value in request.headers.items()}
+        seen.headers.append((request.path, told))
+
     application = web.Application(client_max_size=1 << 30)
+    application.on_response_prepare.append(see)
     if configured:
         application.router.add_get("/v2/models/simple/config", config)
     application.router.add_get("/v2/health/live", ok)

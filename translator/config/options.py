@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from translator.config.grps import GrpsOptions
+from translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
 from translator.config.models import ModelOptions, RepositoryOptions
 from translator.config.references import (
     KnownDialect,
@@ -136,6 +137,10 @@ class ListenerOptions(Section):
     nonfinite_json: Literal["error", "token"] = "error"
     """What to do with NaN and infinity in an answer that is to be JSON: refuse it, or write `NaN`,
     `Infinity` and `-Infinity`, which Triton does and strict readers of JSON do not take."""
+    headers_as_parameters: HeaderPattern | None = None
+    """Over http and grpc: a regular expression. Headers of a request for inference whose whole name matches,
+    in any case, become parameters of the request, as with Triton's `--http-header-forward-pattern`. The
+    default is none."""
     graphpipe_errors: Literal["status", "inband"] = "status"
     """How GraphPipe tells an error over http: by a status and a text, which every client notices, or by the
     `errors` of an answer with status 200, which few of them look at. Over tcp it is always in band."""
@@ -172,9 +177,9 @@ class ListenerOptions(Section):
     def _as_the_transport(cls, value: Any, info: ValidationInfo) -> Any:
         return MAX_REQUEST_BYTES[info.data.get("transport", "http")] if value is None else value
 
-    @field_validator("engine")
+    @field_validator("engine", "headers_as_parameters")
     @classmethod
-    def _of_the_transport(cls, value: str, info: ValidationInfo) -> str:
+    def _of_the_transport(cls, value: str | None, info: ValidationInfo) -> str | None:
         transport = info.data.get("transport", "http")
         if transport not in ("http", "grpc"):
             raise ValueError(f"is for transport http or grpc, not {transport}")
@@ -237,6 +242,11 @@ class UpstreamOptions(Section):
     limit."""
     max_wait_secs: Annotated[float, Field(ge=0)] = 1.0
     """How long a request above these limits waits before it is refused as overload."""
+    forward_headers: tuple[ForwardedName, ...] = ()
+    """Headers of callers that go on to it with their requests. `traceparent`, `tracestate` and `x-request-id`
+    always do. Over grpc they are metadata, over brpc user fields."""
+    headers: dict[OwnName, HeaderOptions] = Field(default={})
+    """Headers to add to every call and probe, such as `authorization`."""
 
     @field_validator("transport")
     @classmethod
@@ -257,6 +267,21 @@ class UpstreamOptions(Section):
         if "dialect" in info.data:
             require("flavor", flavor, ("auto", *UPSTREAM_FLAVORS.get(info.data["dialect"], ())))
         return flavor
+
+    @field_validator("forward_headers", "headers")
+    @classmethod
+    def _has_headers(cls, value: Any, info: ValidationInfo) -> Any:
+        if value and info.data.get("transport") == "tcp":
+            raise ValueError("is for transport http, grpc or brpc: messages over tcp have no headers")
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _one_source(cls, headers: dict[str, HeaderOptions], info: ValidationInfo) -> dict[str, HeaderOptions]:
+        for name in headers:
+            if name in info.data.get("forward_headers", ()):
+                raise ValueError(f"'{name}' stands in forward_headers too: who is to say its value?")
+        return headers
 
 
 class Config(Section):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from protocols.wire import REQUEST_ID
 from runtime.target import Target
 from schemas import CancelToken, ErrorCode, InferenceError, InferRequest, InferResponse, RequestedOutput
 from translator.config.mirror import MirrorOptions
@@ -142,11 +143,18 @@ class LocalJudge:
         return Answer(self._to, tuple(responses), failure, time.monotonic_ns() - began)
 
     def _copied(self, request: InferRequest, deadline: float) -> InferRequest:
-        """What the other model is asked: the same, in whole tensors, on nobody's behalf."""
+        """What the other model is asked: the same, in whole tensors, on nobody's behalf. The copy belongs to
+        the caller's trace, but the caller's request id names one request, and not this one."""
         outputs = request.outputs
         if outputs is not None:
             outputs = tuple([RequestedOutput(each.name, parameters=each.parameters) for each in outputs])
-        context = replace(request.context, deadline=deadline, cancel=CancelToken(), timings={}, caller=None)
+        headers = request.context.headers
+        if REQUEST_ID in headers:
+            kept = [(name.lower(), value) for name, value in headers.items()]
+            headers = {name: value for name, value in kept if name != REQUEST_ID}
+        context = replace(
+            request.context, deadline=deadline, cancel=CancelToken(), timings={}, caller=None, headers=headers
+        )
         return replace(request, model=self._to, version="", outputs=outputs, context=context)
 
     async def _compared(self, record: Record, answer: Answer) -> AnswerDiff:

@@ -14,7 +14,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -53,10 +55,12 @@ class JudgeProcess:
         self._began = -_AGAIN_SECS
         self._early: list[tuple[int, Copy, Told]] = []
         self._users = 0
+        self._headers: dict[int, Sequence[str]] = {}
 
     def judge_of(self, mirror: int) -> RemoteJudge:
         """The judge of the mirror of route number ``mirror``, from 0."""
         self._users += 1
+        self._headers[mirror] = _forwarded(self._config, mirror)
         return RemoteJudge(self, mirror)
 
     async def start(self) -> None:
@@ -105,7 +109,7 @@ class JudgeProcess:
                 self._process = await asyncio.to_thread(_start, theirs.fileno())
             ours.setblocking(False)
             loop = asyncio.get_running_loop()
-            _, self._link = await loop.create_unix_connection(_Link, sock=ours)
+            _, self._link = await loop.create_unix_connection(partial(_Link, self._headers), sock=ours)
             config = pickle.dumps(self._config)
             self._link.send([len(config).to_bytes(8, "little"), config])
         except OSError as error:
@@ -148,13 +152,14 @@ class _Asked:
 
 
 class _Link(asyncio.Protocol):
-    """The connection to the process."""
+    """The connection to the process. ``headers`` are the names of those that go with copies, by mirror."""
 
-    def __init__(self) -> None:
+    def __init__(self, headers: Mapping[int, Sequence[str]]) -> None:
         self.lost = self._closed = False
         self._reader = FindingsReader()
         self._asked: dict[int, _Asked] = {}
         self._outgoing: Gathered[tuple[int, Copy]] = Gathered(self._send_copies)
+        self._headers = headers
         self._transport: asyncio.WriteTransport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -200,7 +205,7 @@ class _Link(asyncio.Protocol):
         if self.lost:
             return  # they have been told of
         try:
-            self.send(pack_copies(copies))
+            self.send(pack_copies(copies, self._headers))
         except ValueError as error:
             if len(copies) > 1:
                 for each in copies:
@@ -216,6 +221,14 @@ class _Link(asyncio.Protocol):
         asked.nbytes -= findings.nbytes
         asked.sequences.difference_update([id_ for id_, _ in findings.sequences])
         asked.told(findings)
+
+
+def _forwarded(config: Config, route: int) -> Sequence[str]:
+    """The names of callers' headers that the upstream of a route's mirror gets."""
+    mirror = config.routes[route].mirror
+    model = None if mirror is None else config.models.get(mirror.to)
+    upstream = None if model is None or model.upstream is None else config.upstreams.get(model.upstream)
+    return () if upstream is None else upstream.forward_headers
 
 
 def _start(descriptor: int) -> subprocess.Popen[bytes]:

@@ -45,6 +45,8 @@ _LARGE = 1 << 16
 _GATHER_SECS = 0.01
 """How long what is to be sent waits for more: to pack, to send, and to be woken by it, costs by the time."""
 
+_NO_HEADERS: Mapping[int, Sequence[str]] = {}
+
 _NAMES: Mapping[Datatype, str] = {datatype: name for name, datatype in DATATYPES.items()}
 
 
@@ -69,10 +71,13 @@ class Gathered(Generic[T]):
 # --- copies
 
 
-def pack_copies(copies: Iterable[tuple[int, Copy]]) -> list[Buffer]:
-    """Copies, each with the number of its mirror, to be sent. Raises ``ValueError`` where one has no form."""
+def pack_copies(
+    copies: Iterable[tuple[int, Copy]], headers: Mapping[int, Sequence[str]] = _NO_HEADERS
+) -> list[Buffer]:
+    """Copies, each with the number of its mirror, to be sent; with each go those of its ``headers`` that have
+    a name listed for that mirror. Raises ``ValueError`` where one has no form."""
     large: list[Buffer] = []
-    body = marshal.dumps([(mirror, _plain(copy, large)) for mirror, copy in copies])
+    body = marshal.dumps([(mirror, _plain(copy, large, headers.get(mirror, ()))) for mirror, copy in copies])
     return [COPIES.pack(len(body), sum([len(memoryview(part)) for part in large])) + body, *large]
 
 
@@ -105,7 +110,7 @@ class _Behind:
         return self._data[start : self._at]
 
 
-def _plain(copy: Copy, large: list[Buffer]) -> tuple[object, ...]:
+def _plain(copy: Copy, large: list[Buffer], names: Sequence[str]) -> tuple[object, ...]:
     record = copy.record
     request, answer, context, sequence = record.request, record.answer, record.request.context, None
     if request.sequence is not None:
@@ -127,7 +132,12 @@ def _plain(copy: Copy, large: list[Buffer]) -> tuple[object, ...]:
             sequence,
             request.priority,
             request.timeout_us,
-            (context.traceparent, context.tracestate, context.timings),
+            (
+                context.traceparent,
+                context.tracestate,
+                context.timings,
+                {name: context.headers[name] for name in names if name in context.headers},
+            ),
         ),
         (
             answer.answered_by,
@@ -150,7 +160,7 @@ def _copy(plain: tuple[Any, ...], behind: _Behind) -> Copy:
 
 def _read_request(plain: tuple[Any, ...], behind: _Behind) -> InferRequest:
     model, inputs, outputs, version, id_, parameters, sequence, priority, timeout_us, context = plain
-    traceparent, tracestate, timings = context
+    traceparent, tracestate, timings, headers = context
     return InferRequest(
         model,
         behind.tensors(inputs),
@@ -161,7 +171,7 @@ def _read_request(plain: tuple[Any, ...], behind: _Behind) -> InferRequest:
         None if sequence is None else TensorSequence(*sequence),
         priority,
         timeout_us,
-        Context(traceparent=traceparent, tracestate=tracestate, timings=timings),
+        Context(traceparent=traceparent, tracestate=tracestate, timings=timings, headers=headers),
     )
 
 

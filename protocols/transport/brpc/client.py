@@ -219,7 +219,14 @@ class _Connection(asyncio.Protocol):
         self._end(ConnectionError(_BROKEN_OFF))
 
     def _write(self, request: BrpcRequest, correlation_id: int, timeout_ms: int) -> None:
-        parts = write_request(request.service, request.method, correlation_id, request.message, timeout_ms)
+        parts = write_request(
+            request.service,
+            request.method,
+            correlation_id,
+            request.message,
+            timeout_ms,
+            request.headers,
+        )
         if sum(map(len, parts)) <= JOINED_BYTES:
             self._transport.write(b"".join(parts))
         else:

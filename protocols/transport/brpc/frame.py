@@ -8,7 +8,7 @@ and what an error number means, stands elsewhere.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,8 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from protocols.protobuf_wire import varint
-from protocols.wire import Buffer
+from protocols.transport.brpc.trace import NO_HEADERS, headers_in, trace_fields, user_fields
+from protocols.wire import Buffer, Headers
 from schemas.brpc import MESSAGES
 
 MAGIC = b"PRPC"
@@ -56,7 +57,8 @@ class Frame:
 @dataclass(slots=True)
 class Meta:
     """What precedes a message. ``service`` is None where it is no request; ``correlation_id`` is opaque
-    and is echoed as it came; ``timeout_ms`` 0 is none. ``attachment_size`` is as claimed, unchecked."""
+    and is echoed as it came; ``timeout_ms`` 0 is none. ``attachment_size`` is as claimed, unchecked.
+    ``headers`` are the user fields of a request, by name in lower case, with its trace and its request id."""
 
     service: str | None
     method: str
@@ -66,6 +68,7 @@ class Meta:
     compress_type: int
     correlation_id: int
     attachment_size: int
+    headers: Mapping[str, str]
 
 
 class FrameCutter:
@@ -174,37 +177,48 @@ def read_meta(data: Buffer) -> Meta:
         meta.compress_type,
         meta.correlation_id,
         meta.attachment_size,
+        headers_in(meta) if asks else NO_HEADERS,
     )
 
 
 def write_request(
-    service: str, method: str, correlation_id: int, message: Buffer, timeout_ms: int = 0
+    service: str,
+    method: str,
+    correlation_id: int,
+    message: Buffer,
+    timeout_ms: int = 0,
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> Sequence[Buffer]:
-    """The parts of a request's frame; ``message`` is the last one, uncopied."""
+    """The parts of a request's frame; ``message`` is the last one, uncopied. ``headers`` become user fields,
+    the trace and the request id fields of the request too."""
     asked = _names(service, method)
+    if headers:
+        asked += trace_fields(headers)
     if timeout_ms:
         asked += _TIMEOUT_TAG + varint(timeout_ms)
     meta = b"".join(
         (
             *(b"\x0a", varint(len(asked)), asked),
             *(_COMPRESSION_TAG, b"\x00", _CORRELATION_TAG, varint(correlation_id & _UINT64)),
+            *([user_fields(headers.items())] if headers else ()),
         )
     )
     return _frame(meta, message)
 
 
-def write_answer(correlation_id: int, message: Buffer) -> Sequence[Buffer]:
+def write_answer(correlation_id: int, message: Buffer, headers: Headers = ()) -> Sequence[Buffer]:
     """The parts of a successful answer's frame; ``message`` is the last one, uncopied."""
-    return _frame(_SUCCESS + varint(correlation_id & _UINT64), message)
+    meta = _SUCCESS + varint(correlation_id & _UINT64)
+    return _frame(meta + user_fields(headers) if headers else meta, message)
 
 
-def write_error(correlation_id: int, code: int, text: str) -> Sequence[Buffer]:
+def write_error(correlation_id: int, code: int, text: str, headers: Headers = ()) -> Sequence[Buffer]:
     """The parts of a frame that tells an error; it has no message."""
     meta: Any = _META(compress_type=0, correlation_id=correlation_id)
     meta.response.error_code = code
     # a lone surrogate, which no text on a wire can hold, becomes a question mark
     meta.response.error_text = text.encode(errors="replace").decode()
-    return _frame(meta.SerializeToString(), b"")
+    return _frame(meta.SerializeToString() + user_fields(headers), b"")
 
 
 @lru_cache(maxsize=256)

@@ -270,7 +270,12 @@ class _Connection(asyncio.Protocol):
     def _begin(self, frame: Frame) -> None:
         meta, payload = frame.meta, frame.payload
         assert payload is not None, "a server skims nothing"  # noqa: S101
+        headers = meta.headers
         context = Context(peer=self._peer)
+        if headers:
+            context.headers = headers
+            context.traceparent = headers.get("traceparent", "")
+            context.tracestate = headers.get("tracestate", "")
         if meta.timeout_ms > 0:
             context.deadline = time.monotonic() + meta.timeout_ms / 1000
         compression = name_of(meta.compress_type)
@@ -333,7 +338,7 @@ class _Connection(asyncio.Protocol):
         if answer.code:
             self._fail(correlation_id, answer)
         else:
-            self._write(write_answer(correlation_id, answer.message))
+            self._write(write_answer(correlation_id, answer.message, answer.headers))
 
     def _ended(self, size: int, task: asyncio.Task[None]) -> None:
         self._server.running.discard(task)
@@ -346,7 +351,7 @@ class _Connection(asyncio.Protocol):
 
     def _fail(self, correlation_id: int, answer: BrpcAnswer) -> None:
         text = f"[{self._identity()}][E{answer.code}]{answer.text}"
-        self._write(write_error(correlation_id, answer.code, text))
+        self._write(write_error(correlation_id, answer.code, text, answer.headers))
 
     def _write(self, parts: Sequence[Buffer]) -> None:
         transport = self._transport

@@ -67,12 +67,22 @@ class HeadScout:
         self.seen = len(data)
 
 
-class _Fields:
+class Fields(dict[str, str]):
+    """Headers by name in lower case. ``as_sent`` has the names that the client wrote otherwise, by those."""
+
+    __slots__ = ("as_sent",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.as_sent: dict[str, str] = {}
+
+
+class _Found:
     """What llhttp finds, as it finds it."""
 
     def __init__(self) -> None:
         self.target = b""
-        self.headers: dict[str, str] = {}
+        self.headers = Fields()
         self.complete = False
         self._count = 0
 
@@ -86,7 +96,10 @@ class _Fields:
         self._count += 1
         if self._count > MAX_FIELDS:
             raise HeadError(f"the request has more than {MAX_FIELDS} headers")
-        key = name.decode().lower()
+        written = name.decode()
+        key = written.lower()
+        if key != written:
+            self.headers.as_sent[key] = written
         text = value.decode("utf-8", "surrogateescape").strip(" \t")
         told = self.headers.get(key)
         if told is None:
@@ -102,7 +115,7 @@ class _Fields:
 
 def parse_head(raw: bytes) -> Head:
     """The head in ``raw``, which ends where the head does. Raises ``HeadError``."""
-    fields = _Fields()
+    fields = _Found()
     parser = httptools.HttpRequestParser(fields)
     _feed(parser, raw)
     minor = _VERSIONS.get(parser.get_http_version())

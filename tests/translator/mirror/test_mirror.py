@@ -66,7 +66,7 @@ async def test_the_copy_is_the_request_on_nobodys_behalf() -> None:
         parameters={"a": 1},
         outputs=(RequestedOutput("out", 5, SharedMemoryRef("region", 0, 4), {"b": True}),),
     )
-    asked.context.traceparent, asked.context.headers = "00-1", {"x": "y"}
+    asked.context.traceparent, asked.context.headers = "00-1", {"x": "y", "x-request-id": "seven"}
     await shown(looker, answered(asked, tensor(1.0)))
     (copy,) = model.asked
     assert (copy.model, copy.version, copy.id, copy.priority, copy.timeout_us) == ("other", "", "7", 2, 500)

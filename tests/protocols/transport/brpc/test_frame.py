@@ -315,3 +315,59 @@ def test_an_unknown_compression() -> None:
         "zlib",
         *["unknown"] * 2,
     ]
+
+
+# headers
+
+WORDS = st.text(st.characters(codec="utf-8"), max_size=20)
+HEADERS = st.dictionaries(
+    st.sampled_from(["x-a", "tracestate", "x-request-id", "baggage"]), WORDS, max_size=4
+)
+
+
+@given(HEADERS)
+def test_headers_are_user_fields(headers: dict[str, str]) -> None:
+    data = b"".join(write_request(SERVICE, "Predict", 7, b"message", 5, headers))
+    found = only(data)
+    assert found.meta.headers == headers and found.payload == b"message"
+    assert (found.meta.service, found.meta.method, found.meta.timeout_ms) == (SERVICE, "Predict", 5)
+
+
+def test_the_whole_trace_wins_over_its_numbers() -> None:
+    """A bRPC client sends both: the numbers hold the low half of the trace alone."""
+    told = {"traceparent": f"00-{1:032x}-{2:016x}-00", "X-Request-ID": "seven"}
+    trace = number(4, -5) + number(5, 6) + text(7, "other")
+    headers = only(request_frame("M", trace=trace, user_fields=told)).meta.headers
+    assert headers == {"traceparent": told["traceparent"], "x-request-id": "seven"}
+
+
+@pytest.mark.parametrize(
+    ("trace", "expected"),
+    [
+        (number(4, -1) + number(5, -2), {"traceparent": f"00-{2**64 - 1:032x}-{2**64 - 2:016x}-01"}),
+        (number(4, 1) + number(6, 2), {"traceparent": f"00-{1:032x}-{2:016x}-01"}),
+        (number(4, 1), {}),  # a parent of zeros is no valid one
+        (number(5, 1), {}),
+        (text(7, b"\xff"), {}),
+    ],
+)
+def test_the_numbers_of_a_trace(trace: bytes, expected: dict[str, str]) -> None:
+    assert only(request_frame("M", trace=trace)).meta.headers == expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [(text(1, b"a") + text(2, b"\xff"), {"x": "y"}), (text(1, b"\xff") + text(2, b"a"), {})],
+)
+def test_user_fields_that_are_not_text_do_no_harm(entry: bytes, expected: dict[str, str]) -> None:
+    """A value is left out; a name ends all of them."""
+    found = only(request_frame("M", extra=text(9, entry), user_fields={"x": "y"}))
+    assert found.meta.headers == expected
+
+
+@pytest.mark.parametrize(
+    "traceparent", ["", "00-1-2-3", f"00-{1:032X}g-{2:016x}-01", f"00-{1:032x}-{2:016x}"]
+)
+def test_what_is_no_trace_has_no_numbers(traceparent: str) -> None:
+    (data,) = write_request(SERVICE, "M", 7, b"", 0, {"traceparent": traceparent})
+    assert set(fields(fields(bytes(data)[12:])[1][0])) == {1, 2}  # type: ignore[arg-type]

@@ -1,0 +1,98 @@
+"""The schema of headers: which names an upstream can be sent, where their values stand, and which headers of
+callers become parameters.
+
+The sentence under an option is its documentation, as in ``options``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, field_validator
+
+from protocols.wire import REQUEST_ID
+from runtime.forwarding import TRACE
+from runtime.header_file import read_value
+from translator.config.section import Section, Text
+from translator.header_parameters import HeaderParameters
+
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+_HOP_BY_HOP = frozenset(
+    (
+        *("connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization"),
+        *("te", "trailer", "transfer-encoding", "upgrade"),
+    )
+)
+"""Headers that are of one connection (RFC 9110, 7.6.1)."""
+
+_OF_THE_MESSAGE = frozenset(
+    (
+        *(
+            "accept",
+            "accept-encoding",
+            "content-encoding",
+            "content-length",
+            "content-type",
+            "expect",
+            "host",
+        ),
+        *("inference-header-content-length", "nv-inferrequest", "nv-inferresponse", "nv-status"),
+    )
+)
+"""Headers that dialects and transports write themselves."""
+
+
+def _name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"'{name}' cannot be the name of a header")
+    name = name.lower()
+    if name in _HOP_BY_HOP:
+        raise ValueError(f"'{name}' is of one connection and goes no further (RFC 9110, 7.6.1)")
+    if name in _OF_THE_MESSAGE or name.startswith("grpc-"):
+        raise ValueError(f"'{name}' is written for each message, as its dialect and transport need it")
+    if name.endswith("-bin"):
+        raise ValueError(f"'{name}' is binary metadata of gRPC, which is not read")
+    return name
+
+
+def _own_name(name: str) -> str:
+    name = _name(name)
+    if name in (*TRACE, REQUEST_ID):
+        raise ValueError(f"'{name}' is the caller's and always goes on as the caller sent it")
+    return name
+
+
+def _pattern(pattern: str) -> str:
+    try:
+        HeaderParameters(pattern)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from error
+    return pattern
+
+
+ForwardedName = Annotated[str, AfterValidator(_name)]
+"""A header of callers, in lower case."""
+OwnName = Annotated[str, AfterValidator(_own_name)]
+"""A header of the configuration's own, in lower case."""
+HeaderPattern = Annotated[Text, AfterValidator(_pattern)]
+
+
+class HeaderOptions(Section):
+    """A header to add. Its value is never written to a log, a recording or a page."""
+
+    file: Text
+    """The file with the value, one line; white space around it is left out. It is read again when it changes,
+    so that tokens can be renewed. A relative path starts at the working directory of the process."""
+
+    @field_validator("file")
+    @classmethod
+    def _readable(cls, path: str) -> str:
+        try:
+            read_value(path)
+        except OSError as error:
+            raise ValueError(f"'{path}' cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise ValueError(f"'{path}' {error}") from None
+        return path

@@ -1,0 +1,40 @@
+"""Headers of a request as its parameters, as Triton's ``--http-header-forward-pattern`` and
+``--grpc-header-forward-pattern`` have them: text, under the names that the client wrote.
+
+Names that the Open Inference Protocol reserves for parameters of its own (a ``priority`` header, say) stay
+headers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_CASE_MATTERS = "(?-i)"
+"""How a pattern for RE2 begins that tells capitals from small letters; Python has no such flag."""
+
+_RESERVED = re.compile(
+    "sequence_id|sequence_start|sequence_end|priority|timeout|headers|triton_.*|binary_data_output",
+    re.IGNORECASE,
+)
+
+
+class HeaderParameters:
+    """Chooses headers whose whole name matches ``pattern``, in any case unless it begins with ``(?-i)``.
+    Raises ``re.error`` for what is no pattern."""
+
+    def __init__(self, pattern: str) -> None:
+        if pattern.startswith(_CASE_MATTERS):
+            self._pattern = re.compile(pattern.removeprefix(_CASE_MATTERS))
+        else:
+            self._pattern = re.compile(pattern, re.IGNORECASE)
+
+    def of(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Those of ``headers`` that are parameters, by name."""
+        as_sent: Mapping[str, str] = getattr(headers, "as_sent", {})
+        found = {as_sent.get(name, name): value for name, value in headers.items()}
+        return {
+            name: value
+            for name, value in found.items()
+            if self._pattern.fullmatch(name) and not _RESERVED.fullmatch(name)
+        }
