@@ -179,7 +179,7 @@ class Upstream:
         assert shared is not None, "chosen by the caller"  # noqa: S101
 
         async def fetch() -> Any:
-            request.context = self._bounded(None)
+            self._prepare(request, None)
             reply = await self._ask(operation, request, None, lambda reply: reply)
             return await asyncio.to_thread(shared.read, reply)
 
