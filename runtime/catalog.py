@@ -17,7 +17,7 @@ from dataclasses import replace
 from runtime.absent import Absent, absent_by, all_in, not_renewed, partial_failure
 from runtime.backends import Surroundings
 from runtime.changes import Changes
-from runtime.model import LocalModel
+from runtime.model import UNLOADED, LocalModel
 from runtime.model_config import LoadError
 from runtime.overrides import SentFiles
 from runtime.renewal import failing_sample, free, load_from, needs_of, reusable, takes_away
@@ -36,8 +36,10 @@ from schemas import (
     Readiness,
 )
 
-_UNLOADED = "unloaded"
 _PLAIN = ModelControl()
+_KEPT_GONE = 1000
+"""Of how many models whose files have gone the status is kept, the latest ones."""
+
 _STATUS_SECS = 2.0
 """How long the status of everything waits for one upstream to tell of its model."""
 
@@ -70,6 +72,7 @@ class ModelCatalog:
         self._homes: dict[str, Repository] = {}
         for repository in repositories:
             self._homes |= {name: repository for name in names_in(repository) if self._knows(name)}
+        self._gone: dict[str, ModelStatus] = {}
         self._not_renewed: dict[str, LoadError] = {}
         self._only_needed: set[str] = set()
         self._joined: dict[str, tuple[Target, ModelRef]] = {}
@@ -83,7 +86,7 @@ class ModelCatalog:
                 model.join(self._surroundings)
 
     def names(self) -> list[str]:
-        """The models that are served or were, sorted."""
+        """The models that are served or were, sorted; without those whose files have gone."""
         return sorted(self._models.keys() | self._absent.keys())
 
     async def joined(self, text: str) -> ModelRef:
@@ -135,7 +138,9 @@ class ModelCatalog:
 
     def missing(self, name: str, version: str = "") -> InferenceError:
         """NOT_FOUND for a model that is not served, in the words that Triton's clients match on."""
-        known = [each.version for each in self._absent[name].status.versions] if name in self._absent else []
+        absent = self._absent.get(name)
+        status = self._gone.get(name) if absent is None else absent.status
+        known = [] if status is None else [each.version for each in status.versions]
         if not known:
             why = "is not found"
         elif not version:
@@ -156,7 +161,7 @@ class ModelCatalog:
         absent = self._absent.get(name)
         if absent is None:
             return "it is not known here"
-        return absent.blocks or f"it is {_UNLOADED}"
+        return absent.blocks or f"it is {UNLOADED}"
 
     async def readiness(self, names: Iterable[str]) -> Readiness:
         """Whether each of ``names`` is ready with all its versions, or was unloaded; else what is not."""
@@ -176,19 +181,22 @@ class ModelCatalog:
         return next((state for state in said if not state.ready), Readiness(True))
 
     async def status(self, name: str) -> ModelStatus | None:
-        """The status of one model; None for one that is not known. Raises UNAVAILABLE where an upstream
-        cannot be asked."""
+        """The status of one model, whose files may have gone; None for one that is not known. Raises
+        UNAVAILABLE where an upstream cannot be asked."""
         target = self._models.get(name)
         if target is not None:
             status = replace(await target.status(), name=name)
             failure = self._not_renewed.get(name)
             return status if failure is None else not_renewed(status, failure)
         absent = self._absent.get(name)
-        return None if absent is None else absent.status
+        return self._gone.get(name) if absent is None else absent.status
 
     async def statuses(self) -> dict[str, ModelStatus]:
-        """The status of every model that is served or was; a name alone where an upstream does
-        not tell."""
+        """The status of every model that is served or was, those included whose files have gone; a name alone
+        where an upstream does not tell."""
+        return {**self._gone, **await self._statuses()}
+
+    async def _statuses(self) -> dict[str, ModelStatus]:
         names = self.names()
         told = await asyncio.gather(*(self._status_or_name(name) for name in names))
         return dict(zip(names, told, strict=True))
@@ -196,7 +204,7 @@ class ModelCatalog:
     async def index(self, repository: str = "") -> tuple[ModelStatus, ...]:
         """Every model that is served or was, and those of the repositories that never were, by name alone;
         where ``repository`` is named, the models of that one. Raises UNSUPPORTED for a name that is none."""
-        known = await self.statuses()
+        known = await self._statuses()
         chosen = self.repositories.named(repository)
         held: set[str] = set()
         for found in await asyncio.gather(*(asyncio.to_thread(names_in, each) for each in chosen)):
@@ -365,6 +373,7 @@ class ModelCatalog:
         model.continue_statistics({each.version: each.statistics for each in before.versions})
         self._models[name] = model
         self._absent.pop(name, None)
+        self._gone.pop(name, None)
         if sent is not None:
             self._files[name] = sent
         if old is not None:
@@ -378,7 +387,7 @@ class ModelCatalog:
             target = self._models.pop(name, None)
             self._not_renewed.pop(name, None)
             self._only_needed.discard(name)
-            unloaded = None if gone else Absent(all_in(before, ModelState.UNAVAILABLE, _UNLOADED), "")
+            unloaded = None if gone else Absent(all_in(before, ModelState.UNAVAILABLE, UNLOADED), "")
             unloading = Absent(all_in(before, ModelState.UNLOADING), "")
             self._absent[name] = unloading
             if target is None:
@@ -399,13 +408,17 @@ class ModelCatalog:
         self._freed(unloading, unloaded)
 
     def _freed(self, unloading: Absent, unloaded: Absent | None) -> None:
-        """A model that was ``unloading`` is ``unloaded`` now, or forgotten where that is None."""
+        """A model that was ``unloading`` is ``unloaded`` now, or where that is None gone: its status alone is
+        kept, for clients that read the counts of what was there."""
         name = unloading.status.name
         # it may have been loaded again meanwhile
         if self._absent.get(name) is not unloading:
             return
         if unloaded is None:
             del self._absent[name]
+            self._gone[name] = all_in(unloading.status, ModelState.UNAVAILABLE, UNLOADED)
+            while len(self._gone) > _KEPT_GONE:
+                del self._gone[next(iter(self._gone))]
             self._homes.pop(name, None)
             self.asked_for.discard(name)
         else:

@@ -39,6 +39,9 @@ from schemas import (
 _NUMBER = re.compile(r" *-?[0-9]{1,19} *")
 _LAST_NUMBER = 2**63 - 1
 
+UNLOADED = "unloaded"
+"""The original servers' reason for a version that was served before."""
+
 
 class LocalModel:
     """A ``Target`` that runs here.
@@ -72,6 +75,7 @@ class LocalModel:
         self._loaded = tuple(ordered)
         self._versions = {version.number: version for version in ordered}
         self._latest = ordered[-1]
+        self._retired: Mapping[str, VersionStatistics] = {}
         self._platform = platform
         self._description = description
         self._config = config
@@ -192,21 +196,28 @@ class LocalModel:
         return ModelMetadata(self.name, signature, tuple(self._versions), self._platform, self._description)
 
     async def status(self) -> ModelStatus:
-        """Every version that is ready, and every one that could not be loaded."""
+        """Every version that is ready, that could not be loaded, or that was served before."""
+        reasons = {**dict.fromkeys(self._retired, UNLOADED), **self.failed}
         versions = [
             *(_status(each) for each in self._loaded),
             *(
-                VersionStatus(number, ModelState.UNAVAILABLE, reason)
-                for number, reason in self.failed.items()
+                VersionStatus(
+                    number, ModelState.UNAVAILABLE, reason, self._retired.get(number) or VersionStatistics()
+                )
+                for number, reason in reasons.items()
             ),
         ]
         versions.sort(key=lambda version: int(version.version))
         return ModelStatus(self.name, self._config, tuple(versions))
 
     def continue_statistics(self, counted: Mapping[str, VersionStatistics]) -> None:
-        """Count on from ``counted``, by version: a version that is loaded again starts no new count."""
+        """Count on from ``counted``, by version: a version that is loaded again starts no new count, and one
+        that is served no more keeps what it has."""
         for version in self._loaded:
             version.statistics = counted.get(version.number, version.statistics)
+        self._retired = {
+            number: statistics for number, statistics in counted.items() if number not in self._versions
+        }
 
     def join(self, surroundings: Surroundings) -> None:
         """It is served from now on, among the models that ``surroundings`` tells of."""
@@ -303,7 +314,7 @@ class LocalModel:
         if number in self._versions:
             return self._versions[number]
         unknown = f"Request for unknown model: '{self.name}' version {number}"
-        if number in self.failed:
+        if number in self.failed or number in self._retired:
             # asking again does not help: the version stays as it failed until it is loaded anew
             raise InferenceError(ErrorCode.UNAVAILABLE, f"{unknown} is not at ready state", retryable=False)
         raise InferenceError(ErrorCode.NOT_FOUND, f"{unknown} is not found")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 import signal
 import threading
 import time
@@ -264,6 +266,44 @@ def test_a_model_that_failed_at_start_keeps_the_server_from_being_ready(tmp_path
         assert code_name(from_line("RequestStatus", reply.find("NV-Status") or "")) == "SUCCESS"
         own.grpc.unload(BROKEN)
         assert own.http.health("ready") and own.grpc.health("ready")
+
+
+def test_what_polling_has_unloaded_stays_in_the_status(tmp_path: Path) -> None:
+    """As at the original server, with the counts of the requests that it has answered."""
+    options = {"control": "poll", "load": ["simple", "multi_ver"]}
+    with running(tmp_path, options, repository_poll_secs=0.1) as own:
+        asked = {"INPUT0": np.arange(4, dtype=np.int32)}
+        for client in (own.http, own.grpc):
+            client.infer("simple", SUMS, ["OUTPUT0"])
+            client.infer("multi_ver", asked, ["OUTPUT0"], version=1)
+        shutil.rmtree(tmp_path / "models" / "multi_ver" / "1")
+        shutil.rmtree(tmp_path / "models" / "simple")
+        for client, (model, size) in itertools.product(
+            (own.http, own.grpc), [("simple", 2), ("multi_ver", 1)]
+        ):
+            version = gone(client, model)
+            assert version.ready_state_reason.message == "unloaded"
+            assert version.infer_stats[size].success.count == 2
+            assert version.model_execution_count == 2
+        ready = own.http.status("multi_ver").model_status["multi_ver"].version_status
+        assert {number: each.ready_state for number, each in ready.items()} == {
+            1: UNAVAILABLE,
+            3: READY,
+            7: READY,
+        }
+        assert own.http.health("ready") and own.grpc.health("ready")
+        with refused("UNAVAILABLE", "Request for unknown model: 'simple' has no available versions"):
+            own.http.infer("simple", SUMS, ["OUTPUT0"])
+
+
+def gone(client: Any, model: str) -> Any:
+    """The state of version 1 of ``model`` once it has followed its files."""
+    deadline = time.monotonic() + 20
+    while True:
+        version = client.status().model_status[model].version_status[1]
+        if version.ready_state == UNAVAILABLE or time.monotonic() > deadline:
+            return version
+        time.sleep(0.05)
 
 
 def test_a_server_that_is_leaving_says_so(tmp_path: Path) -> None:

@@ -59,7 +59,12 @@ async def test_only_versions_that_have_changed_are_loaded_again(tmp_path: Path) 
     assert new["2"] is not old["2"]
     await settled(catalog)
     assert await ask(catalog) == [1, 2]
-    assert states(await catalog.status("m")) == [(number, ModelState.READY, "") for number in "234"]
+    assert states(await catalog.status("m")) == [
+        ("1", ModelState.UNAVAILABLE, "unloaded"),
+        *((number, ModelState.READY, "") for number in "234"),
+    ]
+    with pytest.raises(InferenceError, match="'m' version 1 is not at ready state"):
+        await catalog.models["m"].infer(InferRequest("m", (X,), version="1"))
 
     (tmp_path / "m" / "config.pbtxt").write_text(f"{ALL} max_batch_size: 0")
     await catalog.load("m")

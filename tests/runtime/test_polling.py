@@ -62,22 +62,27 @@ async def test_models_and_versions_come_change_and_go(tmp_path: Path) -> None:
     assert await ask(catalog, "new") == [-1, -2]
     assert await ask(catalog) == [-1, -2]
     await settled(catalog)
-    assert [number for number, _, _ in states(await catalog.status("m"))] == ["2"]
+    gone = (ModelState.UNAVAILABLE, "unloaded")
+    ready = (ModelState.READY, "")
+    assert states(await catalog.status("m")) == [("1", *gone), ("2", *ready)]
 
     shutil.rmtree(tmp_path / "m" / "2")
     shutil.rmtree(tmp_path / "new")
     await seen(poller)
     await settled(catalog)
     assert await ask(catalog) == [1, 2]
-    assert catalog.names() == ["m"], "what has gone is forgotten"
+    assert catalog.names() == ["m"], "what has gone is not listed"
     assert [each.name for each in await catalog.index()] == ["m"]
-    with pytest.raises(InferenceError, match="unknown model: 'new' is not found"):
+    assert states(await catalog.status("new")) == [("1", *gone)]
+    assert list(await catalog.statuses()) == ["new", "m"]
+    with pytest.raises(InferenceError, match="unknown model: 'new' has no available versions"):
         await ask(catalog, "new")
+    assert states(await catalog.status("m")) == [("1", *ready), ("2", *gone)]
 
     (tmp_path / "m" / "config.pbtxt").write_text(ALL)
     write_model(tmp_path, "m", "Abs", version=3)
     await seen(poller)
-    assert [number for number, _, _ in states(await catalog.status("m"))] == ["1", "3"]
+    assert states(await catalog.status("m")) == [("1", *ready), ("2", *gone), ("3", *ready)]
     await close(catalog, poller)
 
 
