@@ -29,6 +29,7 @@ from schemas import (
     ModelMetadata,
     ModelState,
     ModelStatus,
+    Parameter,
     Readiness,
     Signature,
     VersionStatistics,
@@ -61,6 +62,7 @@ class LocalModel:
         failed: Mapping[int, str] | None = None,
         platform: str = "",
         description: str = "",
+        parameters: Mapping[str, Parameter] | None = None,
         config: bytes = b"",
         origin: Origin | None = None,
         needs: Sequence[str] = (),
@@ -78,6 +80,7 @@ class LocalModel:
         self._retired: Mapping[str, VersionStatistics] = {}
         self._platform = platform
         self._description = description
+        self._parameters = parameters or {}
         self._config = config
         self._samples = samples
         self._caches = caches
@@ -193,7 +196,14 @@ class LocalModel:
     async def metadata(self, version: str = "") -> ModelMetadata:
         """The model as ``version`` declares it, with every version that is ready."""
         signature = self._version(version).signature
-        return ModelMetadata(self.name, signature, tuple(self._versions), self._platform, self._description)
+        return ModelMetadata(
+            self.name,
+            signature,
+            tuple(self._versions),
+            self._platform,
+            self._description,
+            self._parameters,
+        )
 
     async def status(self) -> ModelStatus:
         """Every version that is ready, that could not be loaded, or that was served before."""

@@ -30,7 +30,7 @@ from runtime.spread import Spread
 from runtime.unseen_tensors import seen_signature, with_unseen
 from runtime.version import RequestVersion, Version, default_instances
 from runtime.warmup import read_samples
-from schemas import Signature
+from schemas import Parameter, Signature
 
 State = Literal["loading", "ready", "failed"]
 
@@ -55,6 +55,7 @@ class ModelSource:
     path: Path | None
     backend: str = ""
     description: str = ""
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
     signature: Signature | None = None
     instances: int = 0
     device: str = ""
@@ -215,6 +216,7 @@ def load_model(source: ModelSource, before: LocalModel | None = None) -> LocalMo
         failed=failed,
         platform=platform,
         description=config.description,
+        parameters=source.parameters,
         config=config_message(config, versions[-1].signature),
         origin=origin,
         needs=needs(config),

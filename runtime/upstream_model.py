@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,6 +33,7 @@ from schemas import (
     ModelState,
     ModelStatus,
     Operation,
+    Parameter,
     Readiness,
     RequestedOutput,
     Signature,
@@ -83,6 +84,7 @@ class UpstreamModel:
         outputs: Renames | None = None,
         declared: Signature | None = None,
         description: str = "",
+        parameters: Mapping[str, Parameter] | None = None,
         controlled: bool = False,
         left_out: LeftOut | None = None,
     ) -> None:
@@ -97,6 +99,7 @@ class UpstreamModel:
         self._from_outputs = reversed_names(self._to_outputs)
         self._declared = declared
         self._description = description
+        self._parameters = parameters or {}
         self._signatures: dict[str, Signatures] = {}
         self._asked: dict[str, _Asked] = {}
         self._turns = Turns()
@@ -262,7 +265,11 @@ class UpstreamModel:
             theirs = ModelMetadata(self._remote, self._declared)
         ours = self._declared or renamed_signature(theirs.signature, self._from_inputs, self._from_outputs)
         return replace(
-            theirs, name=self.name, signature=ours, description=self._description or theirs.description
+            theirs,
+            name=self.name,
+            signature=ours,
+            description=self._description or theirs.description,
+            parameters={**theirs.parameters, **self._parameters},
         )
 
     async def status(self) -> ModelStatus:

@@ -151,7 +151,7 @@ class InferResponse:
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """An input or output as its model declares it. ``shape`` is full, -1 for a free dimension;
-    ``labels`` name the classes of an output, by index."""
+    ``labels`` name the classes of an output, by index; ``parameters`` are for clients to read."""
 
     name: str
     datatype: Datatype
@@ -159,6 +159,7 @@ class TensorSpec:
     optional: bool = False
     labels: tuple[str, ...] = ()
     description: str = ""
+    parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS, hash=False)
 
 
 @dataclass(frozen=True)
@@ -185,14 +186,16 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """A model as it describes itself. ``versions`` are those that are ready; ``config`` is its
-    serialized ``inference.ModelConfig``, where the same answer holds it, and tells nothing new."""
+    """A model as it describes itself. ``versions`` are those that are ready; ``parameters`` are for clients
+    to read; ``config`` is its serialized ``inference.ModelConfig``, where the same answer holds it, and tells
+    nothing new."""
 
     name: str
     signature: Signature
     versions: tuple[str, ...] = ()
     platform: str = ""
     description: str = ""
+    parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS, hash=False)
     config: bytes = field(default=b"", compare=False, repr=False)
 
 

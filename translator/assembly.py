@@ -248,6 +248,7 @@ def _source(name: str, model: ModelOptions) -> ModelSource:
         Path(model.path) if model.path is not None else None,
         backend=model.backend or "",
         description=model.description,
+        parameters=model.parameters,
         signature=model.signature.build() if model.signature is not None else None,
         instances=model.instances or 0,
         device=model.device or "",
@@ -359,6 +360,7 @@ def _upstream_model(
         outputs=model.outputs,
         declared=model.signature.build() if model.signature is not None else None,
         description=model.description,
+        parameters=model.parameters,
         controlled=options.control == "explicit",
         left_out=LeftOut(options.dialect, carried, options.strict),
     )

@@ -17,6 +17,7 @@ from protocols.oip import mlserver, stream_grpc
 from protocols.oip.codec_http import ReaderOf, decode_request
 from protocols.oip.grpc_messages import SERVICE
 from protocols.oip.http_endpoint import http_fail, json_answer
+from protocols.oip.metadata_parameters import add_model_parameters
 from protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
 from schemas import (
     ErrorCode,
@@ -24,6 +25,7 @@ from schemas import (
     InferenceError,
     InferRequest,
     ModelControl,
+    ModelMetadata,
     ModelStatus,
     Operation,
     Readiness,
@@ -202,6 +204,8 @@ def _grpc_endpoint(endpoint: GrpcEndpoint, habits: Habits) -> GrpcEndpoint:
             opened.action = replace(action, decode=_grpc_decoder(action, habits))
         elif action.operation is Operation.MODEL_READY:
             opened.action = replace(action, encode=_ready_or_not_found(action))
+        elif action.operation is Operation.MODEL_METADATA and habits.codecs:
+            opened.action = replace(action, encode=_with_parameters(action))
         return opened
 
     def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
@@ -236,6 +240,18 @@ def _ready_or_not_found(
             return action.encode(opened, state)
         reason = state.reason.encode(errors="backslashreplace").decode()
         return GrpcAnswer(code=_GRPC_NOT_FOUND, details=reason)
+
+    return encode
+
+
+def _with_parameters(
+    action: Action[GrpcAnswer],
+) -> Callable[[Opened[GrpcAnswer], ModelMetadata], GrpcAnswer | None]:
+    def encode(opened: Opened[GrpcAnswer], metadata: ModelMetadata) -> GrpcAnswer | None:
+        answer = action.encode(opened, metadata)
+        if answer is None or not metadata.parameters:
+            return answer
+        return GrpcAnswer(add_model_parameters(bytes(answer.message), metadata.parameters))
 
     return encode
 

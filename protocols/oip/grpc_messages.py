@@ -15,6 +15,7 @@ from protocols.dialect import Opened, ReplyForm
 from protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, GRPC_STATUS, told_code
 from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from schemas import ErrorCode, InferenceError, Parameter
+from schemas.oip import MESSAGES
 
 Result = TypeVar("Result")
 
@@ -24,6 +25,7 @@ SERVICE = "/inference.GRPCInferenceService/"
 MAX_INT64 = 2**63 - 1
 
 _INTERNAL = 13
+_PARAMETER: Any = MESSAGES["inference.InferParameter"]
 # Only bytes that are no message are MALFORMED here, and INTERNAL is what Triton says to those.
 _STATUS = {**GRPC_STATUS, ErrorCode.MALFORMED: _INTERNAL}
 _FIELDS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
@@ -61,10 +63,16 @@ def write_parameters(target: Any, parameters: Mapping[str, Parameter]) -> None:
     """Fill ``target``, the parameters of a message. An integer is an ``int64_param``, as all servers
     read it, or a ``uint64_param`` where it is too large for that."""
     for key, value in parameters.items():
-        field = _FIELDS[type(value)]
-        if isinstance(value, int) and value > MAX_INT64:
-            field = "uint64_param"
-        setattr(target[key], field, value)
+        setattr(target[key], _field(value), value)
+
+
+def parameter_messages(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
+    """``parameters`` as messages by name, written as :func:`write_parameters` does."""
+    return {key: _PARAMETER(**{_field(value): value}) for key, value in parameters.items()}
+
+
+def _field(value: Parameter) -> str:
+    return "uint64_param" if isinstance(value, int) and value > MAX_INT64 else _FIELDS[type(value)]
 
 
 def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:

@@ -7,13 +7,23 @@ too small for any cunning: protobuf reads and writes them whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf.message import Message
 
 from protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
-from protocols.oip.grpc_messages import SERVICE, fail, parse, reader, unwritable
+from protocols.oip.grpc_messages import (
+    SERVICE,
+    fail,
+    parameter_messages,
+    parse,
+    read_parameters,
+    reader,
+    unwritable,
+)
+from protocols.oip.metadata_parameters import read_model_parameters
+from protocols.oip.platforms import listed_platform
 from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from schemas import (
     ErrorCode,
@@ -81,7 +91,7 @@ def _model_metadata_fields(metadata: ModelMetadata) -> Mapping[str, Any]:
     return {
         "name": metadata.name,
         "versions": metadata.versions,
-        "platform": metadata.platform,
+        "platform": listed_platform(metadata.platform),
         "inputs": [_spec_fields(spec) for spec in metadata.signature.inputs],
         "outputs": [_spec_fields(spec) for spec in metadata.signature.outputs],
     }
@@ -93,7 +103,12 @@ def _model_metadata(told: Any) -> ModelMetadata:
 
 
 def _spec_fields(spec: TensorSpec) -> Mapping[str, Any]:
-    return {"name": spec.name, "datatype": spec.datatype.value, "shape": spec.shape}
+    return {
+        "name": spec.name,
+        "datatype": spec.datatype.value,
+        "shape": spec.shape,
+        "parameters": parameter_messages(spec.parameters),
+    }
 
 
 def _specs(given: Iterable[Any]) -> tuple[TensorSpec, ...]:
@@ -104,7 +119,8 @@ def _specs(given: Iterable[Any]) -> tuple[TensorSpec, ...]:
             raise InferenceError(
                 ErrorCode.BAD_UPSTREAM, f"tensor '{tensor.name}' has the unknown datatype '{tensor.datatype}'"
             )
-        specs.append(TensorSpec(tensor.name, datatype, tuple(tensor.shape)))
+        parameters = read_parameters(tensor.parameters)
+        specs.append(TensorSpec(tensor.name, datatype, tuple(tensor.shape), parameters=parameters))
     return tuple(specs)
 
 
@@ -185,7 +201,10 @@ def _call(probe: _Probe) -> Call:
 
     @reader
     def decode(form: None, message: Buffer) -> Any:
-        return probe.result(parse(probe.response, message))
+        result = probe.result(parse(probe.response, message))
+        if isinstance(result, ModelMetadata):
+            return replace(result, parameters=read_model_parameters(message))
+        return result
 
     return UpstreamCall(encode, decode)
 

@@ -7,13 +7,15 @@ are the same, because KServe writes the one for the other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from protocols.json_document import parse_json
-from protocols.oip.json_members import malformed, members, tensor_head, text
+from protocols.oip.json_members import malformed, mapping, members, tensor_head, text
 from protocols.oip.message_from_json import read_message
+from protocols.oip.platforms import listed_platform
 from protocols.wire import Buffer
-from schemas import InferenceError, ModelMetadata, ServerMetadata, Signature, TensorSpec
+from schemas import InferenceError, ModelMetadata, Parameter, ServerMetadata, Signature, TensorSpec
 from schemas.oip import MESSAGES
 
 _LONGEST_TEXT = 2000
@@ -40,13 +42,15 @@ def read_server_metadata(document: Mapping[str, Any]) -> ServerMetadata:
 
 
 def write_model_metadata(metadata: ModelMetadata) -> dict[str, Any]:
-    """A model's metadata as JSON; labels and the batch limit have no place there."""
+    """A model's metadata as JSON; labels and the batch limit have no place there. Parameters are there where
+    there are any."""
     return {
         "name": metadata.name,
         "versions": metadata.versions,
-        "platform": metadata.platform,
+        "platform": listed_platform(metadata.platform),
         "inputs": _write_specs(metadata.signature.inputs),
         "outputs": _write_specs(metadata.signature.outputs),
+        **_written(metadata.parameters),
     }
 
 
@@ -60,6 +64,7 @@ def read_model_metadata(document: Mapping[str, Any]) -> ModelMetadata:
         signature=Signature(_read_specs(document, "inputs"), _read_specs(document, "outputs")),
         versions=_texts(document, "versions"),
         platform=text(document, "platform"),
+        parameters=_read_parameters(document),
     )
 
 
@@ -97,14 +102,33 @@ def _fault(fault: Mapping[str, Any]) -> str:
 
 
 def _write_specs(specs: Iterable[TensorSpec]) -> list[dict[str, Any]]:
-    return [{"name": spec.name, "datatype": spec.datatype.value, "shape": spec.shape} for spec in specs]
+    return [
+        {
+            "name": spec.name,
+            "datatype": spec.datatype.value,
+            "shape": spec.shape,
+            **_written(spec.parameters),
+        }
+        for spec in specs
+    ]
+
+
+def _written(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
+    # NaN and infinity have no form in JSON, and are no reason to tell nothing of a model
+    kept = {key: value for key, value in parameters.items() if isinstance(value, str) or isfinite(value)}
+    return {"parameters": kept} if kept else {}
+
+
+def _read_parameters(entry: Mapping[str, Any]) -> dict[str, Parameter]:
+    """Those that are single values; what another server nests here is its own."""
+    return {key: value for key, value in mapping(entry, "parameters").items() if isinstance(value, Parameter)}
 
 
 def _read_specs(document: Mapping[str, Any], key: str) -> tuple[TensorSpec, ...]:
     if document.get(key) is None:
         return ()
     return tuple(
-        TensorSpec(*tensor_head(entry, key, index, lowest=-1))
+        TensorSpec(*tensor_head(entry, key, index, lowest=-1), parameters=_read_parameters(entry))
         for index, entry in enumerate(members(document, key))
     )
 

@@ -126,6 +126,10 @@ def mlserver(folder: Path) -> Iterator[Server]:
         yield Server(f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", binary=False, ends_streams=False)
 
 
+def _reals() -> dict[str, object]:
+    return {"name": "I", "datatype": "FP32", "shape": [-1]}
+
+
 def _models_of_mlserver() -> dict[str, tuple[str, dict[str, object]]]:
     def sides(datatype: str, shape: list[int], inputs: int = 1, outputs: int = 1) -> dict[str, object]:
         return {
@@ -139,7 +143,8 @@ def _models_of_mlserver() -> dict[str, tuple[str, dict[str, object]]]:
         "slow": ("Slow", sides("INT32", [-1, -1])),
         "raises": ("Raises", sides("INT32", [-1])),
         "params": ("Parameters", {}),
-        **{name: ("Decoded", {}) for name in ("words", "columns", "reals", "wholes", "pieces")},
+        **{name: ("Decoded", {}) for name in ("words", "columns", "wholes", "pieces")},
+        "reals": ("Decoded", {"inputs": [{**_reals(), "parameters": {"content_type": "np"}}]}),
     }
     # it has no BF16
     kept = (name for name in DATATYPES if name != "BF16")

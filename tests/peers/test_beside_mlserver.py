@@ -315,6 +315,34 @@ def test_streams_from_mlserver_upstream(
     assert told == (["1", "negative"] if -1 in values else ["1", "2", "3"])
 
 
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_parameters_of_metadata_come_through(mlserver: Server, tmp_path: Path, transport: str) -> None:
+    """MLServer tells the content type of an input in the parameters of its metadata."""
+    config = {
+        "listeners": [
+            {"listen": "127.0.0.1:0", "transport": each, "dialects": ["oip"], "flavors": {"oip": "mlserver"}}
+            for each in ("http", "grpc")
+        ],
+        "models": {"reals": {"upstream": "there", "remote_model": "reals", "parameters": {"owner": "us"}}},
+        "upstreams": {
+            "there": {"dialect": "oip", "transport": transport, "urls": [getattr(mlserver, transport)]}
+        },
+    }
+    daemon = Daemon.start(tmp_path, config)
+    try:
+        status, told = http(Server(*daemon.addresses), "/v2/models/reals")
+        with grpc.insecure_channel(daemon.addresses[1]) as channel:
+            call = channel.unary_unary("/inference.GRPCInferenceService/ModelMetadata")
+            message = call(service_pb2.ModelMetadataRequest(name="reals").SerializeToString())
+    finally:
+        daemon.kill()
+    assert status == 200
+    assert told["inputs"][0]["parameters"] == {"content_type": "np"}
+    assert told["parameters"] == {"owner": "us"}
+    assert b"content_type\x12\x04\x1a\x02np" in message
+    assert b"owner\x12\x04\x1a\x02us" in message
+
+
 def test_kserve_answers_json_without_an_id(kserve: Server) -> None:
     """The server of these tests gives every answer an id, without which KServe's own types refuse it."""
     given = {"name": "I", "datatype": "INT32", "shape": [1], "data": [7]}

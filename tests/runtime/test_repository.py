@@ -37,9 +37,10 @@ async def test_a_single_file_is_version_1(tmp_path: Path) -> None:
 
 async def test_a_folder_under_another_name(tmp_path: Path) -> None:
     folder = model_folder(tmp_path, "m", 'name: "m" max_batch_size: 0', ("1", "2"))
-    model = load_model(ModelSource("alias", folder, description="the same"))
+    model = load_model(ModelSource("alias", folder, description="the same", parameters={"author": "us"}))
     metadata = await model.metadata()
     assert (metadata.name, metadata.versions, metadata.description) == ("alias", ("2",), "the same")
+    assert metadata.parameters == {"author": "us"}
     await model.close()
 
 

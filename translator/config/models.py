@@ -22,7 +22,7 @@ from translator.config.references import (
     around,
     require,
 )
-from translator.config.section import Section, Text, distinct
+from translator.config.section import ParameterValue, Section, Text, distinct
 from translator.config.surroundings import model_folders
 
 
@@ -90,6 +90,12 @@ class TensorOptions(Section):
     """The element type, by its Open Inference Protocol name (`FP32`, `INT64`, `BYTES` ...)."""
     shape: tuple[Annotated[int, Field(ge=-1)], ...]
     """The full shape, batch included; -1 for a free dimension."""
+    parameters: dict[Text, ParameterValue] = Field(default={})
+    """What metadata tell clients of the tensor, such as its `content_type` for clients of MLServer."""
+
+    def build(self) -> TensorSpec:
+        """The tensor as the IR has it."""
+        return TensorSpec(self.name, self.datatype, self.shape, parameters=self.parameters)
 
 
 class SignatureOptions(Section):
@@ -131,10 +137,9 @@ class SignatureOptions(Section):
 
     def build(self) -> Signature:
         """The signature as the IR has it."""
-        inputs = tuple(TensorSpec(tensor.name, tensor.datatype, tensor.shape) for tensor in self.inputs)
+        inputs = tuple(map(TensorOptions.build, self.inputs))
         outputs = tuple(
-            TensorSpec(tensor.name, tensor.datatype, tensor.shape, labels=self.labels.get(tensor.name, ()))
-            for tensor in self.outputs
+            replace(tensor.build(), labels=self.labels.get(tensor.name, ())) for tensor in self.outputs
         )
         return Signature(inputs, outputs, self.max_batch_size)
 
@@ -177,6 +182,9 @@ class ModelOptions(Section):
     """What it takes and gives, in the names that clients use. The default is what the model says."""
     description: str = ""
     """A sentence for people, shown in metadata."""
+    parameters: dict[Text, ParameterValue] = Field(default={})
+    """What metadata tell clients besides, over the Open Inference Protocol: text, numbers, true or false by
+    name. Those of an upstream's own metadata are kept beside them."""
     required: bool = True
     """Whether the server is not ready while this model is not."""
 

@@ -7,21 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from translator.config import wording
 from translator.config.mirror import MirrorOptions
 from translator.config.references import KnownDialect, KnownListener, KnownModel
-from translator.config.section import Seconds, Section, Text, distinct
-
-
-def _parameter(value: Any) -> Any:
-    if not isinstance(value, bool | int | float | str):
-        raise ValueError(f"must be text, a number, true or false, not {wording.shown(value)}")
-    return value
-
-
-ParameterValue = Annotated[bool | int | float | str, BeforeValidator(_parameter)]
+from translator.config.section import ParameterValue, Seconds, Section, Text, distinct
 
 
 class MatchOptions(Section):

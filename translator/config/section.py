@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from translator.config import wording
 
@@ -12,6 +12,16 @@ Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(gt=0)]
 Transport = Literal["http", "grpc", "brpc", "tcp"]
+
+
+def _parameter(value: Any) -> Any:
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError(f"must be text, a number, true or false, not {wording.shown(value)}")
+    return value
+
+
+ParameterValue = Annotated[bool | int | float | str, BeforeValidator(_parameter)]
+"""The value of a parameter, of a request or of metadata."""
 
 
 class Section(BaseModel):

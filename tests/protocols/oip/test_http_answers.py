@@ -171,7 +171,7 @@ def test_metadata() -> None:
     for path in ("/v2/models/m", "/v2/models/m/versions/1"):
         answer = result(path, ModelMetadata("m", signature, ("1", "3"), "onnxruntime_onnx"))
         assert b"".join(parts_of(answer)) == (
-            b'{"name":"m","versions":["1","3"],"platform":"onnxruntime_onnx",'
+            b'{"name":"m","versions":["1","3"],"platform":"onnx_onnxv1",'
             b'"inputs":[{"name":"x","datatype":"INT32","shape":[-1,16]}],'
             b'"outputs":[{"name":"y","datatype":"BYTES","shape":[]}]}'
         )

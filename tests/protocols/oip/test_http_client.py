@@ -237,7 +237,8 @@ def test_metadata_of_several_servers() -> None:
     }  # fmt: skip
     metadata = decode(None, HttpReply(200, {}, json.dumps(written).encode()))
     assert (metadata.name, metadata.versions, metadata.platform) == ("m", (), "p")
-    assert metadata.signature == Signature((TensorSpec("x", Datatype.BF16, (-1, 4)),), ())
+    spec = TensorSpec("x", Datatype.BF16, (-1, 4), parameters={"content_type": "np"})
+    assert metadata.signature == Signature((spec,), ())
     for bad in (
         {"versions": [1]}, {"versions": "1"}, {"inputs": [{}]}, {"name": 1},
         {"inputs": [{"name": "x", "datatype": "FLOAT", "shape": []}]},

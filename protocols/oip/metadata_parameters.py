@@ -1,0 +1,61 @@
+"""Field 6 of a model's metadata over gRPC: parameters by name, in two readings that clash.
+
+The protocol's text has strings in it (``map<string, string> properties``), MLServer has messages
+(``map<string, InferParameter> parameters``). A client of the one cannot parse the other, so the field is
+written for clients of MLServer alone, and read from the bytes of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from protocols.oip.grpc_messages import parameter_messages, read_parameters
+from protocols.protobuf_wire import LENGTH_DELIMITED, fields, join, read_fields
+from protocols.wire import Buffer
+from schemas import Parameter
+from schemas.oip import MESSAGES
+
+_FIELD = 6
+_KEY, _VALUE = 1, 2
+
+_MESSAGE_TAGS = frozenset(b"\x08\x10\x1a")
+"""With what a boolean, an integer or a string begins in an ``InferParameter``, as MLServer has it; no text
+does that is meant to be read."""
+
+_PARAMETER: Any = MESSAGES["inference.InferParameter"]
+
+
+def add_model_parameters(message: bytes, parameters: Mapping[str, Parameter]) -> bytes:
+    """``message``, a model's metadata, with ``parameters`` as MLServer has them: its messages have booleans,
+    integers and strings, so floating-point numbers are left out."""
+    carried = {key: value for key, value in parameters.items() if type(value) is not float}
+    entries = [
+        join(join(b"", _KEY, [key.encode()]), _VALUE, [value.SerializeToString()])
+        for key, value in parameter_messages(carried).items()
+    ]
+    return join(message, _FIELD, entries)
+
+
+def read_model_parameters(message: Buffer) -> dict[str, Parameter]:
+    """The parameters in ``message``, a model's metadata that is known to parse; what is neither of both
+    readings is left out."""
+    found: dict[str, Parameter] = {}
+    for number, kind, entry in fields(message):
+        if number != _FIELD or kind != LENGTH_DELIMITED or isinstance(entry, int):
+            continue
+        try:
+            members = read_fields(entry)
+            key, value = (bytes(members.get(each, b"")) for each in (_KEY, _VALUE))
+            found |= _read(key.decode(), value)
+        except (DecodeError, UnicodeDecodeError):
+            continue
+    return found
+
+
+def _read(key: str, value: bytes) -> dict[str, Parameter]:
+    if value[:1] and value[0] in _MESSAGE_TAGS:
+        return read_parameters({key: _PARAMETER.FromString(value)})
+    return {key: value.decode()}
