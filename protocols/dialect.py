@@ -246,9 +246,11 @@ class Capability:
     that there is a place for where it is not for all. ``sequences`` are the types of ids that sequences may
     have. ``priorities``: whether a request tells its priority, and how long it may wait. ``classification``:
     whether it can ask for classes; a server is never asked for them. ``shared_memory``: whether tensors may
-    stand there. ``streams``: whether a request may have any number of answers, ``whole`` or in a ``flat``
-    form, without shapes and datatypes. ``answer_versions`` / ``answer_parameters``: whether an answer tells
-    which version gave it, and parameters. ``told`` are the errors that arrive under another code.
+    stand there. ``folds_batch``: whether a message has the batch apart from the shapes, so that the signature
+    alone tells whether a shape begins with it. ``streams``: whether a request may have any number of answers,
+    ``whole`` or in a ``flat`` form, without shapes and datatypes. ``answer_versions``/``answer_parameters``:
+    whether an answer tells which version gave it, and parameters. ``told`` are the errors that arrive under
+    another code.
 
     ``over`` has what is otherwise over a transport; ask with :meth:`on`.
     """
@@ -269,6 +271,7 @@ class Capability:
     requested_outputs: bool = True
     classification: bool = True
     shared_memory: bool = True
+    folds_batch: bool = False
     streams: Literal["whole", "flat", ""] = ""
     answer_versions: bool = True
     answer_parameters: bool = True

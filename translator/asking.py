@@ -308,6 +308,14 @@ class Asking:
         elif self._route.mirror is not None:
             observers = (*observers, self._route.mirror)
         if observers:
-            head, request = self._head, self.told.request
+            head, read = self._head, self.told
             room = self._room if self._opened.action.operation is Operation.INFER_STREAM else None
-            self.watch = Watch.over(observers, request, head.dialect, head.listener, self._target.name, room)
+            self.watch = Watch.over(
+                observers,
+                read.request,
+                head.dialect,
+                head.listener,
+                self._target.name,
+                room,
+                read.signature.max_batch_size,
+            )

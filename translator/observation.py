@@ -40,7 +40,8 @@ class Observed:
     ``cut`` the first ones, since a stream may have no end. ``error`` is what the caller got instead, or what
     ended its stream.
     ``elapsed_ns`` is from the request read to the last response. ``streamed``: the model was asked for a
-    stream.
+    stream. ``max_batch_size`` is that of the signature with which the request was read, None where nobody
+    knows it.
     """
 
     request: InferRequest
@@ -52,6 +53,7 @@ class Observed:
     elapsed_ns: int
     streamed: bool = False
     cut: bool = False
+    max_batch_size: int | None = None
 
 
 class Observer(Protocol):
@@ -94,6 +96,7 @@ class Watch:
         "_held",
         "_last",
         "_limit",
+        "_max_batch_size",
         "_observers",
         "_request",
         "_responses",
@@ -109,8 +112,10 @@ class Watch:
         listener: str,
         by: str,
         room: Room | None = None,
+        max_batch_size: int | None = None,
     ) -> None:
         self._observers = observers
+        self._max_batch_size = max_batch_size
         # a copy, whose fields stay as they are now
         self._request = InferRequest(*_of_request(request))
         self._by = by
@@ -133,6 +138,7 @@ class Watch:
         listener: str,
         by: str,
         room: Room | None = None,
+        max_batch_size: int | None = None,
     ) -> Watch | None:
         """Look on for those who want ``request``, which the model ``by`` is about to answer, with a ``room``
         in a stream; None where nobody does. Inputs in memory that a client may write to again are copied in
@@ -141,7 +147,7 @@ class Watch:
         if not wanting:
             return None
         request.inputs = kept(request.inputs)
-        return cls(wanting, request, dialect, listener, by, room)
+        return cls(wanting, request, dialect, listener, by, room, max_batch_size)
 
     def goes_to(self, model: str) -> None:
         """``model`` is asked after all."""
@@ -174,6 +180,7 @@ class Watch:
             elapsed,
             self._room is not None,
             self._cut,
+            self._max_batch_size,
         )
         for observer in self._observers:
             try:

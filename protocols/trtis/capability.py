@@ -16,6 +16,7 @@ CAPABILITY = Capability(
     ids="number",
     parameters=frozenset(),
     sequences=frozenset({int}),
+    folds_batch=True,
     answer_parameters=False,
     told={
         ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR,

@@ -7,13 +7,16 @@ import base64
 import json
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+import requests
 
 from schemas import InferResponse
 from tests.e2e.daemon import ROOT, Daemon
@@ -215,6 +218,89 @@ def test_a_record_of_a_tap(daemon: Daemon, tmp_path: Path, capsys: pytest.Captur
     assert "output 'y' UINT8: exact" in capsys.readouterr().out
     assert main([*arguments, "--record", "3"]) == 2
     assert "has no record 3" in capsys.readouterr().err
+
+
+BATCHED = {
+    "inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [-1, 3]}],
+    "outputs": [{"name": "OUTPUT0", "datatype": "FP32", "shape": [-1, 3]}],
+    "max_batch_size": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def tapped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, Path]]:
+    """A daemon with a model that takes batches, and the recording of a batch of two that it was asked."""
+    folder = tmp_path_factory.mktemp("tapped")
+    path = folder / "tap.rec"
+    running = Daemon.start(
+        folder,
+        {
+            "listeners": [{"listen": "127.0.0.1:0", "transport": over} for over in ("http", "grpc")],
+            "models": {"echo": {"backend": "identity", "signature": BATCHED}},
+            "tap": {"path": str(path)},
+        },
+    )
+    try:
+        asked = {"name": "INPUT0", "datatype": "FP32", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}
+        url = f"http://{running.addresses[0]}/v2/models/echo/infer"
+        assert requests.post(url, json={"inputs": [asked]}, timeout=20).status_code == 200
+        deadline = time.monotonic() + 20
+        while b"echo" not in path.read_bytes():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield running, path
+    finally:
+        running.kill()
+
+
+@pytest.mark.parametrize("to", ["trtis/http", "trtis/grpc"])
+def test_a_recorded_batch_is_one_in_version_1(
+    tapped: tuple[Daemon, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], to: str
+) -> None:
+    """The server that answered the request takes it in version 1 too, where the batch stands apart from the
+    shapes: a recording tells which of the two its first dimension is."""
+    daemon, path = tapped
+    out = tmp_path / "out"
+    form = "message" if to == "trtis/http" else "body"
+    assert main(["convert", str(path), "--to", to, "-o", str(out), "--form", form, "--strict"]) == 0
+    assert capsys.readouterr().out.startswith("exact\n")
+    answer = exchanged(daemon, to, out.read_bytes())
+    assert np.array([1, 2, 3, 4, 5, 6], np.float32).tobytes() in answer
+    assert main(["convert", str(path), "--to", to, "--answer", "-o", str(out), "--strict"]) == 0
+
+
+def test_a_recording_that_does_not_tell_of_a_batch_needs_the_signature(
+    tapped: tuple[Daemon, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from translator.recording.files import RecordingReader, RecordingWriter
+
+    _, path = tapped
+    older, out, signature = tmp_path / "older", tmp_path / "out", tmp_path / "signature.yaml"
+    with RecordingReader(path) as records, RecordingWriter(older) as writer:
+        writer.write(replace(next(iter(records)), max_batch_size=None))
+    arguments = ["convert", str(older), "--to", "trtis/http", "-o", str(out)]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.startswith("needs the signature\n")
+    assert main([*arguments, "--answer"]) == 0
+    assert capsys.readouterr().out.startswith("needs the signature\n")
+    assert main([*arguments, "--strict"]) == 1
+    capsys.readouterr()
+    signature.write_text(json.dumps(BATCHED))
+    assert main([*arguments, "--strict", "--signature", str(signature)]) == 0
+    assert capsys.readouterr().out.startswith("exact\n")
+    # other dialects have the batch in the shapes
+    assert main(["convert", str(older), "--to", "oip/http", "-o", str(out), "--strict"]) == 0
+
+
+def test_a_message_without_a_signature_needs_it_for_version_1(
+    question: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["convert", str(question), "--from", "oip/http", "-o", str(tmp_path / "out"), "--model", "m"]
+    assert main([*arguments, "--to", "trtis/http"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("needs the signature\n") and "  the batch: needs the signature" in said
+    assert main([*arguments, "--to", "grps/http"]) == 0
+    assert "needs the signature" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

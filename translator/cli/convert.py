@@ -88,9 +88,11 @@ def _convert(arguments: argparse.Namespace, to: End) -> Conversion:
     request: InferRequest | None
     signature: Signature | None
     response: InferResponse | InferenceError | None
+    batch_known = True
     if data.startswith(b"interlingua-recording "):
-        asked, response, seen = _recorded(arguments)
-        request, signature = asked, _signature(arguments, source, asked.model) or seen
+        asked, response, seen, batch_known = _recorded(arguments)
+        told = _signature(arguments, source, asked.model)
+        request, signature, batch_known = asked, told or seen, batch_known or told is not None
     elif source is None:
         raise ValueError("--from is missing: the file is no recording")
     else:
@@ -98,9 +100,9 @@ def _convert(arguments: argparse.Namespace, to: End) -> Conversion:
         request, response = _read(arguments, source, data, signature)
     if arguments.answer:
         assert response is not None, "an answer was read"  # noqa: S101
-        return convert_answer(response, to, request, signature)
+        return convert_answer(response, to, request, signature, batch_known=batch_known)
     assert request is not None, "a request was read"  # noqa: S101
-    return convert_request(request, to, signature)
+    return convert_request(request, to, signature, batch_known=batch_known)
 
 
 def _read(
@@ -126,7 +128,8 @@ def _read(
 
 def _recorded(
     arguments: argparse.Namespace,
-) -> tuple[InferRequest, InferResponse | InferenceError, Signature]:
+) -> tuple[InferRequest, InferResponse | InferenceError, Signature, bool]:
+    """The request, what was answered, what both show of the signature, and whether the batch is known."""
     from translator.cli.values import RefusedError
     from translator.recording.files import RecordingReader
     from translator.recording.unknown import seen_signature
@@ -144,7 +147,7 @@ def _recorded(
         raise RefusedError("the request was not answered")
     response = answers[0] if answers else record.answer.error
     assert response is not None  # noqa: S101
-    return record.request, response, seen_signature(record)
+    return record.request, response, seen_signature(record), record.max_batch_size is not None
 
 
 def _signature(arguments: argparse.Namespace, source: End | None, model: str) -> Signature | None:

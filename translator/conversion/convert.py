@@ -58,7 +58,8 @@ class Conversion:
         if self.message is None:
             return Outcome.REFUSED
         outcomes = {finding.verdict.outcome for finding in self.findings}
-        return next((each for each in (Outcome.DROPPED, Outcome.WIDENED) if each in outcomes), Outcome.EXACT)
+        worst = (Outcome.UNKNOWN, Outcome.DROPPED, Outcome.WIDENED)
+        return next((each for each in worst if each in outcomes), Outcome.EXACT)
 
 
 def read_request(
@@ -104,8 +105,11 @@ def read_answer(
         return error
 
 
-def convert_request(request: InferRequest, to: End, signature: Signature | None = None) -> Conversion:
-    """``request`` as a client of ``to`` sends it. ``signature`` is the model's, where it is known."""
+def convert_request(
+    request: InferRequest, to: End, signature: Signature | None = None, *, batch_known: bool = True
+) -> Conversion:
+    """``request`` as a client of ``to`` sends it. ``signature`` is the model's, where it is known;
+    ``batch_known`` whether it tells of a batch."""
     known = signature or _shown(request)
     try:
         sent, _ = to.ask(request, known)
@@ -126,6 +130,7 @@ def convert_request(request: InferRequest, to: End, signature: Signature | None 
         *_fields(request, again.request, ("model", "version", "id", "sequence", "priority", "timeout_us")),
         *_parameters("parameter", request.parameters, again.request.parameters),
         *_outputs(request, again.request),
+        *_batch(request.inputs, to, batch_known and signature is not None),
     ]
     return Conversion(sent, tuple(findings))
 
@@ -135,8 +140,11 @@ def convert_answer(
     to: End,
     request: InferRequest | None = None,
     signature: Signature | None = None,
+    *,
+    batch_known: bool = True,
 ) -> Conversion:
-    """``response`` as a server of ``to`` answers ``request``, or one that asks for all of it."""
+    """``response`` as a server of ``to`` answers ``request``, or one that asks for all of it. ``signature``
+    and ``batch_known`` are as in :func:`convert_request`."""
     outputs = response.outputs if isinstance(response, InferResponse) else ()
     asked = request or _guess("" if isinstance(response, InferenceError) else response.model, signature)
     known = signature or shown_signature(asked.inputs, outputs)
@@ -154,8 +162,16 @@ def convert_answer(
         *_tensors("output", response.outputs, again.outputs, to),
         *_fields(response, again, ("version", "id")),
         *_parameters("parameter", response.parameters, again.parameters),
+        *_batch(response.outputs, to, batch_known and signature is not None),
     ]
     return Conversion(answer, tuple(findings))
+
+
+def _batch(tensors: Sequence[Tensor], to: End, known: bool) -> Iterator[Finding]:
+    """That nobody can tell a batch from a first dimension, where ``to`` has another place for batches."""
+    if to.capability.folds_batch and not known and tensors and all(tensor.shape for tensor in tensors):
+        note = "written without a batch; a model with max_batch_size refuses that"
+        yield Finding("the batch", Verdict(Outcome.UNKNOWN, by=str(to), note=note))
 
 
 def _guess(model: str, signature: Signature | None) -> InferRequest:

@@ -21,6 +21,8 @@ class Outcome(enum.Enum):
     """Arrives with the same value in a wider datatype."""
     DROPPED = ("dropped", "-")
     """Does not arrive; the request is answered without."""
+    UNKNOWN = ("needs the signature", "?")
+    """Whether it arrives as it was meant follows from the model's signature, which is not known."""
     REFUSED = ("refused", "no")
     """The request is answered with an error that says so."""
     ABSENT = ("not offered", "")
@@ -37,7 +39,7 @@ class Outcome(enum.Enum):
     @property
     def loses(self) -> bool:
         """Whether the caller gets anything else than what was meant."""
-        return self in (Outcome.WIDENED, Outcome.DROPPED, Outcome.REFUSED)
+        return self in (Outcome.WIDENED, Outcome.DROPPED, Outcome.UNKNOWN, Outcome.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,7 @@ def _plain(copy: Copy, large: list[Buffer], names: Sequence[str]) -> tuple[objec
         record.dialect,
         record.listener,
         record.streamed,
+        record.max_batch_size,
         (
             request.model,
             _tensors(request.inputs, large),
@@ -150,12 +151,21 @@ def _plain(copy: Copy, large: list[Buffer], names: Sequence[str]) -> tuple[objec
 
 
 def _copy(plain: tuple[Any, ...], behind: _Behind) -> Copy:
-    nbytes, secs, began_unix_ns, dialect, listener, streamed, asked, answered = plain
+    nbytes, secs, began_unix_ns, dialect, listener, streamed, max_batch_size, asked, answered = plain
     request = _read_request(asked, behind)
     by, responses, error, elapsed_ns, cut = answered
     given = tuple([_read_response(response, behind) for response in responses])
     answer = Answer(by, given, _read_error(error), elapsed_ns, cut)
-    return Copy(Record(began_unix_ns, request, dialect, listener, answer, streamed=streamed), nbytes, secs)
+    record = Record(
+        began_unix_ns,
+        request,
+        dialect,
+        listener,
+        answer,
+        streamed=streamed,
+        max_batch_size=max_batch_size,
+    )
+    return Copy(record, nbytes, secs)
 
 
 def _read_request(plain: tuple[Any, ...], behind: _Behind) -> InferRequest:

@@ -63,6 +63,7 @@ def pack(record: Record) -> tuple[bytes, list[Buffer]]:
         "headers": dict(record.headers),
         "left_out": record.left_out,
         "streamed": record.streamed,
+        "max_batch_size": record.max_batch_size,
         QUESTION: _request(record.request, describe),
         ANSWER: _answer(record.answer, ANSWER, describe),
     }
@@ -91,6 +92,8 @@ def unpack(head: bytes, data: memoryview) -> Record:
             reader.redacted,
             tuple(stated["left_out"]),
             stated["streamed"],
+            # files from before it was kept say nothing of it
+            stated.get("max_batch_size"),
         )
     except InferenceError as error:
         raise DamagedError(error.message) from error

@@ -44,6 +44,7 @@ class Record:
     kept; of its headers, which may hold secrets, only what stands in ``headers``. ``redacted`` has the
     digests of tensors whose data were left out: their ``data`` is empty, whatever their shape;
     ``left_out`` the names of parameters that were. ``streamed``: the model was asked for a stream.
+    ``max_batch_size`` is the model's, None in files from before it was kept.
     """
 
     began_unix_ns: int
@@ -56,6 +57,7 @@ class Record:
     redacted: Mapping[Place, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     streamed: bool = False
+    max_batch_size: int | None = None
 
     @classmethod
     def of(cls, observed: Observed, mirrored: Answer | None = None) -> Record:
@@ -70,6 +72,7 @@ class Record:
             ),
             mirrored,
             streamed=observed.streamed,
+            max_batch_size=observed.max_batch_size,
         )
 
     @property

@@ -44,9 +44,10 @@ def generated(tensor: Tensor, seed: int) -> Tensor:
 
 
 def seen_signature(record: Record) -> Signature:
-    """The signature that a request and its answer show."""
+    """The signature that a request and its answer show; without a batch where the record does not tell."""
     outputs = {tensor.name: tensor for response in record.answer.responses for tensor in response.outputs}
-    return shown_signature(record.request.inputs, tuple(outputs.values()))
+    shown = shown_signature(record.request.inputs, tuple(outputs.values()))
+    return replace(shown, max_batch_size=record.max_batch_size or 0)
 
 
 def shown_signature(inputs: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> Signature:

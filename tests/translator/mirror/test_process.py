@@ -250,7 +250,12 @@ responses = st.builds(InferResponse, texts, several, texts, texts, parameters, s
 answers = st.builds(
     Answer, texts, st.lists(responses, max_size=3).map(tuple), errors, st.integers(0), st.booleans()
 )
-records = st.builds(Record, st.integers(0), requests, texts, texts, answers, streamed=st.booleans())
+records = st.builds(
+    Record,
+    *(st.integers(0), requests, texts, texts, answers),
+    streamed=st.booleans(),
+    max_batch_size=st.none() | st.integers(0),
+)
 copies = st.builds(Copy, records, st.integers(0), st.floats(0))
 
 
@@ -277,7 +282,7 @@ def _shown(mirror: int, copy: Copy) -> list[Any]:
     return [
         mirror,
         replace(copy, record=None),  # type: ignore[arg-type]
-        (record.began_unix_ns, record.dialect, record.listener, record.streamed),
+        (record.began_unix_ns, record.dialect, record.listener, record.streamed, record.max_batch_size),
         replace(request, inputs=(), context=None),  # type: ignore[arg-type]
         (context.traceparent, context.tracestate, context.timings),
         replace(answer, responses=(), error=None),

@@ -70,6 +70,7 @@ RECORDS = st.builds(
     ANSWERS,
     st.none() | ANSWERS,
     streamed=st.booleans(),
+    max_batch_size=st.none() | st.integers(0, 64),
 )
 
 
