@@ -206,7 +206,7 @@ class UpstreamCall(Generic[Request, Reply]):
     ``inference.ModelConfig``. REPOSITORY_INDEX may know the names alone. The signature is the
     upstream model's where it is known. For INFER_STREAM ``decode`` is called with every piece of the reply
     (over HTTP they are cut anyhow, and an empty one is the end) and gives the responses that it completes,
-    as a sequence. ``decode`` raises the upstream's own error as an
+    in their order. ``decode`` raises the upstream's own error as an
     ``InferenceError`` with the upstream's words, BAD_UPSTREAM where the answer makes no sense.
     An INFER_STREAM that is the ``last_resort`` carries less than INFER: it is for decoupled models alone.
     With ``shared`` the request is the same whatever the argument, the form is a function, and ``decode`` is

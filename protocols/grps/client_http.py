@@ -7,7 +7,7 @@ understood; so both are looked at. Both take the same JSON: numbers as numbers, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +15,7 @@ from urllib.parse import quote
 from protocols.brpc_status import ERROR_CODES
 from protocols.dialect import UpstreamCall
 from protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer, upstream_call
+from protocols.grps.client_bytes import NoPythonBytes
 from protocols.grps.client_pieces import Piece, Pieces
 from protocols.grps.codec_json import parse_document, read_document
 from protocols.grps.json_habits import COMPACT, REPLY
@@ -132,24 +133,30 @@ def _error(reply: HttpReply) -> InferenceError:
 
 
 class _Stream:
-    """The replies to one question, as the pieces of the body come."""
+    """The replies to one question, as the pieces of the body come; ``bytes_check`` for a server that may
+    write bytes as text."""
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: Read, bytes_check: NoPythonBytes | None) -> None:
         self._read = read
         self._pieces = Pieces()
+        self._bytes_check = bytes_check
 
-    def take(self, reply: HttpReply) -> tuple[InferResponse, ...]:
-        """The responses that this part of the body completes."""
+    def take(self, reply: HttpReply) -> Iterator[InferResponse]:
+        """The responses that this part of the body completes, up to the first that is wrong."""
         if reply.status != 200:
-            return (_decode(self._read, reply),)
+            yield _decode(self._read, reply)
+            return
         if reply.body:
             pieces = self._pieces.feed(reply.body)
         elif self._pieces.unfinished:
             raise InferenceError(ErrorCode.BAD_UPSTREAM, "the upstream's stream ended within a document")
         else:
             pieces = self._pieces.end()
+        if self._bytes_check is not None:
+            pieces = self._bytes_check.checked(pieces, ended=not reply.body)
         media = _media_type(reply)
-        return tuple([self._read(_message_of(piece, media)) for piece in pieces])
+        for piece in pieces:
+            yield self._read(_message_of(piece, media))
 
 
 def _message_of(piece: Piece, media: str) -> GrpsMessage:
@@ -163,7 +170,7 @@ def _message_of(piece: Piece, media: str) -> GrpsMessage:
 
 def _encode_stream(argument: Any, signature: Signature | None, *, flavor: str) -> tuple[HttpRequest, _Stream]:
     request, read = _predict(STREAM, argument, signature, query=[_STREAMING], flavor=flavor)
-    return request, _Stream(read)
+    return request, _Stream(read, NoPythonBytes() if flavor == "py" else None)
 
 
 def _calls(flavor: str) -> Calls:

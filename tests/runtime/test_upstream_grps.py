@@ -314,7 +314,25 @@ async def test_a_stream(wire: tuple[str, str]) -> None:
             assert {piece.id for piece in pieces} == {"seven"}
 
 
-@streaming
+@pytest.mark.parametrize("recut", [0, 1, 7])
+async def test_bytes_that_the_python_server_streams_over_http_are_refused(recut: int) -> None:
+    """It writes the text of a bytes object, ``b'\\x00raw\\xff'``, which is not what its model gave."""
+    async with bench(("http", "py"), recut=recut) as there:
+        with pytest.raises(InferenceError, match=r"b'….*transport: grpc") as refused:
+            await streamed(there.model(""), "stream-bytes")
+        assert (refused.value.code, refused.value.origin) == (ErrorCode.UNREPRESENTABLE, "there")
+        pieces = there.model("").stream(InferRequest("ours", (text("stream-kinds"),)))
+        assert (await anext(pieces)).outputs == (text('one {"status": "\\'),)
+        assert [tensor.name for tensor in (await anext(pieces)).outputs] == list(ALL)
+        with pytest.raises(InferenceError, match=r"b'…"):
+            await anext(pieces)
+        # one answer is not a stream, and its bytes are what they are
+        assert await told(there.model(""), text("bin")) == {"bin_data": [b"\0\1bin\xff"]}
+
+
+@pytest.mark.parametrize(
+    "wire", [wire for wire in WIRES if wire[0] == "grpc" or wire == ("http", "cpp")], ids="/".join
+)
 async def test_a_stream_of_every_kind(wire: tuple[str, str]) -> None:
     async with bench(wire) as there:
         one, tensors, raw, nothing, last = await streamed(there.model(""), "stream-kinds")

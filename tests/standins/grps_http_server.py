@@ -98,8 +98,10 @@ def grps_http_server(
         answer = web.StreamResponse(headers={"Content-Type": OCTETS})
         answer.enable_chunked_encoding()
         await answer.prepare(request)
+        # the Python server writes the text of a bytes object, b'\\x00' say
+        octets = repr if flavor == "py" else bytes
         pieces = [
-            piece.bin_data
+            _encoded(octets(piece.bin_data))
             if piece.WhichOneof("data_oneof") == "bin_data"
             else to_json(piece, flavor, stream=True)
             for piece in server.stream(message)
@@ -189,6 +191,10 @@ def read_body(content_type: str | None, body: bytes, flavor: str) -> Any:
     if flavor == "py":
         raise Fault(500, "No legal field in json.")
     raise Fault(400, "Bad Request, err: Have no legal member in json body.")
+
+
+def _encoded(piece: str | bytes) -> bytes:
+    return piece.encode() if isinstance(piece, str) else piece
 
 
 def _refuse_token(token: str) -> None:

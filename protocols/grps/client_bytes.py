@@ -1,0 +1,53 @@
+"""Refuses the bytes that a Python server streams over HTTP: they are not those that its model gave.
+
+It writes the text of a Python bytes object, ``b'\\x00raw'`` say, as one chunk. A proxy may cut chunks
+anew, and a model may give such text itself, so nobody can tell the bytes from it for sure. All else that
+comes between documents, as from a model that writes whole HTTP answers, are bytes as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from protocols.grps.client_pieces import Piece
+from protocols.grps.message import DIALECT_NAME
+from schemas import ErrorCode, InferenceError
+
+_BEGINNINGS = (b"b'", b'b"')
+
+
+class NoPythonBytes:
+    """One reply. Its pieces go through :meth:`checked`, those of each part of it in their order."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._begins = True
+
+    def checked(self, pieces: Iterable[Piece], ended: bool = False) -> Iterator[Piece]:
+        """``pieces``; with ``ended`` they are the last. Raises UNREPRESENTABLE."""
+        for piece in pieces:
+            if piece.octets and self._begins:
+                begun = self._held + piece.content
+                if begun.startswith(_BEGINNINGS):
+                    raise InferenceError(
+                        ErrorCode.UNREPRESENTABLE,
+                        f"dialect '{DIALECT_NAME}' cannot carry bytes in a stream over HTTP from a Python "
+                        "server, which writes them as the text b'…': reach this upstream with "
+                        "`transport: grpc`, or ask for one answer",
+                    )
+                # one byte does not tell
+                self._held, self._begins = (begun, True) if begun == b"b" else (b"", False)
+                if not self._begins:
+                    yield Piece(begun, octets=True)
+                continue
+            if not piece.octets:
+                yield from self._let_go()
+                self._begins = True
+            yield piece
+        if ended:
+            yield from self._let_go()
+
+    def _let_go(self) -> Iterator[Piece]:
+        held, self._held = self._held, b""
+        if held:
+            yield Piece(held, octets=True)
