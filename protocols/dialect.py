@@ -248,9 +248,9 @@ class Capability:
     whether it can ask for classes; a server is never asked for them. ``shared_memory``: whether tensors may
     stand there. ``folds_batch``: whether a message has the batch apart from the shapes, so that the signature
     alone tells whether a shape begins with it. ``streams``: whether a request may have any number of answers,
-    ``whole`` or in a ``flat`` form, without shapes and datatypes. ``answer_versions``/``answer_parameters``:
-    whether an answer tells which version gave it, and parameters. ``told`` are the errors that arrive under
-    another code.
+    ``whole`` or in a ``flat`` form, without shapes and datatypes. ``maps``: whether a message may be a map of
+    scalars by key, which is answered with one. ``answer_versions``/``answer_parameters``: whether an answer
+    tells which version gave it, and parameters. ``told`` are the errors that arrive under another code.
 
     ``over`` has what is otherwise over a transport; ask with :meth:`on`.
     """
@@ -273,6 +273,7 @@ class Capability:
     shared_memory: bool = True
     folds_batch: bool = False
     streams: Literal["whole", "flat", ""] = ""
+    maps: bool = False
     answer_versions: bool = True
     answer_parameters: bool = True
     text_only: bool = False

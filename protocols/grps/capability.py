@@ -2,9 +2,9 @@
 
 BOOL, UINT16, UINT32 and BF16 travel as the next wider type and become themselves again where the model's
 signature says so; UINT64 has no wider one and is refused. Its strings are text: BYTES that are not UTF-8 are
-refused by name, but for one element, which is ``bin_data``. JSON has one NaN. Of what is wrong with tensors,
-and of a model that fails, it says the same: 500. A message has tensors and the name of a model, which a
-version may be joined to, and nothing else.
+refused by name, but for one element, which is ``bin_data``, and the entries of a map. JSON has one NaN. Of
+what is wrong with tensors, and of a model that fails, it says the same: 500. A message has tensors and the
+name of a model, which a version may be joined to, and nothing else.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _OVER_GRPC = Capability(
     classification=False,
     shared_memory=False,
     streams="whole",
+    maps=True,
     answer_versions=False,
     answer_parameters=False,
     text_only=True,

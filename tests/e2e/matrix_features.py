@@ -24,6 +24,7 @@ from schemas import (
     Tensor,
 )
 from tests.e2e.matrix_checks import FLOATS, NUMBERS, Cell
+from tests.e2e.matrix_maps import maps
 from tests.e2e.matrix_models import SUBJECTS
 from tests.e2e.matrix_world import REGION, label
 from tests.standins.trtis_client import Top
@@ -275,6 +276,7 @@ CHECKS: Mapping[str, Callable[[Cell], Outcome]] = {
     "sequence, id a number": lambda cell: sequences(cell, _correlation(cell)),
     "sequence, id a text": lambda cell: sequences(cell, "seq-\u00e9"),
     "priority and time in the queue": priorities,
+    "a map of scalars": maps,
     "several answers": streams,
     "shared memory": shared_memory,
 }

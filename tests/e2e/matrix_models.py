@@ -2,7 +2,8 @@
 
 ``same_D`` answers with its input, of datatype D. ``make_D`` turns floats into D. ``adder`` adds the number of
 its version, ``total`` what its sequence has sent, ``add_sub`` tells two inputs and two outputs apart.
-``tell`` says what of a request has reached it, and ``count`` answers more than once; both are Python.
+``tell`` says what of a request has reached it, and ``count`` answers more than once; both are Python. ``map`` and
+``maps`` answer with the entries of a map, the latter with all that a map can hold; the identity backend alone has it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,43 @@ def _named(*names: str) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(name, Datatype.INT32, (-1, 3)) for name in names)
 
 
+MAPS: Mapping[str, Datatype] = {
+    "s_s": Datatype.BYTES,
+    "s_b": Datatype.BYTES,
+    "s_i32": Datatype.INT32,
+    "s_i64": Datatype.INT64,
+    "s_f": Datatype.FP32,
+    "s_d": Datatype.FP64,
+}
+"""The maps of a grps message, and what they hold."""
+
+NARROW_KEYS: Mapping[Datatype, tuple[str, str]] = {
+    datatype: (name, f"narrow_{datatype.value}")
+    for name, datatypes in {
+        "s_i32": (Datatype.BOOL, Datatype.UINT8, Datatype.UINT16, Datatype.INT8, Datatype.INT16),
+        "s_i64": (Datatype.UINT32,),
+        "s_f": (Datatype.FP16, Datatype.BF16),
+    }.items()
+    for datatype in datatypes
+}
+"""The map and the key of an entry for each datatype that has no map of its own."""
+
+
+def _scalars(**datatypes: Datatype) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name, datatype, ()) for name, datatype in datatypes.items())
+
+
+def _numbers(suffix: str = "") -> tuple[TensorSpec, ...]:
+    kinds = {"i": Datatype.INT32, "n": Datatype.INT64, "f": Datatype.FP32, "d": Datatype.FP64}
+    return _scalars(**{name + suffix: datatype for name, datatype in kinds.items()})
+
+
+_EVERYTHING = _scalars(
+    **{key: datatype for datatype, (_, key) in NARROW_KEYS.items()},
+    **{f"gmap.{name}.{key}": datatype for name, datatype in MAPS.items() for key in ("key", "")},
+    **{"gmap.s_s.gmap.s_i32.key": Datatype.BYTES},
+)
+
 SUBJECTS: Mapping[str, Signature] = {
     **{f"same_{datatype.value}": _one(datatype, -1) for datatype in Datatype},
     **{f"make_{datatype.value}": _one(Datatype.FP32, -1, made=datatype) for datatype in NOT_EVERYWHERE},
@@ -53,10 +91,13 @@ SUBJECTS: Mapping[str, Signature] = {
         (TensorSpec("told", Datatype.BYTES, (1,)), TensorSpec("spare", Datatype.INT32, (1,))),
     ),
     "count": _one(Datatype.INT32, 1),
+    "map": Signature(_numbers(), _numbers("_out")),
+    "maps": Signature(_EVERYTHING, _EVERYTHING),
 }
 """What each model takes and gives. That of an upstream is not told by everybody, so it may have to be stated."""
 
 _IN_PYTHON_ALONE = frozenset({"tell", "count"})
+_FAR_ALONE = frozenset({"maps"})
 _STATE = """
 sequence_batching { state { input_name: "sum" output_name: "next" data_type: TYPE_INT32 dims: 1 }
                     max_sequence_idle_microseconds: 60000000 }
@@ -76,6 +117,7 @@ def subjects(backend: str) -> list[str]:
         name
         for name, signature in SUBJECTS.items()
         if (backend == "python" or name not in _IN_PYTHON_ALONE)
+        and name not in _FAR_ALONE
         and all(carries(spec.datatype) for spec in (*signature.inputs, *signature.outputs))
     ]
 
@@ -138,6 +180,7 @@ def _nodes(name: str, made: Datatype) -> list[Any]:
         "fails": [node("Reshape", ["x", "c"], ["y"])],
         "adder": [node("Add", ["x", "c"], ["y"])],
         "total": [node("Add", ["x", "sum"], ["y"]), node("Identity", ["y"], ["next"])],
+        "map": [node("Identity", [spec.name], [f"{spec.name}_out"]) for spec in _numbers()],
     }.get(name, [node("Identity", ["x"], ["y"])])
 
 
@@ -174,6 +217,10 @@ def _torch(folder: Path, name: str) -> dict[str, Any]:
         def forward(self, a, b):
             return a + b, a - b
 
+    class Map(torch.nn.Module):
+        def forward(self, i, n, f, d):
+            return i, n, f, d
+
     class Total(torch.nn.Module):
         def forward(self, x, sum):
             return x + sum, x + sum
@@ -197,7 +244,7 @@ def _torch(folder: Path, name: str) -> dict[str, Any]:
         elif name == "adder":
             module = Adder(version)
         else:
-            module = {"add_sub": AddSub, "total": Total, "fails": Fails}.get(name, Same)()
+            module = {"add_sub": AddSub, "map": Map, "total": Total, "fails": Fails}.get(name, Same)()
         path = folder / str(version) / "model.pt"
         path.parent.mkdir(parents=True)
         with warnings.catch_warnings():
@@ -241,6 +288,10 @@ _BODIES = {
     def one(self, request):
         a, b = given(request, "a").as_numpy(), given(request, "b").as_numpy()
         return answer(sum=a + b, difference=a - b)
+""",
+    "map": """
+    def one(self, request):
+        return answer(**{name + "_out": given(request, name).as_numpy() for name in "infd"})
 """,
     "fails": """
     def one(self, request):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tests.standins.trtis_http_client import TrtisHttp
 from translator.fidelity.ends import End, callers, targets
 from translator.fidelity.tensors import stated
 
-FAR = {"identity": ("same_",), "python": ("tell", "count")}
+FAR = {"identity": ("same_", "maps"), "python": ("tell", "count")}
 """Which engines have which models of the far daemon; all others are on ONNX Runtime."""
 
 SHARED = sorted({end.transport for end in callers().values() if end.capability.many_models})
@@ -90,7 +90,12 @@ class World:
 
 async def _connected(caller: End, address: str) -> Upstream:
     client = CLIENTS[caller.transport](parse_url(address, caller.transport))
-    return Upstream("bridge", DIALECTS[caller.dialect].calls[caller.transport], [client], 30.0)
+    # a client chooses among outputs without names, where our upstreams ask for all of them
+    calls = {
+        operation: replace(call, unnamed=False)
+        for operation, call in DIALECTS[caller.dialect].calls[caller.transport].items()
+    }
+    return Upstream("bridge", calls, [client], 30.0)
 
 
 @contextmanager

@@ -107,7 +107,8 @@ def _named_parameters(caller: End, target: End) -> Verdict:
 def _requested_outputs(caller: End, target: End) -> Verdict:
     if not caller.capability.requested_outputs:
         return _UNSAID
-    if target.capability.requested_outputs:
+    # where answers have no names, all of them are asked for: not every server minds which
+    if target.capability.requested_outputs and target.capability.output_names:
         return _CARRIED
     return _done_here("the target gives all of them, those not asked for are left out")
 
@@ -133,6 +134,14 @@ def _priorities(caller: End, target: End) -> Verdict:
     if not caller.capability.priorities:
         return _UNSAID
     return _CARRIED if target.capability.priorities else _dropped(target)
+
+
+def _maps(caller: End, target: End) -> Verdict:
+    if not caller.capability.maps:
+        return _UNSAID
+    if target.capability.maps:
+        return _CARRIED
+    return Verdict(Outcome.CARRIED, by=target.name, note="each entry is a tensor")
 
 
 def _streams(caller: End, target: End) -> Verdict:
@@ -173,6 +182,7 @@ FEATURES: Mapping[str, Feature] = {
     "sequence, id a number": partial(_sequences, of=int),
     "sequence, id a text": partial(_sequences, of=str),
     "priority and time in the queue": _priorities,
+    "a map of scalars": _maps,
     "several answers": _streams,
     "shared memory": _shared_memory,
 }

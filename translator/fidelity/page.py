@@ -46,6 +46,8 @@ _NOTES = """\
 - *Parameters with a place of their own*: GraphPipe's `config`, which is a text.
 - *Classes* are ranked here from the raw output, also of upstreams that could: theirs are rounded.
 - *A sequence* whose id does not fit is refused, because it would be taken for another one.
+- *A map of scalars* is grps' `gmap`. Each entry is a tensor, and the answer a map again; to a grps server the
+  map goes as it is. Every map and every datatype but UINT64 arrives.
 - *Several answers* come over oip/http in the flat form of `generate_stream`, without shapes and datatypes. A
   model that answers once can be asked for a stream on every path.
 - *Shared memory*: inputs are read and outputs placed here; no upstream is told of a region.
