@@ -213,12 +213,15 @@ class UpstreamCall(Generic[Request, Reply]):
     ``form(shared.read(reply))``.
     The answers to an INFER that is ``unnamed`` have tensors without names, and some servers answer with every
     output in their own order, whatever the request names: ask for every output, in signature order, and pick.
+    Some servers of the dialect do not answer a call that is ``optional``: they close the connection, do
+    nothing, or send a reply for which ``optional`` is true.
     """
 
     encode: Callable[[Any, Signature | None], tuple[Request, ReplyForm]]
     decode: Callable[[ReplyForm, Reply], Any]
     last_resort: bool = False
     unnamed: bool = False
+    optional: Callable[[Reply], bool] | None = None
     passage: Passage[Request, Any, Reply] | None = None
     shared: SharedReply[Reply] | None = None
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from protocols.dialect import Passage, SharedReply, UpstreamCall
 from protocols.wire import FramedRequest, HttpRequest
 from runtime.forwarding import Forwarding
-from runtime.pool import Gate, Member, Pool
+from runtime.pool import Gate, Member, Pool, unanswered
 from runtime.pool.probes import Ask
 from runtime.shared_value import SharedValue
 from runtime.unnamed import naming_all
@@ -94,9 +94,12 @@ class Upstream:
         argument: Any = None,
         signature: Signature | None = None,
         context: Context | None = None,
+        *,
+        dispensable: bool = False,
     ) -> Any:
         """Carry out ``operation`` there; arguments and results are those of ``UpstreamCall``. An inference
-        whose answers have no names gives every output, whichever were asked for.
+        whose answers have no names gives every output, whichever were asked for. ``dispensable``: the caller
+        can do without the answer of a server that is there.
 
         Raises the upstream's own error with its own words, or UNAVAILABLE, DEADLINE_EXCEEDED, OVERLOADED,
         BAD_UPSTREAM, UNREPRESENTABLE; ``origin`` names the upstream.
@@ -111,6 +114,8 @@ class Upstream:
                 argument = naming_all(argument, signature)
             request, form = call.encode(argument, signature)
             self._prepare(request, context)
+            if call.optional is not None:
+                return await self._ask_optional(call, request, form, dispensable)
             return await self._ask(operation, request, _inference(argument), partial(call.decode, form))
         except InferenceError as error:
             error.origin = error.origin or self.name
@@ -149,6 +154,23 @@ class Upstream:
                         if error.code is ErrorCode.BAD_UPSTREAM:
                             self._name(error)
                         raise
+
+    async def _ask_optional(
+        self, call: UpstreamCall[Any, Any], message: Any, form: Any, dispensable: bool
+    ) -> Any:
+        attempt = self.pool.attempt(harmless=True)
+        while True:
+            with attempt:
+                member = attempt.member
+                return await unanswered.ask(
+                    member,
+                    call,
+                    message,
+                    form,
+                    self._send,
+                    dispensable=dispensable,
+                    label=f"upstream '{self.name}': ",
+                )
 
     async def stream(
         self, request: InferRequest, signature: Signature | None, context: Context
@@ -270,7 +292,11 @@ class Upstream:
             request, form = call.encode(None, None)
             request.context = Context(deadline=time.monotonic() + timeout_secs)
             self._forwarding.of_our_own(request)
-            said: Readiness = call.decode(form, await member.client.send(request))
+            if call.optional is not None:
+                told = await unanswered.ask(member, call, request, form, _send_plain, dispensable=True)
+            else:
+                told = call.decode(form, await member.client.send(request))
+            said: Readiness = told
             return said
 
         return ask
@@ -293,6 +319,10 @@ class Upstream:
         than its address, which is there already."""
         if not error.message.startswith(f"the upstream at {self.name} "):
             error.message = f"upstream '{self.name}': {error.message}"
+
+
+async def _send_plain(client: Any, request: Any) -> Any:
+    return await client.send(request)
 
 
 def _inference(argument: Any) -> InferRequest | None:

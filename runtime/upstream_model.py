@@ -18,6 +18,7 @@ from protocols.dialect import Opened, Passed
 from runtime.left_out import LeftOut
 from runtime.model_config import ModelConfig
 from runtime.model_config_message import config_message, write_signature
+from runtime.pool.unanswered import UnansweredError
 from runtime.renames import Renames, refuse_hidden, renamed, renamed_signature, reversed_names
 from runtime.statistics import Course, batch_size, count_failure, count_success
 from runtime.turns import Turns
@@ -255,12 +256,10 @@ class UpstreamModel:
     async def metadata(self, version: str = "") -> ModelMetadata:
         """What the upstream says now, in our clients' names."""
         try:
-            theirs: ModelMetadata = await self.upstream.call(
-                Operation.MODEL_METADATA, ModelRef(self._remote, version)
-            )
+            theirs: ModelMetadata = await self._ask_about(Operation.MODEL_METADATA, version)
         except InferenceError as error:
             # a declared signature is there because this upstream cannot tell
-            if self._declared is None or error.code is not ErrorCode.UNSUPPORTED:
+            if self._declared is None or not _tells_nothing(error):
                 raise
             theirs = ModelMetadata(self._remote, self._declared)
         ours = self._declared or renamed_signature(theirs.signature, self._from_inputs, self._from_outputs)
@@ -284,12 +283,19 @@ class UpstreamModel:
         )
 
     async def ready(self, version: str = "") -> Readiness:
-        """Whether the upstream says that the model is ready; False where it cannot be asked."""
+        """Whether the upstream says that the model is ready; False where it cannot be asked. A server that
+        answers no such question is ready when it can be connected to, if the signature is declared."""
         try:
-            said: Readiness = await self.upstream.call(Operation.MODEL_READY, ModelRef(self._remote, version))
+            said: Readiness = await self._ask_about(Operation.MODEL_READY, version)
         except InferenceError as error:
+            if self._declared is not None and isinstance(error, UnansweredError):
+                return Readiness(True)
             return Readiness(False, f"model '{self.name}': {error.message}")
         return said if said.ready else Readiness(False, said.reason or f"model '{self.name}' is not ready")
+
+    async def _ask_about(self, operation: Operation, version: str) -> Any:
+        declared = self._declared is not None
+        return await self.upstream.call(operation, ModelRef(self._remote, version), dispensable=declared)
 
     async def close(self) -> None:
         """Nothing of its own to close: the connections belong to the upstream."""
@@ -455,3 +461,7 @@ class UpstreamModel:
             by_name = {output.name: by_name[output.name] for output in asked}
         ordered = [by_name.pop(spec.name) for spec in signature.outputs if spec.name in by_name]
         return (*ordered, *by_name.values())
+
+
+def _tells_nothing(error: InferenceError) -> bool:
+    return isinstance(error, UnansweredError) or error.code is ErrorCode.UNSUPPORTED

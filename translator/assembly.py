@@ -19,6 +19,7 @@ from protocols.dialect import Dialect
 from protocols.registry import DIALECTS
 from protocols.transport.address import Address, parse_url
 from protocols.transport.clients import CLIENTS
+from protocols.transport.reach import unreachable
 from protocols.transport.resolve import is_name, resolve
 from runtime.catalog import ModelCatalog
 from runtime.forwarding import Forwarding
@@ -318,13 +319,16 @@ def _pool(options: UpstreamOptions) -> Pool:
 
 
 def _member(url: str, options: UpstreamOptions, at: str = "") -> Member:
+    place = parse_url(url, options.transport)
     client = CLIENTS[options.transport](
-        parse_url(url, options.transport),
+        place,
         connect_timeout_secs=options.connect_timeout_secs,
         max_response_bytes=options.max_response_bytes,
         at=at,
     )
-    return Member(client, f"{url} ({at})" if at else url, options.eject_after_failures)
+    address = replace(place.address, host=at) if at else place.address
+    reach = partial(unreachable, address, options.connect_timeout_secs)
+    return Member(client, f"{url} ({at})" if at else url, options.eject_after_failures, reach)
 
 
 def _gate(options: UpstreamOptions) -> Gate | None:

@@ -2,7 +2,7 @@
 
 The original servers know one model, whatever the path: an upstream model without a name is asked at
 ``/``, one with a name at ``/graphpipe/{model}[/{version}]``. Over tcp there is no place for a name. Probes
-ask for the metadata, since the dialect has nothing else to ask.
+ask for the metadata, since the dialect has nothing else to ask; some servers know inference alone.
 """
 
 from __future__ import annotations
@@ -49,8 +49,14 @@ _LONGEST_MESSAGE = 2000
 _METADATA_REQUEST = writer.metadata_request()
 _METADATA_FRAME = writer.metadata_request(prefixed=True)
 
+_WITHOUT_METADATA = frozenset({400, 405, 500, 501})
+"""How servers over HTTP answer a ``MetadataRequest`` that know inference alone. (Those of graphpipe-py's
+examples close the connection.)"""
+
 # faults of an answer that would be the caller's in a request
 _FAULTS = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR})
+
+_NO_QUESTION = _FAULTS | {ErrorCode.UNSUPPORTED, ErrorCode.MODEL_FAILED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,17 @@ def _probed(tell: Callable[[], object]) -> Readiness:
     return Readiness(True)
 
 
+def _is_no_metadata(body: Buffer) -> bool:
+    """Whether ``body`` is what a server of inference alone answers: nothing, or an error of any request."""
+    failure = codec.error_of_metadata(body) if len(body) else None
+    return not len(body) or (failure is not None and failure.code in _NO_QUESTION)
+
+
 # --- over HTTP
+
+
+def _tells_nothing(reply: HttpReply) -> bool:
+    return reply.status in _WITHOUT_METADATA or (reply.status == 200 and _is_no_metadata(reply.body))
 
 
 def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpRequest, _Asked]:
@@ -146,6 +162,10 @@ def _body(reply: HttpReply) -> Buffer:
 # --- over tcp
 
 
+def _tells_nothing_in_band(reply: FramedReply) -> bool:
+    return _is_no_metadata(reply.message)
+
+
 def _frame_infer(request: InferRequest, signature: Signature | None) -> tuple[FramedRequest, _Asked]:
     _refuse_name(request.model, request.version)
     return FramedRequest(parts=codec.encode_request(request, prefixed=True)), _asked(request, signature)
@@ -193,20 +213,25 @@ def _reading() -> Iterator[None]:
         raise InferenceError(ErrorCode.BAD_UPSTREAM, f"the upstream's answer: {error.message}") from error
 
 
+_PROBE = UpstreamCall(_encode_probe, _decode_probe, optional=_tells_nothing)
+_TCP_PROBE = UpstreamCall(_frame_probe, _unframe_probe, optional=_tells_nothing_in_band)
+
 HTTP_CALLS: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = {
     Operation.INFER: UpstreamCall(_encode_infer, _decode_infer, unnamed=True),
-    Operation.MODEL_METADATA: UpstreamCall(_encode_metadata, _decode_metadata),
-    Operation.MODEL_READY: UpstreamCall(_encode_probe, _decode_probe),
-    Operation.READY: UpstreamCall(_encode_probe, _decode_probe),
-    Operation.LIVE: UpstreamCall(_encode_probe, _decode_probe),
+    Operation.MODEL_METADATA: UpstreamCall(_encode_metadata, _decode_metadata, optional=_tells_nothing),
+    Operation.MODEL_READY: _PROBE,
+    Operation.READY: _PROBE,
+    Operation.LIVE: _PROBE,
 }
 """The calls over HTTP."""
 
 TCP_CALLS: Mapping[Operation, UpstreamCall[FramedRequest, FramedReply]] = {
     Operation.INFER: UpstreamCall(_frame_infer, _unframe_infer, unnamed=True),
-    Operation.MODEL_METADATA: UpstreamCall(_frame_metadata, _unframe_metadata),
-    Operation.MODEL_READY: UpstreamCall(_frame_probe, _unframe_probe),
-    Operation.READY: UpstreamCall(_frame_probe, _unframe_probe),
-    Operation.LIVE: UpstreamCall(_frame_probe, _unframe_probe),
+    Operation.MODEL_METADATA: UpstreamCall(
+        _frame_metadata, _unframe_metadata, optional=_tells_nothing_in_band
+    ),
+    Operation.MODEL_READY: _TCP_PROBE,
+    Operation.READY: _TCP_PROBE,
+    Operation.LIVE: _TCP_PROBE,
 }
 """The calls over tcp."""

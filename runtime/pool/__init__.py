@@ -1,8 +1,9 @@
 """The servers of one upstream: which of them is asked, and when none is.
 
 ``member`` is one server and what is known of its health, ``pool`` chooses, ``homes`` remembers where
-sequences live, ``probes`` asks the servers how they are, ``names`` follows host names, ``gate`` bounds what
-is under way. What is asked, in which dialect, belongs to ``runtime.upstream``.
+sequences live, ``probes`` asks the servers how they are, ``unanswered`` asks what not every server answers,
+``names`` follows host names, ``gate`` bounds what is under way. What is asked, in which dialect, belongs to
+``runtime.upstream``.
 """
 
 from runtime.pool.gate import Gate

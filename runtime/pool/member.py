@@ -10,10 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 PEACE_SECS = 5.0
 """How long a server that has failed and is not probed is left alone while there are others."""
+
+MUTE_SECS = 300.0
+"""How long a server that does not answer a call is not asked again."""
+
+Reach = Callable[[], Awaitable[str]]
+"""Why no connection comes about; empty where one does."""
 
 _log = logging.getLogger(__name__)
 
@@ -21,11 +28,13 @@ _log = logging.getLogger(__name__)
 class Member:
     """A server behind ``client``, called ``url``. ``running`` counts the requests that it is asked now,
     ``asked`` all of them, ``failures`` how often it failed, probes included, and ``ejections`` how often it
-    was left out for that; ``ready`` is what it has last said of itself."""
+    was left out for that; ``ready`` is what it has last said of itself. ``told``: it answers calls that not
+    every server answers. ``reach`` opens a connection to it and closes that."""
 
-    def __init__(self, client: Any, url: str, threshold: int = 3) -> None:
+    def __init__(self, client: Any, url: str, threshold: int = 3, reach: Reach | None = None) -> None:
         self.client = client
         self.url = url
+        self.told = False
         self.running = 0
         self.asked = self.failures = self.ejections = 0
         self.ready = True
@@ -36,6 +45,10 @@ class Member:
         self.probed = False
         self.suspected = asyncio.Event()
         self._threshold = threshold
+        self._reach = reach
+        self._mute_until = 0.0
+        self._hushed = False
+        self._cut_off = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._in_a_row = 0
@@ -51,8 +64,31 @@ class Member:
         """How badly off it is: it works, says that it is not ready, fails."""
         if not self.open:
             return 0 if self.ready else 1
-        overdue = not self.probed and time.monotonic() - self._failed_at > PEACE_SECS
+        overdue = (not self.probed or self.mute) and time.monotonic() - self._failed_at > PEACE_SECS
         return 0 if overdue else 2
+
+    @property
+    def mute(self) -> bool:
+        """Whether it is known not to answer what not every server answers."""
+        return self._mute_until > time.monotonic()
+
+    async def unreachable(self) -> str:
+        """Why it cannot be connected to; empty where it can."""
+        return "" if self._reach is None else await self._reach()
+
+    def has_told(self) -> None:
+        """It has answered what not every server answers."""
+        self.told, self._hushed, self._mute_until = True, False, 0.0
+
+    def falls_silent(self, why: str) -> None:
+        """It does not answer what not every server answers; all that can be known is whether it is there. One
+        that has answered before is taken for another server when it answers requests nevertheless."""
+        if self.told:
+            self._hushed = True
+            return
+        if not self._mute_until:
+            _log.info("upstream server tells nothing", extra={"facts": {**self._facts(), "reason": why}})
+        self._mute_until = time.monotonic() + MUTE_SECS
 
     def begin(self) -> None:
         """A request begins."""
@@ -73,6 +109,8 @@ class Member:
     def answered(self) -> None:
         """It has said something: it is there."""
         self._in_a_row = 0
+        if self._hushed:
+            self.told = self._hushed = False
         if self.open:
             self.open, self.reason = False, ""
             _log.info("upstream server is back", extra={"facts": self._facts()})
@@ -88,6 +126,14 @@ class Member:
             self.open = True
             self.ejections += 1
             _log.warning("upstream server fails", extra={"facts": {**self._facts(), "reason": reason}})
+        self._cut_off = unreachable
+        if unreachable:
+            self._mute_until = 0.0  # another may come in its place
+
+    def reached(self) -> None:
+        """It takes connections, which is all that can be known of it: no more than that is mended."""
+        if self.open and self._cut_off:
+            self.answered()
 
     def said(self, ready: bool) -> None:
         """It has said whether it is ready."""

@@ -18,6 +18,7 @@ from runtime.pool.homes import Homes, Key, in_order
 from runtime.pool.member import Member
 from runtime.pool.names import Names
 from runtime.pool.probes import Ask, Probes
+from runtime.pool.unanswered import UnansweredError
 from schemas import ErrorCode, InferenceError, InferRequest
 
 _log = logging.getLogger(__name__)
@@ -191,6 +192,11 @@ class Attempt:
             return True
         return False
 
+    @property
+    def member(self) -> Member:
+        """The server that is asked."""
+        return self._member
+
     def heard(self) -> None:
         """The server has said something, though not yet all."""
         self._member.answered()
@@ -199,7 +205,12 @@ class Attempt:
 
     def _judge(self, error: InferenceError) -> None:
         member = self._member
-        if isinstance(error, ConnectionFailedError):
+        if isinstance(error, UnansweredError):
+            return
+        if self._harmless and (error.code is ErrorCode.BAD_UPSTREAM or getattr(error, "sent", False)):
+            # what a server does not tell of its models is no reason to send it no requests: a probe will tell
+            member.suspected.set()
+        elif isinstance(error, ConnectionFailedError):
             member.failed(error.message, unreachable=not error.sent)
         elif error.code is ErrorCode.DEADLINE_EXCEEDED:
             # perhaps the caller was impatient: a probe will tell

@@ -1,7 +1,8 @@
 """Asks the servers of a pool how they are, at intervals, and at once where one is under suspicion.
 
 A probe that gets an answer of any kind shows that the server is there; the answer itself tells whether it
-wants requests. One that gets none counts as a failed request does.
+wants requests. One that gets none counts as a failed request does, except from a server that answers no
+probes at all: that one is only connected to.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from protocols.wire import ConnectionFailedError
 from runtime.pool.member import Member
+from runtime.pool.unanswered import UnansweredError
 from schemas import ErrorCode, InferenceError, Readiness
 
 Ask = Callable[[Member, float], Awaitable[Readiness]]
@@ -56,6 +58,8 @@ async def probe(member: Member, ask: Ask, timeout_secs: float) -> None:
     """Ask ``member`` once, and note what that tells."""
     try:
         said = await ask(member, timeout_secs)
+    except UnansweredError:
+        member.reached()
     except ConnectionFailedError as error:
         member.failed(error.message, unreachable=not error.sent)
     except InferenceError as error:

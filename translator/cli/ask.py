@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from protocols.registry import DIALECTS
 from protocols.transport.address import parse_url
 from protocols.transport.clients import CLIENTS
+from runtime.pool.unanswered import UnansweredError
 from runtime.upstream import Upstream
 from schemas import (
     Context,
@@ -39,9 +41,13 @@ async def ask(arguments: argparse.Namespace) -> InferResponse:
         signature = None
         if upstream.offers(Operation.MODEL_METADATA):
             model = ModelRef(arguments.model, arguments.version)
-            metadata: ModelMetadata = await upstream.call(Operation.MODEL_METADATA, model, context=context)
-            # a server may tell of a model without telling what it takes
-            signature = metadata.signature if DIALECTS[arguments.dialect].capability.signatures else None
+            # a server may tell of a model without telling what it takes, or tell nothing
+            with suppress(UnansweredError):
+                metadata: ModelMetadata = await upstream.call(
+                    Operation.MODEL_METADATA, model, context=context, dispensable=True
+                )
+                tells = DIALECTS[arguments.dialect].capability.signatures
+                signature = metadata.signature if tells else None
         names = arguments.outputs
         request = InferRequest(
             arguments.model,

@@ -10,7 +10,7 @@ from typing import Any, Self
 from protocols.registry import DIALECTS
 from protocols.transport.address import Url
 from protocols.transport.clients import CLIENTS
-from protocols.wire import HttpRequest
+from protocols.wire import ConnectionFailedError, HttpRequest
 from schemas import (
     Context,
     ErrorCode,
@@ -69,6 +69,19 @@ class Conversation:
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
+
+    async def is_silent(self, model: str) -> bool:
+        """Whether the server does with a question for metadata what servers of the dialect do that answer
+        none: it closes the connection, or replies something of that meaning."""
+        call = self._calls.get(Operation.MODEL_METADATA)
+        if call is None or call.optional is None:
+            return False
+        try:
+            return call.optional(await self._send(call.encode(ModelRef(model), None)[0]))
+        except ConnectionFailedError as error:
+            return error.sent and error.code is ErrorCode.UNAVAILABLE
+        except InferenceError:
+            return False
 
     def offers(self, operation: Operation) -> bool:
         """Whether the dialect has a question for that."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -74,6 +74,9 @@ async def _probe_server(
             found.name = await server.introduce(some)
         except InferenceError as error:
             others = await spoken(url, timeout_secs, some)
+            if not others and models and await server.is_silent(some):
+                found.faults += _undeclared(models, text)
+                return found
             found.faults.append((_at_fault(here, speech, others), _other(text, speech, others, error)))
             return found
         ready = await _ready(server, Operation.READY, None)
@@ -83,6 +86,14 @@ async def _probe_server(
             async for path, words in _faults(server, model, remotes[ours], options):
                 found.faults.append((("models", ours, *path), f"{words} (at {text})"))
     return found
+
+
+def _undeclared(models: Mapping[str, ModelOptions], text: str) -> Iterator[Fault]:
+    """What is wrong with models whose server may well be right and tells nothing of them."""
+    for name, model in models.items():
+        if model.signature is None:
+            words = f"the server tells nothing of its model: declare its signature (at {text})"
+            yield ("models", name, "upstream"), words
 
 
 def _remote(name: str, model: ModelOptions, options: UpstreamOptions) -> str:
