@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from runtime.model_config import DATATYPE_OF_TYPE, ModelConfig
+from runtime.model_config_defaults import fill_in_engine, fill_in_scheduling
 from runtime.reshape import Reshape
 from schemas import Signature, TensorSpec
 from schemas.oip import MESSAGES
@@ -37,9 +38,11 @@ def config_message(config: ModelConfig, signature: Signature) -> bytes:
     write_signature(message, signature, config.input_reshapes, config.output_reshapes)
     for spec, tensor in zip(signature.inputs, message.input, strict=True):
         tensor.optional = spec.optional
-    del message.instance_group[:]
+    fill_in_scheduling(message)
     if engine:
-        _add_instance_group(message, config)
+        fill_in_engine(message, config)
+    else:
+        del message.instance_group[:]
     written: bytes = message.SerializeToString(deterministic=True)
     return written
 
@@ -86,13 +89,3 @@ def _write_tensors(
             inner = reshapes[spec.name].inner
             message.reshape.SetInParent()
             message.reshape.shape[:] = inner[1:] if batched else inner
-
-
-def _add_instance_group(message: Any, config: ModelConfig) -> None:
-    kind, _, index = config.device.partition(":")
-    group = message.instance_group.add(name=config.name, count=config.instances or 1)
-    if kind == "cuda":
-        group.kind = group.KIND_GPU
-        group.gpus.append(int(index or 0))
-    else:
-        group.kind = group.KIND_CPU

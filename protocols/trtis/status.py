@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from protocols.dialect import Opened
 from protocols.trtis.codec import version_number
+from protocols.trtis.words import in_own_words
 from schemas import (
     Context,
     Duration,
@@ -102,9 +103,9 @@ def status_code(error: InferenceError, operation: Operation | None) -> int:
 
 
 def error_text(error: InferenceError) -> str:
-    """The words of ``error``, as text that UTF-8 can carry: a message may quote what is no Unicode, and
-    names of any length."""
-    text = error.message.encode(errors="backslashreplace")
+    """The words of ``error`` as version 1 has them, as text that UTF-8 can carry: a message may quote what is
+    no Unicode, and names of any length."""
+    text = in_own_words(error.message).encode(errors="backslashreplace")
     # no harm is done but to a character that is cut in two
     return text[:_MAX_TEXT_BYTES].decode(errors="ignore")
 

@@ -256,14 +256,11 @@ def test_from_start_to_end(ask: Ask, model: str) -> None:
 @every
 def test_what_is_refused(ask: Ask, kind: str, model: str) -> None:
     identity = next(IDS)
+    no_id = "a non-zero correlation ID" if kind.startswith("v1") else "a non-zero or non-empty correlation ID"
     refusals = {
         f"inference request for sequence {identity} to model '{model}' must specify the START flag on the first "
         "request of the sequence": (1, identity),
-        f"inference request to model '{model}' must specify a non-zero or non-empty correlation ID": (
-            1,
-            0,
-            "s",
-        ),
+        f"inference request to model '{model}' must specify {no_id}": (1, 0, "s"),
     }
     if model != "two":
         # the other takes no batch at all

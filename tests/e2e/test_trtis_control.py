@@ -239,7 +239,7 @@ def test_loading_under_traffic_loses_no_request(clients: dict[str, Any]) -> None
     [
         (BROKEN, f"failed to load '{BROKEN}', "),
         (EMPTY, f"failed to load '{EMPTY}', no version is available"),
-        ("nobody", "failed to load 'nobody', failed to poll from model repository"),
+        ("nobody", "failed to load 'nobody', no version is available"),
     ],
 )
 def test_a_model_that_cannot_be_loaded(client: Any, model: str, begins: str) -> None:

@@ -38,7 +38,66 @@ def test_the_defaults_are_filled_in() -> None:
         input { name: "b" data_type: TYPE_BOOL optional: true }
         output { name: "c" data_type: TYPE_STRING dims: -1 }
         instance_group { name: "m" count: 1 kind: KIND_CPU }
+        optimization { input_pinned_memory { enable: true } output_pinned_memory { enable: true } }
     """)
+
+
+@pytest.mark.parametrize(
+    ("stated", "filled"),
+    [
+        ("dynamic_batching { }", "dynamic_batching { preferred_batch_size: 8 }"),
+        ("dynamic_batching { preferred_batch_size: 4 }", "dynamic_batching { preferred_batch_size: 4 }"),
+        ("sequence_batching { }", "sequence_batching { max_sequence_idle_microseconds: 1000000 }"),
+        (
+            "sequence_batching { max_sequence_idle_microseconds: 5 oldest { max_candidate_sequences: 2 } }",
+            "sequence_batching { max_sequence_idle_microseconds: 5 "
+            "oldest { max_candidate_sequences: 2 preferred_batch_size: 8 } }",
+        ),
+        (
+            "optimization { input_pinned_memory { enable: false } }",
+            "optimization { input_pinned_memory { enable: false } output_pinned_memory { enable: true } }",
+        ),
+    ],
+)
+def test_what_is_left_out_is_filled_in_as_the_original_servers_do(stated: str, filled: str) -> None:
+    message = told(ModelConfig(name="m", stated=as_message(stated).SerializeToString()))
+    (field,) = (field.name for field, _ in as_message(filled).ListFields())
+    assert getattr(message, field) == getattr(as_message(filled), field)
+
+
+@pytest.mark.parametrize(
+    ("stated", "config", "filled"),
+    [
+        ("{ count: 2 }, { name: 'x' }", {"instances": 3}, "{ name: 'm_0' count: 2 }, { name: 'x' count: 1 }"),
+        # as the model runs here, whatever the author has asked for
+        ("{ kind: KIND_GPU gpus: 1 }", {"instances": 1, "device": "cpu"}, "{ name: 'm_0' count: 1 }"),
+        ("{ count: 2 }", {"instances": 5}, "{ name: 'm' count: 5 }"),
+    ],
+)
+def test_instance_groups_have_names_counts_and_kinds(
+    stated: str, config: dict[str, Any], filled: str
+) -> None:
+    groups = as_message(f"instance_group [ {stated} ]").SerializeToString()
+    message = told(ModelConfig(name="m", stated=groups, **config))
+    expected = as_message(f"instance_group [ {filled} ]").instance_group
+    for group in expected:
+        group.kind = group.KIND_CPU
+    assert list(message.instance_group) == list(expected)
+
+
+def test_instance_groups_on_several_gpus() -> None:
+    stated = as_message("instance_group [ { kind: KIND_GPU gpus: [0, 2] }, { kind: KIND_CPU } ]")
+    config = ModelConfig(
+        name="m",
+        stated=stated.SerializeToString(),
+        instances=3,
+        devices=("cuda:0", "cuda:2", "cpu"),
+    )
+    assert list(told(config).instance_group) == list(
+        as_message("""instance_group [
+            { name: "m_0" count: 1 kind: KIND_GPU gpus: [0, 2] }, { name: "m_1" count: 1 kind: KIND_CPU }
+        ]""").instance_group
+    )
 
 
 def test_without_batches_dims_are_the_whole_shape() -> None:
@@ -109,7 +168,10 @@ async def test_what_the_author_wrote_is_told_again(tmp_path: Path, caplog: pytes
         default_model_filename: "net.onnx"
         input { name: "x" data_type: TYPE_FP32 format: FORMAT_NCHW dims: [ 3, -1, -1 ] }
         output { name: "y" data_type: TYPE_FP32 dims: [ 3, -1, -1 ] label_filename: "labels.txt" }
-        instance_group { name: "alias" count: 3 kind: KIND_CPU }
+        instance_group [
+            { name: "alias_0" count: 2 kind: KIND_CPU }, { name: "alias_1" count: 1 kind: KIND_CPU }
+        ]
+        optimization { input_pinned_memory { enable: true } output_pinned_memory { enable: true } }
         dynamic_batching { preferred_batch_size: [ 4, 8 ] }
         parameters { key: "session.intra_op.allow_spinning" value { string_value: "0" } }
         metric_tags { key: "team" value: "vision" }

@@ -1,0 +1,34 @@
+"""Version 1's own words for errors that the runtime, or a server behind it, tells in those of version 2.
+
+Users of version 1 match on texts, since its clients hide the code. Contract: a pure function on a text; what
+it does not know stays.
+"""
+
+from __future__ import annotations
+
+import re
+
+from protocols.trtis.codec import DATATYPE_NUMBERS
+from schemas import Datatype
+
+_PHRASES = (
+    # correlation ids were numbers
+    (re.compile("non-zero or non-empty correlation ID"), "non-zero correlation ID"),
+    # version 2 tells a name that no repository has from a model without versions
+    (
+        re.compile("^(failed to load '.*', )failed to poll from model repository", re.DOTALL),
+        r"\1no version is available",
+    ),
+)
+_NAMES = {
+    datatype.value: f"TYPE_{'STRING' if datatype is Datatype.BYTES else datatype.value}"
+    for datatype in DATATYPE_NUMBERS
+}
+_DATATYPE = re.compile(rf"\b((?:unsupported type|data-type is|expects|datatype) '?)({'|'.join(_NAMES)})\b")
+
+
+def in_own_words(text: str) -> str:
+    """``text`` with version 1's phrases and names of datatypes, such as ``TYPE_STRING``."""
+    for phrase, own in _PHRASES:
+        text = phrase.sub(own, text)
+    return _DATATYPE.sub(lambda found: found[1] + _NAMES[found[2]], text)
