@@ -395,6 +395,15 @@ def test_streams_go_through(world: World, transport: str, wire: str) -> None:
     assert (failed.status.code, failed.status.msg) == (500, "bad thing mid-stream")
 
 
+@pytest.mark.parametrize("wire", [wire for wire in STANDINS if not wire.endswith("brpc")])
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_pieces_of_a_stream_keep_their_payloads(world: World, transport: str, wire: str) -> None:
+    message = one_key_in_every_map(f"plain.{wire}")
+    pieces = list(world.clients[transport].stream(message))
+    assert [piece.WhichOneof("data_oneof") for piece in pieces] == ["gmap", "gtensors", "str_data", "gmap"]
+    assert pieces[0].gmap == message.gmap and pieces[-1].gmap.s_b["key"] == b"\xff"
+
+
 @pytest.mark.parametrize("wire", ["grps_http", "grps_grpc"])
 def test_a_stream_through_two_of_us(world: World, wire: str) -> None:
     for transport in ("http", "grpc"):

@@ -137,6 +137,21 @@ def plain_messages(draw: st.DrawFn) -> GrpsMessage:
     return message
 
 
+@given(plain_messages(), plain_messages())
+def test_messages_keep_their_form_from_grps_to_grps(question: GrpsMessage, answer: GrpsMessage) -> None:
+    """A model that declares nothing gets the data of the question, and the caller that of the answer."""
+    request, form = decode_request(question, Signature((), ()))
+    outputs, told = decode_response(answer, None)
+    back = encode_response(form, InferResponse("m", outputs, wire_form=told))
+    for sent, got in ((question, encode_request(request)), (answer, back)):
+        assert (got.kind, got.str_data, bytes(got.bin_data)) == (
+            sent.kind,
+            sent.str_data,
+            bytes(sent.bin_data),
+        )
+        assert got.gmap == sent.gmap
+
+
 @given(plain_messages())
 def test_messages_without_tensors_in_protobuf(message: GrpsMessage) -> None:
     assert read_message(write_message(message)) == message

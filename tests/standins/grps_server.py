@@ -164,6 +164,12 @@ def _pieces(message: Any) -> Iterator[Any]:
         yield GrpsMessage(bin_data=b"\0raw\xff")
         yield GrpsMessage()
         return
+    if message.WhichOneof("data_oneof") == "gmap":
+        yield GrpsMessage(gmap=message.gmap)
+        yield gtensors()
+        yield GrpsMessage(str_data="between")
+        yield GrpsMessage(gmap={"s_b": {"key": b"\xff"}})
+        return
     for number in range(3):
         yield GrpsMessage(str_data=f"stream data {number}")
         if kind == "stream-err":
