@@ -18,6 +18,8 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols.grps.codec import WireForm
+from protocols.grps.message import Kind
 from runtime.repository import Loaded
 from schemas import (
     CancelToken,
@@ -245,6 +247,8 @@ requests = st.builds(
         timings=st.dictionaries(texts, st.integers(0)),
         cancel=st.just(CancelToken()),
     ),
+    # a grps server gets the copy in the form of the request: gmaps, tensors without names
+    wire_form=st.none() | st.builds(WireForm, st.sampled_from(Kind), st.dictionaries(texts, texts)),
 )
 responses = st.builds(InferResponse, texts, several, texts, texts, parameters, st.booleans(), errors)
 answers = st.builds(
@@ -284,6 +288,7 @@ def _shown(mirror: int, copy: Copy) -> list[Any]:
         replace(copy, record=None),  # type: ignore[arg-type]
         (record.began_unix_ns, record.dialect, record.listener, record.streamed, record.max_batch_size),
         replace(request, inputs=(), context=None),  # type: ignore[arg-type]
+        request.wire_form,
         (context.traceparent, context.tracestate, context.timings),
         replace(answer, responses=(), error=None),
         [replace(response, outputs=(), error=None) for response in answer.responses],
