@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 
-from protocols.wire import Buffer
+from protocols.wire import Buffer, HttpRequest
 from schemas import ErrorCode, InferenceError
 
 WINDOW_BITS = {"gzip": 31, "deflate": 15}
@@ -46,6 +46,22 @@ def inflate(coding: str, body: Buffer, limit: int | None) -> bytes:
             f"the {coding} body is followed by {len(inflater.unused_data)} bytes of something else",
         )
     return plain
+
+
+def plain_body(request: HttpRequest) -> Buffer:
+    """The body of a request with its ``Content-Encoding`` undone. Raises UNSUPPORTED, which names the coding,
+    for one that is not offered, and as :func:`inflate`."""
+    coding = request.headers.get("content-encoding")
+    if not coding or coding == "identity":
+        return request.body
+    if coding not in WINDOW_BITS:
+        raise InferenceError(
+            ErrorCode.UNSUPPORTED,
+            f"Unsupported compression type: Content-Encoding may be {' or '.join(WINDOW_BITS)}, not "
+            f"{coding[:_SHORT]}",
+            details={"accept_encoding": ", ".join(WINDOW_BITS)},
+        )
+    return inflate(coding, request.body, request.max_body_bytes)
 
 
 def deflate(coding: str, parts: Iterable[Buffer]) -> list[Buffer]:

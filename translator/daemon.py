@@ -146,6 +146,7 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
             address,
             engine=options.engine,
             max_response_bytes=options.max_response_bytes,
+            accept_te_with_length=options.accept_te_with_length,
         )
     if options.transport == "brpc":
         return BrpcServer(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
+from protocols.content_coding import plain_body
 from protocols.dialect import Action, FramedEndpoint, HttpEndpoint, Opened
 from protocols.graphpipe import codec, metadata
 from protocols.wire import Buffer, FramedAnswer, FramedRequest, HttpAnswer, HttpRequest
@@ -55,6 +56,8 @@ _TEXT = ("content-type", "text/plain; charset=utf-8")
 def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
     """``error`` as the one form that every GraphPipe client notices: a status and a line of text."""
     headers = [("retry-after", "1")] if error.code is ErrorCode.OVERLOADED else []
+    if "accept_encoding" in error.details:
+        return _text(415, error.message, ("accept-encoding", error.details["accept_encoding"]))
     return _text(STATUS[error.code], error.message, *headers)
 
 
@@ -82,7 +85,7 @@ def fail_in_frame(
 
 def _open_message(request: HttpRequest) -> Opened[HttpAnswer]:
     model, version = _addressed(request)
-    message = codec.open_request(request.body)
+    message = codec.open_request(plain_body(request))
     return Opened(_METADATA if message.table is None else _INFER, model, version, message)
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, NoReturn
 
-from protocols.content_coding import WINDOW_BITS, accepted_coding, deflate, inflate
+from protocols.content_coding import accepted_coding, deflate, plain_body
 from protocols.json_document import parse_json, write_json
 from protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
 from protocols.oip.codec import (
@@ -110,7 +110,7 @@ def decode_request(
     Raises MALFORMED for a body that is no request, INVALID_TENSOR naming the tensor or parameter,
     UNSUPPORTED for an unknown content coding, TOO_LARGE for a body that inflates beyond the limit.
     """
-    body = _plain_body(message)
+    body = plain_body(message)
     length = _header_length(message.headers, len(body))
     coding = accepted_coding(message.headers.get("accept-encoding", ""))
     if length == 0:
@@ -339,19 +339,6 @@ def _join(document: dict[str, Any], buffers: list[Buffer], *, extended: bool) ->
         return JSON_HEADERS, [header]
     headers = (("Content-Type", "application/octet-stream"), (HEADER_LENGTH, str(len(header))))
     return headers, [header, *buffers]
-
-
-def _plain_body(message: HttpRequest) -> Buffer:
-    coding = message.headers.get("content-encoding")
-    if not coding or coding == "identity":
-        return message.body
-    if coding not in WINDOW_BITS:
-        raise InferenceError(
-            ErrorCode.UNSUPPORTED,
-            f"Unsupported compression type: Content-Encoding may be {' or '.join(WINDOW_BITS)}",
-            details={"accept_encoding": ", ".join(WINDOW_BITS)},
-        )
-    return inflate(coding, message.body, message.max_body_bytes)
 
 
 def _header_length(headers: Mapping[str, str], total: int) -> int | None:

@@ -21,7 +21,7 @@ READING_TURNS = 2
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Whom a listener asks, and how long it waits for its clients; ``protocols.transport.http.server`` says
-    what for."""
+    what for. ``accept_te_with_length``: take requests with a Transfer-Encoding and a Content-Length."""
 
     handler: HttpHandler
     max_response_bytes: int | None
@@ -29,6 +29,7 @@ class Settings:
     stall_secs: float
     half_closed_secs: float
     linger_secs: float
+    accept_te_with_length: bool = False
 
 
 class Engine(Protocol):

@@ -41,7 +41,9 @@ _log = logging.getLogger(__name__)
 
 
 class HttpServer:
-    """Listens at one address. Start it once, stop it once."""
+    """Listens at one address. Start it once, stop it once. ``accept_te_with_length`` is for the native
+    engine: it takes requests with a Transfer-Encoding and a Content-Length, which servers on the way may cut
+    at another place."""
 
     def __init__(
         self,
@@ -54,11 +56,18 @@ class HttpServer:
         stall_secs: float = STALL_SECS,
         half_closed_secs: float = HALF_CLOSED_SECS,
         linger_secs: float = LINGER_SECS,
+        accept_te_with_length: bool = False,
     ) -> None:
         self.address = address
         self._create = ENGINES[engine]
         self._settings = Settings(
-            handler, max_response_bytes, idle_secs, stall_secs, half_closed_secs, linger_secs
+            handler,
+            max_response_bytes,
+            idle_secs,
+            stall_secs,
+            half_closed_secs,
+            linger_secs,
+            accept_te_with_length,
         )
         self._listener: asyncio.AbstractServer | None = None
         self._file: SocketFile | None = None

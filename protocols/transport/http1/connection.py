@@ -221,11 +221,11 @@ class Connection(asyncio.Protocol):
             at += 2
         end = data.find(END, at if scout is None else max(at, scout.seen - len(END)))
         if end >= 0:
-            return at, parse_head(bytes(data[at : end + len(END)]))
+            return at, parse_head(bytes(data[at : end + len(END)]), self._settings.accept_te_with_length)
         if scout is None:
             if at == len(data):
                 return at, None
-            self._scout = scout = HeadScout()
+            self._scout = scout = HeadScout(self._settings.accept_te_with_length)
         scout.look(data)
         return 0, None
 

@@ -1,7 +1,8 @@
 """Reads the head of an HTTP/1 request: bytes to a ``Head``, on llhttp by way of httptools.
 
-llhttp decides what a head is, without its leniencies: lines end with CR LF, none is folded, a Content-Length
-is one number that stands alone. What RFC 9112 wants beside that is checked here. No I/O, no body.
+llhttp decides what a head is, without its leniencies (but one on demand): lines end with CR LF, none is
+folded, a Content-Length is one number that stands alone. What RFC 9112 wants beside that is checked here. No
+I/O, no body.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class Head:
 class HeadScout:
     """Looks at a head that has not arrived whole, so that what can be none is refused at once."""
 
-    def __init__(self) -> None:
-        self._parser = httptools.HttpRequestParser(self)
+    def __init__(self, accept_te_with_length: bool = False) -> None:
+        self._parser = _parser(self, accept_te_with_length)
         self.seen = 0
 
     def look(self, data: bytes | bytearray) -> None:
@@ -113,10 +114,12 @@ class _Found:
         self.complete = True
 
 
-def parse_head(raw: bytes) -> Head:
-    """The head in ``raw``, which ends where the head does. Raises ``HeadError``."""
+def parse_head(raw: bytes, accept_te_with_length: bool = False) -> Head:
+    """The head in ``raw``, which ends where the head does. With ``accept_te_with_length`` it may have a
+    Transfer-Encoding and a Content-Length: the first counts, and the connection ends with the request
+    (RFC 9112, 6.3). Raises ``HeadError``."""
     fields = _Found()
-    parser = httptools.HttpRequestParser(fields)
+    parser = _parser(fields, accept_te_with_length)
     _feed(parser, raw)
     minor = _VERSIONS.get(parser.get_http_version())
     if minor is None or not fields.complete:
@@ -130,6 +133,9 @@ def parse_head(raw: bytes) -> Head:
     coding = headers.get("transfer-encoding")
     if coding is not None and coding.lower() != "chunked":
         raise HeadError("the only transfer coding here is 'chunked'")
+    both = coding is not None and "content-length" in headers
+    if both and not minor:
+        raise HeadError("a request of HTTP/1.0 has a Transfer-Encoding and a Content-Length")
     return Head(
         raw,
         parser.get_method().decode(),
@@ -138,10 +144,17 @@ def parse_head(raw: bytes) -> Head:
         minor,
         headers,
         # HTTP/1.0 knows no chunks: who sends them is not to be trusted about where the request ends
-        _keeps_alive(headers.get("connection", ""), minor) and (coding is None or minor > 0),
+        _keeps_alive(headers.get("connection", ""), minor) and (coding is None or minor > 0) and not both,
         int(headers.get("content-length", 0)) if coding is None else -1,
         minor > 0 and headers.get("expect", "").lower() == "100-continue",
     )
+
+
+def _parser(protocol: object, accept_te_with_length: bool) -> httptools.HttpRequestParser:
+    parser = httptools.HttpRequestParser(protocol)
+    if accept_te_with_length:
+        parser.set_dangerous_leniencies(lenient_chunked_length=True)
+    return parser
 
 
 def _feed(parser: httptools.HttpRequestParser, data: bytes) -> None:

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from protocols.content_coding import deflate
 from protocols.dialect import Opened
 from protocols.graphpipe import DIALECT, client, codec, metadata, server
 from protocols.path_table import PathTable
@@ -47,6 +48,39 @@ def failed(error: InferenceError) -> HttpAnswer:
 
 def body_of(answer: HttpAnswer) -> bytes:
     return b"".join(parts_of(answer))
+
+
+class TestContentCoding:
+    """No client of the dialect compresses, but a proxy may; the original servers take the bytes as they are."""
+
+    @staticmethod
+    def sent(coding: str, body: bytes, limit: int | None = None) -> Opened[HttpAnswer]:
+        endpoint = ALONE.find("/")[0]["*"]
+        headers = {"content-encoding": coding}
+        return endpoint.open(HttpRequest("POST", "/", headers=headers, body=body, max_body_bytes=limit))
+
+    @pytest.mark.parametrize("coding", ["gzip", "deflate", "identity"])
+    def test_what_is_compressed_is_read(self, coding: str) -> None:
+        body = INFER if coding == "identity" else b"".join(map(bytes, deflate(coding, [INFER])))
+        asked = self.sent(coding, body)
+        assert asked.action.decode is not None
+        assert asked.action.decode(asked, SIGNATURE)[0].inputs == (X,)
+
+    def test_another_coding_is_named(self) -> None:
+        with pytest.raises(InferenceError, match="Content-Encoding may be gzip or deflate, not br") as caught:
+            self.sent("br", INFER)
+        answer = failed(caught.value)
+        assert (answer.status, dict(answer.headers)["accept-encoding"]) == (415, "gzip, deflate")
+
+    def test_what_is_not_compressed_is_named(self) -> None:
+        with pytest.raises(InferenceError, match="the body is not gzip data") as caught:
+            self.sent("gzip", INFER)
+        assert failed(caught.value).status == 400
+
+    def test_the_limit_is_that_of_the_plain_body(self) -> None:
+        with pytest.raises(InferenceError, match="more than 100 bytes when decompressed") as caught:
+            self.sent("gzip", b"".join(map(bytes, deflate("gzip", [INFER + bytes(1 << 20)]))), 100)
+        assert failed(caught.value).status == 413
 
 
 @pytest.mark.parametrize(

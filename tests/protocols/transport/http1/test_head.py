@@ -139,6 +139,50 @@ SMUGGLED = [
 ]
 
 
+class TestChunksWithALength:
+    """TensorFlow's GraphPipe plug-in sends both (libcurl with a size and a header of its own)."""
+
+    LINES = ("Content-Length: 60", "Expect: 100-continue", "Transfer-Encoding: chunked")
+
+    @pytest.mark.parametrize("lines", [LINES, LINES[::-1]])
+    def test_the_chunks_count_and_the_connection_ends(self, lines: tuple[str, ...]) -> None:
+        raw = "\r\n".join(("POST / HTTP/1.1", "Host: x", *lines, "", "")).encode()
+        told = parse_head(raw, accept_te_with_length=True)
+        assert (told.length, told.keep_alive, told.expects_continue) == (-1, False, True)
+        HeadScout(accept_te_with_length=True).look(raw[:-2])
+        with pytest.raises(HeadError):
+            parse_head(raw)
+
+    @pytest.mark.parametrize(
+        "lines",
+        [
+            ("Content-Length: 5", "Content-Length: 6", "Transfer-Encoding: chunked"),
+            ("Content-Length: 5, 6", "Transfer-Encoding: chunked"),
+            ("Content-Length: x", "Transfer-Encoding: chunked"),
+            ("Content-Length: 5", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"),
+            ("Content-Length: 5", "Transfer-Encoding: chunked, gzip"),
+            ("Content-Length: 5", "Transfer-Encoding: xchunked"),
+            ("Content-Length: 5", "Transfer-Encoding : chunked"),
+            ("Content-Length: 5", "Content-Length: 5"),
+        ],
+        ids=repr,
+    )
+    def test_nothing_else_is_taken(self, lines: tuple[str, ...]) -> None:
+        raw = "\r\n".join(("POST / HTTP/1.1", "Host: x", *lines, "", "")).encode()
+        with pytest.raises(HeadError):
+            parse_head(raw, accept_te_with_length=True)
+
+    def test_http_1_0_has_no_chunks(self) -> None:
+        raw = "\r\n".join(("POST / HTTP/1.0", *self.LINES, "", "")).encode()
+        with pytest.raises(HeadError, match=r"HTTP/1\.0"):
+            parse_head(raw, accept_te_with_length=True)
+
+    def test_others_keep_their_connection(self) -> None:
+        for lines in (("Content-Length: 5",), ("Transfer-Encoding: chunked",)):
+            raw = "\r\n".join(("POST / HTTP/1.1", "Host: x", *lines, "", "")).encode()
+            assert parse_head(raw, accept_te_with_length=True) == parse_head(raw)
+
+
 class TestWhatIsRefused:
     @pytest.mark.parametrize("raw", REFUSED.values(), ids=REFUSED)
     def test_what_is_no_head(self, raw: bytes) -> None:
