@@ -7,7 +7,7 @@ some and gives others; its outputs are among them. Here stands the plan alone; w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -23,15 +23,36 @@ class Step:
     version: str = ""
 
 
+Needed = tuple[Step, tuple[str, ...]]
+"""A step that has to run, with those outputs of its model that are wanted."""
+
+_ONCE = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of an ensemble, in an order in which each finds its inputs."""
+    """The steps of an ensemble, in an order in which each finds its inputs, and its ``outputs``."""
 
     steps: tuple[Step, ...]
+    outputs: tuple[str, ...] = ()
 
-    def needed(self, outputs: Iterable[str]) -> list[tuple[Step, tuple[str, ...]]]:
-        """The steps that have to run for ``outputs``, in their order, each with those outputs of its model
-        that are wanted."""
+    def mixture(self, decoupled: Collection[int]) -> str:
+        """What is wrong with the plan where the models of the steps at these places are ``decoupled``; empty
+        for nothing. A step runs once for every answer of the decoupled step that it follows, so all that it
+        takes, and all outputs of the ensemble, must follow the same one. Triton refuses others too."""
+        origins: dict[str, int] = {}
+        for place, step in enumerate(self.steps):
+            found = {origins.get(tensor, _ONCE) for tensor in step.inputs.values()}
+            if len(found) > 1:
+                return f"step '{step.model}' takes tensors that originate from different decoupled models"
+            own = place if place in decoupled else found.pop() if found else _ONCE
+            origins |= dict.fromkeys(step.outputs.values(), own)
+        if len({origins.get(tensor, _ONCE) for tensor in self.outputs}) > 1:
+            return "its outputs originate from different decoupled models"
+        return ""
+
+    def needed(self, outputs: Iterable[str]) -> list[Needed]:
+        """The steps that have to run for ``outputs``, in their order."""
         wanted = set(outputs)
         found = []
         for step in reversed(self.steps):
@@ -71,7 +92,18 @@ def plan(steps: Sequence[Step], inputs: Iterable[str], outputs: Iterable[str]) -
     for tensor, giver in givers.items():
         if tensor not in takers:
             raise ValueError(f"tensor '{tensor}' from {giver} is taken by no step and is no output")
-    return Plan(_ordered(steps, inputs))
+    return Plan(_ordered(steps, inputs), outputs)
+
+
+def behind(first: Needed, waiting: Iterable[Needed]) -> list[Needed]:
+    """Those of ``waiting``, which are in order, that take what ``first`` gives, directly or not."""
+    tensors = set(first[0].outputs.values())
+    found = []
+    for each in waiting:
+        if not tensors.isdisjoint(each[0].inputs.values()):
+            tensors.update(each[0].outputs.values())
+            found.append(each)
+    return found
 
 
 def _ordered(steps: Sequence[Step], inputs: Iterable[str]) -> tuple[Step, ...]:

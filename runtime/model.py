@@ -15,10 +15,11 @@ from contextlib import aclosing
 
 from runtime.backends import Answer, Surroundings
 from runtime.model_config import LoadError
+from runtime.model_config_message import with_decoupled
 from runtime.response_cache import ResponseCache, key_of
 from runtime.snapshot import Origin
 from runtime.statistics import Course, batch_size, count_failure, count_hit, count_success
-from runtime.version import RequestVersion, Timed, Version
+from runtime.version import RequestVersion, Timed, Version, checked, status_of
 from runtime.warmup import Sample
 from schemas import (
     Context,
@@ -106,6 +107,8 @@ class LocalModel:
         too long, DEADLINE_EXCEEDED, CANCELLED, and what the instance raises.
         """
         version = self._version(request.version)
+        if version.learns:
+            await version.learn()
         if version.decoupled:
             raise InferenceError(
                 ErrorCode.UNSUPPORTED,
@@ -114,7 +117,7 @@ class LocalModel:
             )
         size = batch_size(request, version.signature)
         began = time.monotonic_ns()
-        outputs = _checked(version, request)
+        outputs = checked(version, request)
         ready = time.monotonic_ns()
         try:
             cache = self._cache if request.sequence is None else None
@@ -147,12 +150,14 @@ class LocalModel:
         A response with an error is not the end, unless it is raised. Raises as :meth:`infer` does.
         """
         version = self._version(request.version)
+        if version.learns:
+            await version.learn()
         if not isinstance(version, RequestVersion) or not version.decoupled:
             yield await self.infer(request)
             return
         size = batch_size(request, version.signature)
         began = time.monotonic_ns()
-        outputs = _checked(version, request)
+        outputs = checked(version, request)
         ready = time.monotonic_ns()
         started = 0
         answered = False
@@ -186,6 +191,13 @@ class LocalModel:
                 end.origin = end.origin or self.name
             raise
 
+    async def decoupled(self, version: str = "") -> bool:
+        """Whether ``version`` answers any number of times."""
+        found = self._version(version)
+        if found.learns:
+            await found.learn()
+        return found.decoupled
+
     async def signature(self, version: str = "") -> Signature:
         """The signature of ``version``, of the highest where that is empty."""
         found = self._version(version)
@@ -209,7 +221,7 @@ class LocalModel:
         """Every version that is ready, that could not be loaded, or that was served before."""
         reasons = {**dict.fromkeys(self._retired, UNLOADED), **self.failed}
         versions = [
-            *(_status(each) for each in self._loaded),
+            *(status_of(each) for each in self._loaded),
             *(
                 VersionStatus(
                     number, ModelState.UNAVAILABLE, reason, self._retired.get(number) or VersionStatistics()
@@ -218,7 +230,9 @@ class LocalModel:
             ),
         ]
         versions.sort(key=lambda version: int(version.version))
-        return ModelStatus(self.name, self._config, tuple(versions))
+        latest = self._latest
+        config = with_decoupled(self._config, latest.decoupled) if latest.learns else self._config
+        return ModelStatus(self.name, config, tuple(versions))
 
     def continue_statistics(self, counted: Mapping[str, VersionStatistics]) -> None:
         """Count on from ``counted``, by version: a version that is loaded again starts no new count, and one
@@ -245,16 +259,20 @@ class LocalModel:
         for version in self._loaded:
             if before is not None and version in before._loaded:
                 continue
+            if version.learns:
+                reason = await version.learn()
+                if reason:
+                    raise self._not_loaded(version.number, reason)
             for sample in samples:
                 try:
                     await version.warm_up(sample)
                 except InferenceError as error:
                     reason = f"warm-up '{sample.name}' failed: {error.message}"
-                    raise LoadError(
-                        f"model '{self.name}', version {version.number}: {reason}",
-                        {int(version.number): reason},
-                        self._config,
-                    ) from error
+                    raise self._not_loaded(version.number, reason) from error
+
+    def _not_loaded(self, number: str, reason: str) -> LoadError:
+        told = f"model '{self.name}', version {number}: {reason}"
+        return LoadError(told, {int(number): reason}, self._config)
 
     async def ready(self, version: str = "") -> Readiness:
         """Whether ``version``, or any where that is empty, would be run now."""
@@ -428,18 +446,3 @@ class LocalModel:
         return InferenceError(
             ErrorCode.DEADLINE_EXCEEDED, f"model '{self.name}' did not answer before the deadline"
         )
-
-
-def _checked(version: Version | RequestVersion, request: InferRequest) -> tuple[str, ...]:
-    """The outputs to compute. Raises INVALID_TENSOR, which is counted as no failure of the model."""
-    try:
-        return version.check(request)
-    except InferenceError:
-        version.statistics.refused += 1
-        raise
-
-
-def _status(version: Version | RequestVersion) -> VersionStatus:
-    state = version.readiness()
-    name = ModelState.READY if state.ready else ModelState.UNAVAILABLE
-    return VersionStatus(version.number, name, state.reason, version.statistics)

@@ -47,6 +47,16 @@ def config_message(config: ModelConfig, signature: Signature) -> bytes:
     return written
 
 
+def with_decoupled(config: bytes, decoupled: bool) -> bytes:
+    """``config``, a serialized ``inference.ModelConfig``, of a model that is ``decoupled`` or not."""
+    message: Any = MESSAGES["inference.ModelConfig"].FromString(config)
+    if message.model_transaction_policy.decoupled == decoupled:
+        return config
+    message.model_transaction_policy.decoupled = decoupled
+    written: bytes = message.SerializeToString(deterministic=True)
+    return written
+
+
 def write_signature(
     message: Any,
     signature: Signature,

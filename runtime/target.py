@@ -23,6 +23,10 @@ class Target(Protocol):
         raises as :meth:`infer` does, and that is the end; a response that failed while others may
         follow has ``error`` instead. To stop iterating is to cancel."""
 
+    async def decoupled(self, version: str = "") -> bool:
+        """Whether it answers any number of times, as far as it can be told. Raises as :meth:`metadata`
+        does."""
+
     async def signature(self, version: str = "") -> Signature:
         """What a codec needs to cut a request for ``version``. Raises as :meth:`metadata` does."""
 

@@ -249,6 +249,10 @@ class UpstreamModel:
             # that it ended is all that some say
             yield InferResponse(self.name, (), request.version, request.id)
 
+    async def decoupled(self, version: str = "") -> bool:
+        """Whether its configuration there says so; False where it cannot be asked in streams."""
+        return self._streams and await self._is_decoupled()
+
     async def signature(self, version: str = "") -> Signature:
         """The signature in our clients' names: declared, or asked of the upstream once."""
         return (await self._both_signatures(version))[0]

@@ -28,9 +28,19 @@ from runtime.scheduling.sequence_state import StatefulRunner, States
 from runtime.spread import Spread
 from runtime.validation import RequestCheck
 from runtime.warmup import Sample
-from schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
+from schemas import (
+    InferenceError,
+    InferRequest,
+    ModelState,
+    Readiness,
+    Signature,
+    Tensor,
+    VersionStatistics,
+    VersionStatus,
+)
 
 Labels = Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]
+Learn = Callable[[], Awaitable[tuple[bool, str]]]
 
 Timed = tuple[tuple[Tensor, ...], int, int]
 """What a run gave, and the ``time.monotonic_ns()`` at which it started and ended."""
@@ -68,6 +78,7 @@ class Version:
         self.instance = instance
         self.signature = signature
         self.decoupled = False
+        self.learns = False
         self.statistics = VersionStatistics()
         self.check = RequestCheck(model, signature).check
         self._run = run or instance.run
@@ -127,6 +138,10 @@ class Version:
                 loop = asyncio.get_running_loop()
                 await loop.run_in_executor(self.threads, self.run, inputs, outputs)
 
+    async def learn(self) -> str:
+        """There is nothing to learn."""
+        return ""
+
     @property
     def waiting(self) -> int:
         """How many requests wait for their run."""
@@ -152,7 +167,7 @@ class RequestVersion:
     ``input_reshapes`` and ``output_reshapes`` tell where clients see other shapes than the instance.
     ``scheduling`` says how requests wait, whether they meet in one execution, and whether they belong
     together. ``labels`` is the instance's own, of one that learns the labels of its
-    classes from others.
+    classes from others; one that ``learns`` has to ask others whether it is decoupled.
     """
 
     def __init__(
@@ -177,6 +192,8 @@ class RequestVersion:
         self._output_reshapes = output_reshapes or {}
         self._labelled = {spec.name for spec in signature.outputs if spec.labels}
         self.labels: Labels | None = getattr(instance, "labels", None)
+        self._learn: Learn | None = getattr(instance, "learn", None)
+        self.learns = self._learn is not None
         # one that only asks others keeps nobody waiting
         places: int = getattr(instance, "places", UNBOUNDED)
         self._admission = Admission(model, scheduling.limits, places)
@@ -263,6 +280,13 @@ class RequestVersion:
         """It is served from now on."""
         self.instance.join(surroundings)
 
+    async def learn(self) -> str:
+        """Have the instance ask the models that it goes through whether they are decoupled. Returns why it
+        cannot go through them so, empty where it can."""
+        assert self._learn is not None  # noqa: S101
+        self.decoupled, fault = await self._learn()
+        return fault
+
     async def learn_labels(self) -> None:
         """Take over the labels that ``labels`` tells, for outputs that have none of their own."""
         assert self.labels is not None  # noqa: S101
@@ -288,6 +312,22 @@ class RequestVersion:
         if self._scheduler is not None:
             await self._scheduler.drain()
         await self.instance.close()
+
+
+def checked(version: Version | RequestVersion, request: InferRequest) -> tuple[str, ...]:
+    """The outputs to compute. Raises INVALID_TENSOR, which is counted as no failure of the model."""
+    try:
+        return version.check(request)
+    except InferenceError:
+        version.statistics.refused += 1
+        raise
+
+
+def status_of(version: Version | RequestVersion) -> VersionStatus:
+    """The version as a server tells of it."""
+    state = version.readiness()
+    name = ModelState.READY if state.ready else ModelState.UNAVAILABLE
+    return VersionStatus(version.number, name, state.reason, version.statistics)
 
 
 async def _to_the_end(answers: Answers | AsyncGenerator[Answer, None]) -> None:

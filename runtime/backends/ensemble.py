@@ -1,23 +1,26 @@
 """Runs ensembles: requests that go through several models of this server, as a configuration connects them.
 
 A step runs as soon as the tensors that it takes are there, beside others; the tensors are handed on as they
-are. The models are found by name with every request, so a step may be any model that is served, loaded anew
-or behind an upstream, and what they count of a step is counted as for a client's request.
+are. An output that a step leaves out is an input that the next is not given. A step that answers any number
+of times makes the ensemble answer as often: what follows it runs for one answer after the other. The models
+are found by name with every request, so a step may be any model that is served, loaded anew or behind an
+upstream, and what they count of a step is counted as for a client's request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from runtime.backends import Answer, Surroundings
 from runtime.batch_dimension import fitted
-from runtime.ensemble import Plan, Step, plan
+from runtime.ensemble import Needed, Plan, Step, behind, plan
 from runtime.model_config import LoadError, ModelConfig
 from runtime.target import Target
 from schemas import (
@@ -25,6 +28,7 @@ from schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,
+    InferResponse,
     Readiness,
     RequestedOutput,
     Signature,
@@ -38,12 +42,18 @@ _under_way: ContextVar[tuple[str, ...]] = ContextVar("ensembles under way", defa
 
 _UNDECLARED = Signature((), ())
 
+_ASKED_SECS = 2.0
+"""How long an upstream may take to say whether its model is decoupled; without an answer it counts as not."""
+
+Tensors = Mapping[str, Tensor]
+Give = Callable[[Tensors], Awaitable[None]]
+"""Takes the tensors of one answer, by the ensemble's names."""
+
 
 class EnsembleInstance:
     """A ``RequestInstance`` that has nothing of its own but a plan. It takes any number of requests at once
     and is never asked to run several as one."""
 
-    decoupled = False
     signature: Signature | None = None
 
     def __init__(self, name: str, steps: Plan, declared: Signature = _UNDECLARED) -> None:
@@ -51,21 +61,50 @@ class EnsembleInstance:
         self._plan = steps
         self._declared = declared
         self._surroundings: Surroundings | None = None
+        self.decoupled = False
+        self._repeated: tuple[Step, ...] = ()
+        self._fault = ""
 
     async def stream(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
     ) -> AsyncGenerator[Answer, None]:
-        """The one answer. Raises what a step raises, with its model named, and UNAVAILABLE for an ensemble
-        that would enter itself."""
+        """The one answer; of an ensemble that is ``decoupled`` one for each of the last decoupled step, in
+        their order. Raises what a step raises, with its model named, and UNAVAILABLE for an ensemble that
+        would enter itself, or whose models do not go together."""
         started = time.monotonic_ns()
-        with self._entered():
-            tensors = await self._run(request, {tensor.name: tensor for tensor in inputs}, outputs)
-        given = tuple(
-            _received(tensors[name], name, self._declared.output_names.get(name), self._declared)
-            for name in outputs
-            if name in tensors
-        )
-        yield Answer(given, {}, None, True, started, time.monotonic_ns())
+        if self._fault:
+            raise InferenceError(ErrorCode.UNAVAILABLE, f"ensemble '{self._name}': {self._fault}")
+        waiting = self._plan.needed(outputs)
+        given = {tensor.name: tensor for tensor in inputs}
+        if not any(self._repeats(step) for step, _ in waiting):
+            with self._entered():
+                tensors = await self._run(request, waiting, given)
+            final = not self.decoupled
+            yield Answer(self._answer(tensors, outputs), {}, None, final, started, time.monotonic_ns())
+        else:
+            async with aclosing(self._answers(request, waiting, given)) as answers:
+                async for tensors in answers:
+                    told = self._answer(tensors, outputs)
+                    yield Answer(told, {}, None, False, started, time.monotonic_ns())
+        if self.decoupled:
+            yield Answer((), {}, None, True, started, time.monotonic_ns())
+
+    async def learn(self) -> tuple[bool, str]:
+        """Ask the models of the steps which of them are decoupled: whether the ensemble is, and why it cannot
+        run so."""
+        repeated: dict[int, Step] = {}
+        for place, step in enumerate(self._plan.steps):
+            try:
+                async with asyncio.timeout(_ASKED_SECS):
+                    with self._entered():
+                        if await self._found(step.model).decoupled(step.version):
+                            repeated[place] = step
+            except (InferenceError, TimeoutError):
+                continue
+        self._repeated = tuple(repeated.values())
+        self._fault = self._plan.mixture(repeated.keys()) if repeated else ""
+        self.decoupled = bool(repeated)
+        return self.decoupled, self._fault
 
     @contextmanager
     def asked(self, context: Context) -> Iterator[None]:
@@ -80,6 +119,8 @@ class EnsembleInstance:
         """Whether each model of a step would be run now."""
         if self._surroundings is None:
             return Readiness(True)
+        if self._fault:
+            return Readiness(False, self._fault)
         try:
             with self._entered():
                 for step in self._plan.steps:
@@ -112,28 +153,84 @@ class EnsembleInstance:
     async def close(self) -> None:
         """See ``RequestInstance``: nothing to free."""
 
+    def _repeats(self, step: Step) -> bool:
+        return any(step is each for each in self._repeated)
+
+    def _answer(self, tensors: Tensors, outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
+        """``outputs`` out of ``tensors``, as far as the steps have given them."""
+        return tuple(
+            _received(tensors[name], name, self._declared.output_names.get(name), self._declared)
+            for name in outputs
+            if name in tensors
+        )
+
+    async def _answers(
+        self, request: InferRequest, waiting: list[Needed], tensors: Tensors
+    ) -> AsyncGenerator[Tensors, None]:
+        """The tensors of one answer after the other. A task of its own makes them, because what it has
+        entered is not to be seen by whoever takes them; it is never more than one ahead."""
+        made: asyncio.Queue[Tensors | BaseException | None] = asyncio.Queue(1)
+
+        async def make() -> None:
+            end: BaseException | None = None
+            try:
+                with self._entered():
+                    await self._flow(request, waiting, tensors, made.put)
+            except Exception as error:  # it is raised where the answers are taken
+                end = error
+            await made.put(end)
+
+        making = asyncio.create_task(make())
+        try:
+            while (each := await made.get()) is not None:
+                if isinstance(each, BaseException):
+                    raise each
+                yield each
+        finally:
+            making.cancel()
+            await asyncio.gather(making, return_exceptions=True)
+
+    async def _flow(
+        self, request: InferRequest, waiting: list[Needed], tensors: Tensors, give: Give, begun: bool = False
+    ) -> None:
+        """Run ``waiting``, and give the tensors of each answer. ``begun``: some steps have run already."""
+        repeated = next((each for each in waiting if self._repeats(each[0])), None)
+        if repeated is None:
+            await give(await self._run(request, waiting, tensors, begun))
+            return
+        after = behind(repeated, waiting)
+        before = [each for each in waiting if each not in after and each is not repeated]
+        tensors = await self._run(request, before, tensors, begun)
+        pieces = self._pieces(request, repeated, tensors, begun or bool(before))
+        async with aclosing(pieces) as found:
+            async for piece in found:
+                await self._flow(request, after, {**tensors, **piece}, give, begun=True)
+
     async def _run(
-        self, request: InferRequest, tensors: dict[str, Tensor], outputs: tuple[str, ...]
-    ) -> dict[str, Tensor]:
-        """Run what ``outputs`` need; ``tensors`` and what the steps gave, by the ensemble's names."""
-        waiting = self._plan.needed(outputs)
+        self, request: InferRequest, waiting: list[Needed], given: Tensors, begun: bool = False
+    ) -> Tensors:
+        """Run the steps ``waiting``; what was ``given`` and what the steps gave, by the ensemble's names.
+        ``begun``: others have run already."""
+        tensors = dict(given)
+        waiting = list(waiting)
         # what is still to come; an optional input that was not given never comes
-        coming = {tensor for step, given in waiting for tensor in _tensors(step, given)}
-        running: set[asyncio.Task[dict[str, Tensor]]] = set()
-        begun = 0
+        coming = {tensor for step, outputs in waiting for tensor in _tensors(step, outputs)}
+        running: dict[asyncio.Task[dict[str, Tensor]], Needed] = {}
+        count = 0
         try:
             while waiting or running:
                 able = [each for each in waiting if coming.isdisjoint(each[0].inputs.values())]
-                begun += len(able)
-                for step, given in able:
-                    waiting.remove((step, given))
-                    running.add(asyncio.create_task(self._step(request, step, given, tensors, begun == 1)))
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                count += len(able)
+                for each in able:
+                    waiting.remove(each)
+                    alone = count == 1 and not begun
+                    running[asyncio.create_task(self._step(request, each, tensors, alone))] = each
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 # every failure is looked at, also those beside the one that is told
                 failed = [task for task in done if task.exception() is not None]
                 for task in failed or done:
-                    tensors |= (gave := task.result())
-                    coming -= gave.keys()
+                    tensors |= task.result()
+                    coming.difference_update(_tensors(*running.pop(task)))
         finally:
             for task in running:
                 task.cancel()
@@ -142,45 +239,66 @@ class EnsembleInstance:
         return tensors
 
     async def _step(
-        self,
-        request: InferRequest,
-        step: Step,
-        outputs: tuple[str, ...],
-        tensors: Mapping[str, Tensor],
-        alone: bool,
+        self, request: InferRequest, needed: Needed, tensors: Tensors, alone: bool
     ) -> dict[str, Tensor]:
-        """Ask the model of ``step`` for ``outputs``; the answer by the ensemble's names. ``alone``: no other
+        """Ask the model of a step for its outputs; the answer by the ensemble's names. ``alone``: no other
         step has begun."""
+        step, outputs = needed
         try:
             model = self._found(step.model)
-            theirs = await model.signature(step.version)
-            asked = replace(
-                request,
-                model=step.model,
-                version=step.version,
-                inputs=tuple(
-                    _received(tensors[tensor], name, theirs.input_names.get(name), theirs)
-                    for name, tensor in step.inputs.items()
-                    if tensor in tensors
-                ),
-                outputs=tuple(RequestedOutput(name) for name in outputs),
-                context=replace(request.context, timings={}),
-            )
-            response = await model.infer(asked)
-            found = {tensor.name: tensor for tensor in response.outputs}
-            for name in outputs:
-                if name not in found:
-                    raise InferenceError(ErrorCode.MODEL_FAILED, f"it gave no output '{name}'")
+            response = await model.infer(await self._asked(model, request, needed, tensors))
         except InferenceError as error:
-            raise InferenceError(
-                error.code,
-                f"in ensemble '{self._name}', step '{step.model}': {error.message}",
-                origin=error.origin or step.model,
-                retryable=error.retryable,
-                details=error.details,
-                begun=error.begun or not alone,
-            ) from error
-        return {step.outputs[name]: found[name] for name in outputs}
+            raise self._named(step, error, alone) from error
+        return _by_ensemble(step, outputs, response)
+
+    async def _pieces(
+        self, request: InferRequest, needed: Needed, tensors: Tensors, begun: bool
+    ) -> AsyncGenerator[dict[str, Tensor], None]:
+        """The answers of the model of a decoupled step, likewise, but for those that have no outputs. The
+        first that failed is the end. ``begun``: some step has run before."""
+        step, outputs = needed
+        try:
+            model = self._found(step.model)
+            asked = await self._asked(model, request, needed, tensors)
+            async with aclosing(cast(AsyncGenerator[InferResponse, None], model.stream(asked))) as responses:
+                async for response in responses:
+                    if response.error is not None:
+                        raise response.error
+                    if response.outputs:
+                        begun = True
+                        yield _by_ensemble(step, outputs, response)
+        except InferenceError as error:
+            raise self._named(step, error, not begun) from error
+
+    async def _asked(
+        self, model: Target, request: InferRequest, needed: Needed, tensors: Tensors
+    ) -> InferRequest:
+        """What ``model`` is asked for a step."""
+        step, outputs = needed
+        theirs = await model.signature(step.version)
+        return replace(
+            request,
+            model=step.model,
+            version=step.version,
+            inputs=tuple(
+                _received(tensors[tensor], name, theirs.input_names.get(name), theirs)
+                for name, tensor in step.inputs.items()
+                if tensor in tensors
+            ),
+            outputs=tuple(RequestedOutput(name) for name in outputs),
+            context=replace(request.context, timings={}),
+        )
+
+    def _named(self, step: Step, error: InferenceError, alone: bool) -> InferenceError:
+        """``error`` of a step, with ensemble and model named."""
+        return InferenceError(
+            error.code,
+            f"in ensemble '{self._name}', step '{step.model}': {error.message}",
+            origin=error.origin or step.model,
+            retryable=error.retryable,
+            details=error.details,
+            begun=error.begun or not alone,
+        )
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
@@ -203,9 +321,8 @@ class EnsembleInstance:
 
 
 def load(path: Path, config: ModelConfig) -> EnsembleInstance:
-    """Plan the ensemble that ``config`` states. Raises ``LoadError`` where that is no plan."""
-    if config.decoupled:
-        raise LoadError(f"{path}: an ensemble cannot be decoupled")
+    """Plan the ensemble that ``config`` states. Raises ``LoadError`` where that is no plan. Whether it is
+    decoupled is for its steps to say, whatever is stated."""
     try:
         steps = plan(
             config.ensemble, (spec.name for spec in config.inputs), (spec.name for spec in config.outputs)
@@ -221,6 +338,11 @@ def _received(tensor: Tensor, name: str, spec: TensorSpec | None, signature: Sig
     if spec is not None:
         tensor = fitted(tensor, spec.shape, signature.max_batch_size > 0)
     return tensor.renamed(name)
+
+
+def _by_ensemble(step: Step, outputs: tuple[str, ...], response: InferResponse) -> dict[str, Tensor]:
+    """The tensors of ``response`` that are among ``outputs``, by the ensemble's names."""
+    return {step.outputs[tensor.name]: tensor for tensor in response.outputs if tensor.name in outputs}
 
 
 def _tensors(step: Step, outputs: tuple[str, ...]) -> Iterator[str]:

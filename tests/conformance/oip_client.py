@@ -69,6 +69,8 @@ class Server:
     ends_streams: bool = True
     """Whether it ends a stream whose requests have ended. Where it does not, as MLServer, tritonclient waits
     for ever, so nobody asks it for one."""
+    metrics: str = ""
+    """Where its metrics are, where that is known."""
 
 
 class Client:

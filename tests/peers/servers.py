@@ -53,9 +53,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def triton(folder: Path, models: Sequence[str], repository: Path | None = None) -> Iterator[Server]:
+def triton(
+    folder: Path, models: Sequence[str], repository: Path | None = None, options: Sequence[str] = ()
+) -> Iterator[Server]:
     """Triton from the wheel that has its binary, with ``models`` of ``repository`` loaded, of the golden one
-    where that is None."""
+    where that is None, and ``options`` of its command line."""
     environment = Path(os.environ.get("TRITON_ENVIRONMENT", ROOT / ".venv-triton")).absolute()
     site = next(environment.glob("lib/python3.*/site-packages"), None)
     assert site is not None, f"no environment with nvidia-pytriton at {environment}: run `make peers`"
@@ -77,6 +79,7 @@ def triton(folder: Path, models: Sequence[str], repository: Path | None = None) 
         "--allow-gpu-metrics=false",
         "--model-control-mode=explicit",
         *(f"--load-model={name}" for name in models),
+        *options,
     ]
     search = {
         "PATH": f"{environment / 'bin'}:{os.environ['PATH']}",
@@ -86,7 +89,7 @@ def triton(folder: Path, models: Sequence[str], repository: Path | None = None) 
     before = _regions_of_triton()
     try:
         with _process(command, folder, f"http://127.0.0.1:{http}/v2/health/ready", search):
-            yield Server(f"127.0.0.1:{http}", f"127.0.0.1:{grpc}")
+            yield Server(f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", metrics=f"127.0.0.1:{metrics}")
     finally:
         for region in _regions_of_triton() - before:
             region.unlink(missing_ok=True)

@@ -155,6 +155,10 @@ class View:
             async for answer in answers:
                 yield self._names.answered(answer, request)
 
+    async def decoupled(self, version: str = "") -> bool:
+        """See ``Target``."""
+        return await self._target.decoupled(self._names.version(version))
+
     async def signature(self, version: str = "") -> Signature:
         """See ``Target``."""
         theirs = self._names.version(version)
