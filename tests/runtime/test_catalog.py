@@ -472,7 +472,7 @@ class Down(Upstream):
         super().__init__("down", {}, (), 1.0)
         self.secs = secs
 
-    async def call(self, operation, argument=None, signature=None, context=None):
+    async def call(self, operation, argument=None, signature=None, context=None, **more):
         await asyncio.sleep(self.secs)
         raise InferenceError(ErrorCode.UNAVAILABLE, "nobody is there")
 

@@ -204,7 +204,9 @@ class Elsewhere(Upstream):
         self.fails = False
         self.version = "4"
 
-    async def call(self, operation: Operation, argument=None, signature=None, context=None) -> Any:
+    async def call(
+        self, operation: Operation, argument=None, signature=None, context=None, **more: Any
+    ) -> Any:
         if operation is Operation.MODEL_METADATA:
             return ModelMetadata("m", SIGNATURE, ("4", "5"), platform="there_too")
         await asyncio.sleep(0.01)
