@@ -28,7 +28,7 @@ from translator.admin.listener import AdminListener
 from translator.assembly import Assembly, assemble, load_local
 from translator.config.options import Config, ListenerOptions
 from translator.progress import LoadingProgress
-from translator.welcome import welcome
+from translator.welcome import serving, welcome
 
 _log = logging.getLogger(__name__)
 
@@ -104,9 +104,7 @@ async def _load_and_serve(config: Config, operators: AdminListener, stop: _StopS
                 assembly.poller.start()
             if assembly.examiner is not None:
                 assembly.examiner.start()
-            bound = [(each.options, each.address) for each in listening]
-            sys.stdout.write(welcome(config, bound, operators.address, assembly.service.router.models))
-            sys.stdout.flush()
+            _greet(assembly, listening, operators.address)
             await stop.first
             await _drain(assembly, listening, stop)
     finally:
@@ -133,8 +131,26 @@ async def _listen(assembly: Assembly) -> list[Listening]:
             "dialects": ",".join(each.options.dialects),
         }
         _log.info("listening", extra={"facts": facts})
-    _log.info("serving", extra={"facts": {"models": len(assembly.service.router.models)}})
+    served, failed = _models(assembly)
+    if failed:
+        _log.warning(serving(served, failed), extra={"facts": {"failed": ",".join(failed)}})
+    _log.info("serving", extra={"facts": {"models": len(served), "of": len(served) + len(failed)}})
     return listening
+
+
+def _models(assembly: Assembly) -> tuple[list[str], list[str]]:
+    """The models that are served, and those that could not be loaded."""
+    catalog = assembly.service.catalog
+    return list(catalog.models), [name for name in catalog.names() if name not in catalog.models]
+
+
+def _greet(assembly: Assembly, listening: list[Listening], operators: Address | None) -> None:
+    """Tell a person at a terminal what to try; what collects logs gets no lines but those of the log."""
+    config = assembly.config
+    if config.server.log_format == "text" and sys.stdout.isatty():
+        bound = [(each.options, each.address) for each in listening]
+        sys.stdout.write(welcome(config, bound, operators, *_models(assembly)))
+        sys.stdout.flush()
 
 
 def _server(assembly: Assembly, options: ListenerOptions) -> Server:

@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from protocols.transport.address import Address
 from translator.config.options import Config, ListenerOptions
@@ -70,20 +70,29 @@ where this program is installed, without any client. The bytes for GraphPipe ove
 
 
 def welcome(
-    config: Config, listening: Bound, operators: Address | None = None, models: Iterable[str] = ()
+    config: Config,
+    listening: Bound,
+    operators: Address | None = None,
+    models: Collection[str] = (),
+    failed: Collection[str] = (),
 ) -> str:
-    """The text for standard output, with real addresses in it; ``operators`` is that of theirs. The lines ask
-    for a default model, else for one of the configuration, else for one of ``models``, which are served."""
-    lines = [f"{config.server.name} is serving."]
+    """The text for a terminal, with real addresses in it; ``operators`` is that of theirs. The lines ask for
+    a default model, else for one of the configuration, else for one of ``models``, which are served; never
+    for one of ``failed``, which could not be loaded."""
+    lines = [f"{config.server.name} is {serving(models, failed)}."]
+    if failed:
+        lines.append(f"  not loaded: {', '.join(sorted(failed))}")
     python = _python()
-    example = next(iter((*config.models, *models)), "MODEL")
     for options, address in listening:
-        model = options.default_model or config.default_model or example
+        default = options.default_model or config.default_model
+        model = _first((*((default,) if default else ()), *config.models, *models), failed)
         place = f"{options.transport}+unix" if address.path else options.transport
         for dialect in options.dialects:
             lines.append(f"  {dialect:10} {options.transport:5} {address}")
-            line = _LINES.get((dialect, place))
-            if line is not None:
+            line = _LINES.get((dialect, place), "")
+            # a message over tcp names no model: the default one answers
+            unanswered = default in failed if options.transport == "tcp" else not model and "{model}" in line
+            if line and not unanswered:
                 lines.append(
                     "      " + line.format(python=python, url=address, path=address.path, model=model)
                 )
@@ -92,6 +101,17 @@ def welcome(
         if not operators.path:
             lines.append(f"      http://{operators}/ for people, http://{operators}/metrics for Prometheus")
     return "\n".join(lines) + "\n"
+
+
+def serving(models: Collection[str], failed: Collection[str]) -> str:
+    """How many of its models a server serves, in words."""
+    return f"serving {len(models)} of {len(models) + len(failed)} models" if failed else "serving"
+
+
+def _first(names: Iterable[str], failed: Collection[str]) -> str:
+    """The first of ``names`` that is there; empty where all have ``failed``."""
+    found = next((name for name in names if name not in failed), "")
+    return found if found or failed else "MODEL"
 
 
 def _python() -> str:

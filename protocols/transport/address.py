@@ -5,6 +5,7 @@ Text in, values out; nothing is looked up or opened here, so a file can be check
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -34,6 +35,20 @@ class Address:
         if self.path:
             return f"{_UNIX}{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def covers(wide: Address, other: Address) -> bool:
+    """Whether to listen at ``wide``, which is every interface, or every one of IPv4 or of IPv6, is to listen
+    at ``other`` too. What a host name stands for is not known."""
+    if wide.path or other.path or not wide.port or wide.port != other.port or wide == other:
+        return False
+    if not wide.host:
+        return True
+    try:
+        place = ipaddress.ip_address(wide.host)
+        return place.is_unspecified and ipaddress.ip_address(other.host).version == place.version
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

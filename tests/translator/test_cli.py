@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -168,3 +169,16 @@ def test_an_interrupt_ends_quietly(
     monkeypatch.setattr(COMMANDS["check"], "run", interrupted)
     assert main(["check", "-c", "c.yaml"]) == 130
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("argv", [("check", "-c", "config.example.yaml"), ("fidelity",)])
+def test_a_reader_that_has_enough_is_left_quietly(argv: tuple[str, ...]) -> None:
+    """As in `interlingua check -c FILE | head -1`: nobody reads on, and nobody is told of it."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    ran = subprocess.run(
+        [sys.executable, "-m", "translator", *argv],
+        cwd=ROOT, stdout=theirs, stderr=subprocess.PIPE, timeout=60,
+    )  # fmt: skip
+    os.close(theirs)
+    assert (ran.returncode, ran.stderr) == (141, b"")

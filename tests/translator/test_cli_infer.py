@@ -48,9 +48,9 @@ models:
 """
     )
     command = [sys.executable, "-m", "translator", "serve", "-c", str(config)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as daemon:
-        assert daemon.stdout is not None
-        assert "is serving" in daemon.stdout.readline()
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stderr is not None
+        assert any(" serving " in line for line in daemon.stderr)
         yield folder
         daemon.terminate()
         daemon.wait(30)

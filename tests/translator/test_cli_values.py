@@ -127,11 +127,12 @@ def test_files_that_do_not_fit(
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "zip.npz").write_bytes(b"PK\x03\x04 and no more")
     (tmp_path / "text.npy").write_text("1 2 3")
     (tmp_path / "empty.npy").touch()
     np.save(tmp_path / "object.npy", np.array([{}], dtype=object), allow_pickle=True)
     np.savez(tmp_path / "several.npz", a=np.zeros(1))
-    for name in ("text.npy", "empty.npy", "object.npy", "missing.npy", "several.npz"):
+    for name in ("text.npy", "empty.npy", "object.npy", "missing.npy", "several.npz", "zip.npz"):
         with pytest.raises(RefusedError, match=f"input 'x': .*{name}"):
             read_tensor("x", f"@{tmp_path}/{name}", None)
 
@@ -203,3 +204,31 @@ def test_npz_refuses_what_it_would_lose(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="ends in NUL"):
         write_npz(f"{tmp_path}/y.npz", answer(tensor(np.array([b"a\0"], object))))
     assert not (tmp_path / "y.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("x.json", 'JSON goes on the command line: --input X="$(cat {path})"'),
+        ("x.csv", "numpy.save('x.npy', numpy.loadtxt('{path}', delimiter=','))"),
+        ("x.TXT", "numpy.save('x.npy', numpy.loadtxt('{path}'))"),
+        ("x.pgm", "decode the image into the array that the model takes"),
+        ("x.bin", "write it with numpy.save"),
+        ("x", "write it with numpy.save"),
+    ],
+)
+def test_a_file_of_another_kind_is_answered_with_what_to_do(tmp_path: Path, name: str, advice: str) -> None:
+    """Never with NumPy's own advice, which is to let the file run programs."""
+    path = tmp_path / name
+    path.write_text("[[1, 2], [3, 4]]")
+    with pytest.raises(RefusedError) as raised:
+        read_tensor("X", f"@{path}", Datatype.FP32)
+    said = str(raised.value)
+    assert said.startswith(f"input 'X': '{path}' is no .npy file; ") and advice.format(path=path) in said
+    assert "pickle" not in said
+
+
+def test_an_array_of_objects_is_refused_in_our_own_words(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(RefusedError, match="it holds Python objects; save an array of numbers or of text$"):
+        read_tensor("X", f"@{tmp_path}/x.npy", None)

@@ -651,3 +651,20 @@ def test_this_installation() -> None:
     assert present.calls["graphpipe"] == BARE
     assert present.backends["onnxruntime"]
     assert not present.backends["identity"]
+
+
+@pytest.mark.parametrize("wide", ["0.0.0.0:8000", ":8000"])
+def test_every_interface_takes_the_port_of_each(wide: str) -> None:
+    """At start the second one would fail with `Address already in use`."""
+    text = f"""\
+    listeners:
+      - {{listen: "127.0.0.1:8000", transport: http}}
+      - {{listen: "127.0.0.1:8001", transport: http}}
+      - {{listen: "{wide}", transport: http}}
+    admin: {{listen: "127.0.0.2:8000"}}
+    """
+    said = f"is taken by the listener at {wide}, which binds every interface"
+    assert errors(text) == [
+        f"c.yaml:2: listeners[0].listen: 127.0.0.1:8000 {said}",
+        f"c.yaml:5: admin.listen: 127.0.0.2:8000 {said}",
+    ]

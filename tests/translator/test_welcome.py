@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import pty
 import re
 import shutil
 import subprocess
@@ -41,12 +45,59 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     config = folder / "c.yaml"
     config.write_text(CONFIG.format(folder=folder))
     command = [sys.executable, "-m", "translator", "serve", "-c", str(config)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as daemon:
-        assert daemon.stdout is not None
-        lines = [daemon.stdout.readline() for _ in range(1 + 2 * (4 + 3 + 1 + 1 + 4))]
-        yield [line.rstrip("\n") for line in lines if "operators" not in line]
+    # no terminal, no lines to paste
+    ours, theirs = pty.openpty()
+    with open(ours) as terminal, subprocess.Popen(command, cwd=ROOT, stdout=theirs) as daemon:
+        os.close(theirs)
+        lines = [terminal.readline() for _ in range(1 + 2 * (4 + 3 + 1 + 1 + 4))]
+        yield [line.rstrip("\r\n") for line in lines if "operators" not in line]
         daemon.terminate()
         daemon.wait(30)
+
+
+@pytest.mark.parametrize(("form", "terminal"), [("json", True), ("json", False), ("text", False)])
+def test_what_collects_logs_gets_nothing_but_the_log(tmp_path: Path, form: str, terminal: bool) -> None:
+    """Nothing on standard output, and on standard error nothing but lines of the log."""
+    path = tmp_path / "c.yaml"
+    stated = CONFIG.format(folder=tmp_path).replace("drain_secs: 0", f"drain_secs: 0, log_format: {form}")
+    path.write_text(stated)
+    command = [sys.executable, "-m", "translator", "serve", "-c", str(path)]
+    ours, theirs = pty.openpty() if terminal else os.pipe()
+    with subprocess.Popen(command, cwd=ROOT, stdout=theirs, stderr=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stderr is not None
+        lines = []
+        for line in daemon.stderr:
+            lines.append(line)
+            if "serving" in line:
+                break
+        daemon.terminate()
+        lines += daemon.stderr
+        daemon.wait(30)
+    os.set_blocking(ours, False)
+    with contextlib.suppress(BlockingIOError):
+        assert os.read(ours, 1 << 16) == b""
+    for end in (ours, theirs):
+        os.close(end)
+    if form == "json":
+        assert {json.loads(line)["event"] for line in lines} >= {"listening", "serving", "stopped"}
+
+
+def test_models_that_failed_are_counted_and_not_asked_for(tmp_path: Path) -> None:
+    text = """\
+    listeners: [{listen: ":0", transport: http}, {listen: ":0", transport: tcp, default_model: broken}]
+    default_model: broken
+    upstreams: {there: {dialect: oip, transport: http, urls: ["a:1"]}}
+    models: {broken: {upstream: there}, fine: {upstream: there}}
+    """
+    config = parse(text)
+    listening = [(options, Address("127.0.0.1", 9)) for options in config.listeners]
+    shown = welcome(config, listening, None, ["fine"], ["broken", "other"])
+    assert shown.startswith("interlingua is serving 1 of 3 models.\n  not loaded: broken, other\n")
+    assert "/v2/models/fine\n" in shown and "/broken" not in shown
+    assert shown.endswith("  graphpipe  tcp   127.0.0.1:9\n")
+    shown = welcome(config, listening, None, [], ["broken", "fine"])
+    assert shown.startswith("interlingua is serving 0 of 2 models.\n")
+    assert "curl" not in shown and "{model}" not in shown
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the lines for HTTP are for curl")

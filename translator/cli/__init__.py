@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -25,7 +26,8 @@ COMMANDS = {
 }
 """Subcommands by name. Each has HELP, ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
 
-INTERRUPTED = 130
+INTERRUPTED, UNREAD = 130, 141
+"""How a shell tells of a process that SIGINT has ended, and of one that writes to nobody."""
 
 # Only `serve` has a log, and sets it up; the others say in their own words what has happened.
 for _room in ("protocols", "runtime", "translator"):
@@ -68,6 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         code: int = arguments.run(arguments)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        # `| head` has what it wants; what is left must not fail once more at the end of the process
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
+        return UNREAD
     return code

@@ -97,21 +97,49 @@ def write_npz(path: str, response: InferResponse) -> None:
                 np.lib.format.write_array(file, array, allow_pickle=False)
 
 
+_NPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
+"""How files of NumPy begin: one array, several."""
+
+_CONVERT = "convert it: python -c \"import numpy; numpy.save('x.npy', numpy.loadtxt('{{path}}'{how}))\""
+
+_ADVICE = {
+    ".json": 'JSON goes on the command line: --input {name}="$(cat {path})"',
+    ".csv": _CONVERT.format(how=", delimiter=','"),
+    ".txt": _CONVERT.format(how=""),
+    **dict.fromkeys(
+        (".pgm", ".ppm", ".png", ".jpg", ".jpeg"),
+        "decode the image into the array that the model takes, and numpy.save that",
+    ),
+}
+"""What to do with a file that is none of NumPy's, by the end of its name."""
+
+
 def _load(name: str, path: str) -> NDArray[Any]:
     try:
-        array = np.load(path, allow_pickle=False)
+        with Path(path).open("rb") as file:
+            start = file.read(len(_NPY))
+            if not start.startswith((_NPY, _ZIP)):
+                raise RefusedError(f"input '{name}': '{path}' is no .npy file; {_advice(name, path)}")
+            if start != _NPY:
+                raise RefusedError(f"input '{name}': '{path}' holds several arrays; give an .npy file")
+            file.seek(0)
+            array: NDArray[Any] = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or str(error)
+        if "pickle" in reason:
+            reason = "it holds Python objects; save an array of numbers or of text"
         raise RefusedError(f"input '{name}': '{path}' cannot be read as .npy: {reason}") from error
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise RefusedError(f"input '{name}': '{path}' holds several arrays; give an .npy file")
     if array.dtype.kind == "V" and array.dtype.itemsize == 2 and not array.dtype.names:
         # what NumPy makes of bfloat16, a type that its file format does not know
         return array.view(Datatype.BF16.dtype)
     if datatype_of(array.dtype) is None:
         raise RefusedError(f"input '{name}': no datatype stores the {array.dtype} of '{path}'")
     return array
+
+
+def _advice(name: str, path: str) -> str:
+    advice = _ADVICE.get(Path(path).suffix.lower(), "write it with numpy.save")
+    return advice.format(name=name, path=path)
 
 
 def _cast(name: str, array: NDArray[Any], datatype: Datatype) -> NDArray[Any]:

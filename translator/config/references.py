@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
-from protocols.transport.address import parse_address, parse_url
+from protocols.transport.address import covers, parse_address, parse_url
 from schemas import Datatype
 from schemas.datatypes import DATATYPES
 from translator.config import wording
@@ -39,9 +39,12 @@ def _address(value: str, info: ValidationInfo) -> str:
     others = 0
     for text in around(info).addresses:
         try:
-            others += parse_address(text) == mine
+            other = parse_address(text)
         except ValueError:  # judged where it stands
             continue
+        others += other == mine
+        if covers(other, mine):
+            raise ValueError(f"{value} is taken by the listener at {text}, which binds every interface")
     if others > 1 and (mine.path or mine.port):
         raise ValueError(f"{others} listeners cannot share the address {value}")
     return value

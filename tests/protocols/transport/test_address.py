@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.transport.address import Address, Url, parse_address, parse_url
+from protocols.transport.address import Address, Url, covers, parse_address, parse_url
+from protocols.transport.sockets import bound, listen
 
 NO_ADDRESS = (
     "",
@@ -91,3 +92,37 @@ def test_a_scheme_belongs_to_its_transport() -> None:
         parse_url("http://h:1", "grpc")
     with pytest.raises(ValueError, match="one of http, https is meant"):
         parse_url("grpc://h:1", "http")
+
+
+@pytest.mark.parametrize(
+    ("wide", "other", "expected"),
+    [
+        ("0.0.0.0:1", "127.0.0.1:1", True),
+        (":1", "127.0.0.1:1", True),
+        (":1", "[::1]:1", True),
+        (":1", "somewhere:1", True),
+        (":1", "0.0.0.0:1", True),
+        ("[::]:1", "[::1]:1", True),
+        ("0.0.0.0:1", "127.0.0.1:2", False),
+        ("0.0.0.0:0", "127.0.0.1:0", False),
+        ("127.0.0.1:1", "0.0.0.0:1", False),
+        ("127.0.0.1:1", "127.0.0.2:1", False),
+        ("[::]:1", "127.0.0.1:1", False),  # sockets of IPv6 are bound for it alone
+        ("0.0.0.0:1", "[::1]:1", False),
+        ("0.0.0.0:1", "localhost:1", False),  # may be ::1
+        ("unix:a", ":1", False),
+        (":1", ":1", False),  # the same, not more
+    ],
+)
+def test_which_address_takes_another(wide: str, other: str, expected: bool) -> None:
+    assert covers(parse_address(wide), parse_address(other)) is expected
+
+
+@pytest.mark.parametrize(
+    ("wide", "other"), [("0.0.0.0", "127.0.0.1"), ("", "127.0.0.1"), ("", "0.0.0.0"), ("0.0.0.0", "")]
+)
+def test_the_system_sees_it_the_same_way(wide: str, other: str) -> None:
+    with listen(Address(wide, 0)) as first:
+        port = bound(first).port
+        with pytest.raises(OSError, match="Address already in use"):
+            listen(Address(other, port))
