@@ -178,7 +178,10 @@ class ModelCatalog:
                 for version, reason in target.failed.items():
                     return Readiness(False, f"model '{target.name}' version {version} is not ready: {reason}")
         said = await asyncio.gather(*(target.ready() for target in served))
-        return next((state for state in said if not state.ready), Readiness(True))
+        for target, state in zip(served, said, strict=True):
+            if not state.ready and not (isinstance(target, UpstreamModel) and target.unloaded):
+                return state
+        return Readiness(True)
 
     async def status(self, name: str) -> ModelStatus | None:
         """The status of one model, whose files may have gone; None for one that is not known. Raises

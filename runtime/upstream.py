@@ -87,6 +87,8 @@ class Upstream:
         self._flavors: Mapping[str, Calls] = flavors or {}
         self._shared: dict[SharedReply[Any], SharedValue[Any]] = {}
         self._forwarding = forwarding or Forwarding()
+        self.unloaded: set[str] = set()
+        """The models there that were unloaded through us, and not loaded since as far as is known."""
 
     async def call(
         self,

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from protocols.dialect import Opened, Passed
+from runtime.absent import all_in
 from runtime.left_out import LeftOut
+from runtime.model import UNLOADED
 from runtime.model_config import ModelConfig
 from runtime.model_config_message import config_message, write_signature
 from runtime.pool.unanswered import UnansweredError
@@ -106,8 +108,14 @@ class UpstreamModel:
         self._turns = Turns()
         self.statistics: dict[str, VersionStatistics] = {}
         self._answered = _UNNAMED_VERSION
+        self._last = ModelStatus(name, versions=(VersionStatus(_UNNAMED_VERSION, ModelState.READY),))
         self._streams = upstream.offers(Operation.INFER_STREAM)
         self._decoupled: bool | None = None
+
+    @property
+    def unloaded(self) -> bool:
+        """Whether a client of ours has had the model unloaded there, so that it is not missed."""
+        return self._remote in self.upstream.unloaded
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Ask the upstream; names are translated both ways, the answer is put in signature order.
@@ -277,14 +285,17 @@ class UpstreamModel:
 
     async def status(self) -> ModelStatus:
         """The configuration as the upstream has it, or as its metadata tell it, and what we have asked of its
-        versions."""
+        versions; as it was last where it was unloaded there through us."""
+        if self.unloaded and not (await self.ready()).ready:
+            return all_in(self._last, ModelState.UNAVAILABLE, UNLOADED)
         told = await self.metadata()
         versions = told.versions or (self._answered,)
-        return ModelStatus(
+        self._last = ModelStatus(
             self.name,
             await self._stated_config(told.config) or await self._made_config(told),
             tuple(VersionStatus(each, ModelState.READY, "", self._counted(each)) for each in versions),
         )
+        return self._last
 
     async def ready(self, version: str = "") -> Readiness:
         """Whether the upstream says that the model is ready; False where it cannot be asked. A server that
@@ -295,6 +306,8 @@ class UpstreamModel:
             if self._declared is not None and isinstance(error, UnansweredError):
                 return Readiness(True)
             return Readiness(False, f"model '{self.name}': {error.message}")
+        if said.ready:
+            self.upstream.unloaded.discard(self._remote)
         return said if said.ready else Readiness(False, said.reason or f"model '{self.name}' is not ready")
 
     async def _ask_about(self, operation: Operation, version: str) -> Any:
@@ -343,11 +356,15 @@ class UpstreamModel:
     async def load(self) -> None:
         """Have the upstream load the model. Raises what it says, UNSUPPORTED where its dialect cannot."""
         await self.upstream.call(Operation.MODEL_LOAD, ModelRef(self._remote))
+        self.upstream.unloaded.discard(self._remote)
         self._forget()
 
     async def unload(self) -> None:
         """Have the upstream unload the model. Raises as :meth:`load`."""
+        with suppress(InferenceError):
+            await self.status()  # which the upstream may not tell of a model that it has unloaded
         await self.upstream.call(Operation.MODEL_UNLOAD, ModelRef(self._remote))
+        self.upstream.unloaded.add(self._remote)
         self._forget()
 
     async def _stated_config(self, known: bytes) -> bytes:

@@ -417,11 +417,15 @@ def controlled(client: Recorded, control: bool = True) -> ModelCatalog:
 
 
 async def test_loads_go_to_the_upstream() -> None:
-    client = Recorded(load=(200, b""), unload=(200, b""))
+    client = Recorded(load=(200, b""), unload=(200, b""), simple=(400, b"{}"))
     catalog = controlled(client)
     await catalog.load("ours")
     await catalog.unload("ours", ModelControl(dependents=True))
-    assert client.asked == ["/v2/repository/models/simple/load", "/v2/repository/models/simple/unload"]
+    assert client.asked == [
+        "/v2/repository/models/simple/load",
+        "/v2/models/simple",
+        "/v2/repository/models/simple/unload",
+    ]
     assert "ours" in catalog.models
 
 
