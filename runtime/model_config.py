@@ -63,8 +63,9 @@ class ModelConfig:
     ``inputs`` and ``outputs`` have the full shapes that clients see: with ``max_batch_size`` above 0 the
     first dimension is the batch, -1. The model itself sees those in ``input_reshapes`` and
     ``output_reshapes`` otherwise. ``instances`` is how many runs may go on at once, all of them on ``device``
-    (``cpu``, ``cuda`` or ``cuda:1``), or each on its own of ``devices``. ``providers`` are ONNX Runtime's
-    execution providers with their options, first choice first; they win over ``device``.
+    (``cpu``, ``cuda`` or ``cuda:1``), or each on its own of ``devices``; ``groups`` are the names of the
+    groups that state them, each with how many it has. ``providers`` are ONNX Runtime's execution providers
+    with their options, first choice first; they win over ``device``.
     ``decoupled`` is whether the model may answer any number of times.
     ``sequence_batching`` is there for one whose requests belong together, ``ensemble`` for one that is
     made of others, ``dynamic_batching`` for one whose requests may meet in a batch, unless it is ``ragged``;
@@ -86,6 +87,7 @@ class ModelConfig:
     default_model_filename: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     instances: int = 0
+    groups: tuple[tuple[str, int], ...] = ()
     device: str = ""
     devices: tuple[str, ...] = ()
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()

@@ -72,7 +72,8 @@ def _config(path: Path, message: Any) -> ModelConfig:
     """``message``, which stood at ``path`` or in its place."""
     _refuse_unsupported(path, message)
     batched = message.max_batch_size > 0
-    devices = _instance_groups(path, message.instance_group)
+    groups = _instance_groups(path, message.instance_group)
+    devices = tuple(device for group in groups for device in group)
     alike = len(set(devices)) == 1
     inputs, input_reshapes = _tensors(path, "input", message.input, batched)
     outputs, output_reshapes = _tensors(path, "output", message.output, batched)
@@ -89,6 +90,9 @@ def _config(path: Path, message: Any) -> ModelConfig:
         default_model_filename=message.default_model_filename,
         parameters={key: value.string_value for key, value in message.parameters.items()},
         instances=len(devices),
+        groups=tuple(
+            (group.name, len(each)) for group, each in zip(message.instance_group, groups, strict=True)
+        ),
         device=devices[0] if alike else "",
         devices=() if alike else devices,
         sequence_batching=read_sequence_batching(path, message),
@@ -266,9 +270,9 @@ def _version_policy(message: Any) -> VersionPolicy:
     return VersionPolicy(latest=message.latest.num_versions or 1)
 
 
-def _instance_groups(path: Path, groups: Sequence[Any]) -> tuple[str, ...]:
-    """A device for each instance, "" where none is stated."""
-    devices: list[str] = []
+def _instance_groups(path: Path, groups: Sequence[Any]) -> list[list[str]]:
+    """A device for each instance of each group, "" where none is stated."""
+    devices: list[list[str]] = []
     for group in groups:
         if group.count < 0:
             raise LoadError(f"{path}: instance_group has count {group.count}, must be 0 or more")
@@ -278,5 +282,5 @@ def _instance_groups(path: Path, groups: Sequence[Any]) -> tuple[str, ...]:
             each = [f"cuda:{gpu}" for gpu in group.gpus or range(cuda_count()) or [0]]
         elif group.kind == group.KIND_CPU:
             each = ["cpu"]
-        devices += each * max(group.count, 1)
-    return tuple(devices)
+        devices.append(each * max(group.count, 1))
+    return devices

@@ -1,7 +1,8 @@
 """From files to models: single ONNX files, model folders and whole repositories of folders.
 
-A model folder is what Triton and the TensorRT Inference Server have: ``config.pbtxt`` (optional for
-ONNX), label files, and one folder per version that is named by its number and holds the model file.
+A model folder is what Triton and the TensorRT Inference Server have: ``config.pbtxt`` (optional), label
+files, and one folder per version that is named by its number and holds the model file, which tells the
+backend where no configuration does.
 One model that cannot be loaded stops no other: it is told among the failures with its reason.
 Nothing here prints; whoever shows progress passes a callback.
 """
@@ -17,7 +18,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal, cast
 
-from runtime.backends import BACKEND_OF_PLATFORM, BACKENDS, Backend, Instance, RequestInstance
+from runtime.backends import (
+    BACKEND_OF_PLATFORM,
+    BACKEND_OF_SUFFIX,
+    BACKENDS,
+    Backend,
+    Instance,
+    RequestInstance,
+)
 from runtime.devices import placed
 from runtime.model import LocalModel
 from runtime.model_config import LoadError, ModelConfig, agreed_signature
@@ -45,7 +53,7 @@ class ModelSource:
     """Where a model is and what is stated of it beside its own configuration, which it overrides.
 
     ``path`` is a model folder or a single model file, None for a backend that needs no file.
-    An empty ``backend`` is the one that the model's configuration names, else ONNX Runtime; 0
+    An empty ``backend`` is the one that the model's configuration names, else that of the model file; 0
     ``instances`` is the configuration's number, else :func:`default_instances`. For ``device`` and
     ``providers`` see ``ModelConfig``, as for ``limits``. ``config`` is a serialized ``inference.ModelConfig``
     in place of the folder's own.
@@ -174,7 +182,7 @@ def load_model(source: ModelSource, before: LocalModel | None = None) -> LocalMo
         where, config, found = _located(source)
     except OSError as error:
         raise LoadError(str(error)) from error
-    backend_name, backend = _backend(where, config)
+    backend_name, backend = _backend(where, config, found)
     if source.path is None and backend.filename:
         raise LoadError(f"model '{source.name}': its backend needs a path")
     instances = 0 if backend.inline else config.instances or backend.instances or default_instances()
@@ -343,12 +351,26 @@ def _devices(source: ModelSource, config: ModelConfig) -> tuple[str, tuple[str, 
     return (devices[0], ()) if len(set(devices)) == 1 else ("", devices)
 
 
-def _backend(path: Path, config: ModelConfig) -> tuple[str, Backend]:
-    name = config.backend or BACKEND_OF_PLATFORM.get(config.platform, config.platform or "onnxruntime")
+def _backend(path: Path, config: ModelConfig, versions: Mapping[int, Path]) -> tuple[str, Backend]:
+    name = config.backend or BACKEND_OF_PLATFORM.get(config.platform, config.platform)
+    name = name or _backend_of_files(path, config, versions)
     backend = BACKENDS.get(name)
     if backend is None:
         raise LoadError(f"{path}: backend '{name}' is not one of {', '.join(BACKENDS)}")
     return name, backend
+
+
+def _backend_of_files(path: Path, config: ModelConfig, versions: Mapping[int, Path]) -> str:
+    """The backend that the model file tells, where no configuration does: the stated file by its suffix, else
+    the file that the highest version has under a well-known name."""
+    if config.default_model_filename or not versions:
+        return BACKEND_OF_SUFFIX.get(Path(config.default_model_filename).suffix, "onnxruntime")
+    known = {f"model{suffix}": backend for suffix, backend in BACKEND_OF_SUFFIX.items()}
+    for number in sorted(versions, reverse=True):
+        for name, backend in known.items():
+            if (versions[number] / name).is_file():
+                return backend
+    raise LoadError(f"{path}: no backend is stated, and no version has one of {', '.join(known)}")
 
 
 def _versions(folder: Path) -> dict[int, Path]:

@@ -50,6 +50,10 @@ class ErrorCode(enum.Enum):
     __hash__ = object.__hash__
 
 
+UNKNOWN_KIND: Mapping[str, Any] = {"kind": "unknown"}
+"""The details of a MODEL_FAILED that does not know its own kind. gRPC has a status for it, UNKNOWN."""
+
+
 class InferenceError(Exception):
     """A request that cannot be answered.
 

@@ -53,15 +53,18 @@ def _index(asked: Any) -> _Asked:
     return _Asked(argument=IndexQuery(asked.repository_name, asked.ready))
 
 
-def _control(read: Callable[[str, Mapping[str, Any]], ModelControl], done: Callable[[str], Message]) -> _Ask:
+def _control(
+    read: Callable[[str, str, Mapping[str, Any]], ModelControl], done: Callable[[str], Message]
+) -> _Ask:
     """What a load or an unload asks; ``done`` is what KServe's clients are told of a model."""
 
     def ask(asked: Any) -> _Asked:
         if asked.model_name:
-            return _Asked(asked.model_name, argument=read(asked.repository_name, asked.parameters))
+            model = asked.model_name
+            return _Asked(model, argument=read(model, asked.repository_name, asked.parameters))
         # KServe has the model's name in field 1, and no repositories
         model = asked.repository_name
-        return _Asked(model, argument=read("", asked.parameters), done=done(model))
+        return _Asked(model, argument=read(model, "", asked.parameters), done=done(model))
 
     return ask
 

@@ -15,6 +15,7 @@ from protocols.dialect import Opened, ReplyForm
 from protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, GRPC_STATUS, told_code
 from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from schemas import ErrorCode, InferenceError, Parameter
+from schemas.errors import UNKNOWN_KIND
 from schemas.oip import MESSAGES
 
 Result = TypeVar("Result")
@@ -24,6 +25,7 @@ SERVICE = "/inference.GRPCInferenceService/"
 
 MAX_INT64 = 2**63 - 1
 
+_UNKNOWN = 2
 _INTERNAL = 13
 _PARAMETER: Any = MESSAGES["inference.InferParameter"]
 # Only bytes that are no message are MALFORMED here, and INTERNAL is what Triton says to those.
@@ -80,7 +82,7 @@ def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: Inferen
     # a message may quote what is no Unicode
     details = error.message.encode(errors="backslashreplace").decode()
     code = told_code(opened.action.operation if opened else None, error.code)
-    return GrpcAnswer(code=_STATUS[code], details=details)
+    return GrpcAnswer(code=_UNKNOWN if error.details == UNKNOWN_KIND else _STATUS[code], details=details)
 
 
 def reader(read: Callable[[ReplyForm, Buffer], Result]) -> Callable[[ReplyForm, GrpcAnswer], Result]:
@@ -93,7 +95,9 @@ def reader(read: Callable[[ReplyForm, Buffer], Result]) -> Callable[[ReplyForm, 
     def decode(form: ReplyForm, answer: GrpcAnswer) -> Result:
         if answer.code:
             code = CODE_OF_GRPC_STATUS.get(answer.code, ErrorCode.BAD_UPSTREAM)
-            raise InferenceError(code, answer.details or f"gRPC status {answer.code} without a message")
+            told = UNKNOWN_KIND if answer.code == _UNKNOWN else None
+            words = answer.details or f"gRPC status {answer.code} without a message"
+            raise InferenceError(code, words, details=told)
         try:
             return read(form, answer.message)
         except InferenceError as error:

@@ -122,13 +122,15 @@ def _open_index(request: HttpRequest) -> Opening:
 
 
 def _open_load(request: HttpRequest) -> Opening:
-    control = read_load_body(_param(request, "repository") or "", request.body)
-    return Opened(_LOAD, model_of(request), argument=control)
+    model = model_of(request)
+    control = read_load_body(model, _param(request, "repository") or "", request.body)
+    return Opened(_LOAD, model, argument=control)
 
 
 def _open_unload(request: HttpRequest) -> Opening:
-    control = read_unload_body(_param(request, "repository") or "", request.body)
-    return Opened(_UNLOAD, model_of(request), argument=control)
+    model = model_of(request)
+    control = read_unload_body(model, _param(request, "repository") or "", request.body)
+    return Opened(_UNLOAD, model, argument=control)
 
 
 def _open_traces(request: HttpRequest) -> Opening:

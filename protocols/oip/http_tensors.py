@@ -134,7 +134,8 @@ def read_answers(
 
 
 def raw_tensor(model: str, body: Buffer, signature: Signature) -> Tensor:
-    """The input of a request that has no JSON: the whole body is the data of the model's only input.
+    """The input of a request that has no JSON: the whole body is the data of the model's only input, of a
+    batch of one where the model batches.
 
     Raises INVALID_TENSOR for a model with other inputs, and where the body does not tell the shape.
     """
@@ -144,19 +145,19 @@ def raw_tensor(model: str, body: Buffer, signature: Signature) -> Tensor:
             f"inputs in '{model}' model configuration"
         )
     spec = signature.inputs[0]
+    stated = (1, *spec.shape[1:]) if signature.max_batch_size else spec.shape
     if spec.datatype is Datatype.BYTES:
-        if prod(abs(side) for side in spec.shape) != 1:
+        if -1 in stated or prod(stated) != 1:
             _refuse(f"Raw request must have shape [1] for BYTES input '{spec.name}' of model '{model}'")
-        shape = tuple(abs(side) for side in spec.shape)
-        return Tensor(spec.name, spec.datatype, shape, memoryview(pack_bytes([bytes(body)])))
-    if spec.shape.count(-1) > 1:
+        return Tensor(spec.name, spec.datatype, stated, memoryview(pack_bytes([bytes(body)])))
+    if stated.count(-1) > 1:
         _refuse(
             f"Raw request cannot deduce the shape {list(spec.shape)} of input '{spec.name}' "
             f"of model '{model}'"
         )
-    unit = prod(side for side in spec.shape if side != -1) * spec.datatype.itemsize
+    unit = prod(side for side in stated if side != -1) * spec.datatype.itemsize
     free = len(body) // unit if unit else 0
-    shape = tuple(free if side == -1 else side for side in spec.shape)
+    shape = tuple(free if side == -1 else side for side in stated)
     return input_tensor(model, spec.name, spec.datatype, shape, body)
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
+
+import orjson
 
 from protocols.oip.json_members import malformed, mapping
 from protocols.oip.message_from_json import read_message
@@ -22,33 +25,45 @@ _FILE = "file:"
 _DEPENDENTS = "unload_dependents"
 
 
-def read_load_body(repository: str, body: Buffer) -> ModelControl:
-    """What the body of a load asks; it may be empty. Raises MALFORMED, and INVALID_TENSOR naming the
-    parameter."""
+def read_load_body(model: str, repository: str, body: Buffer) -> ModelControl:
+    """What the body of a load of ``model`` asks; it may be empty. Raises MALFORMED and INVALID_TENSOR naming
+    the model, as Triton does, and the parameter."""
     parameters: dict[str, Any] = {}
-    for key, value in _body_parameters(body).items():
-        if key.startswith(_FILE) and type(value) is str:
-            try:
-                value = base64.b64decode(value, validate=True)
-            except (binascii.Error, ValueError) as error:
-                raise malformed(f"parameter '{key}' is no base64: {error}") from error
-        parameters[key] = value
-    return _load(repository, parameters)
+    with _naming("load", model):
+        for key, value in _body_parameters(body).items():
+            if key.startswith(_FILE) and type(value) is str:
+                try:
+                    value = base64.b64decode(value, validate=True)
+                except (binascii.Error, ValueError) as error:
+                    raise malformed(f"parameter '{key}' is no base64: {error}") from error
+            parameters[key] = value
+        return _load(repository, parameters)
 
 
-def read_load_message(repository: str, given: Mapping[str, Any]) -> ModelControl:
+def read_load_message(model: str, repository: str, given: Mapping[str, Any]) -> ModelControl:
     """What the parameters of a load message ask. Raises as :func:`read_load_body`."""
-    return _load(repository, _message_parameters(given))
+    with _naming("load", model):
+        return _load(repository, _message_parameters(given))
 
 
-def read_unload_body(repository: str, body: Buffer) -> ModelControl:
+def read_unload_body(model: str, repository: str, body: Buffer) -> ModelControl:
     """What the body of an unload asks; it may be empty. Raises as :func:`read_load_body`."""
-    return _unload(repository, _body_parameters(body))
+    with _naming("unload", model):
+        return _unload(repository, _body_parameters(body))
 
 
-def read_unload_message(repository: str, given: Mapping[str, Any]) -> ModelControl:
+def read_unload_message(model: str, repository: str, given: Mapping[str, Any]) -> ModelControl:
     """What the parameters of an unload message ask. Raises as :func:`read_load_body`."""
-    return _unload(repository, _message_parameters(given))
+    with _naming("unload", model):
+        return _unload(repository, _message_parameters(given))
+
+
+@contextmanager
+def _naming(verb: str, model: str) -> Iterator[None]:
+    try:
+        yield
+    except InferenceError as error:
+        raise InferenceError(error.code, f"failed to {verb} '{model}', {error.message}") from error
 
 
 def _body_parameters(body: Buffer) -> Mapping[str, Any]:
@@ -70,8 +85,7 @@ def _load(repository: str, parameters: Mapping[str, Any]) -> ModelControl:
         if key == "config":
             if type(value) is not str:
                 _refuse("parameter 'config' must be a string")
-            document = parse_object(value.encode(errors="surrogatepass"))
-            config = read_message(document, MESSAGES["inference.ModelConfig"]).SerializeToString()
+            config = _config(value)
         elif key.startswith(_FILE):
             if type(value) is not bytes:
                 _refuse(f"parameter '{key}' must be the content of a file")
@@ -79,6 +93,21 @@ def _load(repository: str, parameters: Mapping[str, Any]) -> ModelControl:
         else:
             _refuse(f"a load has no parameter '{key[:40]}': there are 'config' and 'file:<path>'")
     return ModelControl(repository, config, files)
+
+
+def _config(text: str) -> bytes:
+    """The configuration in JSON ``text``, serialized."""
+    try:
+        document = orjson.loads(text.encode(errors="surrogatepass"))
+    except orjson.JSONDecodeError as error:
+        raise malformed(f"parameter 'config' is not JSON: {error}") from error
+    if type(document) is not dict:
+        raise malformed("parameter 'config' is not a JSON object")
+    try:
+        read = read_message(document, MESSAGES["inference.ModelConfig"], strict=True)
+    except InferenceError as error:
+        raise malformed(f"parameter 'config': {error.message}") from error
+    return read.SerializeToString()
 
 
 def _unload(repository: str, parameters: Mapping[str, Any]) -> ModelControl:

@@ -234,5 +234,13 @@ BACKENDS: dict[str, Backend] = {
 }
 """Every backend by the name that a configuration gives it."""
 
+BACKEND_OF_SUFFIX: dict[str, str] = {
+    ".onnx": "onnxruntime",
+    ".pt": "pytorch",
+    ".pt2": "pytorch",
+    ".py": "python",
+}
+"""What runs a model file where no configuration says so; of several in one folder the first here."""
+
 BACKEND_OF_PLATFORM: dict[str, str] = {backend.platform: name for name, backend in BACKENDS.items()}
 """Older configurations state a platform, which implies the backend."""

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -261,11 +262,14 @@ class PythonInstance:
             self._surroundings.changed()
 
     def _check(self, answer: Answer, outputs: tuple[str, ...]) -> None:
-        """Put the outputs in the order asked; make an error of one that has not the declared datatype."""
+        """Put the outputs in the order asked; make an error of one that has not the declared datatype. An
+        empty one may have any, as at Triton: ``np.array([])`` is the end of many a stream of tokens."""
         given = {tensor.name: tensor for tensor in answer.outputs}
         for name, tensor in given.items():
             declared = self._datatypes[name]
-            if tensor.datatype is not declared:
+            if tensor.datatype is not declared and 0 in tensor.shape:
+                given[name] = replace(tensor, datatype=declared)
+            elif tensor.datatype is not declared:
                 answer.outputs = ()
                 answer.error = InferenceError(
                     ErrorCode.MODEL_FAILED,
@@ -294,10 +298,8 @@ def load(path: Path, config: ModelConfig) -> PythonInstance:
     message: Any = MESSAGES["inference.ModelConfig"]()
     message.ParseFromString(config_message(config, declared))
     name = config.name or home.name
-    count = max(config.instances, 1)
     told = []
-    for index in range(count):
-        instance = f"{name}_0" if count == 1 else f"{name}_0_{index}"
+    for index, instance in enumerate(_instance_names(name, config)):
         kind, _, device = (config.devices[index] if config.devices else config.device).partition(":")
         args = {
             "model_instance_kind": "GPU" if kind == "cuda" else "CPU",
@@ -323,6 +325,20 @@ def load(path: Path, config: ModelConfig) -> PythonInstance:
         raise LoadError(f"Internal: {error}") from error
     except (OSError, KeyError) as error:
         raise LoadError(f"{path}: {error}") from error
+
+
+def _instance_names(model: str, config: ModelConfig) -> list[str]:
+    """What Triton calls the instances: their group's name, which is the model's with the number of the group
+    where none is stated, and their own number in it."""
+    count = max(config.instances, 1)
+    if sum(each for _, each in config.groups) != count:
+        # stated elsewhere
+        return [f"{model}_{number}" for number in range(count)]
+    return [
+        f"{group or f'{model}_{index}'}_{number}"
+        for index, (group, each) in enumerate(config.groups)
+        for number in range(each)
+    ]
 
 
 def _waits_for_itself(instance: RequestInstance, above: list[RequestInstance]) -> bool:

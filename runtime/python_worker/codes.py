@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runtime.python_worker.triton_python_backend_utils import TritonError
 from schemas import ErrorCode, InferenceError
+from schemas.errors import UNKNOWN_KIND
 
 _CODES = {
     TritonError.NOT_FOUND: ErrorCode.NOT_FOUND,
@@ -27,9 +28,11 @@ _TOLD = {code: number for number, code in _CODES.items()} | {
 
 def error_of(code: int, message: str) -> InferenceError:
     """The error that a model means."""
-    return InferenceError(_CODES.get(code, ErrorCode.MODEL_FAILED), message, retryable=False)
+    details = UNKNOWN_KIND if code == TritonError.UNKNOWN else None
+    return InferenceError(_CODES.get(code, ErrorCode.MODEL_FAILED), message, retryable=False, details=details)
 
 
 def told_of(error: InferenceError) -> tuple[int, str]:
     """Number and text, as a model is told of ``error``."""
-    return _TOLD.get(error.code, TritonError.INTERNAL), error.message
+    other = TritonError.UNKNOWN if error.details == UNKNOWN_KIND else TritonError.INTERNAL
+    return _TOLD.get(error.code, other), error.message

@@ -62,6 +62,13 @@ def beside(folder: Path, write: Callable[[Path], Sequence[str]]) -> Iterator[Ser
             daemon.kill()
 
 
+def alike(both: Servers, outcome: Callable[[Server], Any]) -> Any:
+    """What ``outcome`` gives for both servers, which must be the same."""
+    found = {name: outcome(server) for name, server in both.items()}
+    assert found["daemon"] == found["triton"]
+    return found["triton"]
+
+
 def http(
     server: Server, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, Any]:

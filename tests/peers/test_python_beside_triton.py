@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conformance.oip_client import Server
-from tests.peers.beside import Servers, Stream, beside, grpc, grpc_input
+from tests.peers.beside import Servers, Stream, alike, beside, grpc, grpc_input, http
 from tests.runtime.python_models import DECOUPLED, INT32, python_model
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(180)]
@@ -99,7 +99,52 @@ def work(self, sender, after, end):
         sender.send(flags=FINAL)
 """
 
+EMPTY = """
+def execute(self, requests):
+    return [pb.InferenceResponse([pb.Tensor("OUT", np.zeros(given(each).tolist(), KIND))]) for each in requests]
+"""
+
+CODES = (
+    "UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "ALREADY_EXISTS", "CANCELLED",
+    "none",
+)  # fmt: skip
+
+FAILS = f"""
+def execute(self, requests):
+    return [pb.InferenceResponse(error=self.error({CODES!r}[given(request)[0]])) for request in requests]
+
+def error(self, name):
+    return pb.TritonError("said") if name == "none" else pb.TritonError("said", getattr(pb.TritonError, name))
+"""
+
+NAMES = """
+def initialize(self, args):
+    self.name = args["model_instance_name"]
+
+def execute(self, requests):
+    time.sleep(0.1)
+    return [pb.InferenceResponse([pb.Tensor("OUT", np.array([self.name], object))]) for request in requests]
+"""
+
+TEXT = INT32.replace('"OUT" data_type: TYPE_INT32', '"OUT" data_type: TYPE_STRING')
+GROUPS = {
+    "ungrouped": ("", {"ungrouped_0"}),
+    "one": ("instance_group [ { count: 1 kind: KIND_CPU } ]", {"one_0_0"}),
+    "two": ("instance_group [ { count: 2 kind: KIND_CPU } ]", {"two_0_0", "two_0_1"}),
+    "groups": (
+        "instance_group [ { kind: KIND_CPU }, { name: 'own' count: 2 kind: KIND_CPU } ]",
+        {"groups_0_0", "own_0", "own_1"},
+    ),
+}
+
 MODELS = {
+    **{
+        f"empty_{kind}": (TEXT, EMPTY.replace("KIND", f"np.{kind}"))
+        for kind in ("float64", "int8", "object_")
+    },
+    "empty_ints": (INT32, EMPTY.replace("KIND", "np.float64")),
+    "fails": (INT32, FAILS),
+    **{name: (TEXT + groups, NAMES) for name, (groups, _) in GROUPS.items()},
     "tasks": (DECOUPLED, TASKS),
     "sleeps": (DECOUPLED, SLEEPS),
     "asks": (DECOUPLED, ASKS),
@@ -121,13 +166,6 @@ def write(folder: Path) -> list[str]:
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     with beside(tmp_path_factory.mktemp("python"), write) as servers:
         yield servers
-
-
-def alike(both: Servers, outcome: Callable[[Server], Any]) -> Any:
-    """What both servers give, which must be the same."""
-    found = {name: outcome(server) for name, server in both.items()}
-    assert found["daemon"] == found["triton"]
-    return found["triton"]
 
 
 def numbers(*values: int) -> list[Any]:
@@ -240,3 +278,37 @@ def test_an_execute_that_raises_ends_its_stream(both: Servers) -> None:
 
     said = "Failed to process the request(s) for model 'fails_half_way_0', message: ValueError: half way"
     assert alike(both, outcome) == [[1], said]
+
+
+@pytest.mark.parametrize("model", ["empty_float64", "empty_int8", "empty_object_", "empty_ints"])
+@pytest.mark.parametrize("shape", [(0,), (1, 0)])
+def test_an_empty_output_of_another_datatype(both: Servers, model: str, shape: tuple[int, ...]) -> None:
+    expected = np.zeros(shape).tolist()
+    assert alike(both, lambda server: grpc(server, model, numbers(*shape))) == ("OK", expected)
+
+    def over_http(server: Server) -> Any:
+        given = {"name": "IN", "datatype": "INT32", "shape": [len(shape)], "data": list(shape)}
+        status, answer = http(server, f"/v2/models/{model}/infer", {"inputs": [given]})
+        (output,) = answer["outputs"]
+        # Triton tells the datatype of the array, which nothing declares
+        return status, output["shape"], output["data"]
+
+    assert alike(both, over_http) == (200, list(shape), [])
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_codes_of_errors(both: Servers, code: str) -> None:
+    names = {"none": "INTERNAL", "INVALID_ARG": "INVALID_ARGUMENT", "UNSUPPORTED": "UNIMPLEMENTED"}
+    given = numbers(CODES.index(code))
+    assert alike(both, lambda server: grpc(server, "fails", given)) == (names.get(code, code), "said")
+
+
+@pytest.mark.parametrize("model", GROUPS)
+def test_names_of_instances(both: Servers, model: str) -> None:
+    def outcome(server: Server) -> Any:
+        # as many at once as there are instances, some times
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda number: grpc(server, model, numbers(number)), range(12)))
+        return {name.decode() for status, (name,) in found if status == "OK"}
+
+    assert alike(both, outcome) == GROUPS[model][1]

@@ -54,6 +54,7 @@ def test_everything_that_matters_is_read(tmp_path: Path) -> None:
         ),
         version_policy=VersionPolicy(latest=2),
         instances=3,
+        groups=(("", 2), ("", 1)),
         device="cuda:1",
         parameters={"intra_op_thread_count": "2"},
         dynamic_batching=DynamicBatching(max_delay_us=100),

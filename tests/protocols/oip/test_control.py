@@ -188,7 +188,7 @@ def test_requests_over_http(method: str, path: str, document: Any, opened: tuple
                 "repository_name": "r",
                 "model_name": "m",
                 "parameters": {
-                    "config": {"string_param": '{"name": "m", "spare": 1}'},
+                    "config": {"string_param": '{"name": "m"}'},
                     "file:1/a": {"bytes_param": b"a"},
                 },
             },
@@ -425,43 +425,62 @@ def test_kserves_clients_are_told_that_it_was_done(rpc: str) -> None:
             "repository/models/m/load",
             {"parameters": {"foo": "x"}},
             ErrorCode.INVALID_TENSOR,
-            "a load has no parameter 'foo'",
+            "failed to load 'm', a load has no parameter 'foo'",
         ),
         (
             "repository/models/m/load",
             {"parameters": 1},
             ErrorCode.MALFORMED,
-            "'parameters' must be an object",
+            "failed to load 'm', 'parameters' must be an object",
         ),
         (
             "repository/models/m/load",
             {"parameters": {"config": {}}},
             ErrorCode.INVALID_TENSOR,
-            "parameter 'config' must be a string",
+            "failed to load 'm', parameter 'config' must be a string",
+        ),
+        (
+            "repository/models/m/load",
+            {"parameters": {"config": "{"}},
+            ErrorCode.MALFORMED,
+            "failed to load 'm', parameter 'config' is not JSON: unexpected end of data",
+        ),
+        (
+            "repository/models/m/load",
+            {"parameters": {"config": "[1]"}},
+            ErrorCode.MALFORMED,
+            "failed to load 'm', parameter 'config' is not a JSON object",
+        ),
+        (
+            "repository/models/m/load",
+            {"parameters": {"config": '{"max_batchsize": 1}'}},
+            ErrorCode.MALFORMED,
+            "failed to load 'm', parameter 'config': this is no ModelConfig: Message type "
+            '"inference.ModelConfig" has no field named "max_batchsize" at "ModelConfig".',
         ),
         (
             "repository/models/m/load",
             {"parameters": {"config": '{"max_batch_size": "many"}'}},
             ErrorCode.MALFORMED,
-            "this is no ModelConfig: Failed to parse max_batch_size",
+            "failed to load 'm', parameter 'config': this is no ModelConfig: Failed to parse max_batch_size",
         ),
         (
             "repository/models/m/load",
             {"parameters": {"file:1/x": "?"}},
             ErrorCode.MALFORMED,
-            "parameter 'file:1/x' is no base64",
+            "failed to load 'm', parameter 'file:1/x' is no base64",
         ),
         (
             "repository/models/m/load",
             {"parameters": {"file:1/x": 1}},
             ErrorCode.INVALID_TENSOR,
-            "parameter 'file:1/x' must be the content of a file",
+            "failed to load 'm', parameter 'file:1/x' must be the content of a file",
         ),
         (
             "repository/models/m/unload",
             {"parameters": {"unload_dependents": 1}},
             ErrorCode.INVALID_TENSOR,
-            "'unload_dependents' must be a boolean",
+            "failed to unload 'm', parameter 'unload_dependents' must be a boolean",
         ),
         (
             "repository/models/m/unload",
@@ -525,8 +544,16 @@ def test_refused_over_http(path: str, document: Any, code: ErrorCode, said: str)
 @pytest.mark.parametrize(
     ("rpc", "fields", "said"),
     [
-        ("RepositoryModelLoad", {"parameters": {"config": {}}}, "parameter 'config' must be a string"),
-        ("RepositoryModelLoad", {"parameters": {"config": {"string_param": "{"}}}, "JSON"),
+        (
+            "RepositoryModelLoad",
+            {"model_name": "m", "parameters": {"config": {}}},
+            "failed to load 'm', parameter 'config' must be a string",
+        ),
+        (
+            "RepositoryModelLoad",
+            {"model_name": "m", "parameters": {"config": {"string_param": "{"}}},
+            "failed to load 'm', parameter 'config' is not JSON",
+        ),
         (
             "RepositoryModelLoad",
             {"parameters": {"file:x": {"string_param": ""}}},

@@ -241,22 +241,45 @@ def test_binary_data_left_over_says_how_much() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "body", "shape"),
+    ("spec", "batch", "body", "shape"),
     [
-        (FP32, bytes(12), (3,)),
-        (TensorSpec("x", Datatype.INT32, (-1, 4)), bytes(32), (2, 4)),
-        (TensorSpec("x", Datatype.UINT8, (2, 2)), bytes(4), (2, 2)),
-        (TensorSpec("x", Datatype.UINT8, (-1,)), b"", (0,)),
-        (TensorSpec("x", Datatype.BYTES, (1,)), b"any \xff", (1,)),
-        (TensorSpec("x", Datatype.BYTES, (-1, 1)), b"", (1, 1)),
+        (FP32, 0, bytes(12), (3,)),
+        (TensorSpec("x", Datatype.INT32, (-1, 4)), 0, bytes(32), (2, 4)),
+        (TensorSpec("x", Datatype.UINT8, (2, 2)), 0, bytes(4), (2, 2)),
+        (TensorSpec("x", Datatype.UINT8, (-1,)), 0, b"", (0,)),
+        (TensorSpec("x", Datatype.BYTES, (1,)), 0, b"any \xff", (1,)),
+        # at Triton the body is a batch of one
+        (TensorSpec("x", Datatype.BYTES, (-1, 1)), 8, b"", (1, 1)),
+        (TensorSpec("x", Datatype.INT32, (-1, -1)), 8, bytes(12), (1, 3)),
+        (TensorSpec("x", Datatype.INT32, (-1, 2, -1)), 8, bytes(24), (1, 2, 3)),
+        (TensorSpec("x", Datatype.INT32, (-1, 4)), 8, bytes(16), (1, 4)),
+        (TensorSpec("x", Datatype.INT32, (-1, -1)), 8, b"", (1, 0)),
     ],
 )
-def test_raw_binary_request(spec: TensorSpec, body: bytes, shape: tuple[int, ...]) -> None:
-    asked, form = decoded(post(body, {LENGTH: "0"}), Signature((spec,), ()))
+def test_raw_binary_request(spec: TensorSpec, batch: int, body: bytes, shape: tuple[int, ...]) -> None:
+    asked, form = decoded(post(body, {LENGTH: "0"}), Signature((spec,), (), batch))
     (only,) = asked.inputs
     assert (only.name, only.datatype, only.shape) == ("x", spec.datatype, shape)
     assert (only.elements() == [body]) if spec.datatype is Datatype.BYTES else (bytes(only.view) == body)
     assert form.all_binary
+
+
+@pytest.mark.parametrize(
+    ("spec", "size", "text"),
+    [
+        (TensorSpec("x", Datatype.INT32, (-1, 4)), 32, "Expected 16, got 32"),
+        (TensorSpec("x", Datatype.INT32, (-1, 4)), 8, "Expected 16, got 8"),
+        (TensorSpec("x", Datatype.INT32, (-1, 4)), 0, "Expected 16, got 0"),
+        (TensorSpec("x", Datatype.INT32, (-1, -1)), 5, "Expected 4, got 5"),
+        (TensorSpec("x", Datatype.INT32, (-1, -1, -1)), 8, "cannot deduce the shape"),
+        (TensorSpec("x", Datatype.BYTES, (-1, -1)), 8, r"must have shape \[1\] for BYTES input 'x'"),
+    ],
+)
+def test_raw_binary_request_that_is_no_batch_of_one(spec: TensorSpec, size: int, text: str) -> None:
+    error = refusal(post(bytes(size), {LENGTH: "0"}), Signature((spec,), (), 8))
+    assert error.code is ErrorCode.INVALID_TENSOR
+    with pytest.raises(InferenceError, match=text):
+        raise error
 
 
 @pytest.mark.parametrize(
@@ -266,6 +289,7 @@ def test_raw_binary_request(spec: TensorSpec, body: bytes, shape: tuple[int, ...
         ((TensorSpec("x", Datatype.INT8, (-1, -1)),), "cannot deduce the shape .* of input 'x'"),
         ((TensorSpec("x", Datatype.INT64, (-1,)),), "Expected 0, got 3"),
         ((TensorSpec("x", Datatype.INT8, (-1, 0)),), "Expected 0, got 3"),
+        ((TensorSpec("x", Datatype.BYTES, (-1,)),), r"must have shape \[1\] for BYTES input 'x'"),
         ((TensorSpec("x", Datatype.BYTES, (2,)),), r"must have shape \[1\] for BYTES input 'x'"),
     ],
 )

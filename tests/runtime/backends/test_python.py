@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import orjson
 import pytest
 
-from runtime.model_config import LoadError
+from runtime.backends import Job
+from runtime.model_config import DATATYPE_OF_TYPE, LoadError
 from runtime.repository import load_model
 from schemas import (
     Datatype,
@@ -24,6 +26,7 @@ from tests.runtime.python_models import (
     ECHO,
     INT32,
     failure,
+    instance,
     loaded,
     numbers,
     python_model,
@@ -210,6 +213,60 @@ async def test_its_log_is_the_server_s(tmp_path: Path, caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         await model.infer(request(0))
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", "beware")]
+    await model.close()
+
+
+@pytest.mark.parametrize("kind", ["float64", "int8", "object_"])
+@pytest.mark.parametrize("declared", ["TYPE_STRING", "TYPE_INT32", "TYPE_FP16"])
+async def test_an_empty_output_of_any_datatype_is_one_of_the_declared(
+    tmp_path: Path, kind: str, declared: str
+) -> None:
+    """``np.array([])`` has FP64, and ends many a stream of tokens; Triton takes it."""
+    config = INT32.replace('"OUT" data_type: TYPE_INT32', f'"OUT" data_type: {declared}')
+    body = f"""
+    def execute(self, requests):
+        shape = given(requests[0]).tolist()
+        return [pb.InferenceResponse([pb.Tensor("OUT", np.zeros(shape, np.{kind}))])]
+    """
+    model = loaded(tmp_path, body, config)
+    for shape in ((0,), (1, 0), (0, 3)):
+        (output,) = (await model.infer(request(*shape))).outputs
+        assert output == Tensor("OUT", DATATYPE_OF_TYPE[declared], shape, memoryview(b""))
+    await model.close()
+
+
+GROUPS = """
+instance_group [ { count: 1 kind: KIND_CPU }, { count: 2 }, { name: "mine" count: 2 }, { name: "own" } ]
+"""
+
+
+@pytest.mark.parametrize(
+    ("groups", "names"),
+    [
+        ("", ["m_0"]),
+        ("instance_group [ { count: 1 kind: KIND_CPU } ]", ["m_0_0"]),
+        (GROUPS, ["m_0_0", "m_1_0", "m_1_1", "mine_0", "mine_1", "own_0"]),
+    ],
+)
+async def test_instances_are_called_as_at_triton(tmp_path: Path, groups: str, names: list[str]) -> None:
+    model = loaded(tmp_path, "def execute(self, requests):\n    raise ValueError('me')", INT32 + groups)
+    places = instance(model)
+    found = []
+    for place in range(places.places):
+        held = await places.claim(None, place)
+        (answers,) = held.run([Job(request(1), request(1).inputs, ("OUT",))])
+        answer = await anext(aiter(answers))
+        assert answer.error is not None
+        found.append(answer.error.message.split("'")[1])
+        await answers.aclose()
+    assert found == names
+    await model.close()
+
+
+async def test_instances_that_are_stated_elsewhere(tmp_path: Path) -> None:
+    source = python_model(tmp_path, "def execute(self, requests):\n    raise ValueError('me')")
+    model = load_model(replace(source, instances=2))
+    assert [told["instance"] for told in instance(model)._told] == ["m_0", "m_1"]
     await model.close()
 
 
