@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 
 from runtime.backends import Answer, Surroundings
 from runtime.model_config import LoadError
 from runtime.model_config_message import with_decoupled
+from runtime.only_answer import only_answer
 from runtime.response_cache import ResponseCache, key_of
 from runtime.snapshot import Origin
 from runtime.statistics import Course, batch_size, count_failure, count_hit, count_success
@@ -103,13 +104,16 @@ class LocalModel:
         """Run ``request`` on the version it asks for, the highest where it asks for none.
 
         Raises NOT_FOUND or UNAVAILABLE for a version that is not there, INVALID_TENSOR from the checks,
-        UNSUPPORTED for a decoupled model, OVERLOADED and UNAVAILABLE where too many wait or it has waited
-        too long, DEADLINE_EXCEEDED, CANCELLED, and what the instance raises.
+        UNSUPPORTED for a decoupled model (for its second answer, where its only one will do), OVERLOADED
+        and UNAVAILABLE where too many wait or it has waited too long, DEADLINE_EXCEEDED, CANCELLED, and
+        what the instance raises.
         """
         version = self._version(request.version)
         if version.learns:
             await version.learn()
         if version.decoupled:
+            if request.answers == "only":
+                return await only_answer(self.stream(request), self.name)
             raise InferenceError(
                 ErrorCode.UNSUPPORTED,
                 f"model '{self.name}' answers in a stream: a request for one answer "
@@ -144,7 +148,7 @@ class LocalModel:
             version.statistics.cache_miss.add(looked_up - ready + time.monotonic_ns() - given)
         return InferResponse(self.name, answer.outputs, version.number, request.id, answer.parameters)
 
-    async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
+    async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """The responses of a decoupled model as it gives them, else the one that :meth:`infer` gives.
 
         A response with an error is not the end, unless it is raised. Raises as :meth:`infer` does.

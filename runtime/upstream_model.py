@@ -20,6 +20,7 @@ from runtime.left_out import LeftOut
 from runtime.model import UNLOADED
 from runtime.model_config import ModelConfig
 from runtime.model_config_message import config_message, write_signature
+from runtime.only_answer import only_answer
 from runtime.pool.unanswered import UnansweredError
 from runtime.renames import Renames, refuse_hidden, renamed, renamed_signature, reversed_names
 from runtime.statistics import Course, batch_size, count_failure, count_success
@@ -121,8 +122,21 @@ class UpstreamModel:
         """Ask the upstream; names are translated both ways, the answer is put in signature order.
 
         Requests of one sequence are asked one after the other: on their way, each by itself, they could
-        overtake each other.
+        overtake each other. Where the only answer of a model that streams will do, such a model is asked for
+        a stream as soon as it is known, which is when it has refused to give one answer.
         """
+        if request.answers == "only":
+            if not self._decoupled:
+                try:
+                    return await self._infer_in_turn(request)
+                except InferenceError as error:
+                    unable = error.code is ErrorCode.UNSUPPORTED and self._streams
+                    if not unable or not await self._is_decoupled():
+                        raise
+            return await only_answer(self.stream(request), self.name)
+        return await self._infer_in_turn(request)
+
+    async def _infer_in_turn(self, request: InferRequest) -> InferResponse:
         if request.sequence is None:
             return await self._infer(request)
         async with self._turns.of(request.sequence.id):

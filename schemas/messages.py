@@ -11,6 +11,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 from schemas.datatypes import Datatype
 from schemas.errors import ErrorCode, InferenceError
@@ -112,8 +113,10 @@ class InferRequest:
 
     ``inputs`` carry full shapes. ``outputs`` None asks for all outputs, an empty tuple for none.
     ``parameters`` holds what no field here has a place for. ``priority`` 0 is the model's default;
-    ``timeout_us`` bounds the time in the queue, 0 for the model's default. ``wire_form`` is what a codec
-    notes of the form of the message, for an upstream of the same dialect: no other code reads it.
+    ``timeout_us`` bounds the time in the queue, 0 for the model's default. ``answers`` is how many the caller
+    takes: ``one``, which a decoupled model refuses; the ``only`` one that such a model gives; or ``many``, a
+    stream. ``wire_form`` is what a codec notes of the form of the message, for an upstream of the same
+    dialect: no other code reads it.
     """
 
     model: str
@@ -127,6 +130,7 @@ class InferRequest:
     timeout_us: int = 0
     context: Context = field(default_factory=Context, compare=False)
     wire_form: object = field(default=None, compare=False, repr=False)
+    answers: Literal["one", "only", "many"] = field(default="one", compare=False)
 
 
 @dataclass(slots=True)

@@ -286,6 +286,8 @@ class Asking:
         began = time.monotonic_ns()
         request, form = decode(opened, signature)
         request.model, request.context = head.model, self._context
+        if opened.action.operation is Operation.INFER_STREAM and not opened.action.collects:
+            request.answers = "many"
         if self._parameters:
             request.parameters = {**request.parameters, **self._parameters}
         if opened.joined:

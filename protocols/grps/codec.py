@@ -75,7 +75,8 @@ def decode_request(
     """
     inputs, asked = _tensors(message, signature.inputs, "input")
     return (
-        InferRequest(model, inputs, version=version, wire_form=asked),
+        # one model serves Predict and PredictStreaming: of one that streams, its only answer will do
+        InferRequest(model, inputs, version=version, answers="only", wire_form=asked),
         ReplyForm(asked, return_ndarray, first_tensor_only),
     )
 

@@ -133,7 +133,7 @@ class Outgoing:
 
 def _request(value: Sequence[Any], inputs: tuple[Tensor, ...], context: Context) -> InferRequest:
     """The request in a message. Raises INVALID_TENSOR for its parameters."""
-    _, name, version, id, correlation_id, flags, timeout, text, outputs, *_ = value
+    _, name, version, id, correlation_id, flags, timeout, text, outputs, decoupled, _ = value
     try:
         parameters = read_parameters(text)
     except ValueError as error:
@@ -147,5 +147,6 @@ def _request(value: Sequence[Any], inputs: tuple[Tensor, ...], context: Context)
         parameters,
         Place(correlation_id, bool(flags & 1), bool(flags & 2)) if correlation_id else None,
         timeout_us=timeout,
+        answers="many" if decoupled else "one",
         context=context,
     )

@@ -395,6 +395,7 @@ def _request(slot: int, job: Job) -> list[Any]:
         request.timeout_us,
         json.dumps(dict(request.parameters)) if request.parameters else "{}",
         job.outputs,
+        request.answers == "many",
         len(job.inputs),
     ]
 

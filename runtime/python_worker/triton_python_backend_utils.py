@@ -279,6 +279,7 @@ class InferenceRequest:
         self._trace = trace
         self._parameters = parameters if isinstance(parameters, str) else _checked(parameters)
         self._sender: InferenceResponseSender | None = None
+        self._streaming = False
 
     def inputs(self) -> list[Tensor]:
         """The tensors that were given."""
@@ -335,6 +336,11 @@ class InferenceRequest:
     def is_cancelled(self) -> bool:
         """Whether nobody waits for the answer any more."""
         return self._sender is not None and self._sender.is_cancelled()
+
+    def is_streaming(self) -> bool:
+        """Whether the caller has asked for a stream, and takes any number of responses; Triton does not say.
+        Models of grps know it as ``context.if_streaming()``."""
+        return self._streaming
 
     def get_response_sender(self) -> InferenceResponseSender:
         """What sends the responses of a decoupled model."""

@@ -142,7 +142,7 @@ class _Model:
 
     def _request(self, told: list[Any], tensors: list[utils.Tensor]) -> _Work:
         """A request as the model sees it, with the first of ``tensors``, which are taken, and its answer."""
-        slot, id, correlation_id, flags, timeout, parameters, asked, count = told
+        slot, id, correlation_id, flags, timeout, parameters, asked, streaming, count = told
         answer = _Answer(self._server, self._loop, slot, asked)
         request = utils.InferenceRequest(
             id,
@@ -158,6 +158,7 @@ class _Model:
         del tensors[:count]
         sender = utils.InferenceResponseSender(answer.deliver, answer.cancelled, self._decoupled)
         request._sender = sender
+        request._streaming = streaming
         return _Work(request, sender, answer)
 
     def finalize(self) -> None:

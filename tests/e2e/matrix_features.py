@@ -228,7 +228,8 @@ def streams(cell: Cell) -> Outcome:
         return Outcome.CARRIED
     if not cell.target.dialect:
         return Outcome.ABSENT
-    with pytest.raises(InferenceError, match="decoupled"):
+    # grps' servers give one answer of such a model where it has one, and this has three
+    with pytest.raises(InferenceError, match="decoupled|more than one answer"):
         _numbers(cell, "count")
     return Outcome.REFUSED
 

@@ -41,6 +41,24 @@ class TritonPythonModel:
             for each in requests
         ]
 """
+ASKED = """
+input [ { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] } ]
+model_transaction_policy { decoupled: true }
+"""
+ASKED_MODEL = """
+import numpy as np
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for word in ("a", "stream") if request.is_streaming() else ("all",):
+                sender.send(pb.InferenceResponse([pb.Tensor("TEXT", np.array([word], np.object_))]))
+            sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
 IN1 = {"name": "in1", "dtype": "DT_INT32", "shape": [3, 2], "flat_int32": [1, 2, 3, 4, 5, 6]}
 IN2 = {"name": "in2", "dtype": "DT_FLOAT64", "shape": [3, 3], "flat_float64": [i / 10 for i in range(9)]}
 
@@ -49,9 +67,10 @@ IN2 = {"name": "in2", "dtype": "DT_FLOAT64", "shape": [3, 3], "flat_float64": [i
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """Listeners, in order: HTTP with every dialect, gRPC, bRPC, HTTP as the C++ server has it."""
     folder = tmp_path_factory.mktemp("grps")
-    (folder / "models" / "seed" / "1").mkdir(parents=True)
-    (folder / "models" / "seed" / "config.pbtxt").write_text(f'backend: "python"{SEED}')
-    (folder / "models" / "seed" / "1" / "model.py").write_text(SEED_MODEL)
+    for name, config, model in (("seed", SEED, SEED_MODEL), ("asked", ASKED, ASKED_MODEL)):
+        (folder / "models" / name / "1").mkdir(parents=True)
+        (folder / "models" / name / "config.pbtxt").write_text(f'backend: "python"{config}')
+        (folder / "models" / name / "1" / "model.py").write_text(model)
     daemon = Daemon.start(
         folder,
         {
@@ -162,10 +181,44 @@ def test_a_stream_over_http_and_grpc(daemon: Daemon) -> None:
     ]
     assert all(piece.status.code == 200 for piece in told)
     client.close()
-    whole = predict(daemon, document)
-    assert whole.status_code == whole.json()["status"]["code"] == 501, (
-        "such a model answers in a stream alone"
-    )
+
+
+def test_one_model_serves_predict_and_streams(daemon: Daemon) -> None:
+    """A model that streams answers Predict too: with its one piece, where it gives one."""
+    for listener in (0, 3):
+        document = {"model": "words", "gtensors": {"tensors": [_text("alone")]}}
+        reply = predict(daemon, document, listener)
+        assert (reply.status_code, reply.json()["status"]["code"]) == (200, 200)
+        assert reply.json()["gtensors"]["tensors"][0]["flat_string"] == ["alone"]
+        document = {"model": "words", "gtensors": {"tensors": [_text("one after another")]}}
+        reply = predict(daemon, document, listener)
+        assert reply.status_code == {0: 501, 3: 200}[listener]
+        status = reply.json()["status"]
+        assert (status["code"], status["status"]) == (501, "FAILURE")
+        assert status["msg"] == (
+            "model 'words' gives more than one answer to this request: ask it for a stream"
+        )
+    asked = GrpsMessage(model="words-1")
+    asked.gtensors.tensors.add(name="TEXT", dtype=9, shape=[1], flat_string=["alone"])
+    for listener, stub in ((1, STUBS.GrpsServiceStub), (2, STUBS.GrpsBrpcServiceStub)):
+        client = GrpsGrpc(daemon.addresses[listener], stub)
+        assert list(client.predict(asked).gtensors.tensors[0].flat_string) == ["alone"]
+        client.close()
+    # and one that gives as many as its caller takes, as grps' models do by context.if_streaming()
+    document = {"model": "asked", "str_data": "?"}
+    assert predict(daemon, document).json()["str_data"] == "all"
+    pieces = predict(daemon, document, query="?streaming=true").text.replace("}{", "}|{").split("|")
+    assert [json.loads(piece)["str_data"] for piece in pieces] == ["a", "stream"]
+    client = GrpsGrpc(daemon.addresses[1])
+    asked = GrpsMessage(model="asked", str_data="?")
+    assert client.predict(asked).str_data == "all"
+    assert [piece.str_data for piece in client.stream(asked)] == ["a", "stream"]
+    client.close()
+    # Triton refuses one answer of such a model
+    url = f"http://{daemon.addresses[0]}/v2/models/words/infer"
+    given = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": ["alone"]}
+    refused = requests.post(url, json={"inputs": [given]}, timeout=30)
+    assert refused.status_code == 501 and "decoupled transaction policy" in refused.json()["error"]
 
 
 def test_grpc_and_the_stub_on_the_ports_of_the_cpp_server(daemon: Daemon) -> None:

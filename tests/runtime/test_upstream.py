@@ -283,6 +283,56 @@ async def test_a_stream_whose_model_is_gone_has_not_begun(words: str, code: Erro
     assert caught.value.code is code
 
 
+async def test_the_only_answer_of_a_decoupled_model_behind_an_upstream() -> None:
+    """Triton refuses one answer of such a model; who wants its only one gets that out of a stream."""
+
+    class Decoupled:
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+            self.answers = 1
+
+        async def send(self, request: GrpcRequest) -> GrpcAnswer:
+            method = request.method.rpartition("/")[2]
+            self.asked.append(method)
+            if method == "ModelInfer":
+                said = "ModelInfer RPC doesn't support models with decoupled transaction policy"
+                return GrpcAnswer(code=12, details=said)
+            answer: Any = MESSAGES["inference.ModelConfigResponse"]()
+            answer.config.model_transaction_policy.decoupled = True
+            return GrpcAnswer(answer.SerializeToString())
+
+        async def stream(self, request: GrpcRequest) -> AsyncIterator[GrpcAnswer]:
+            self.asked.append("ModelStreamInfer")
+            for number in range(self.answers):
+                told: Any = MESSAGES["inference.ModelStreamInferResponse"]()
+                told.infer_response.outputs.add(name="OUT", datatype="INT32", shape=[1])
+                told.infer_response.raw_output_contents.append(bytes((number + 7, 0, 0, 0)))
+                yield GrpcAnswer(told.SerializeToString())
+
+        async def close(self) -> None:
+            """Nothing is open."""
+
+    server = Decoupled()
+    upstream = Upstream("there", DIALECTS["oip"].grpc_calls, [server], 5.0)
+    signature = Signature(
+        tuple(TensorSpec(tensor.name, Datatype.INT32, (1, 16)) for tensor in INPUTS),
+        (TensorSpec("OUT", Datatype.INT32, (1,)),),
+    )
+    target = UpstreamModel("ours", upstream, "theirs", declared=signature)
+    with pytest.raises(InferenceError, match="decoupled transaction policy"):
+        await target.infer(InferRequest("ours", INPUTS))
+    assert server.asked == ["ModelInfer"]
+    for known in (["ModelInfer", "ModelConfig", "ModelStreamInfer"], ["ModelStreamInfer"]):
+        server.asked.clear()
+        answer = await target.infer(InferRequest("ours", INPUTS, id="x", answers="only"))
+        assert (answer.id, answer.outputs[0].numpy().tolist(), answer.final) == ("x", [7], True)
+        assert server.asked == known
+    server.answers = 2
+    with pytest.raises(InferenceError, match="'ours' gives more than one answer") as refused:
+        await target.infer(InferRequest("ours", INPUTS, answers="only"))
+    assert refused.value.code is ErrorCode.UNSUPPORTED
+
+
 # --- what is counted
 
 

@@ -83,6 +83,75 @@ async def test_any_number_of_responses(tmp_path: Path) -> None:
     await model.close()
 
 
+async def test_the_only_answer_of_a_decoupled_model(tmp_path: Path) -> None:
+    """A grps model answers Predict and PredictStreaming alike: one answer is that of a unary call."""
+    model = loaded(tmp_path, REPEATS, DECOUPLED)
+    response = await model.infer(request(7, id="x", answers="only"))
+    assert (numbers(response), response.id, response.version) == ([7], "x", "1")
+    assert response.final and response.parameters == {"n": 7}
+    assert (await model.infer(request(answers="only"))).outputs == ()
+    error = await failure(model, request(1, 2, 3, answers="only"))
+    assert error.code is ErrorCode.UNSUPPORTED
+    assert error.message == "model 'm' gives more than one answer to this request: ask it for a stream"
+    error = await failure(model, request(-1, answers="only"))
+    assert (error.code, error.message) == (ErrorCode.MODEL_FAILED, "negative")
+    (version,) = (await model.status()).versions
+    counted = version.statistics.by_batch_size[1]
+    assert (counted.failed.count, counted.success.count) == (2, 2)
+    await model.close()
+
+
+async def test_a_model_whose_second_answer_is_refused_learns_that_nobody_waits(tmp_path: Path) -> None:
+    body = """
+def execute(self, requests):
+    (request,) = requests
+    sender = request.get_response_sender()
+    sender.send(answer([1]))
+    sender.send(answer([2]))
+    until = time.monotonic() + 10
+    while not request.is_cancelled() and time.monotonic() < until:
+        time.sleep(0.01)
+    self.cancelled = request.is_cancelled()
+    sender.send(flags=FINAL)
+
+def finalize(self):
+    open(os.environ["TOLD"], "w").write(str(self.cancelled))
+"""
+    told = tmp_path / "told"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOLD", str(told))
+        model = loaded(tmp_path, body, DECOUPLED)
+    error = await failure(model, request(1, answers="only"))
+    assert error.code is ErrorCode.UNSUPPORTED
+    await model.close()
+    assert told.read_text() == "True"
+
+
+@pytest.mark.parametrize("config", [INT32, DECOUPLED], ids=["one answer", "decoupled"])
+async def test_a_model_knows_whether_its_caller_takes_a_stream(tmp_path: Path, config: str) -> None:
+    """As ``context.if_streaming()`` says in a grps model; a model may so give one answer or many."""
+    body = """
+def execute(self, requests):
+    told = [answer([request.is_streaming()]) for request in requests]
+    if pb.using_decoupled_model_transaction_policy(self.config):
+        for request, each in zip(requests, told):
+            request.get_response_sender().send(each, FINAL)
+        return None
+    return told
+
+def initialize(self, args):
+    import json
+    self.config = json.loads(args["model_config"])
+"""
+    model = loaded(tmp_path, body, config)
+    assert numbers(await model.infer(request(answers="only"))) == [0]
+    if config is INT32:
+        assert numbers(await model.infer(request())) == [0]
+    (streamed,) = [each async for each in model.stream(request(answers="many"))]
+    assert numbers(streamed) == [1]
+    await model.close()
+
+
 async def test_who_leaves_a_stream_is_counted_as_a_failure(tmp_path: Path) -> None:
     model = loaded(tmp_path, REPEATS, DECOUPLED)
     async with aclosing(model.stream(request(1, 2))) as stream:
