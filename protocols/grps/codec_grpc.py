@@ -92,7 +92,8 @@ def _message(view: memoryview) -> GrpsMessage:
         elif (kind := _KINDS.get(number)) is not None:
             # protobuf joins a message that comes twice; another member takes the place of the first
             if kind is not message.kind:
-                _READERS[message.kind](message, data)  # it does not count, yet it has to be well-formed
+                # it does not count, yet it has to be well-formed
+                _READERS[message.kind](GrpsMessage(), data)
                 message.kind, data = kind, []
             data.append(value)
     if statuses:

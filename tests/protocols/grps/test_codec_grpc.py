@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,17 @@ def test_bytes_that_are_no_message(data: bytes) -> None:
     with pytest.raises(InferenceError) as caught:
         read_message(data)
     assert caught.value.code is ErrorCode.MALFORMED
+
+
+def test_of_two_kinds_of_data_the_last_is_all_there_is() -> None:
+    """As protobuf has it: a member of a oneof takes the place of another."""
+    octets, words = (MESSAGE(bin_data=b"octets"), MESSAGE(str_data="words"))
+    tensors = MESSAGE.FromString(b"")
+    tensors.gtensors.tensors.add(name="t", dtype=4, flat_int32=[1])
+    for *others, last in permutations([octets, words, tensors]):
+        joined = b"".join(each.SerializeToString() for each in (*others, last))
+        assert read_message(joined) == read_message(last.SerializeToString())
+        assert MESSAGE.FromString(joined) == last
 
 
 def test_text_that_is_no_unicode_is_not_written() -> None:
