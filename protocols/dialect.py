@@ -107,7 +107,8 @@ class Opened(Generic[Answer]):
 class Passed:
     """Whom a message of inference is passed on to. The caller calls it ``model`` and its outputs, in this
     ``order``; the upstream calls it ``remote``. ``inputs`` and ``outputs`` map the caller's names to the
-    upstream's, where they differ, ``back`` the outputs' the other way."""
+    upstream's, where they differ, ``back`` the outputs' the other way. ``declared``: the model has a
+    signature. ``version`` is that asked for."""
 
     model: str
     remote: str
@@ -115,6 +116,8 @@ class Passed:
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     back: Mapping[str, str]
+    declared: bool = True
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +127,12 @@ class Passage(Generic[Request, Answer, Reply]):
 
     ``ask`` gives the call, and how many rows the first input has; None where something in the request is for
     us to understand. ``answer`` gives the caller's answer and the version that gave it, or the response where
-    it has to be encoded anew; it raises as ``UpstreamCall.decode`` does.
+    it has to be encoded anew; it raises as ``UpstreamCall.decode`` does. A passage to any transport of the
+    dialect gives an ``InferRequest`` for the call, which ``UpstreamCall.encode`` writes, and is given the
+    response for the reply.
     """
 
-    ask: Callable[[Opened[Answer], Passed], tuple[Request, int] | None]
+    ask: Callable[[Opened[Answer], Passed], tuple[Request | InferRequest, int] | None]
     answer: Callable[[Opened[Answer], Passed, Reply], tuple[Answer, str] | InferResponse]
 
 

@@ -162,14 +162,14 @@ class UpstreamModel:
         request.context.timings["upstream"] = received - sent
         return answer
 
-    async def relay(self, opened: Opened[Any], model: str, context: Context) -> Any:
-        """The answer, in the caller's form, to a message of inference in the dialect and transport of the
-        upstream, passed on with its tensors unread; the caller calls this ``model``. None where the request
-        must be read here. Raises as :meth:`infer`."""
+    async def relay(self, opened: Opened[Any], model: str, version: str, context: Context) -> Any:
+        """The answer, in the caller's form, to a message of inference in the dialect of the upstream, passed
+        on with its tensors unread; the caller calls this ``model``. None where the request must be read
+        here. Raises as :meth:`infer`."""
         passage = opened.action.passage
         if passage is None or not self.upstream.passes(passage):
             return None
-        ours, _ = await self._both_signatures(opened.version)
+        ours, theirs = await self._both_signatures(version)
         passed = Passed(
             model,
             self._remote,
@@ -177,6 +177,8 @@ class UpstreamModel:
             self._to_inputs,
             self._to_outputs,
             self._from_outputs,
+            bool(ours.inputs or ours.outputs),
+            version,
         )
         began = time.monotonic_ns()
         asked = passage.ask(opened, passed)
@@ -186,12 +188,16 @@ class UpstreamModel:
         size = rows if 0 < rows <= ours.max_batch_size else 1
         sent = time.monotonic_ns()
         try:
-            told = await self.upstream.pass_on(message, context, partial(passage.answer, opened, passed))
+            answered = partial(passage.answer, opened, passed)
+            if isinstance(message, InferRequest):
+                told = answered(await self.upstream.call(Operation.INFER, message, theirs, context))
+            else:
+                told = await self.upstream.pass_on(message, context, answered)
             received = time.monotonic_ns()
             if isinstance(told, InferResponse):
                 told = self._encoded(told, opened, ours, model)
         except (InferenceError, asyncio.CancelledError) as end:
-            self._count_end(end, opened.version, size, began)
+            self._count_end(end, version, size, began)
             context.timings["upstream"] = time.monotonic_ns() - sent
             raise
         answer, version = told

@@ -110,7 +110,7 @@ class Asking:
         if not isinstance(target, UpstreamModel):
             return None
         try:
-            answer = await target.relay(self._opened, self._head.model, self._context)
+            answer = await target.relay(self._opened, self._head.model, self._head.version, self._context)
         except InferenceError as error:
             if route is not None:
                 if route.fallback and await self._is_of_a_sequence(route):

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from protocols.dialect import Reply, Request, SharedReply, UpstreamCall
+from protocols.dialect import Passage, Reply, Request, SharedReply, UpstreamCall
 from protocols.grps import codec
 from protocols.grps.client_deployment import DeployedModel, index, joined, metadata, read_models
 from protocols.grps.message import GrpsMessage, Kind, Status, StatusFlag
+from protocols.grps.passage import PASSAGE, WholeMessage
 from protocols.grps.status import check
 from schemas import (
     ErrorCode,
@@ -56,6 +57,7 @@ class Question:
     method: str
     ask: Callable[[Any, Signature | None], tuple[GrpsMessage, Callable[[Any], Any]]]
     shared: Read | None = None
+    passage: Passage[Any, Any, Any] | None = None
 
 
 def upstream_call(
@@ -65,7 +67,7 @@ def upstream_call(
 ) -> UpstreamCall[Request, Reply]:
     """``question`` over a transport: ``decode(read, reply)`` is what ``read`` makes of the message there."""
     if question.shared is None:
-        return UpstreamCall(encode, decode)
+        return UpstreamCall(encode, decode, passage=question.passage)
     shared = _shared_reply(question.shared, decode)
     return UpstreamCall(encode, lambda form, reply: form(shared.read(reply)), shared=shared)
 
@@ -92,11 +94,15 @@ def read_answer(read: Callable[[], Any]) -> Any:
 
 
 def _ask_infer(request: InferRequest, signature: Signature | None) -> tuple[GrpsMessage, Read]:
-    message = codec.encode_request(request)
+    form = request.wire_form
+    whole = isinstance(form, WholeMessage)
+    message = replace(form.message) if isinstance(form, WholeMessage) else codec.encode_request(request)
     message.model = joined(request.model, request.version)
 
     def read(answer: GrpsMessage) -> InferResponse:
         check(answer)
+        if whole:
+            return InferResponse(request.model, (), request.version, wire_form=WholeMessage(answer))
         return _response(request, message, signature, answer)
 
     return message, read
@@ -182,7 +188,7 @@ _SERVER = ("metadata/server", "ServerMetadata")
 _READY = Question("health/ready", "CheckReadiness", _plain(_readiness))
 
 QUESTIONS: Mapping[Operation, Question] = {
-    Operation.INFER: Question("infer/predict", "Predict", _ask_infer),
+    Operation.INFER: Question("infer/predict", "Predict", _ask_infer, passage=PASSAGE),
     Operation.LIVE: Question("health/live", "CheckLiveness", _plain(_readiness)),
     Operation.READY: _READY,
     Operation.MODEL_READY: _READY,

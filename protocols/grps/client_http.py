@@ -180,7 +180,9 @@ def _calls(flavor: str) -> Calls:
             for operation, question in QUESTIONS.items()
         },
         Operation.INFER: UpstreamCall(
-            partial(_predict, QUESTIONS[Operation.INFER], query=(), flavor=flavor), _decode
+            partial(_predict, QUESTIONS[Operation.INFER], query=(), flavor=flavor),
+            _decode,
+            passage=QUESTIONS[Operation.INFER].passage,
         ),
         Operation.INFER_STREAM: UpstreamCall(partial(_encode_stream, flavor=flavor), _Stream.take),
     }

@@ -7,7 +7,6 @@ belongs to ``whole_request``.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from protocols.dialect import Action, Opened
@@ -19,19 +18,12 @@ from protocols.grps.json_habits import HABITS
 from protocols.grps.json_writer import write_message
 from protocols.grps.message import GrpsMessage, Kind
 from protocols.grps.options import PredictOptions, is_true, query_of
+from protocols.grps.passage import PASSAGE, Call
 from protocols.wire import Buffer, Headers, HttpAnswer, HttpRequest
 from schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 
 _JSON = "application/json"
 _OCTETS = "application/octet-stream"
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A payload; ``ndarray``: whether the answer shall be one."""
-
-    message: GrpsMessage
-    ndarray: bool
 
 
 def json_answer(flavor: Flavor, message: GrpsMessage) -> HttpAnswer:
@@ -52,7 +44,7 @@ class Predict:
         if flavor.names_charset and stream_type.startswith("text/") and "charset" not in stream_type:
             stream_type += "; charset=utf-8"
         self._stream_headers: Headers = (("Content-Type", stream_type),)
-        self._infer: Action[HttpAnswer] = Action(Operation.INFER, self._encode, self._decode)
+        self._infer: Action[HttpAnswer] = Action(Operation.INFER, self._encode, self._decode, passage=PASSAGE)
         self._stream: Action[HttpAnswer] = Action(Operation.INFER_STREAM, self._encode_piece, self._decode)
         self._whole = whole_request.whole_request_action()
         self._whole_stream = whole_request.whole_request_action(stream_type)
@@ -81,7 +73,7 @@ class Predict:
             raise outcome.bad_request(self._flavor.empty_body)
         model = message.model or query.get("model", "")
         action = self._stream if streams else self._infer
-        return Opened(action, model, message=_Question(message, ndarray), joined=True)
+        return Opened(action, model, message=Call(message, self._written, ndarray), joined=True)
 
     def fail(
         self, request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError
@@ -129,19 +121,21 @@ class Predict:
         return self._asks_for_stream(request, query_of(request), None)
 
     def _decode(self, opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, ReplyForm]:
-        question: _Question = opened.message
+        call: Call = opened.message
         return decode_request(
-            question.message,
+            call.message,
             signature,
             model=opened.model,
-            return_ndarray=question.ndarray,
+            return_ndarray=call.ndarray,
             first_tensor_only=self._flavor.first_tensor_only,
         )
 
     # --- the answer
 
     def _encode(self, form: ReplyForm, response: InferResponse) -> HttpAnswer:
-        message = encode_response(form, response)
+        return self._written(encode_response(form, response))
+
+    def _written(self, message: GrpsMessage) -> HttpAnswer:
         # one server tells an empty one in JSON
         if message.kind is Kind.BIN_DATA and (len(message.bin_data) or not self._flavor.mirrors):
             return HttpAnswer(200, (("Content-Type", _OCTETS),), [message.bin_data])

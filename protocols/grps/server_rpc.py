@@ -23,6 +23,7 @@ from protocols.grps.json_habits import COMPACT, JsonHabits
 from protocols.grps.json_writer import write_message as write_json
 from protocols.grps.message import GrpsMessage, Kind
 from protocols.grps.options import PredictOptions
+from protocols.grps.passage import PASSAGE, Call
 from protocols.grps.server_predict import Predict
 from protocols.wire import BrpcAnswer, BrpcRequest, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
 from schemas import (
@@ -47,14 +48,6 @@ _GRPC_INVALID_ARGUMENT, _GRPC_INTERNAL = 3, 13
 _PROTOBUF_TYPES = frozenset({"application/proto", "application/x-protobuf"})
 
 Write = Callable[[GrpsMessage], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request that was read, and what makes an answer of a message."""
-
-    message: GrpsMessage
-    write: Write
 
 
 Open = Callable[[Call], Opened[Any]]
@@ -195,7 +188,8 @@ def _inference(flavor: Flavor, operation: Operation) -> Open:
             return None
         return form.write(encode_response(form.reply, response))
 
-    action: Action[Any] = Action(operation, encode, decode)
+    passage = PASSAGE if operation is Operation.INFER else None
+    action: Action[Any] = Action(operation, encode, decode, passage=passage)
     return lambda call: Opened(action, call.message.model, message=call, joined=True)
 
 

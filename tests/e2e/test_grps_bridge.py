@@ -144,6 +144,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             simple = {"upstream": wire, "signature": declared("simple")}
             models[f"simple.{wire}"] = {**simple, "remote_model": "simple-1.0.0"}
             models[f"plain.{wire}"] = {"upstream": wire, "remote_model": ""}
+            models[f"named.{wire}"] = {"upstream": wire, "remote_model": "your_model-1.0.0"}
+            models[f"nowhere.{wire}"] = {"upstream": wire, "remote_model": "nowhere-1", "required": False}
             models[f"keyed.{wire}"] = {"upstream": wire, "remote_model": "", "signature": KEYED}
         upstreams = {
             name: {"dialect": name.split("_")[-2], "transport": name.split("_")[-1], "urls": [url]}
@@ -393,6 +395,36 @@ def test_streams_go_through(world: World, transport: str, wire: str) -> None:
     first, failed = client.stream(GrpsMessage(model=model, str_data="stream-err"))
     assert first.str_data == "stream data 0"
     assert (failed.status.code, failed.status.msg) == (500, "bad thing mid-stream")
+
+
+@pytest.mark.parametrize("wire", STANDINS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_messages_pass_whole_where_no_signature_is_known(world: World, transport: str, wire: str) -> None:
+    """The original servers give a model whatever stands in a message, and its answer to the client."""
+    message = GrpsMessage(model=f"named.{wire}")
+    without_shape, over, mismatched, named_alike = (message.gtensors.tensors.add() for _ in range(4))
+    without_shape.name, without_shape.dtype = "x", 7
+    without_shape.flat_float32.extend([1.5, -0.0])
+    over.dtype = 1
+    over.shape.extend([7])
+    over.flat_uint8.extend([256, 1])
+    mismatched.name, mismatched.dtype = "y", 4
+    named_alike.name, named_alike.dtype = "y", 6
+    named_alike.flat_float16.append(0.1)
+    told = world.clients[transport].predict(message)
+    server = world.standins[wire.split("_")[0]]
+    assert server.seen[-1].gtensors == message.gtensors and server.seen[-1].model == "your_model-1.0.0"
+    assert told.gtensors == message.gtensors
+    # the model that the server repeats is the one that its caller knows
+    assert told.model == message.model
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_model_of_the_server_that_is_not_there(world: World, transport: str) -> None:
+    for wire in STANDINS:
+        with pytest.raises(GrpsError) as caught:
+            world.clients[transport].predict(gtensors(f"nowhere.{wire}", a=A))
+        assert caught.value.code == 500 and f"nowhere.{wire}" in str(caught.value)
 
 
 @pytest.mark.parametrize("wire", [wire for wire in STANDINS if not wire.endswith("brpc")])
