@@ -149,13 +149,15 @@ class Upstream:
             attempt = self.pool.attempt(request, harmless=operation in _HARMLESS)
             while True:
                 with attempt as client:
-                    reply = await self._send(client, message)
-                    try:
-                        return read(reply)
-                    except InferenceError as error:
-                        if error.code is ErrorCode.BAD_UPSTREAM:
-                            self._name(error)
-                        raise
+                    return self._read(read, await self._send(client, message))
+
+    def _read(self, read: Callable[[Any], T], reply: Any) -> T:
+        try:
+            return read(reply)
+        except InferenceError as error:
+            if error.code is ErrorCode.BAD_UPSTREAM:
+                self._name(error)
+            raise
 
     async def _ask_optional(
         self, call: UpstreamCall[Any, Any], message: Any, form: Any, dispensable: bool
@@ -205,7 +207,7 @@ class Upstream:
         async def fetch() -> Any:
             self._prepare(request, None)
             reply = await self._ask(operation, request, None, lambda reply: reply)
-            return await asyncio.to_thread(shared.read, reply)
+            return await asyncio.to_thread(self._read, shared.read, reply)
 
         if shared not in self._shared:
             self._shared[shared] = SharedValue(shared.keep_secs)

@@ -296,6 +296,17 @@ async def test_metadata_of_all_models_is_one_fetch_off_the_event_loop(
         assert thread is not threading.main_thread()
 
 
+async def test_metadata_that_are_none_are_refused_to_all_who_ask() -> None:
+    async with answering(200, "application/json", b'{"status": {"status": 1}, "str_data": "a: ["}') as model:
+        told = await asyncio.gather(*(model.metadata() for _ in range(3)), return_exceptions=True)
+        for error in told:
+            assert isinstance(error, InferenceError)
+            assert (error.code, error.origin) == (ErrorCode.BAD_UPSTREAM, "there")
+            assert error.message.startswith(
+                "upstream 'there': the upstream's metadata is not usable: not YAML"
+            )
+
+
 async def streamed(model: UpstreamModel, what: str) -> list[InferResponse]:
     async with aclosing(model.stream(InferRequest("ours", (text(what),), id="seven"))) as responses:
         return [response async for response in responses]

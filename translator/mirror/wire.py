@@ -140,6 +140,7 @@ def _plain(copy: Copy, large: list[Buffer], names: Sequence[str]) -> tuple[objec
                 {name: context.headers[name] for name in names if name in context.headers},
             ),
             None if request.wire_form is None else pickle.dumps(request.wire_form),
+            request.answers,
         ),
         (
             answer.answered_by,
@@ -170,7 +171,8 @@ def _copy(plain: tuple[Any, ...], behind: _Behind) -> Copy:
 
 
 def _read_request(plain: tuple[Any, ...], behind: _Behind) -> InferRequest:
-    model, inputs, outputs, version, id_, parameters, sequence, priority, timeout_us, context, form = plain
+    model, inputs, outputs, version, id_, parameters, sequence, priority, timeout_us, *more = plain
+    context, form, answers = more
     traceparent, tracestate, timings, headers = context
     return InferRequest(
         model,
@@ -185,6 +187,7 @@ def _read_request(plain: tuple[Any, ...], behind: _Behind) -> InferRequest:
         Context(traceparent=traceparent, tracestate=tracestate, timings=timings, headers=headers),
         # what a codec notes is its own, of any type
         None if form is None else pickle.loads(form),  # noqa: S301
+        answers,
     )
 
 

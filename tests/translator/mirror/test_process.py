@@ -249,6 +249,8 @@ requests = st.builds(
     ),
     # a grps server gets the copy in the form of the request: gmaps, tensors without names
     wire_form=st.none() | st.builds(WireForm, st.sampled_from(Kind), st.dictionaries(texts, texts)),
+    # how many answers the copy may get is what the request's caller takes
+    answers=st.sampled_from(["one", "only", "many"]),
 )
 responses = st.builds(InferResponse, texts, several, texts, texts, parameters, st.booleans(), errors)
 answers = st.builds(
