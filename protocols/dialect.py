@@ -24,7 +24,16 @@ from protocols.wire import (
     HttpReply,
     HttpRequest,
 )
-from schemas import Datatype, ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferHeads,
+    InferRequest,
+    InferResponse,
+    Operation,
+    Signature,
+)
 
 Request = TypeVar("Request", HttpRequest, GrpcRequest, BrpcRequest, FramedRequest)
 Answer = TypeVar("Answer", HttpAnswer, GrpcAnswer, BrpcAnswer, FramedAnswer)
@@ -125,14 +134,16 @@ class Passage(Generic[Request, Answer, Reply]):
     """How inference passes from a listener to an upstream of the same dialect and transport, its tensors
     unread: the action and the call that have the same one fit together.
 
-    ``ask`` gives the call, and how many rows the first input has; None where something in the request is for
-    us to understand. ``answer`` gives the caller's answer and the version that gave it, or the response where
-    it has to be encoded anew; it raises as ``UpstreamCall.decode`` does. A passage to any transport of the
-    dialect gives an ``InferRequest`` for the call, which ``UpstreamCall.encode`` writes, and is given the
-    response for the reply.
+    ``heads`` gives what the message says of its tensors, if anything; None where something in it is for us to
+    understand, or is wrong with it, such as an input of another size than its shape says. ``ask`` gives the
+    call, None where names or a signature are for us to understand. ``answer`` gives the caller's answer and
+    the version that gave it, or the response where it has to be encoded anew; it raises as
+    ``UpstreamCall.decode`` does. A passage to any transport of the dialect gives an ``InferRequest`` for the
+    call, which ``UpstreamCall.encode`` writes, and is given the response for the reply.
     """
 
-    ask: Callable[[Opened[Answer], Passed], tuple[Request | InferRequest, int] | None]
+    heads: Callable[[Opened[Answer]], InferHeads | None]
+    ask: Callable[[Opened[Answer], Passed], Request | InferRequest | None]
     answer: Callable[[Opened[Answer], Passed, Reply], tuple[Answer, str] | InferResponse]
 
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from schemas import ErrorCode, InferenceError, InferRequest, Signature
+from schemas import ErrorCode, InferenceError, InferHeads, InferRequest, Signature
 from schemas.status import ExecutionStatistics, RequestStatistics, VersionStatistics
 
 MOST_BATCH_SIZES = 1024
@@ -40,7 +40,7 @@ class Execution:
     counted: bool = False
 
 
-def batch_size(request: InferRequest, signature: Signature) -> int:
+def batch_size(request: InferRequest | InferHeads, signature: Signature) -> int:
     """How many batch elements ``request`` asks for; 1 where the model has no batches, and for a size
     that it does not take."""
     if signature.max_batch_size and request.inputs:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,15 +19,20 @@ from runtime.absent import all_in
 from runtime.left_out import LeftOut
 from runtime.model import UNLOADED
 from runtime.model_config import ModelConfig
-from runtime.model_config_message import config_message, write_signature
+from runtime.model_config_message import config_message
 from runtime.only_answer import only_answer
 from runtime.pool.unanswered import UnansweredError
-from runtime.renames import Renames, refuse_hidden, renamed, renamed_signature, reversed_names
-from runtime.statistics import Course, batch_size, count_failure, count_success
+from runtime.renames import Renames
+from runtime.statistics import Course, batch_size
 from runtime.turns import Turns
 from runtime.upstream import Upstream
+from runtime.upstream_config import asked_config, is_decoupled, read_config, shown_config
+from runtime.upstream_counts import UNNAMED_VERSION, UpstreamCounts
+from runtime.upstream_names import UpstreamNames
+from runtime.upstream_signature import Known, UpstreamSignature
 from schemas import (
     Context,
+    Datatype,
     ErrorCode,
     InferenceError,
     InferRequest,
@@ -39,34 +44,13 @@ from schemas import (
     Operation,
     Parameter,
     Readiness,
-    RequestedOutput,
     Signature,
-    Tensor,
     VersionStatistics,
     VersionStatus,
 )
-from schemas.oip import MESSAGES
-
-Signatures = tuple[Signature, Signature]
-"""One in our clients' names, and the same in the upstream's."""
 
 _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
 """Errors after which the upstream's model may have changed under us: ask for its signature again."""
-
-_UNNAMED_VERSION = "1"
-"""What an upstream's version is called in statistics while the upstream has not said."""
-
-_KEPT_SIGNATURES = 64
-"""Some servers take any text for a version of their model, so clients could make us keep any number."""
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A question for signatures that is under way, asked once for all who wait for its answer."""
-
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: int = 0
-    answer: asyncio.Task[Signatures] | None = None
 
 
 class UpstreamModel:
@@ -75,7 +59,8 @@ class UpstreamModel:
     ``inputs`` and ``outputs`` map the names that our clients use to the upstream's. ``declared`` is
     the signature in our clients' names, for upstreams whose metadata is missing or wrong. ``controlled``:
     whether clients may have it loaded and unloaded there. ``statistics`` are by version. ``left_out`` takes
-    note of what the upstream's dialect has no place for.
+    note of what the upstream's dialect has no place for, ``widened`` is what it carries as another datatype.
+    With ``strict_signature`` the upstream gets no request that does not fit the signature.
     """
 
     def __init__(
@@ -91,27 +76,27 @@ class UpstreamModel:
         parameters: Mapping[str, Parameter] | None = None,
         controlled: bool = False,
         left_out: LeftOut | None = None,
+        widened: Mapping[Datatype, Datatype] | None = None,
+        strict_signature: bool = True,
     ) -> None:
         self.name = name
         self.left_out = left_out
         self.controlled = controlled
         self.upstream = upstream
         self._remote = remote_model
-        self._to_inputs: Renames = inputs or {}
-        self._to_outputs: Renames = outputs or {}
-        self._from_inputs = reversed_names(self._to_inputs)
-        self._from_outputs = reversed_names(self._to_outputs)
+        self._names = UpstreamNames(name, upstream.name, inputs, outputs)
         self._declared = declared
         self._description = description
         self._parameters = parameters or {}
-        self._signatures: dict[str, Signatures] = {}
-        self._asked: dict[str, _Asked] = {}
+        self._signatures = UpstreamSignature(
+            name, upstream, remote_model, self._names, declared, widened or {}
+        )
+        self._strict = strict_signature
         self._turns = Turns()
-        self.statistics: dict[str, VersionStatistics] = {}
-        self._answered = _UNNAMED_VERSION
-        self._last = ModelStatus(name, versions=(VersionStatus(_UNNAMED_VERSION, ModelState.READY),))
+        self._counts = UpstreamCounts()
+        self.statistics: Mapping[str, VersionStatistics] = self._counts.by_version
+        self._last = ModelStatus(name, versions=(VersionStatus(UNNAMED_VERSION, ModelState.READY),))
         self._streams = upstream.offers(Operation.INFER_STREAM)
-        self._decoupled: bool | None = None
 
     @property
     def unloaded(self) -> bool:
@@ -126,12 +111,13 @@ class UpstreamModel:
         a stream as soon as it is known, which is when it has refused to give one answer.
         """
         if request.answers == "only":
-            if not self._decoupled:
+            known = await self._known(request.version)
+            if not known.decoupled:
                 try:
                     return await self._infer_in_turn(request)
                 except InferenceError as error:
                     unable = error.code is ErrorCode.UNSUPPORTED and self._streams
-                    if not unable or not await self._is_decoupled():
+                    if not unable or not await self._is_decoupled(known):
                         raise
             return await only_answer(self.stream(request), self.name)
         return await self._infer_in_turn(request)
@@ -142,15 +128,18 @@ class UpstreamModel:
         async with self._turns.of(request.sequence.id):
             return await self._infer(request)
 
-    async def _infer(self, request: InferRequest) -> InferResponse:
-        ours, theirs = await self._both_signatures(request.version)
+    async def _infer(self, request: InferRequest, known: Known | None = None) -> InferResponse:
+        known = known or await self._fitting(request)
+        ours = known.ours
         began = sent = time.monotonic_ns()
         try:
             asked = self._translated(request)
             sent = time.monotonic_ns()
-            answer: InferResponse = await self.upstream.call(Operation.INFER, asked, theirs, request.context)
+            answer: InferResponse = await self.upstream.call(
+                Operation.INFER, asked, known.theirs, request.context
+            )
             received = time.monotonic_ns()
-            answer.outputs = self._select(renamed(answer.outputs, self._from_outputs), request.outputs, ours)
+            answer.outputs = self._names.chosen(self._names.answered(answer), request.outputs, ours)
         except (InferenceError, asyncio.CancelledError) as end:
             self._count_failed(end, request, ours, began)
             request.context.timings["upstream"] = time.monotonic_ns() - sent
@@ -158,7 +147,7 @@ class UpstreamModel:
         self._own(answer, request)
         # no queue is ours to see: what the upstream's takes is part of its time
         course = Course(began, sent, sent, received, time.monotonic_ns())
-        count_success(self._counted(self._answered), batch_size(request, ours), course)
+        self._counts.success(answer.version, batch_size(request, ours), course)
         request.context.timings["upstream"] = received - sent
         return answer
 
@@ -169,28 +158,33 @@ class UpstreamModel:
         passage = opened.action.passage
         if passage is None or not self.upstream.passes(passage):
             return None
-        ours, theirs = await self._both_signatures(version)
+        heads = passage.heads(opened)
+        if heads is None:
+            return None
+        known = await self._known(version)
+        if self._strict and not known.check.passes(heads):
+            return None  # to be refused as what is read
+        ours = known.ours
         passed = Passed(
             model,
             self._remote,
             tuple(ours.output_names),
-            self._to_inputs,
-            self._to_outputs,
-            self._from_outputs,
+            self._names.inputs,
+            self._names.outputs,
+            self._names.outputs_back,
             bool(ours.inputs or ours.outputs),
             version,
         )
         began = time.monotonic_ns()
-        asked = passage.ask(opened, passed)
-        if asked is None:
+        message = passage.ask(opened, passed)
+        if message is None:
             return None
-        message, rows = asked
-        size = rows if 0 < rows <= ours.max_batch_size else 1
+        size = batch_size(heads, ours)
         sent = time.monotonic_ns()
         try:
             answered = partial(passage.answer, opened, passed)
             if isinstance(message, InferRequest):
-                told = answered(await self.upstream.call(Operation.INFER, message, theirs, context))
+                told = answered(await self.upstream.call(Operation.INFER, message, known.theirs, context))
             else:
                 told = await self.upstream.pass_on(message, context, answered)
             received = time.monotonic_ns()
@@ -201,9 +195,8 @@ class UpstreamModel:
             context.timings["upstream"] = time.monotonic_ns() - sent
             raise
         answer, version = told
-        self._answered = version or self._answered
         course = Course(began, sent, sent, received, time.monotonic_ns())
-        count_success(self._counted(self._answered), size, course)
+        self._counts.success(version, size, course)
         context.timings["upstream"] = received - sent
         return answer
 
@@ -213,7 +206,7 @@ class UpstreamModel:
         """The answer to ``opened`` out of a response that could not be passed on, and its version."""
         assert opened.action.decode is not None, "inference has a decoder"  # noqa: S101
         request, form = opened.action.decode(opened, ours)
-        response.outputs = self._select(renamed(response.outputs, self._from_outputs), request.outputs, ours)
+        response.outputs = self._names.chosen(self._names.answered(response), request.outputs, ours)
         response.model = model
         return opened.action.encode(form, response), response.version
 
@@ -231,32 +224,38 @@ class UpstreamModel:
                     yield answer
 
     async def _stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
-        if not self._streams or (self.upstream.streams_at_need and not await self._is_decoupled()):
+        if not self._streams:
             yield await self._infer(request)
             return
-        ours, theirs = await self._both_signatures(request.version)
+        known = await self._fitting(request)
+        if self.upstream.streams_at_need and not await self._is_decoupled(known):
+            yield await self._infer(request, known)
+            return
+        ours = known.ours
         began = time.monotonic_ns()
         final = answered = counted = False
         size = batch_size(request, ours)
         try:
             async with aclosing(
-                self.upstream.stream(self._translated(request), theirs, request.context)
+                self.upstream.stream(self._translated(request), known.theirs, request.context)
             ) as answers:
                 async for answer in answers:
                     if not answered and answer.error and answer.error.code is ErrorCode.NOT_FOUND:
                         raise answer.error  # no model has been asked
                     answered, final = True, final or answer.final
-                    outputs = renamed(answer.outputs, self._from_outputs)
+                    outputs = self._names.answered(answer)
                     # not every response need have every output
                     names = {tensor.name for tensor in outputs}
                     asked = tuple(output for output in request.outputs or () if output.name in names)
-                    answer.outputs = self._select(outputs, None if request.outputs is None else asked, ours)
+                    answer.outputs = self._names.chosen(
+                        outputs, None if request.outputs is None else asked, ours
+                    )
                     if answer.error is not None:
                         answer.error.origin = self.upstream.name
                     self._own(answer, request)
                     if answer.final and not counted:
                         counted = True
-                        self._count_stream(size, began)
+                        self._counts.streamed(size, began)
                     yield answer
         except InferenceError as error:
             if answered or error.code is not ErrorCode.UNSUPPORTED:
@@ -272,18 +271,23 @@ class UpstreamModel:
             yield await self._infer(request)
             return
         if not counted:
-            self._count_stream(size, began)
+            self._counts.streamed(size, began)
         if not final:
             # that it ended is all that some say
             yield InferResponse(self.name, (), request.version, request.id)
 
     async def decoupled(self, version: str = "") -> bool:
         """Whether its configuration there says so; False where it cannot be asked in streams."""
-        return self._streams and await self._is_decoupled()
+        return self._streams and await self._is_decoupled(await self._signatures.of(version))
 
     async def signature(self, version: str = "") -> Signature:
         """The signature in our clients' names: declared, or asked of the upstream once."""
-        return (await self._both_signatures(version))[0]
+        return (await self._signatures.of(version)).ours
+
+    async def renew_signature(self, version: str = "") -> None:
+        """Ask the upstream for the signature again, unless that was just done, because a request does not fit
+        the one that is known. Raises NOT_FOUND."""
+        await self._signatures.renewed(version)
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """What the upstream says now, in our clients' names."""
@@ -294,7 +298,7 @@ class UpstreamModel:
             if self._declared is None or not _tells_nothing(error):
                 raise
             theirs = ModelMetadata(self._remote, self._declared)
-        ours = self._declared or renamed_signature(theirs.signature, self._from_inputs, self._from_outputs)
+        ours = self._declared or self._names.here(theirs.signature)
         return replace(
             theirs,
             name=self.name,
@@ -309,11 +313,11 @@ class UpstreamModel:
         if self.unloaded and not (await self.ready()).ready:
             return all_in(self._last, ModelState.UNAVAILABLE, UNLOADED)
         told = await self.metadata()
-        versions = told.versions or (self._answered,)
+        versions = told.versions or (self._counts.answered,)
         self._last = ModelStatus(
             self.name,
-            await self._stated_config(told.config) or await self._made_config(told),
-            tuple(VersionStatus(each, ModelState.READY, "", self._counted(each)) for each in versions),
+            await self._config(told),
+            tuple(VersionStatus(each, ModelState.READY, "", self._counts.of(each)) for each in versions),
         )
         return self._last
 
@@ -341,43 +345,31 @@ class UpstreamModel:
         """The request in the upstream's names. Raises UNREPRESENTABLE for what may not be left out of it."""
         if self.left_out is not None:
             self.left_out.note(request, self.upstream.name)
-        return replace(
-            request,
-            model=self._remote,
-            inputs=renamed(request.inputs, self._to_inputs),
-            outputs=None if request.outputs is None else self._asked_outputs(request.outputs),
-        )
+        return self._names.asked(request, self._remote)
 
     def _own(self, answer: InferResponse, request: InferRequest) -> None:
         """Put our names on an answer, and note which version gives them."""
         answer.model, answer.id = self.name, request.id
-        self._answered = answer.version or self._answered
-
-    def _count_stream(self, size: int, began: int) -> None:
-        now = time.monotonic_ns()
-        count_success(self._counted(self._answered), size, Course(began, began, began, now, now))
+        self._counts.answered = answer.version or self._counts.answered
 
     def _count_failed(self, end: BaseException, request: InferRequest, ours: Signature, began: int) -> None:
         self._count_end(end, request.version, batch_size(request, ours), began)
 
     def _count_end(self, end: BaseException, version: str, size: int, began: int) -> None:
-        """Count a request that ended without an answer: by an error, or since its caller has gone away."""
         if isinstance(end, InferenceError) and end.code in _STALE:
-            self._forget()
-        # a version that never answered may be any text that a client has sent
-        known = version if version in self.statistics else self._answered
-        count_failure(self._counted(known), size, began, end)
+            self._signatures.forget()
+        self._counts.failure(version, size, began, end)
 
-    def _forget(self) -> None:
-        """The upstream's model may be another than the one that is known."""
-        self._signatures.clear()
-        self._decoupled = None
+    def count_unread(self, end: BaseException, version: str, began: int) -> None:
+        """Count a request that came at ``began`` (``time.monotonic_ns()``) and ended by ``end`` because the
+        signature to read it with could not be had."""
+        self._counts.failure(version, 1, began, end)
 
     async def load(self) -> None:
         """Have the upstream load the model. Raises what it says, UNSUPPORTED where its dialect cannot."""
         await self.upstream.call(Operation.MODEL_LOAD, ModelRef(self._remote))
         self.upstream.unloaded.discard(self._remote)
-        self._forget()
+        self._signatures.forget()
 
     async def unload(self) -> None:
         """Have the upstream unload the model. Raises as :meth:`load`."""
@@ -385,123 +377,53 @@ class UpstreamModel:
             await self.status()  # which the upstream may not tell of a model that it has unloaded
         await self.upstream.call(Operation.MODEL_UNLOAD, ModelRef(self._remote))
         self.upstream.unloaded.add(self._remote)
-        self._forget()
+        self._signatures.forget()
 
-    async def _stated_config(self, known: bytes) -> bytes:
-        """The upstream's own configuration, ``known`` or asked for, in our clients' names and with the
-        signature that is served; empty where it has none. Where a signature is declared nobody asks: such
-        an upstream tells little."""
-        stated = known or (b"" if self._declared is not None else await self._asked_config())
-        if not stated:
-            return b""
-        message: Any = MESSAGES["inference.ModelConfig"].FromString(stated)
-        message.name = self.name
-        for tensors, names in ((message.input, self._from_inputs), (message.output, self._from_outputs)):
-            for tensor in tensors:
-                tensor.name = names.get(tensor.name, tensor.name)
-        write_signature(message, await self.signature())
-        written: bytes = message.SerializeToString(deterministic=True)
-        return written
+    async def _config(self, told: ModelMetadata) -> bytes:
+        """The upstream's own configuration as our clients see it, told with its metadata or asked for, else
+        one made of these. Where a signature is declared nobody asks: such an upstream tells little."""
+        stated = read_config(told.config)
+        if stated is None and self._declared is None:
+            stated = await asked_config(self.upstream, ModelRef(self._remote))
+        signature = await self.signature()
+        if stated is None:
+            return config_message(ModelConfig(name=self.name, platform=told.platform), signature)
+        return shown_config(stated, self.name, self._names.inputs_back, self._names.outputs_back, signature)
 
-    async def _is_decoupled(self) -> bool:
+    async def _is_decoupled(self, known: Known) -> bool:
         """Whether the upstream says that the model answers any number of times; asked once."""
-        if self._decoupled is None:
-            config: Any = MESSAGES["inference.ModelConfig"].FromString(await self._asked_config())
-            self._decoupled = bool(config.model_transaction_policy.decoupled)
-        return self._decoupled
+        if known.decoupled is None:
+            known.decoupled = is_decoupled(await asked_config(self.upstream, ModelRef(self._remote)))
+        return known.decoupled
 
-    async def _asked_config(self) -> bytes:
-        if not self.upstream.offers(Operation.MODEL_CONFIG):
-            return b""
+    async def _known(self, version: str, *, anew: bool = False) -> Known:
+        """The signature of ``version``, discovered again with ``anew``. A request that fails for want of it
+        is counted."""
+        began = time.monotonic_ns()
         try:
-            asked: bytes = await self.upstream.call(Operation.MODEL_CONFIG, ModelRef(self._remote))
-        except InferenceError as error:
-            if error.retryable:
-                raise
-            return b""
-        return asked
+            return await (self._signatures.renewed(version) if anew else self._signatures.of(version))
+        except (InferenceError, asyncio.CancelledError) as end:
+            self.count_unread(end, version, began)
+            raise
 
-    async def _made_config(self, told: ModelMetadata) -> bytes:
-        config = ModelConfig(name=self.name, platform=told.platform)
-        return config_message(config, await self.signature())
-
-    def _counted(self, version: str) -> VersionStatistics:
-        return self.statistics.setdefault(version, VersionStatistics())
-
-    async def _both_signatures(self, version: str) -> Signatures:
-        if self._declared is not None:
-            version = ""  # the same for all
-        known = self._signatures.get(version)
-        if known is not None and version not in self._asked:
+    async def _fitting(self, request: InferRequest) -> Known:
+        """The signature that ``request`` fits. Raises INVALID_TENSOR where it does not, in the words of
+        models that run here."""
+        known = await self._known(request.version)
+        if not self._strict:
             return known
-        asked = self._asked.setdefault(version, _Asked())
-        asked.waiting += 1
         try:
-            # one after the other, or who comes when it is just known would overtake those who wait
-            async with asked.turn:
-                if asked.answer is None:
-                    asked.answer = asyncio.create_task(self._ask_signatures(version))
-                return await asyncio.shield(asked.answer)
-        finally:
-            asked.waiting -= 1
-            if not asked.waiting:
-                del self._asked[version]
-
-    async def _ask_signatures(self, version: str) -> Signatures:
-        if self._declared is not None:
-            found = (self._declared, renamed_signature(self._declared, self._to_inputs, self._to_outputs))
-        else:
-            told: ModelMetadata = await self.upstream.call(
-                Operation.MODEL_METADATA, ModelRef(self._remote, version)
-            )
-            theirs = await self._with_batch(told.signature, version)
-            found = (renamed_signature(theirs, self._from_inputs, self._from_outputs), theirs)
-        if len(self._signatures) >= _KEPT_SIGNATURES:
-            self._signatures.clear()
-        self._signatures[version] = found
-        return found
-
-    async def _with_batch(self, told: Signature, version: str) -> Signature:
-        """``told`` with the limit of the batch, where the upstream's metadata leaves that to a
-        configuration of its own, and has one: other servers of the same dialect do not."""
-        batched = all(spec.shape[:1] == (-1,) for spec in (*told.inputs, *told.outputs))
-        if told.max_batch_size or not batched or not self.upstream.offers(Operation.MODEL_CONFIG):
-            return told
+            known.check.check(request)
+            return known
+        except InferenceError:
+            fresh = await self._known(request.version, anew=True)
         try:
-            config: bytes = await self.upstream.call(Operation.MODEL_CONFIG, ModelRef(self._remote, version))
-            limit: int = MESSAGES["inference.ModelConfig"].FromString(config).max_batch_size  # type: ignore[attr-defined]
-        except InferenceError as error:
-            if error.retryable:
-                raise
-            return told
-        return replace(told, max_batch_size=max(limit, 0))
-
-    def _asked_outputs(self, outputs: tuple[RequestedOutput, ...]) -> tuple[RequestedOutput, ...]:
-        """The outputs under their names there, raw: classes are ranked here, from values that no server
-        has rounded."""
-        return tuple(
-            replace(output, name=self._to_outputs.get(output.name, output.name), classification=0)
-            for output in outputs
-        )
-
-    def _select(
-        self, answered: tuple[Tensor, ...], asked: tuple[RequestedOutput, ...] | None, signature: Signature
-    ) -> tuple[Tensor, ...]:
-        """The outputs asked for, in signature order; some servers answer with all of them in any."""
-        by_name = {tensor.name: tensor for tensor in answered}
-        if asked is not None:
-            missing = [output.name for output in asked if output.name not in by_name]
-            if missing:
-                refuse_hidden("output", missing, self._to_outputs, self._from_outputs, self.name)
-                raise InferenceError(
-                    ErrorCode.BAD_UPSTREAM,
-                    f"upstream '{self.upstream.name}' answered without output '{missing[0]}' "
-                    f"of model '{self.name}'",
-                    origin=self.upstream.name,
-                )
-            by_name = {output.name: by_name[output.name] for output in asked}
-        ordered = [by_name.pop(spec.name) for spec in signature.outputs if spec.name in by_name]
-        return (*ordered, *by_name.values())
+            fresh.check.check(request)
+        except InferenceError:
+            self._counts.refused(request.version)
+            self._names.refuse_hidden(request)
+            raise
+        return fresh
 
 
 def _tells_nothing(error: InferenceError) -> bool:

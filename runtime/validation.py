@@ -7,28 +7,36 @@ on the hot path: a good request costs one dictionary look-up and two comparisons
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from schemas import (
+    NO_LEEWAY,
     ErrorCode,
     InferenceError,
+    InferHeads,
     InferRequest,
-    RequestedOutput,
+    Leeway,
     Signature,
     Tensor,
+    TensorHead,
     TensorSpec,
 )
 
+Inputs = Sequence[Tensor | TensorHead]
+
 
 class RequestCheck:
-    """The checks for one version of model ``model``."""
+    """The checks for one version of model ``model``, which give requests ``leeway``."""
 
-    def __init__(self, model: str, signature: Signature) -> None:
+    def __init__(self, model: str, signature: Signature, leeway: Leeway = NO_LEEWAY) -> None:
         self._model = model
         self._inputs = signature.input_names
-        self._required = frozenset(spec.name for spec in signature.inputs if not spec.optional)
+        self._required = frozenset(
+            spec.name for spec in signature.inputs if not (spec.optional or leeway.missing)
+        )
         self._outputs = tuple(signature.output_names)
         self._max_batch_size = signature.max_batch_size
+        self._leeway = leeway
 
     def check(self, request: InferRequest) -> tuple[str, ...]:
         """The names of the outputs to compute, in the model's order.
@@ -36,32 +44,66 @@ class RequestCheck:
         Raises INVALID_TENSOR naming the input or output at fault. Where an output goes, and whether it
         is ranked, is nothing to a model: that is done with its answer.
         """
-        self._check_inputs(request.inputs)
-        return self._outputs if request.outputs is None else self._asked(request.outputs)
+        if not self._leeway.inputs:
+            self._check_inputs(request.inputs)
+        if request.outputs is None or self._leeway.outputs:
+            return self._outputs
+        return self._asked([output.name for output in request.outputs])
 
-    def _check_inputs(self, inputs: tuple[Tensor, ...]) -> None:
+    def passes(self, request: InferHeads) -> bool:
+        """Whether ``request`` passes :meth:`check`."""
+        try:
+            if not self._leeway.inputs:
+                self._check_inputs(request.inputs)
+            if request.outputs and not self._leeway.outputs:
+                self._asked(request.outputs)
+        except InferenceError:
+            return False
+        return True
+
+    def _check_inputs(self, inputs: Inputs) -> None:
         names = {tensor.name for tensor in inputs}
         if len(names) != len(inputs):
-            raise self._invalid(f"input '{_repeated(inputs)}' already exists in request")
+            raise self._invalid(
+                f"input '{_repeated([tensor.name for tensor in inputs])}' already exists in request"
+            )
         if len(inputs) > len(self._inputs) or len(inputs) < len(self._required):
             raise self._wrong_count(inputs, names)
         for tensor in inputs:
             spec = self._inputs.get(tensor.name)
             if spec is None:
                 raise self._invalid(f"unexpected inference input '{tensor.name}' for model '{self._model}'")
-            if tensor.datatype is not spec.datatype:
+            if tensor.datatype is not spec.datatype and not self._may_be(tensor, spec):
                 raise self._invalid(
                     f"inference input '{tensor.name}' data-type is '{tensor.datatype.value}', "
                     f"but model '{self._model}' expects '{spec.datatype.value}'"
                 )
-            if tensor.shape != spec.shape and not _fits(tensor.shape, spec.shape):
+            if (
+                tensor.shape != spec.shape
+                and not _fits(tensor.shape, spec.shape)
+                and not self._may_have_shape(tensor, spec)
+            ):
                 raise self._wrong_shape(tensor, spec)
         if not self._required <= names:
             raise self._wrong_count(inputs, names)
         if self._max_batch_size and inputs:
             self._check_batch(inputs)
 
-    def _check_batch(self, inputs: tuple[Tensor, ...]) -> None:
+    def _may_be(self, tensor: Tensor | TensorHead, spec: TensorSpec) -> bool:
+        """Whether nothing is known against the other datatype of ``tensor``."""
+        return self._leeway.datatypes or self._leeway.carried.get(tensor.datatype) is spec.datatype
+
+    def _may_have_shape(self, tensor: Tensor | TensorHead, spec: TensorSpec) -> bool:
+        """Whether nothing is known against the shape of ``tensor``, which is not that of ``spec``."""
+        if tensor.name in self._leeway.shapes:
+            return True
+        return self._leeway.batches and bool(tensor.shape) and _fits(tensor.shape, (-1, *spec.shape[1:]))
+
+    def _check_batch(self, inputs: Inputs) -> None:
+        if self._leeway.shapes:
+            inputs = [tensor for tensor in inputs if tensor.name not in self._leeway.shapes]
+            if not inputs:
+                return
         size = inputs[0].shape[0]
         for tensor in inputs:
             if tensor.shape[0] != size:
@@ -72,16 +114,16 @@ class RequestCheck:
             limit = f"<= {self._max_batch_size}" if size else ">= 1"
             raise self._invalid(f"inference request batch-size must be {limit} for '{self._model}'")
 
-    def _asked(self, outputs: tuple[RequestedOutput, ...]) -> tuple[str, ...]:
-        names = {output.name for output in outputs}
+    def _asked(self, outputs: Sequence[str]) -> tuple[str, ...]:
+        names = set(outputs)
         if len(names) != len(outputs):
             raise self._invalid(f"output '{_repeated(outputs)}' already requested")
-        for output in outputs:
-            if output.name not in self._outputs:
-                raise self._invalid(f"unexpected inference output '{output.name}' for model '{self._model}'")
+        for name in outputs:
+            if name not in self._outputs:
+                raise self._invalid(f"unexpected inference output '{name}' for model '{self._model}'")
         return tuple(name for name in self._outputs if name in names)
 
-    def _wrong_count(self, inputs: tuple[Tensor, ...], names: set[str]) -> InferenceError:
+    def _wrong_count(self, inputs: Inputs, names: set[str]) -> InferenceError:
         expected = len(self._required) if len(inputs) <= len(self._required) else len(self._inputs)
         missing = [name for name in self._inputs if name in self._required and name not in names]
         return self._invalid(
@@ -90,7 +132,7 @@ class RequestCheck:
             f"{_listed(missing)}. Please provide all required input(s)."
         )
 
-    def _wrong_shape(self, tensor: Tensor, spec: TensorSpec) -> InferenceError:
+    def _wrong_shape(self, tensor: Tensor | TensorHead, spec: TensorSpec) -> InferenceError:
         # the blank at the end is Triton's too
         text = (
             f"unexpected shape for input '{tensor.name}' for model '{self._model}'. "
@@ -113,8 +155,7 @@ def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
     return True
 
 
-def _repeated(items: tuple[Tensor, ...] | tuple[RequestedOutput, ...]) -> str:
-    names = [item.name for item in items]
+def _repeated(names: Sequence[str]) -> str:
     return next(name for name in names if names.count(name) > 1)
 
 

@@ -8,10 +8,13 @@ from schemas.control import IndexQuery, LogSettings, ModelControl, TraceSettings
 from schemas.datatypes import Datatype
 from schemas.errors import ErrorCode, InferenceError
 from schemas.messages import (
+    NO_LEEWAY,
     CancelToken,
     Context,
+    InferHeads,
     InferRequest,
     InferResponse,
+    Leeway,
     ModelMetadata,
     ModelRef,
     Operation,
@@ -21,6 +24,7 @@ from schemas.messages import (
     Sequence,
     ServerMetadata,
     Signature,
+    TensorHead,
     TensorSpec,
 )
 from schemas.status import (
@@ -41,6 +45,7 @@ from schemas.status import (
 from schemas.tensor import SharedMemoryRef, Tensor, element_count, pack_bytes
 
 __all__ = [
+    "NO_LEEWAY",
     "CancelToken",
     "Context",
     "Datatype",
@@ -48,10 +53,12 @@ __all__ = [
     "Duration",
     "ErrorCode",
     "IndexQuery",
+    "InferHeads",
     "InferRequest",
     "InferResponse",
     "InferenceError",
     "Latencies",
+    "Leeway",
     "Listening",
     "LogSettings",
     "Metrics",
@@ -73,6 +80,7 @@ __all__ = [
     "SharedMemoryRegion",
     "Signature",
     "Tensor",
+    "TensorHead",
     "TensorSpec",
     "TraceSettings",
     "VersionStatistics",

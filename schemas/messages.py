@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from schemas.datatypes import Datatype
 from schemas.errors import ErrorCode, InferenceError
@@ -133,6 +133,22 @@ class InferRequest:
     answers: Literal["one", "only", "many"] = field(default="one", compare=False)
 
 
+class TensorHead(NamedTuple):
+    """An input without its bytes."""
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+
+
+class InferHeads(NamedTuple):
+    """What a message of inference says of its tensors, which stay unread: of its inputs, and the names of the
+    outputs that it asks for, none for all."""
+
+    inputs: tuple[TensorHead, ...]
+    outputs: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class InferResponse:
     """A model's answer; ``version`` is the version that ran. ``final`` is False while a stream has
@@ -189,10 +205,28 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
+class Leeway:
+    """What a signature that was told leaves open: its ``inputs`` at all, its ``outputs``, which inputs may be
+    ``missing``, their ``datatypes``, the first dimension of their shapes (``batches``), the whole ``shapes``
+    of these. ``carried`` are datatypes that arrive as another one, equal in value."""
+
+    inputs: bool = False
+    outputs: bool = False
+    missing: bool = False
+    datatypes: bool = False
+    batches: bool = False
+    shapes: frozenset[str] = frozenset()
+    carried: Mapping[Datatype, Datatype] = field(default_factory=dict)
+
+
+NO_LEEWAY = Leeway()
+
+
+@dataclass(frozen=True, slots=True)
 class ModelMetadata:
     """A model as it describes itself. ``versions`` are those that are ready; ``parameters`` are for clients
     to read; ``config`` is its serialized ``inference.ModelConfig``, where the same answer holds it, and tells
-    nothing new."""
+    nothing new; ``leeway`` is what the dialect or the server is known to leave open in a signature."""
 
     name: str
     signature: Signature
@@ -201,6 +235,7 @@ class ModelMetadata:
     description: str = ""
     parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS, hash=False)
     config: bytes = field(default=b"", compare=False, repr=False)
+    leeway: Leeway = field(default=NO_LEEWAY, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

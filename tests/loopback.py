@@ -74,4 +74,5 @@ def behind(pipeline: Pipeline, dialect: str, transport: str, model: str, **optio
     calls = DIALECTS[dialect].http_calls if transport == "http" else DIALECTS[dialect].grpc_calls
     client = HttpLoopback(pipeline) if transport == "http" else GrpcLoopback(pipeline)
     upstream = Upstream("there", calls, [client], 5.0)
-    return UpstreamModel(model, upstream, model, **options)  # type: ignore[arg-type]
+    widened = DIALECTS[dialect].capability.on(transport).widened
+    return UpstreamModel(model, upstream, model, widened=widened, **options)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,12 @@ from translator.observation import Observer, Room, Watch
 from translator.router import Router
 from translator.routing.conditions import Head
 from translator.routing.route import Route
+
+Signatures = Callable[[str], Awaitable[Signature]]
+"""Gives the signature of a version. Raises ``InferenceError``."""
+
+_UNFIT = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.UNREPRESENTABLE})
+"""What a request is to a signature that it does not fit."""
 
 Place = Callable[[InferRequest, Context], Placement | None]
 """Finds the inputs of a request that stand in shared memory, and tells where outputs go."""
@@ -134,7 +140,7 @@ class Asking:
                 await self._by(route)
                 return
         self._target = self._router.target(self._head.model, self._head.version)
-        self._decoded(await self._target.signature(self._head.version))
+        await self._read_for(self._head.model, self._head.version, self._target.signature)
         self._show()
 
     async def infer(self) -> InferResponse:
@@ -222,7 +228,11 @@ class Asking:
         assert route is not None, "a route leads there"  # noqa: S101
         self._model = model
         self._target = self._seen(route, self._router.target(model, self._head.version))
-        read = self._decoded(await route.timed_signature(self._target, self._head.version, self._context))
+        read = await self._read_for(
+            model,
+            route.names.version(self._head.version),
+            lambda version: route.timed_signature(self._target, version, self._context),
+        )
         if route.datatypes:
             behind = self._router.behind.get(model, "")
             route.convert(read.request, read.signature, self._head.dialect, behind)
@@ -232,6 +242,34 @@ class Asking:
         return target if route.names.plain else route.view(target, self._head.model)
 
     # --- reading
+
+    async def _read_for(self, model: str, theirs: str, signature: Signatures) -> Read:
+        """Read the request for ``model``, which goes to its version ``theirs``; ``signature`` gives the
+        signature of a version that callers know.
+
+        Behind an upstream another model may have come under that name: a request that cannot be read is not
+        refused before the upstream was asked again. Requests that fail for want of a signature count as that
+        model's.
+        """
+        target, version = self._router.models.get(model), self._head.version
+        if not isinstance(target, UpstreamModel):
+            return self._decoded(await signature(version))
+        began = time.monotonic_ns()
+        try:
+            known = await signature(version)
+        except (InferenceError, asyncio.CancelledError) as end:
+            target.count_unread(end, theirs, began)
+            raise
+        try:
+            return self._decoded(known)
+        except InferenceError as error:
+            if error.code not in _UNFIT:
+                raise
+            await target.renew_signature(theirs)
+            renewed = await signature(version)
+            if renewed == known:
+                raise
+        return self._decoded(renewed)
 
     async def _is_of_a_sequence(self, route: Route) -> bool:
         try:

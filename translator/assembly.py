@@ -367,4 +367,6 @@ def _upstream_model(
         parameters=model.parameters,
         controlled=options.control == "explicit",
         left_out=LeftOut(options.dialect, carried, options.strict),
+        widened=carried.widened,
+        strict_signature=model.strict_signature,
     )

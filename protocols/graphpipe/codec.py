@@ -179,7 +179,7 @@ def decode_response(body: Buffer, asked: OutputNames, signature: Signature | Non
         )
     except reader.OUTSIDE as error:
         raise reader.outside(view) from error
-    if signature is not None and not _says_nothing(signature):
+    if signature is not None and not says_nothing(signature):
         _check_places(outputs, specs)
     return outputs
 
@@ -246,7 +246,7 @@ def _narrowed(tensor: Tensor, spec: TensorSpec | None) -> Tensor:
     return Tensor(tensor.name, Datatype.BOOL, tensor.shape, tensor.data)
 
 
-def _says_nothing(signature: Signature) -> bool:
+def says_nothing(signature: Signature) -> bool:
     """Whether a signature may be what the simple API of graphpipe-go reports for any function: Int64
     everywhere, and the rank in place of the shape."""
     return all(

@@ -7,12 +7,12 @@ a signature does where a tensor has no type, as with servers that do not know th
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from protocols.graphpipe import reader, writer
-from protocols.graphpipe.codec import WRITTEN_TYPES
+from protocols.graphpipe.codec import WRITTEN_TYPES, says_nothing
 from protocols.wire import Buffer
-from schemas import Datatype, ErrorCode, InferenceError, ModelMetadata, Signature, TensorSpec
+from schemas import Datatype, ErrorCode, InferenceError, Leeway, ModelMetadata, Signature, TensorSpec
 from schemas.graphpipe import NULL, TYPES
 
 SERVER = "interlingua"
@@ -59,14 +59,23 @@ def describe(metadata: ModelMetadata, version: str = "") -> Description:
 def model_metadata(description: Description, name: str) -> ModelMetadata:
     """``description`` in the IR's terms; ``name`` is for a server that tells none.
 
-    Raises UNSUPPORTED where a type is Null or unknown: such a model needs a declared signature.
+    The first dimension of shapes is left open, for it is the batch, which many servers give as 1. Of what the
+    simple API of graphpipe-go reports the names alone are right. An input that is an output too is optional,
+    because graphpipe-tf lists every tensor of its graph as both. Raises UNSUPPORTED where a type is Null or
+    unknown: such a model needs a declared signature.
     """
+    inputs, outputs = _specs(description.inputs), _specs(description.outputs)
+    given = {spec.name for spec in outputs}
+    signature = Signature(tuple(replace(spec, optional=spec.name in given) for spec in inputs), outputs)
+    wrong = says_nothing(signature)
+    shapes = frozenset(signature.input_names) if wrong else frozenset[str]()
     return ModelMetadata(
         name=description.name or name,
-        signature=Signature(_specs(description.inputs), _specs(description.outputs)),
+        signature=signature,
         versions=(description.version,) if description.version else (),
         platform=description.server,
         description=description.description,
+        leeway=Leeway(datatypes=wrong, batches=True, shapes=shapes),
     )
 
 

@@ -15,7 +15,9 @@ from typing import Any
 from protocols.dialect import Opened, Passage, Passed
 from protocols.grps.client_deployment import joined
 from protocols.grps.message import OK, GrpsMessage, Kind
-from schemas import InferRequest, InferResponse
+from schemas import InferHeads, InferRequest, InferResponse
+
+_UNREAD = InferHeads((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +36,21 @@ class WholeMessage:
     message: GrpsMessage
 
 
-def _ask(opened: Opened[Any], passed: Passed) -> tuple[InferRequest, int] | None:
+def _heads(opened: Opened[Any]) -> InferHeads | None:
+    """A message that passes says nothing of its tensors, for there is nothing to hold them against."""
     call: Call = opened.message
-    if call.ndarray or passed.declared or passed.inputs or passed.outputs:
+    return None if call.ndarray else _UNREAD
+
+
+def _ask(opened: Opened[Any], passed: Passed) -> InferRequest | None:
+    call: Call = opened.message
+    if passed.declared or passed.inputs or passed.outputs:
         return None
     message = call.message
     # one with contents is a tensor to every model, and HTTP alone has it
     kind = Kind.GTENSORS if message.kind is Kind.NDARRAY and message.tensors else message.kind
     form = WholeMessage(replace(message, kind=kind, status=None))
-    return InferRequest(passed.remote, (), version=passed.version, wire_form=form), 0
+    return InferRequest(passed.remote, (), version=passed.version, wire_form=form)
 
 
 def _answer(opened: Opened[Any], passed: Passed, response: InferResponse) -> tuple[Any, str]:
@@ -55,4 +63,4 @@ def _answer(opened: Opened[Any], passed: Passed, response: InferResponse) -> tup
     return call.write(replace(answer, model=model, status=OK)), ""
 
 
-PASSAGE: Passage[Any, Any, Any] = Passage(_ask, _answer)
+PASSAGE: Passage[Any, Any, Any] = Passage(_heads, _ask, _answer)

@@ -16,29 +16,51 @@ from protocols.oip.codec_grpc import METHOD, RAW_INPUT, RAW_OUTPUT, REQUEST, RES
 from protocols.oip.grpc_messages import reader
 from protocols.protobuf_wire import join
 from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from schemas import InferResponse
+from schemas import Datatype, InferHeads, InferResponse, TensorHead
 from schemas.datatypes import DATATYPES
 
 
-def _ask(opened: Opened[GrpcAnswer], passed: Passed) -> tuple[GrpcRequest, int] | None:
-    head, raws, message = opened.message
+def _heads(opened: Opened[GrpcAnswer]) -> InferHeads | None:
+    head, raws, _ = opened.message
     if head.parameters or len(raws) != len(head.inputs):
         return None
-    if any(each.parameters for each in head.outputs):
+    inputs = []
+    for tensor, raw in zip(head.inputs, raws, strict=True):
+        # what typed contents beside raw ones mean is for each kind of server to say
+        if tensor.parameters or tensor.HasField("contents"):
+            return None
+        datatype, shape = DATATYPES.get(tensor.datatype), tuple(tensor.shape)
+        if datatype is None or not _may_fill(len(raw), datatype, shape):
+            return None
+        inputs.append(TensorHead(tensor.name, datatype, shape))
+    outputs = head.outputs
+    if outputs and any(each.parameters for each in outputs):
         return None
-    # what typed contents beside raw ones mean is for each kind of server to say
-    if any(tensor.parameters or tensor.HasField("contents") for tensor in head.inputs):
-        return None
-    rows = head.inputs[0].shape[0] if raws and head.inputs[0].shape else 0
+    return InferHeads(tuple(inputs), tuple([each.name for each in outputs]))
+
+
+def _may_fill(nbytes: int, datatype: Datatype, shape: tuple[int, ...]) -> bool:
+    """Whether so many bytes may be a tensor. Of BYTES only reading tells, but that each has four bytes for
+    its length."""
+    if shape and min(shape) < 0:
+        return False
+    count = prod(shape)
+    if datatype.itemsize:
+        return nbytes == count * datatype.itemsize
+    return nbytes >= 4 * count if count else not nbytes
+
+
+def _ask(opened: Opened[GrpcAnswer], passed: Passed) -> GrpcRequest:
+    head, raws, message = opened.message
     if head.model_name == passed.remote and not passed.inputs and not passed.outputs:
-        return GrpcRequest(METHOD, message), rows
+        return GrpcRequest(METHOD, message)
     told: Any = REQUEST()
     told.CopyFrom(head)
     told.model_name = passed.remote
     for tensors, names in ((told.inputs, passed.inputs), (told.outputs, passed.outputs)):
         for tensor in tensors:
             tensor.name = names.get(tensor.name, tensor.name)
-    return GrpcRequest(METHOD, join(told.SerializeToString(), RAW_INPUT, raws)), rows
+    return GrpcRequest(METHOD, join(told.SerializeToString(), RAW_INPUT, raws))
 
 
 def _answer(
@@ -77,7 +99,7 @@ def _is_usual(tensor: Any, raw: memoryview) -> bool:
     return not datatype.itemsize or datatype.itemsize * prod(tensor.shape) == len(raw)
 
 
-PASSAGE: Passage[GrpcRequest, GrpcAnswer, GrpcAnswer] = Passage(_ask, _answer)
+PASSAGE: Passage[GrpcRequest, GrpcAnswer, GrpcAnswer] = Passage(_heads, _ask, _answer)
 
 _INFER = replace(codec_grpc.INFER, passage=PASSAGE)
 

@@ -173,3 +173,62 @@ async def test_what_asks_for_more_is_read(monkeypatch: pytest.MonkeyPatch, asked
 async def test_a_failure_is_told_in_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     said, _, passed = await both(monkeypatch, question(), GrpcAnswer(code=8, details="too much"))
     assert passed and (said.code, said.details) == (8, "too much")
+
+
+def mistaken(change: str) -> Any:
+    asked = question()
+    if change == "missing":
+        del asked.inputs[1], asked.raw_input_contents[1]
+    elif change == "unknown":
+        asked.inputs[0].name = "Q"
+    elif change == "doubled":
+        asked.inputs[1].CopyFrom(asked.inputs[0])
+        asked.raw_input_contents[1] = FLOATS
+    elif change == "datatype":
+        asked.inputs[0].datatype = "INT32"
+    elif change == "no datatype":
+        asked.inputs[0].datatype = "FLOAT"
+    elif change == "shape":
+        asked.inputs[0].shape[:] = [4, 1]
+    elif change == "negative":
+        asked.inputs[0].shape[:] = [-2, -2]
+    elif change == "batch":
+        asked.inputs[0].shape[:], asked.inputs[1].shape[:] = [9, 2], [9]
+        asked.raw_input_contents[:] = [bytes(72), bytes(36)]
+    elif change == "batches":
+        asked.inputs[1].shape[:] = [1]
+        asked.raw_input_contents[1] = bytes(4)
+    elif change == "size":
+        asked.raw_input_contents[0] = FLOATS[:12]
+    elif change == "size of BYTES":
+        asked.raw_input_contents[1] = bytes(7)
+    elif change == "output":
+        asked.outputs.add(name="Q")
+    return asked
+
+
+MISTAKES = (
+    "missing", "unknown", "doubled", "datatype", "no datatype", "shape", "negative", "batch", "batches", "size",
+    "size of BYTES", "output",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", MISTAKES)
+async def test_what_does_not_fit_is_not_passed_on(change: str) -> None:
+    """Nor written anew: the words are those of a request that is read."""
+    server = Server(GrpcAnswer(answer("X", "Y").SerializeToString()))
+    upstream = Upstream("there", DIALECTS["oip"].grpc_calls, [server], 5.0)
+    target = UpstreamModel("ours", upstream, "ours", declared=SIGNATURE)
+    pipeline = serving({"ours": target}, "oip").grpc
+    said = await pipeline.serve(GrpcRequest(INFER, mistaken(change).SerializeToString()))
+    assert said.code == 3 and said.details
+    assert not server.seen
+
+
+async def test_what_does_not_fit_is_passed_on_where_the_signature_is_not_believed() -> None:
+    server = Server(GrpcAnswer(answer("X", "Y").SerializeToString()))
+    upstream = Upstream("there", DIALECTS["oip"].grpc_calls, [server], 5.0)
+    target = UpstreamModel("ours", upstream, "ours", declared=SIGNATURE, strict_signature=False)
+    asked = mistaken("shape").SerializeToString()
+    said = await serving({"ours": target}, "oip").grpc.serve(GrpcRequest(INFER, asked))
+    assert said.code == 0 and server.seen == [asked]

@@ -255,7 +255,7 @@ async def test_an_upstream_that_names_no_version_has_version_1() -> None:
     upstream.version = ""
     model = UpstreamModel("ours", upstream, "m", declared=SIGNATURE)
     await model.infer(request(1))
-    assert model._counted("1").execution_count == 1
+    assert model.statistics["1"].execution_count == 1
 
 
 def test_counting_costs_microseconds() -> None:

@@ -59,7 +59,7 @@ class Recorded:
 
     async def send(self, request: HttpRequest) -> HttpReply:
         self.seen.append(request)
-        status, body = self.replies[request.path.rsplit("/", 1)[-1]]
+        status, body = self.replies.get(request.path.rsplit("/", 1)[-1], (404, b""))
         return HttpReply(status, {}, body)
 
     async def close(self) -> None:
@@ -97,7 +97,8 @@ async def test_the_limit_of_the_batch_comes_from_the_configuration() -> None:
 async def test_a_model_without_a_free_first_dimension_has_no_batch() -> None:
     client = Recorded(simple=(200, described([16])), config=(200, CONFIG))
     assert (await model(client).signature()).max_batch_size == 0
-    assert client.asked == ["/v2/models/simple"]
+    # the configuration is asked for all the same: it tells which inputs are optional
+    assert client.asked == ["/v2/models/simple", "/v2/models/simple/config"]
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,8 @@ async def test_a_stream_whose_model_is_gone_has_not_begun(words: str, code: Erro
 
     upstream = Upstream("there", DIALECTS["oip"].grpc_calls, [Gone()], 5.0)
     specs = [
-        tuple(TensorSpec(f"{side}{n}", Datatype.INT32, (1,)) for n in (0, 1)) for side in ("INPUT", "OUTPUT")
+        tuple(TensorSpec(f"{side}{n}", Datatype.INT32, (1, 16)) for n in (0, 1))
+        for side in ("INPUT", "OUTPUT")
     ]
     target = UpstreamModel("ours", upstream, "simple", declared=Signature(*specs))
     answers = target.stream(InferRequest("ours", INPUTS))
@@ -350,7 +352,7 @@ async def test_a_caller_that_goes_away_is_counted_as_cancelled() -> None:
                 await asyncio.sleep(60)
             return await super().send(request)
 
-    client = Slow(simple=(200, described([16])))
+    client = Slow(simple=(200, described([1, 16])))
     target = model(client)
     waiting = asyncio.ensure_future(target.infer(InferRequest("ours", INPUTS)))
     while "/v2/models/simple/infer" not in client.asked:

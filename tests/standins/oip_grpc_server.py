@@ -56,6 +56,8 @@ class OipServer(service_pb2_grpc.GRPCInferenceServiceServicer):
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no configuration")
         answer = service_pb2.ModelConfigResponse()
         answer.config.name, answer.config.max_batch_size = "simple", 8
+        for name in ("INPUT0", "INPUT1"):
+            answer.config.input.add(name=name, data_type="TYPE_INT32", dims=[16])
         return answer
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:

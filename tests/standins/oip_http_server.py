@@ -78,7 +78,9 @@ def oip_http_server(seen: Seen, *, binary: bool = True, configured: bool = False
         return write(request.match_info["model"], head, arrays)
 
     async def config(request: web.Request) -> web.Response:
-        return web.json_response({"name": "simple", "backend": "custom", "max_batch_size": 8})
+        inputs = [{"name": name, "data_type": "TYPE_INT32", "dims": [16]} for name in ("INPUT0", "INPUT1")]
+        told = {"name": "simple", "backend": "custom", "max_batch_size": 8, "input": inputs}
+        return web.json_response(told)
 
     async def see(request: web.Request, response: web.StreamResponse) -> None:
         told = {name.lower(): value for name, value in request.headers.items()}

@@ -369,7 +369,7 @@ async def test_a_stream_falls_back_before_its_first_response(given: int, falls: 
 
 def passing(relay: Any, *routes: Route) -> tuple[Clients, Any]:
     """Clients of a model behind an upstream that messages pass to by ``relay``."""
-    main: Any = UpstreamModel("main", SimpleNamespace(offers=lambda _: False), "main")  # type: ignore[arg-type]
+    main: Any = UpstreamModel("main", SimpleNamespace(name="there", offers=lambda _: False), "main")  # type: ignore[arg-type]
     main.relay = relay
     main.infer, main.signature = Model("main").infer, Model("main").signature
     clients = Clients(Model("spare"), main, routes=routes)

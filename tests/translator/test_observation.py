@@ -325,7 +325,7 @@ def test_only_what_is_shared_is_copied() -> None:
 @pytest.mark.parametrize("looked_at", [False, True])
 async def test_what_is_looked_at_is_read(looked_at: bool) -> None:
     """A message that could pass to its upstream unread is read where somebody looks on."""
-    target: Any = UpstreamModel("m", SimpleNamespace(offers=lambda _: False), "m")  # type: ignore[arg-type]
+    target: Any = UpstreamModel("m", SimpleNamespace(name="there", offers=lambda _: False), "m")  # type: ignore[arg-type]
     echo = Echo()
     target.infer, target.signature = echo.infer, echo.signature
 

@@ -90,12 +90,14 @@ class TensorOptions(Section):
     """The element type, by its Open Inference Protocol name (`FP32`, `INT64`, `BYTES` ...)."""
     shape: tuple[Annotated[int, Field(ge=-1)], ...]
     """The full shape, batch included; -1 for a free dimension."""
+    optional: bool = False
+    """Whether a request may leave it out: an input of a model with an `upstream`."""
     parameters: dict[Text, ParameterValue] = Field(default={})
     """What metadata tell clients of the tensor, such as its `content_type` for clients of MLServer."""
 
     def build(self) -> TensorSpec:
         """The tensor as the IR has it."""
-        return TensorSpec(self.name, self.datatype, self.shape, parameters=self.parameters)
+        return TensorSpec(self.name, self.datatype, self.shape, self.optional, parameters=self.parameters)
 
 
 class SignatureOptions(Section):
@@ -115,6 +117,14 @@ class SignatureOptions(Section):
     def _names(cls, tensors: tuple[TensorOptions, ...]) -> tuple[TensorOptions, ...]:
         distinct("tensor", tuple(tensor.name for tensor in tensors))
         return tensors
+
+    @field_validator("outputs")
+    @classmethod
+    def _given(cls, outputs: tuple[TensorOptions, ...]) -> tuple[TensorOptions, ...]:
+        for tensor in outputs:
+            if tensor.optional:
+                raise ValueError(f"output '{tensor.name}' cannot be optional: only inputs are")
+        return outputs
 
     @field_validator("max_batch_size")
     @classmethod
@@ -180,6 +190,9 @@ class ModelOptions(Section):
     """With `upstream`: output names that clients use, to the names used there."""
     signature: SignatureOptions | None = Field(default=None, validate_default=True)
     """What it takes and gives, in the names that clients use. The default is what the model says."""
+    strict_signature: bool = True
+    """With `upstream`: whether a request that does not fit the signature is refused here. `false` sends it
+    on, for servers whose metadata are wrong."""
     description: str = ""
     """A sentence for people, shown in metadata."""
     parameters: dict[Text, ParameterValue] = Field(default={})
@@ -213,7 +226,7 @@ class ModelOptions(Section):
             raise ValueError("only a model with a 'backend' has this key")
         return value
 
-    @field_validator("remote_model", "inputs", "outputs")
+    @field_validator("remote_model", "inputs", "outputs", "strict_signature")
     @classmethod
     def _only_there(cls, value: Any, info: ValidationInfo) -> Any:
         if info.data.get("backend") is not None:
@@ -250,6 +263,11 @@ class ModelOptions(Section):
             if backend is not None and "path" in info.data and info.data["path"] is None:
                 raise ValueError(f"is missing: backend '{backend}' has no file that would tell it")
             return None
+        for tensor in signature.inputs:
+            if tensor.optional and info.data.get("backend") is not None:
+                raise ValueError(
+                    f"input '{tensor.name}' cannot be optional: only those of a model with an 'upstream' are"
+                )
         for key, tensors in (("inputs", signature.inputs), ("outputs", signature.outputs)):
             for name in info.data.get(key, {}):
                 if name not in {tensor.name for tensor in tensors}:

@@ -191,7 +191,10 @@ class _Run:
             declared = seen_signature(record)
         target = link.models.get((name, declared))
         if target is None:
-            target = UpstreamModel(name, link.upstream, self._aim.name(name), declared=declared)
+            # a refusal that was recorded is the server's to repeat
+            target = UpstreamModel(
+                name, link.upstream, self._aim.name(name), declared=declared, strict_signature=False
+            )
             link.models[name, declared] = target
         return target
 
