@@ -233,6 +233,29 @@ def load_model(source: ModelSource, before: LocalModel | None = None) -> LocalMo
     )
 
 
+def examine_model(source: ModelSource) -> list[str]:
+    """Why a model, or a version of it, would not be loaded, as far as its files tell: no engine is started,
+    and nothing of the model's runs. Blocks."""
+    try:
+        where, config, found = _located(source)
+        _, backend = _backend(where, config, found)
+    except (LoadError, OSError) as error:
+        return [str(error)]
+    if source.path is None and backend.filename:
+        return [f"model '{source.name}': its backend needs a path"]
+    chosen = config.version_policy.choose(found)
+    missing = sorted(set(config.version_policy.specific) - set(found))
+    reasons = [f"{where}: there is no version {number}" for number in missing]
+    if not (chosen or missing):
+        reasons.append(f"{where}: there is no version folder")
+    for number in chosen:
+        try:
+            backend.examine(_model_file(found[number], backend, config), config)
+        except (LoadError, OSError) as error:
+            reasons.append(str(error))
+    return reasons
+
+
 def needed_models(source: ModelSource) -> tuple[str, ...]:
     """The models that this one sends its requests through, as its configuration tells; none where that
     cannot be read. Blocks."""

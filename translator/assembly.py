@@ -152,17 +152,23 @@ def load_local(config: Config, progress: Progress | None = None) -> Loaded:
     Raises ``LoadError`` where a repository cannot be read; a model that cannot be loaded is told in the
     result.
     """
-    sources = {
-        source.name: source
-        for repository in config.model_repository
+    return load_models([source for source, _ in local_models(config)], progress)
+
+
+def local_models(config: Config) -> list[tuple[ModelSource, tuple[str | int, ...]]]:
+    """Where the models are that run here, each with the place in ``config`` that it stands at, or its
+    repository. Raises ``LoadError`` where a repository cannot be read."""
+    found: dict[str, tuple[ModelSource, tuple[str | int, ...]]] = {
+        source.name: (source, ("model_repository", number))
+        for number, repository in enumerate(config.model_repository)
         for source in find_models(Path(repository.path), repository.load)
     }
     for name, model in config.models.items():
         if model.backend is not None:
-            sources[name] = _source(name, model)
+            found[name] = _source(name, model), ("models", name)
         else:
-            sources.pop(name, None)
-    return load_models(list(sources.values()), progress)
+            found.pop(name, None)
+    return list(found.values())
 
 
 def assemble(config: Config, loaded: Loaded) -> Assembly:

@@ -15,6 +15,7 @@ import importlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
@@ -167,6 +168,9 @@ TENSORS_ALONE = Capability(
 Load = Callable[[Path, ModelConfig], Instance | RequestInstance]
 """Loads the file or version folder at a path. Raises ``LoadError`` naming the path."""
 
+Examine = Callable[[Path, ModelConfig], None]
+"""Raises ``LoadError`` naming the path where what is there cannot be loaded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:
@@ -178,7 +182,9 @@ class Backend:
     for as many as the machine suggests. ``whole_requests``: it loads a :class:`RequestInstance`, which
     decoupled models and sequences need. ``platform`` is what older configurations call it,
     ``metadata_platform`` what the protocol calls its models where no configuration
-    names a platform, empty for the same. ``capability`` is what its models can take and give.
+    names a platform, empty for the same. ``capability`` is what its models can take and give. ``engine`` is
+    the package that has to be installed, which the ``extra`` of this one brings; ``files`` the module whose
+    ``examine`` looks at a model without it.
     """
 
     module: str
@@ -190,16 +196,30 @@ class Backend:
     metadata_platform: str = ""
     other_filename: str = ""
     capability: Capability = TENSORS_ALONE
+    engine: str = ""
+    extra: str = ""
+    files: str = ""
 
     def load(self, path: Path, config: ModelConfig) -> Instance | RequestInstance:
         """Load the model at ``path``. Raises ``LoadError``, also where the engine is not installed."""
         try:
             module = importlib.import_module(self.module)
         except ImportError as error:
-            raise LoadError(
-                f"{path}: the engine for platform '{self.platform}' is missing: {error}"
-            ) from error
+            raise LoadError(f"{path}: {self._missing(str(error))}") from error
         return cast(Load, module.load)(path, config)
+
+    def examine(self, path: Path, config: ModelConfig) -> None:
+        """Raise ``LoadError`` where the model at ``path`` cannot be loaded, as far as that shows without
+        starting the engine or running anything of the model's: the engine is there, and the file is one for
+        it."""
+        if self.engine and find_spec(self.engine) is None:
+            raise LoadError(f"{path}: {self._missing(f'there is no {self.engine}')}")
+        if self.files:
+            cast(Examine, importlib.import_module(self.files).examine)(path, config)
+
+    def _missing(self, why: str) -> str:
+        install = f"; pip install 'interlingua[{self.extra}]'" if self.extra else ""
+        return f"the engine for platform '{self.platform}' is missing: {why}{install}"
 
 
 _TORCH = Backend(
@@ -209,6 +229,9 @@ _TORCH = Backend(
     metadata_platform="pytorch_torchscript",
     other_filename="model.pt2",
     capability=replace(TENSORS_ALONE, exact=frozenset(Datatype) - {Datatype.BYTES}),
+    engine="torch",
+    extra="torch",
+    files="runtime.backends.torch_file",
 )
 
 BACKENDS: dict[str, Backend] = {
@@ -218,6 +241,9 @@ BACKENDS: dict[str, Backend] = {
         "model.onnx",
         metadata_platform="onnx_onnxv1",
         capability=replace(TENSORS_ALONE, text_only=True),
+        engine="onnxruntime",
+        extra="onnx",
+        files="runtime.backends.onnx_file",
     ),
     "identity": Backend("runtime.backends.identity", "identity", inline=True),
     "python": Backend(
@@ -227,6 +253,7 @@ BACKENDS: dict[str, Backend] = {
         instances=1,
         whole_requests=True,
         capability=Capability(exact=frozenset(Datatype), streams="whole"),
+        files="runtime.backends.python_file",
     ),
     "ensemble": Backend("runtime.backends.ensemble", "ensemble", whole_requests=True),
     "torch": _TORCH,

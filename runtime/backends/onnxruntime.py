@@ -16,6 +16,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from runtime.backends.onnx_file import MAP_ADVICE
 from runtime.devices import cuda_count
 from runtime.model_config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
 from schemas import Datatype, ErrorCode, InferenceError, Signature, Tensor, TensorSpec
@@ -233,6 +234,7 @@ def _session_options(path: Path, config: ModelConfig) -> ort.SessionOptions:
 def _spec(path: Path, role: str, node: ort.NodeArg) -> TensorSpec:
     datatype = _DATATYPES.get(node.type)
     if datatype is None:
-        raise LoadError(f"{path}: {role} '{node.name}' is a {node.type}, which cannot be served")
+        advice = f"; {MAP_ADVICE}" if "map(" in node.type else ""
+        raise LoadError(f"{path}: {role} '{node.name}' is a {node.type}, which cannot be served{advice}")
     # a free dimension is a name or None
     return TensorSpec(node.name, datatype, tuple(d if isinstance(d, int) else -1 for d in node.shape))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.backends import Answer, Job, RequestInstance, Surroundings
+from runtime.backends.python_file import refuse_environment
 from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig
 from runtime.model_config_message import config_message
 from runtime.python_worker.process import Worker, WorkerError
@@ -287,10 +288,7 @@ def load(path: Path, config: ModelConfig) -> PythonInstance:
     environment of its own, and for a configuration without inputs or outputs that the model does not
     complete.
     """
-    if "EXECUTION_ENV_PATH" in config.parameters:
-        raise LoadError(
-            f"{path}: EXECUTION_ENV_PATH is not supported: a model runs in the server's environment"
-        )
+    refuse_environment(path, config)
     folder, version = path.parent, path.parent.name
     numbered = version.isdecimal()
     home = folder.parent if numbered else folder

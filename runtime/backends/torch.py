@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from runtime.backends.torch_file import UNDECLARED, examine_file
 from runtime.model_config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
 from schemas import Datatype, ErrorCode, InferenceError, Signature, Tensor, TensorSpec
 
@@ -149,6 +150,7 @@ def load(path: Path, config: ModelConfig) -> TorchInstance:
     whose configuration does not state inputs and outputs, for names that cannot be bound to arguments,
     and for datatypes that PyTorch does not have.
     """
+    examine_file(path)
     device = _device(path, config)
     _set_threads(path, config)
     try:
@@ -159,7 +161,7 @@ def load(path: Path, config: ModelConfig) -> TorchInstance:
     except Exception as error:
         raise LoadError(f"{path}: {str(error).strip()}") from error
     if not (config.outputs or program.outputs):
-        raise LoadError(f"{path}: a TorchScript file does not declare its tensors, so a configuration must")
+        raise LoadError(f"{path}: {UNDECLARED}")
     for spec in (*config.inputs, *config.outputs):
         if spec.datatype not in _DTYPES:
             raise LoadError(f"{path}: '{spec.name}' is {spec.datatype.value}, which PyTorch does not have")

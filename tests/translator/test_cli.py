@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -103,8 +104,8 @@ def test_check_sums_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "models" / "digits").mkdir(parents=True)
-    (tmp_path / "models" / "echo").mkdir()
+    for name in ("digits", "echo"):
+        shutil.copytree(ROOT / "examples" / "models" / "digits" / "1", tmp_path / "models" / name / "1")
     (tmp_path / "c.yaml").write_text(
         """\
 listeners:

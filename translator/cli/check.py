@@ -1,13 +1,14 @@
-"""Prints every mistake with its line, or what would be served. Loads no model, and connects to nothing; with
---probe to the servers of the upstreams, which are asked what they are."""
+"""Prints every mistake with its line, or what would be served, and which models cannot be loaded, as far as
+their files and the engines that are installed tell. With --load the models are loaded too; with --probe the
+servers of the upstreams are asked what they are."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from translator.cli.numbers import positive
 
@@ -22,14 +23,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What ``check`` takes."""
     add = parser.add_argument
     add("-c", "--config", metavar="FILE", required=True, help="the configuration (YAML)")
+    add(
+        "--load", action="store_true", help="load every model, which takes as long and as much as to serve it"
+    )
     add("--probe", action="store_true", help="ask every server of the upstreams what it is")
     add("--timeout-secs", type=positive, default=5.0, metavar="S", help="for each question (default: 5)")
-    add("--json", action="store_true", help="print what the probe found as one line of JSON")
+    add("--json", action="store_true", help="print what --probe and the models show as one line of JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the errors of a configuration, one a line, or what it would serve. 1 where a probe finds
-    something wrong."""
+    """Print the errors of a configuration, one a line, or what it would serve. 1 where a model cannot be
+    loaded, or a probe finds something wrong."""
     from translator.config import ConfigError, load
 
     if arguments.json and not arguments.probe:
@@ -42,48 +46,51 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     if not arguments.json:
         sys.stdout.writelines(f"{line}\n" for line in _summary(config))
-    return _probe(arguments, config) if arguments.probe else 0
+    return _look(arguments, config)
 
 
-def _probe(arguments: argparse.Namespace, config: Config) -> int:
-    """Ask the servers, and tell."""
+def _look(arguments: argparse.Namespace, config: Config) -> int:
+    """Look at the models, ask the servers, and tell."""
     import orjson
 
     from protocols.transport import loop
     from translator.config.document import ConfigError, Document, Problem, dotted
+    from translator.probe.models import unloadable
     from translator.probe.upstreams import probe
 
-    found = loop.run(probe(config, arguments.timeout_secs))
     read = Document(Path(arguments.config).read_text(encoding="utf-8"), arguments.config)
-    problems = {
-        id(server): sorted(
-            (Problem(read.line(path), path, text) for path, text in server.faults),
-            key=lambda problem: problem.line,
-        )
-        for server in found
-    }
+
+    def problems_of(faults: Iterable[tuple[tuple[str | int, ...], str]]) -> list[Problem]:
+        found = [Problem(read.line(path), path, text) for path, text in faults]
+        return sorted(found, key=lambda problem: problem.line)
+
+    def as_json(problems: list[Problem]) -> list[dict[str, Any]]:
+        return [{"line": each.line, "key": dotted(each.path), "text": each.text} for each in problems]
+
+    wrong = problems_of(loop.run(unloadable(config, load=arguments.load)))
+    models = as_json(wrong)
+    found = loop.run(probe(config, arguments.timeout_secs)) if arguments.probe else []
+    problems = {id(server): problems_of(server.faults) for server in found}
     if arguments.json:
         document = [
             {
                 "upstream": server.upstream,
                 "url": server.url,
                 "name": server.name,
-                "problems": [
-                    {"line": each.line, "key": dotted(each.path), "text": each.text}
-                    for each in problems[id(server)]
-                ],
+                "problems": as_json(problems[id(server)]),
             }
             for server in found
         ]
-        sys.stdout.write(orjson.dumps({"servers": document}, option=orjson.OPT_APPEND_NEWLINE).decode())
-    else:
+        told = {"servers": document, "models": models}
+        sys.stdout.write(orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE).decode())
+    elif arguments.probe:
         sys.stdout.write(f"servers ({len(found)}):\n")
         for server in found:
             count = len(server.faults)
             state = f"{count} problem{'s' if count > 1 else ''}" if count else "as stated"
             name = f" ({server.name})" if server.name else ""
             sys.stdout.write(f"  {server.upstream} at {server.url}{name}: {state}\n")
-    wrong = [problem for server in found for problem in problems[id(server)]]
+    wrong += [problem for server in found for problem in problems[id(server)]]
     if wrong and not arguments.json:
         sys.stdout.flush()
         sys.stderr.write(f"{ConfigError(arguments.config, wrong)}\n")
