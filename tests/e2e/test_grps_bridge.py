@@ -20,14 +20,11 @@ import tritonclient.http as triton_http
 from graphpipe import remote
 from tritonclient.utils import InferenceServerException
 
-from tests.e2e.background import Background
 from tests.e2e.daemon import Daemon
 from tests.e2e.grps_clients import TRANSPORTS, clients_of, daemon, examples
-from tests.standins.grps_brpc import BrpcServing
+from tests.e2e.grps_standins import STANDINS, served_standins
 from tests.standins.grps_client import GrpsError
 from tests.standins.grps_contract import GrpsMessage, arrays_of, gtensors
-from tests.standins.grps_grpc_server import start_grpc
-from tests.standins.grps_http_server import grps_http_server
 from tests.standins.grps_server import ALL, GrpsServer
 from tests.standins.trtis_grpc_client import TrtisGrpc
 from tests.standins.trtis_http_client import TrtisHttp
@@ -57,29 +54,6 @@ IDENTITIES = {name: f"identity_{name}" for name in DATATYPES}
 
 GRPS_WIRES = tuple(f"grps_{transport}" for transport in TRANSPORTS)
 WIRES = (*GRPS_WIRES, "oip_http", "oip_grpc", "trtis_http", "trtis_grpc", "graphpipe_http")
-STANDINS = tuple(f"{flavor}_grps_{transport}" for flavor in ("py", "cpp") for transport in TRANSPORTS)
-
-MAPS = {
-    "s_s": "BYTES",
-    "s_b": "BYTES",
-    "s_i32": "INT32",
-    "s_i64": "INT64",
-    "s_f": "FP32",
-    "s_d": "FP64",
-}
-_ENTRIES = [
-    {"name": "key", "datatype": "INT32", "shape": []},
-    {"name": "gmap.s_i32.gmap.s_i64.key", "datatype": "INT32", "shape": []},
-    *(
-        {"name": f"gmap.{field}.{key}", "datatype": datatype, "shape": []}
-        for field, datatype in MAPS.items()
-        for key in ("key", "")
-        if (field, key) != ("s_i32", "key")
-    ),
-]
-KEYED: dict[str, Any] = {"inputs": _ENTRIES, "outputs": _ENTRIES}
-"""The signature of a model that takes and gives the entries of ``one_key_in_every_map``, one of them by its
-key alone."""
 
 A = np.arange(32, dtype=np.int32).reshape(2, 16)
 B = np.full((2, 16), 3, np.int32)
@@ -112,55 +86,38 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    background = Background()
-    standins = {flavor: GrpsServer(flavor, online={"all": True, "http": True, "grpc": True, "brpc": True})
-                for flavor in ("py", "cpp")}  # fmt: skip
-    stopping = []
-    urls: dict[str, str] = {}
-    for flavor, server in standins.items():
-        urls[f"{flavor}_grps_http"] = background.serve(grps_http_server(server, recut=100))
-        listening, port = background.run(start_grpc(server))
-        urls[f"{flavor}_grps_grpc"] = f"127.0.0.1:{port}"
-        serving = BrpcServing(server)
-        urls[f"{flavor}_grps_brpc"] = f"127.0.0.1:{background.run(serving.start())}"
-        stopping += [lambda listening=listening: listening.stop(None), serving.stop]
-    repository = examples("simple", "words", *IDENTITIES.values())
-    with daemon(tmp_path_factory.mktemp("inner"), {"model_repository": repository}) as inner:
-        for wire in WIRES:
-            urls[wire] = inner.addresses[TRANSPORTS.index(wire.split("_")[1])]
-        words = {"inputs": tensors("TEXT", "BYTES", [1]), "outputs": tensors("WORD", "BYTES", [1])}
-        models: dict[str, Any] = {
-            f"words.{wire}": {"upstream": wire, "remote_model": "words", "signature": words}
-            for wire in ("grps_grpc", "grps_http")
-        }
-        for wire in WIRES:
-            dialect = wire.split("_")[0]
-            for model in ("simple", *IDENTITIES.values()):
-                if model.removeprefix("identity_") in NOT_IN.get(dialect, ()):
-                    continue
-                stated = {} if dialect == "trtis" else {"signature": declared(model)}
-                models[f"{model}.{wire}"] = {"upstream": wire, "remote_model": model, **stated}
-        for wire in STANDINS:
-            simple = {"upstream": wire, "signature": declared("simple")}
-            models[f"simple.{wire}"] = {**simple, "remote_model": "simple-1.0.0"}
-            models[f"plain.{wire}"] = {"upstream": wire, "remote_model": ""}
-            models[f"named.{wire}"] = {"upstream": wire, "remote_model": "your_model-1.0.0"}
-            models[f"nowhere.{wire}"] = {"upstream": wire, "remote_model": "nowhere-1", "required": False}
-            models[f"keyed.{wire}"] = {"upstream": wire, "remote_model": "", "signature": KEYED}
-        upstreams = {
-            name: {"dialect": name.split("_")[-2], "transport": name.split("_")[-1], "urls": [url]}
-            for name, url in urls.items()
-        }
-        config = {"models": models, "upstreams": upstreams, "default_model": "plain.py_grps_grpc"}
-        with (
-            daemon(tmp_path_factory.mktemp("bridge"), config) as bridge,
-            clients_of(inner) as local,
-            clients_of(bridge) as clients,
-        ):
-            yield World(inner, bridge, local, clients, standins)
-    for stop in stopping:
-        background.run(stop())
-    background.close()
+    with served_standins() as (standins, urls):
+        repository = examples("simple", "words", *IDENTITIES.values())
+        with daemon(tmp_path_factory.mktemp("inner"), {"model_repository": repository}) as inner:
+            for wire in WIRES:
+                urls[wire] = inner.addresses[TRANSPORTS.index(wire.split("_")[1])]
+            words = {"inputs": tensors("TEXT", "BYTES", [1]), "outputs": tensors("WORD", "BYTES", [1])}
+            models: dict[str, Any] = {
+                f"words.{wire}": {"upstream": wire, "remote_model": "words", "signature": words}
+                for wire in ("grps_grpc", "grps_http")
+            }
+            for wire in WIRES:
+                dialect = wire.split("_")[0]
+                for model in ("simple", *IDENTITIES.values()):
+                    if model.removeprefix("identity_") in NOT_IN.get(dialect, ()):
+                        continue
+                    stated = {} if dialect == "trtis" else {"signature": declared(model)}
+                    models[f"{model}.{wire}"] = {"upstream": wire, "remote_model": model, **stated}
+            for wire in STANDINS:
+                simple = {"upstream": wire, "signature": declared("simple")}
+                models[f"simple.{wire}"] = {**simple, "remote_model": "simple-1.0.0"}
+                models[f"plain.{wire}"] = {"upstream": wire, "remote_model": ""}
+            upstreams = {
+                name: {"dialect": name.split("_")[-2], "transport": name.split("_")[-1], "urls": [url]}
+                for name, url in urls.items()
+            }
+            config = {"models": models, "upstreams": upstreams, "default_model": "plain.py_grps_grpc"}
+            with (
+                daemon(tmp_path_factory.mktemp("bridge"), config) as bridge,
+                clients_of(inner) as local,
+                clients_of(bridge) as clients,
+            ):
+                yield World(inner, bridge, local, clients, standins)
 
 
 def on_the_wire(name: str) -> Any:
@@ -298,79 +255,6 @@ def test_a_grps_server_behind_a_grps_listener(world: World, transport: str, wire
     assert caught.value.code == 500
 
 
-def one_key_in_every_map(model: str) -> Any:
-    """What the example clients of the original send, the edges of each map, and keys that try to confuse."""
-    values = {
-        "s_s": "v",
-        "s_b": b"\0\xff",
-        "s_i32": -(2**31),
-        "s_i64": 2**63 - 1,
-        "s_f": -0.0,
-        "s_d": 5e-324,
-    }
-    message = GrpsMessage(model=model)
-    for name, value in values.items():
-        entries = getattr(message.gmap, name)
-        entries["key"], entries[""] = value, type(value)()
-    message.gmap.s_i32["gmap.s_i64.key"] = 1
-    return message
-
-
-@pytest.mark.parametrize("wire", STANDINS)
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_gmap_goes_as_a_gmap_and_comes_back_as_one(world: World, transport: str, wire: str) -> None:
-    """Both original servers echo it so, though one key stands in several maps and bytes are no text."""
-    for model in (f"plain.{wire}", f"keyed.{wire}"):
-        message = one_key_in_every_map(model)
-        told = world.clients[transport].predict(message)
-        assert told.WhichOneof("data_oneof") == "gmap" and told.gmap == message.gmap
-        assert world.standins[wire.split("_")[0]].seen[-1].gmap == message.gmap
-
-
-@pytest.mark.parametrize("wire", STANDINS)
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_tensors_without_names_stay_without(world: World, transport: str, wire: str) -> None:
-    message = gtensors(f"plain.{wire}", a=A, b=B)
-    for tensor in message.gtensors.tensors:
-        tensor.ClearField("name")
-    told = world.clients[transport].predict(message)
-    assert told.gtensors == message.gtensors
-    assert world.standins[wire.split("_")[0]].seen[-1].gtensors == message.gtensors
-
-
-@pytest.mark.parametrize("wire", STANDINS)
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_an_empty_payload_stays_set(world: World, transport: str, wire: str) -> None:
-    """Over HTTP the Python server takes no empty payload, and nobody an ndarray without contents."""
-    for payload in ("gtensors", "gmap", "ndarray"):
-        if wire == "py_grps_http" or (payload == "ndarray" and "http" in (transport, wire.split("_")[-1])):
-            continue
-        message = GrpsMessage(model=f"plain.{wire}")
-        getattr(message, payload).SetInParent()
-        assert world.clients[transport].predict(message).WhichOneof("data_oneof") == payload
-        assert world.standins[wire.split("_")[0]].seen[-1].WhichOneof("data_oneof") == payload
-
-
-@pytest.mark.parametrize("wire", STANDINS)
-def test_clients_of_other_dialects_send_a_gmap_by_the_names_of_its_entries(world: World, wire: str) -> None:
-    arrays = {
-        "gmap.s_b.key": np.array(b"\0\xff", object),
-        "gmap.s_i64.key": np.array(2**53 + 1),
-        "gmap.s_d.key": np.array(0.1),
-    }
-    datatypes = {"gmap.s_b.key": "BYTES", "gmap.s_i64.key": "INT64", "gmap.s_d.key": "FP64"}
-    for module, address in ((triton_http, 0), (triton_grpc, 1)):
-        with module.InferenceServerClient(world.bridge.addresses[address]) as client:
-            given = [module.InferInput(name, [], datatype) for name, datatype in datatypes.items()]
-            for tensor in given:
-                tensor.set_data_from_numpy(arrays[tensor.name()])
-            answer = client.infer(f"plain.{wire}", given)
-            assert {name: answer.as_numpy(name).item() for name in arrays} == {
-                name: array.item() for name, array in arrays.items()
-            }
-            assert world.standins[wire.split("_")[0]].seen[-1].gmap.s_b["key"] == b"\0\xff"
-
-
 @pytest.mark.parametrize("wire", STANDINS)
 def test_named_tensors_need_no_signature(world: World, wire: str) -> None:
     for module, address in ((triton_http, 0), (triton_grpc, 1)):
@@ -395,45 +279,6 @@ def test_streams_go_through(world: World, transport: str, wire: str) -> None:
     first, failed = client.stream(GrpsMessage(model=model, str_data="stream-err"))
     assert first.str_data == "stream data 0"
     assert (failed.status.code, failed.status.msg) == (500, "bad thing mid-stream")
-
-
-@pytest.mark.parametrize("wire", STANDINS)
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_messages_pass_whole_where_no_signature_is_known(world: World, transport: str, wire: str) -> None:
-    """The original servers give a model whatever stands in a message, and its answer to the client."""
-    message = GrpsMessage(model=f"named.{wire}")
-    without_shape, over, mismatched, named_alike = (message.gtensors.tensors.add() for _ in range(4))
-    without_shape.name, without_shape.dtype = "x", 7
-    without_shape.flat_float32.extend([1.5, -0.0])
-    over.dtype = 1
-    over.shape.extend([7])
-    over.flat_uint8.extend([256, 1])
-    mismatched.name, mismatched.dtype = "y", 4
-    named_alike.name, named_alike.dtype = "y", 6
-    named_alike.flat_float16.append(0.1)
-    told = world.clients[transport].predict(message)
-    server = world.standins[wire.split("_")[0]]
-    assert server.seen[-1].gtensors == message.gtensors and server.seen[-1].model == "your_model-1.0.0"
-    assert told.gtensors == message.gtensors
-    # the model that the server repeats is the one that its caller knows
-    assert told.model == message.model
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_model_of_the_server_that_is_not_there(world: World, transport: str) -> None:
-    for wire in STANDINS:
-        with pytest.raises(GrpsError) as caught:
-            world.clients[transport].predict(gtensors(f"nowhere.{wire}", a=A))
-        assert caught.value.code == 500 and f"nowhere.{wire}" in str(caught.value)
-
-
-@pytest.mark.parametrize("wire", [wire for wire in STANDINS if not wire.endswith("brpc")])
-@pytest.mark.parametrize("transport", ["http", "grpc"])
-def test_pieces_of_a_stream_keep_their_payloads(world: World, transport: str, wire: str) -> None:
-    message = one_key_in_every_map(f"plain.{wire}")
-    pieces = list(world.clients[transport].stream(message))
-    assert [piece.WhichOneof("data_oneof") for piece in pieces] == ["gmap", "gtensors", "str_data", "gmap"]
-    assert pieces[0].gmap == message.gmap and pieces[-1].gmap.s_b["key"] == b"\xff"
 
 
 @pytest.mark.parametrize("wire", ["grps_http", "grps_grpc"])
