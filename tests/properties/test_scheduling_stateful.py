@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from runtime.model import LocalModel
+from runtime.scheduling.forming import choose
 from runtime.scheduling.policy import DynamicBatching, Limits, QueuePolicy
 from runtime.scheduling.queue import Entry
 from schemas import CancelToken, Context, ErrorCode, InferenceError, InferRequest, RequestedOutput, Tensor
@@ -33,7 +34,7 @@ POLICIES = st.builds(
 BATCHINGS = st.builds(
     DynamicBatching,
     preferred_sizes=st.sampled_from([(), (4,), (2, 6)]),
-    max_delay_us=st.sampled_from([0, 2000]),
+    max_delay_us=st.sampled_from([0, 2000, 50_000]),
     preserve_ordering=st.booleans(),
     priority_levels=st.just(3),
     default_priority_level=st.just(2),
@@ -101,8 +102,23 @@ class Interleaved(RuleBasedStateMachine):
             await settled()
             if secs:
                 await asyncio.sleep(secs)
+                await settled()
+            for served in self.served:
+                self.check_nothing_is_held_up(served.version.scheduler)
 
         self.loop.run_until_complete(pass_by())
+
+    def check_nothing_is_held_up(self, scheduler: Any) -> None:
+        """What waits though the model is free has a reason to wait: a larger batch may come. Whatever has left
+        the queue has not left a batch behind that nobody starts."""
+        if not scheduler._queue or not scheduler._runner.free or scheduler._due is not None:
+            return
+        now = time.monotonic_ns()
+        taken, wait_ns = choose(scheduler._queue, scheduler._rules, scheduler._runner.room, now)
+        if not any(entry.answer.done() or scheduler._is_overdue(entry, now) for entry in taken):
+            # the timer of the batch may be due at this moment
+            waited = min(entry.arrived for entry in taken) + scheduler._rules.delay_ns <= now
+            assert wait_ns or waited, "a batch could run and does not"
 
     @initialize(
         batching=BATCHINGS,
@@ -126,7 +142,7 @@ class Interleaved(RuleBasedStateMachine):
                 st.booleans(),
                 st.sampled_from([("y", "said"), ("y", "said"), ("said",), ("y",)]),
                 st.integers(0, 4),
-                st.sampled_from([0, 0, 2000]),
+                st.sampled_from([0, 0, 1000, 2000]),
                 st.sampled_from([None, None, -1.0, 0.003]),
             ),
             min_size=1,
