@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from runtime.attributes import Attributes
 from runtime.model_config_message import write_signature
 from runtime.renames import Renames
 from runtime.upstream import Upstream
@@ -37,13 +38,23 @@ def is_decoupled(config: Any) -> bool:
     return config is not None and bool(config.model_transaction_policy.decoupled)
 
 
-def shown_config(config: Any, name: str, inputs: Renames, outputs: Renames, signature: Signature) -> bytes:
+def shown_config(
+    config: Any, name: str, inputs: Renames, outputs: Renames, signature: Signature, attributes: Attributes
+) -> bytes:
     """``config``, an ``inference.ModelConfig``, of a model that our clients know as ``name``, serialized with
-    the ``signature`` that is served. ``inputs`` and ``outputs`` map the upstream's names to the clients'."""
+    the ``signature`` that is served and the ``attributes``. ``inputs`` and ``outputs`` map the upstream's
+    names to the clients'.
+
+    The steps of an ensemble are left out: they name models of the upstream, of which nothing is counted here,
+    and clients would look for those among ours.
+    """
     config.name = name
     for tensors, names in ((config.input, inputs), (config.output, outputs)):
         for tensor in tensors:
             tensor.name = names.get(tensor.name, tensor.name)
+    if config.HasField("ensemble_scheduling"):
+        del config.ensemble_scheduling.step[:]
     write_signature(config, signature)
+    attributes.write(config)
     written: bytes = config.SerializeToString(deterministic=True)
     return written

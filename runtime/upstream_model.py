@@ -16,6 +16,7 @@ from typing import Any
 
 from protocols.dialect import Opened, Passed
 from runtime.absent import all_in
+from runtime.attributes import NO_ATTRIBUTES, Attributes
 from runtime.left_out import LeftOut
 from runtime.model import UNLOADED
 from runtime.model_config import ModelConfig
@@ -60,7 +61,8 @@ class UpstreamModel:
     the signature in our clients' names, for upstreams whose metadata is missing or wrong. ``controlled``:
     whether clients may have it loaded and unloaded there. ``statistics`` are by version. ``left_out`` takes
     note of what the upstream's dialect has no place for, ``widened`` is what it carries as another datatype.
-    With ``strict_signature`` the upstream gets no request that does not fit the signature.
+    With ``strict_signature`` the upstream gets no request that does not fit the signature, to which
+    ``attributes`` are added.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class UpstreamModel:
         left_out: LeftOut | None = None,
         widened: Mapping[Datatype, Datatype] | None = None,
         strict_signature: bool = True,
+        attributes: Attributes = NO_ATTRIBUTES,
     ) -> None:
         self.name = name
         self.left_out = left_out
@@ -88,8 +91,9 @@ class UpstreamModel:
         self._declared = declared
         self._description = description
         self._parameters = parameters or {}
+        self._attributes = attributes
         self._signatures = UpstreamSignature(
-            name, upstream, remote_model, self._names, declared, widened or {}
+            name, upstream, remote_model, self._names, declared, widened or {}, self._attributes
         )
         self._strict = strict_signature
         self._turns = Turns()
@@ -387,8 +391,10 @@ class UpstreamModel:
             stated = await asked_config(self.upstream, ModelRef(self._remote))
         signature = await self.signature()
         if stated is None:
-            return config_message(ModelConfig(name=self.name, platform=told.platform), signature)
-        return shown_config(stated, self.name, self._names.inputs_back, self._names.outputs_back, signature)
+            made = ModelConfig(name=self.name, platform=told.platform, stated=self._attributes.stated())
+            return config_message(made, signature)
+        names = self._names.inputs_back, self._names.outputs_back
+        return shown_config(stated, self.name, *names, signature, self._attributes)
 
     async def _is_decoupled(self, known: Known) -> bool:
         """Whether the upstream says that the model answers any number of times; asked once."""

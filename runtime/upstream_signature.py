@@ -15,6 +15,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from runtime.attributes import Attributes
 from runtime.upstream import Upstream
 from runtime.upstream_config import asked_config, is_decoupled
 from runtime.upstream_names import UpstreamNames
@@ -65,7 +66,8 @@ class UpstreamSignature:
     """The signatures of model ``remote`` of ``upstream``, by version; clients know it as ``model``.
 
     Tensors have two ``names``. ``declared``, in our clients' names, takes the place of what the upstream
-    says. ``widened`` is what the upstream's dialect carries as another datatype.
+    says. ``widened`` is what the upstream's dialect carries as another datatype, ``attributes`` are added to
+    whatever signature it is.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class UpstreamSignature:
         names: UpstreamNames,
         declared: Signature | None,
         widened: Mapping[Datatype, Datatype],
+        attributes: Attributes,
     ) -> None:
         self.declared = declared
         self._model = model
@@ -83,6 +86,7 @@ class UpstreamSignature:
         self._remote = remote
         self._names = names
         self._widened = widened
+        self._attributes = attributes
         self._known: dict[str, Known] = {}
         self._asked: dict[str, _Question] = {}
 
@@ -145,6 +149,7 @@ class UpstreamSignature:
     def _declared(self, ours: Signature) -> Known:
         room = Leeway(inputs=not ours.inputs, carried=self._widened)
         theirs = self._names.there(ours)
+        ours = self._attributes.labelled(self._model, ours)
         return Known(ours, theirs, RequestCheck(self._model, ours, room))
 
     async def _discover(self, version: str) -> Known:
@@ -154,7 +159,8 @@ class UpstreamSignature:
         config = await asked_config(self._upstream, model)
         theirs = told.signature if config is None else _configured(told.signature, config)
         room = self._leeway(told.leeway, theirs, config, silent=configured and config is None)
-        ours, back = self._names.here(theirs), self._names.inputs_back
+        ours = self._attributes.labelled(self._model, self._names.here(theirs))
+        back = self._names.inputs_back
         room = replace(room, shapes=frozenset(back.get(name, name) for name in room.shapes))
         return Known(ours, theirs, RequestCheck(self._model, ours, room), is_decoupled(config))
 

@@ -21,6 +21,7 @@ from protocols.transport.address import Address, parse_url
 from protocols.transport.clients import CLIENTS
 from protocols.transport.reach import unreachable
 from protocols.transport.resolve import is_name, resolve
+from runtime.attributes import Attributes
 from runtime.catalog import ModelCatalog
 from runtime.forwarding import Forwarding
 from runtime.header_file import HeaderFile
@@ -375,4 +376,5 @@ def _upstream_model(
         left_out=LeftOut(options.dialect, carried, options.strict),
         widened=carried.widened,
         strict_signature=model.strict_signature,
+        attributes=Attributes(model.labels, model.format),
     )

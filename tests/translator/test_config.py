@@ -299,6 +299,32 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "c.yaml:4: models.stated.signature: has no 'a', which inputs renames",
         ],
     ),
+    "attributes": (
+        with_listeners(
+            f"""\
+            models:
+              free: {{upstream: triton, labels: {{any: [cat]}}, format: {{any: FORMAT_NHWC}}}}
+              here: {{backend: identity, signature: {STATED}, format: {{a: FORMAT_NCHW}}}}
+              form: {{upstream: triton, format: {{a: NCHW}}}}
+              stated: {{upstream: triton, signature: {STATED}, labels: {{X: [cat]}}, format: {{X: FORMAT_NHWC}}}}
+              twice:
+                upstream: triton
+                labels: {{O: [cat]}}
+                signature:
+                  inputs: []
+                  outputs: [{{name: O, datatype: FP32, shape: [1]}}]
+                  labels: {{O: [dog]}}
+            {UPSTREAMS}
+            """
+        ),
+        [
+            "c.yaml:4: models.here.format: only a model with an 'upstream' has this key",
+            "c.yaml:5: models.form.format.a: unknown value 'NCHW' (allowed: FORMAT_NHWC, FORMAT_NCHW)",
+            "c.yaml:6: models.stated.labels: unknown output 'X' (allowed: O)",
+            "c.yaml:6: models.stated.format: unknown input 'X' (allowed: I)",
+            "c.yaml:9: models.twice.labels: output 'O' has labels in the signature, too",
+        ],
+    ),
     "signatures": (
         with_listeners(
             """\
@@ -562,6 +588,7 @@ def test_everything_stated() -> None:
           resnet50:
             upstream: triton
             inputs: {data: INPUT0}
+            format: {data: FORMAT_NCHW}
             signature:
               inputs: [{name: data, datatype: FP16, shape: [-1, 3]}]
               outputs: [{name: prob, datatype: FP32, shape: [-1, 2]}]
@@ -586,6 +613,7 @@ def test_everything_stated() -> None:
     assert signature.inputs[0].datatype is Datatype.FP16
     assert signature.inputs[0].shape == (-1, 3)
     assert signature.outputs[0].labels == ("cat", "dog")
+    assert model.format == {"data": "FORMAT_NCHW"}
     assert config.routes[0].match.dialect is None
 
 

@@ -193,6 +193,12 @@ class ModelOptions(Section):
     strict_signature: bool = True
     """With `upstream`: whether a request that does not fit the signature is refused here. `false` sends it
     on, for servers whose metadata are wrong."""
+    labels: dict[str, tuple[str, ...]] = Field(default={})
+    """With `upstream`: names of the classes, by output, in index order. They add to the signature, whether
+    it is stated here or the model's own."""
+    format: dict[str, Literal["FORMAT_NHWC", "FORMAT_NCHW"]] = Field(default={})
+    """With `upstream`: how an input that is an image lies in memory, `FORMAT_NHWC` or `FORMAT_NCHW`, by
+    input. It adds to the model's own configuration, for clients that read it there."""
     description: str = ""
     """A sentence for people, shown in metadata."""
     parameters: dict[Text, ParameterValue] = Field(default={})
@@ -226,7 +232,7 @@ class ModelOptions(Section):
             raise ValueError("only a model with a 'backend' has this key")
         return value
 
-    @field_validator("remote_model", "inputs", "outputs", "strict_signature")
+    @field_validator("remote_model", "inputs", "outputs", "strict_signature", "labels", "format")
     @classmethod
     def _only_there(cls, value: Any, info: ValidationInfo) -> Any:
         if info.data.get("backend") is not None:
@@ -273,6 +279,20 @@ class ModelOptions(Section):
                 if name not in {tensor.name for tensor in tensors}:
                     raise ValueError(f"has no '{name}', which {key} renames")
         return signature
+
+    @field_validator("labels", "format")
+    @classmethod
+    def _of_the_signature(cls, added: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        signature: SignatureOptions | None = info.data.get("signature")
+        if signature is None:
+            return added
+        kind = "output" if info.field_name == "labels" else "input"
+        tensors = signature.outputs if kind == "output" else signature.inputs
+        for name in added:
+            require(kind, name, (tensor.name for tensor in tensors))
+            if kind == "output" and name in signature.labels:
+                raise ValueError(f"output '{name}' has labels in the signature, too")
+        return added
 
     @property
     def limits(self) -> Limits:

@@ -1,0 +1,59 @@
+"""What a configuration adds to the signature of a model behind an upstream, whoever says that signature.
+
+Some attributes of tensors do not travel: the labels of classes stand in files of the server, and few dialects
+say how an image lies in memory. The names are those that our clients use.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from schemas import Signature
+from schemas.oip import MESSAGES
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """``labels`` by output, in index order, and ``formats`` by input, as an ``inference.ModelConfig`` has
+    them: ``FORMAT_NHWC`` or ``FORMAT_NCHW``."""
+
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
+
+    def labelled(self, model: str, signature: Signature) -> Signature:
+        """The ``signature`` of ``model`` with the labels. What it has no tensor for is logged."""
+        unknown = [
+            *(f"labels.{name}" for name in self.labels if name not in signature.output_names),
+            *(f"format.{name}" for name in self.formats if name not in signature.input_names),
+        ]
+        if unknown and (signature.inputs or signature.outputs):
+            facts = {"model": model, "keys": ", ".join(unknown)}
+            _log.warning("attributes of tensors that the model does not have", extra={"facts": facts})
+        if not self.labels:
+            return signature
+        outputs = (
+            replace(spec, labels=self.labels.get(spec.name, spec.labels)) for spec in signature.outputs
+        )
+        return replace(signature, outputs=tuple(outputs))
+
+    def stated(self) -> bytes:
+        """The formats as a serialized ``inference.ModelConfig`` of which nothing else is known."""
+        config: Any = MESSAGES["inference.ModelConfig"]()
+        for name, form in self.formats.items():
+            config.input.add(name=name, format=form)
+        written: bytes = config.SerializeToString(deterministic=True)
+        return written
+
+    def write(self, config: Any) -> None:
+        """Put the formats into ``config``, an ``inference.ModelConfig`` in our clients' names."""
+        for tensor in config.input:
+            if tensor.name in self.formats:
+                tensor.format = self.formats[tensor.name]
+
+
+NO_ATTRIBUTES = Attributes()
