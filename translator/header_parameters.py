@@ -20,7 +20,7 @@ _RESERVED = re.compile(
 
 
 class HeaderParameters:
-    """Chooses headers whose whole name matches ``pattern``, in any case unless it begins with ``(?-i)``.
+    """Chooses headers in whose name ``pattern`` is found, in any case unless it begins with ``(?-i)``.
     Raises ``re.error`` for what is no pattern."""
 
     def __init__(self, pattern: str) -> None:
@@ -36,5 +36,5 @@ class HeaderParameters:
         return {
             name: value
             for name, value in found.items()
-            if self._pattern.fullmatch(name) and not _RESERVED.fullmatch(name)
+            if self._pattern.search(name) and not _RESERVED.fullmatch(name)
         }

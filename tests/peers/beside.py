@@ -27,21 +27,27 @@ Servers = dict[str, Server]
 
 
 @contextmanager
-def beside(folder: Path, write: Callable[[Path], Sequence[str]]) -> Iterator[Servers]:
+def beside(
+    folder: Path,
+    write: Callable[[Path], Sequence[str]],
+    options: Sequence[str] = (),
+    listener: Mapping[str, Any] | None = None,
+) -> Iterator[Servers]:
     """Both servers on the repository that ``write`` writes; it returns the models to load at the start.
-    Clients may load the others, with a configuration of their own."""
+    Clients may load the others, with a configuration of their own. ``options`` are of Triton's command line,
+    ``listener`` of the daemon's listeners."""
     places = {name: folder / name for name in ("triton", "daemon")}
     for place in places.values():
         place.mkdir()
     models = write(places["triton"] / "repository")
     shutil.copytree(places["triton"] / "repository", places["daemon"] / "repository")
-    with servers.triton(places["triton"], models, places["triton"] / "repository") as triton:
+    with servers.triton(places["triton"], models, places["triton"] / "repository", options) as triton:
         daemon = Daemon.start(
             places["daemon"],
             {
                 "server": {"name": "triton"},
                 "listeners": [
-                    {"listen": "127.0.0.1:0", "transport": transport, "dialects": ["oip"]}
+                    {"listen": "127.0.0.1:0", "transport": transport, "dialects": ["oip"], **(listener or {})}
                     for transport in ("http", "grpc")
                 ],
                 "model_repository": [

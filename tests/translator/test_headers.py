@@ -398,7 +398,8 @@ def parameters_model(tmp_path: Path) -> dict[str, Any]:
         ("my_header.*", {"MY_HEADER_1": "one", "my_header_2": "two"}),
         ("MY_HEADER.*", {"MY_HEADER_1": "one", "my_header_2": "two"}),
         ("(?-i)MY_HEADER.*", {"MY_HEADER_1": "one"}),
-        ("header", {}),
+        ("header", {"MY_HEADER_1": "one", "my_header_2": "two"}),
+        ("^header|header$", {}),
         ("my_header_1|priority|sequence_id", {"MY_HEADER_1": "one"}),
     ],
 )

@@ -138,7 +138,7 @@ class ListenerOptions(Section):
     """What to do with NaN and infinity in an answer that is to be JSON: refuse it, or write `NaN`,
     `Infinity` and `-Infinity`, which Triton does and strict readers of JSON do not take."""
     headers_as_parameters: HeaderPattern | None = None
-    """Over http and grpc: a regular expression. Headers of a request for inference whose whole name matches,
+    """Over http and grpc: a regular expression. Headers of a request for inference in whose name it is found,
     in any case, become parameters of the request, as with Triton's `--http-header-forward-pattern`. The
     default is none."""
     accept_te_with_length: bool = False
