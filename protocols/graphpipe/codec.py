@@ -88,10 +88,12 @@ def decode_request(
         raise InferenceError(ErrorCode.MALFORMED, "a MetadataRequest has no tensors to infer from")
     try:
         config_slot, names_slot, tensors_slot, outputs_slot = reader.slots(view, table, 4)
-        names = reader.strings(view, table, names_slot)
-        bound = _bind(names, reader.offsets(view, table, tensors_slot), signature)
+        positions = reader.offsets(view, table, tensors_slot)
+        names = reader.strings(view, table, names_slot, most=len(positions))
+        bound = _bind(names, positions, signature)
         specs = signature.input_names
         inputs = [_narrowed(reader.tensor(view, at, name), specs[name]) for name, at in bound.items()]
+        _check_count(reader.length(view, table, outputs_slot), signature)
         form = _output_names(reader.strings(view, table, outputs_slot), signature)
         config = reader.string(view, table, config_slot)
     except reader.OUTSIDE as error:
@@ -223,9 +225,12 @@ def _bind(names: list[bytes], positions: list[int], signature: Signature) -> dic
     return bound
 
 
+def _check_count(count: int, signature: Signature) -> None:
+    if count > reader.MAX_UNFOLDING * len(signature.outputs) + 1:
+        raise _invalid(f"{count} outputs are asked of a model that has {len(signature.outputs)}")
+
+
 def _output_names(raw: list[bytes], signature: Signature) -> OutputNames:
-    if len(raw) > reader.MAX_UNFOLDING * len(signature.outputs) + 1:
-        raise _invalid(f"{len(raw)} outputs are asked of a model that has {len(signature.outputs)}")
     names = []
     for index, encoded in enumerate(raw):
         if not encoded:
@@ -288,8 +293,11 @@ def _encode_tensors(tensors: Sequence[Tensor]) -> tuple[tuple[writer.Form, ...],
         payload: Buffer = tensor.view
         length = size = len(payload)
         if tensor.datatype is Datatype.BYTES:
-            elements = tensor.elements()
-            payload, length = writer.string_block(elements), len(elements)
+            length = tensor.count
+            few = length <= writer.FEW
+            payload = (
+                writer.string_block(tensor.elements()) if few else writer.packed_block(tensor.view, length)
+            )
             size = len(payload)
         forms.append((code, tensor.shape, length, size))
         payloads.append(payload)
