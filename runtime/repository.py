@@ -296,6 +296,8 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
     sequences = config.sequence_batching
     if sequences is not None and sequences.states and backend.whole_requests:
         raise LoadError(f"{file}: sequence_batching: state is not supported by backend '{config.backend}'")
+    if sequences is not None and sequences.iterative and config.backend != "python":
+        raise LoadError(f"{file}: iterative_sequence is not supported by backend '{config.backend}'")
     # a Python model tells of no tensors but those that its clients see
     loaded = _loaded(file, backend, config if backend.whole_requests else with_unseen(config))
     found = loaded.signature

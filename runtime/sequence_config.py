@@ -38,8 +38,9 @@ def read_sequence_batching(path: Path, message: Any) -> SequenceBatching | None:
     if not message.HasField("sequence_batching"):
         return None
     batching = message.sequence_batching
-    if batching.iterative_sequence:
-        raise LoadError(f"{path}: iterative_sequence is not supported")
+    for field in ("control_input", "state"):
+        if batching.iterative_sequence and getattr(batching, field):
+            raise LoadError(f"{path}: sequence_batching: {field} is not supported beside iterative_sequence")
     controls = [
         _control(path, given.name, each) for given in batching.control_input for each in given.control
     ]
@@ -56,6 +57,7 @@ def read_sequence_batching(path: Path, message: Any) -> SequenceBatching | None:
         tuple(controls),
         tuple(states),
         _strategy(path, batching, message.max_batch_size),
+        batching.iterative_sequence,
     )
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import count
 
 from runtime.backends import Answer, Answers, Instance, Job, RequestInstance, Surroundings
 from runtime.model_config import UNLIMITED_BATCH_SIZE
@@ -23,8 +24,9 @@ from runtime.scheduling.batch import check_rows
 from runtime.scheduling.policy import DynamicBatching, Scheduling
 from runtime.scheduling.runners import UNBOUNDED, Given, PlaceRunner, Ran, ThreadRunner
 from runtime.scheduling.scheduler import Scheduler
-from runtime.scheduling.sequence_scheduler import ALONE, SequenceScheduler
+from runtime.scheduling.sequence_scheduler import ALONE, SequenceScheduler, check_alone
 from runtime.scheduling.sequence_state import StatefulRunner, States
+from runtime.scheduling.sequence_table import not_started
 from runtime.spread import Spread
 from runtime.validation import RequestCheck
 from runtime.warmup import Sample
@@ -38,6 +40,7 @@ from schemas import (
     VersionStatistics,
     VersionStatus,
 )
+from schemas import Sequence as Place
 
 Labels = Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]
 Learn = Callable[[], Awaitable[tuple[bool, str]]]
@@ -199,6 +202,11 @@ class RequestVersion:
         self._admission = Admission(model, scheduling.limits, places)
         self._scheduler: Scheduler | SequenceScheduler | None = None
         sequences = scheduling.sequences
+        self._iterations: Iterator[int] | None = None
+        if sequences is not None and sequences.iterative:
+            # each request is a sequence of its own; the instance keeps it from one execution to the next
+            scheduling, sequences = replace(scheduling, batching=DynamicBatching()), None
+            self._iterations = count(1)
         if scheduling.batching is None and sequences is None and getattr(instance, "batches", False):
             # the model has completed its configuration so
             scheduling = replace(scheduling, batching=DynamicBatching())
@@ -229,12 +237,26 @@ class RequestVersion:
         INVALID_TENSOR for a request that is in no sequence where it must be, OVERLOADED and UNAVAILABLE
         where too many wait."""
         inputs = inward(request.inputs, self._input_reshapes)
+        if self._iterations is not None:
+            request = self._iterated(request, self._iterations)
         with self.instance.asked(request.context):
             ask = self._at_once if self._scheduler is None else self._in_a_batch
             async with aclosing(ask(request, inputs, outputs)) as answers:
                 async for answer in answers:
                     answer.outputs = outward(answer.outputs, self._output_reshapes)
                     yield answer
+
+    def _iterated(self, request: InferRequest, ids: Iterator[int]) -> InferRequest:
+        """``request`` at the start of its sequence. Raises INVALID_TENSOR for a batch, and for a request that
+        goes on with a sequence: there is none that waits for it."""
+        if self.signature.max_batch_size:
+            check_alone(request.model, request.inputs)
+        place = request.sequence
+        if place is None:
+            return replace(request, sequence=Place(next(ids), start=True))
+        if not place.start:
+            raise not_started(request.model, place.id)
+        return request
 
     async def _at_once(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
@@ -267,6 +289,8 @@ class RequestVersion:
         if isinstance(self._scheduler, SequenceScheduler):
             inputs = self._scheduler.whole(inputs)
             request.sequence = ALONE
+        elif self._iterations is not None:
+            request = self._iterated(request, self._iterations)
         places = getattr(self.instance, "places", 0)
         for _ in range(sample.count):
             for place in range(places):

@@ -8,6 +8,7 @@ for no hop between threads.
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 import time
@@ -91,19 +92,15 @@ class Connection:
                 if self._reading:
                     self._turn.wait()
                     continue
-                self._reading = True
-                self._turn.release()
-                try:
-                    data, descriptors = self._receive()
-                finally:
-                    self._turn.acquire()
-                    self._reading = False
-                if not data:
-                    self._close()
-                for frame in self._frames.feed(data, descriptors):
-                    self._sort(frame)
-                self._turn.notify_all()
+                self._read()
             return box.content.popleft()
+
+    def arrived(self) -> bool:
+        """Whether :meth:`next` would not wait."""
+        with self._turn:
+            while not (self._work.content or self._closed or self._reading) and self._readable():
+                self._read()
+            return bool(self._work.content) or self._closed
 
     def read_aside(self) -> None:
         """Have messages read while nobody waits in :meth:`wait`, as for those who wait in an event loop."""
@@ -120,6 +117,26 @@ class Connection:
     def forget(self, number: int) -> bool:
         """Throw away what comes for ``number`` from now on; whether anything might."""
         return self._boxes.pop(number, None) is not None
+
+    def _read(self) -> None:
+        """Wait for what arrives next, for all who wait. The turn is held, and free meanwhile."""
+        self._reading = True
+        self._turn.release()
+        try:
+            data, descriptors = self._receive()
+        finally:
+            self._turn.acquire()
+            self._reading = False
+        if not data:
+            self._close()
+        for frame in self._frames.feed(data, descriptors):
+            self._sort(frame)
+        self._turn.notify_all()
+
+    def _readable(self) -> bool:
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(0))
 
     def _close(self) -> None:
         self._closed = True

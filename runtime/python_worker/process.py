@@ -3,8 +3,9 @@
 Messages have a first word. To a worker: ``load``, then ``run`` with the requests of one execution, and
 ``answer`` to its calls. From it: ``loaded`` with the completed configuration or ``failed`` with the reason,
 ``response``, ``idle`` when a run has ended before its last answer, ``call`` of another model, ``uncall``
-where the answer is of no use any more, and ``log``. A request has a *slot*, eight bytes in a page that both
-see: how many of its responses were taken, or that it is cancelled.
+where the answer is of no use any more, and ``log``. Where requests iterate, ``idle`` says for how many more
+there is room, and ``room`` that it is another number now. A request has a *slot*, eight bytes in a page that
+both see: how many of its responses were taken, or that it is cancelled.
 
 Everything but starting and stopping happens on the event loop that asks, which may be another one later.
 """
@@ -61,6 +62,7 @@ class Worker:
         self.promised = False
         self._instance = told["instance"]
         self._running = False
+        self._room = _SLOTS
         self._calls: dict[int, Call | None] = {}
         self._free = list(range(_SLOTS))
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -127,7 +129,7 @@ class Worker:
     @property
     def room(self) -> int:
         """How many requests it can take now."""
-        return len(self._free)
+        return min(len(self._free), self._room)
 
     def run(self, jobs: Sequence[Job]) -> list[Answers]:
         """See ``Place``. What a job may fail with by itself: UNAVAILABLE where the process has ended,
@@ -291,7 +293,10 @@ class Worker:
             if kind == "response":
                 self._take(frame)
             elif kind == "idle":
+                (self._room,) = frame.value[1:] or (_SLOTS,)
                 self._ended_run()
+            elif kind == "room":
+                self._room = frame.value[1]
             elif kind == "call":
                 self.calls.start(frame.value[1:], self._tensors(frame.value[-1], frame))
             elif kind == "uncall":

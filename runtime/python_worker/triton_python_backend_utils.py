@@ -280,6 +280,7 @@ class InferenceRequest:
         self._parameters = parameters if isinstance(parameters, str) else _checked(parameters)
         self._sender: InferenceResponseSender | None = None
         self._streaming = False
+        self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
     def inputs(self) -> list[Tensor]:
         """The tensors that were given."""
@@ -316,6 +317,10 @@ class InferenceRequest:
     def set_flags(self, flags: int) -> None:
         """Set the flags."""
         self._flags = flags
+
+    def set_release_flags(self, flags: int) -> None:
+        """With TRITONSERVER_REQUEST_RELEASE_RESCHEDULE the request of an iterative sequence comes again."""
+        self._release_flags = flags
 
     def timeout(self) -> int:
         """How long the request may wait, in microseconds; 0 for no limit."""

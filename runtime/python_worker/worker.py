@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Coroutine
 from pathlib import Path
 from types import FrameType
@@ -29,6 +30,11 @@ from runtime.python_worker import triton_python_backend_utils as utils
 from runtime.python_worker.asking import Asking
 from runtime.python_worker.connection import Connection
 from runtime.python_worker.event_loop import EventLoop
+
+_NO_ROUNDS = (
+    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, and the model's configuration has no "
+    "sequence_batching with iterative_sequence"
+)
 
 _GRACE_SECS = 30.0
 """How long a model may go on after the server is gone."""
@@ -88,6 +94,57 @@ class _Work(NamedTuple):
     sender: utils.InferenceResponseSender
     answer: _Answer
 
+    def rescheduled(self) -> bool:
+        """Whether the model wants the request again."""
+        again = self.request._release_flags == utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+        return again and not self.sender.closed
+
+
+class _Rounds:
+    """The requests of a model with iterative sequences: those that it has rescheduled and those that are new.
+
+    It keeps up to ``places`` of them from one execution to the next, and each execution has up to ``rows``,
+    those that have waited for longest. The server sends more while there is room.
+    """
+
+    def __init__(self, server: Connection, rows: int, places: int) -> None:
+        self._server = server
+        self._rows = rows
+        self._places = places
+        self._waiting: deque[_Work] = deque()
+        self._told: int | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, work: list[_Work]) -> None:
+        """The server has sent ``work``, and waits to hear that there is room for more."""
+        self._waiting.extend(work)
+        self._told = None
+
+    def take(self) -> list[_Work]:
+        """The requests of the next execution. Those whose clients have gone end here."""
+        taken: list[_Work] = []
+        while self._waiting and len(taken) < self._rows:
+            work = self._waiting.popleft()
+            if not work.answer.cancelled():
+                taken.append(work)
+            elif work.sender.close():
+                work.answer.deliver(None, True)
+        return taken
+
+    def keep(self, work: list[_Work]) -> None:
+        """Keep what of ``work``, which has run, is rescheduled, and tell the server of the room."""
+        for each in work:
+            if each.rescheduled():
+                each.request.set_flags(0)
+                each.request.set_release_flags(utils.TRITONSERVER_REQUEST_RELEASE_ALL)
+                self._waiting.append(each)
+        room = self._places - len(self._waiting)
+        if room > 0 and room != self._told:
+            self._server.send(["idle" if self._told is None else "room", room])
+            self._told = room
+
 
 class _Model:
     """The user's model and what surrounds a run of it."""
@@ -103,6 +160,7 @@ class _Model:
             completed = made.auto_complete_config(utils.ModelConfig(self.config))
             self.config = self.config if completed is None else completed.as_dict()
         self._decoupled = utils.using_decoupled_model_transaction_policy(self.config)
+        self.rounds = self._made_rounds()
         self._model = made()
         if hasattr(self._model, "initialize"):
             text = orjson.dumps(self.config).decode()
@@ -114,6 +172,30 @@ class _Model:
         tensors = self._server.tensors(packed, frame)
         work = [self._request(each, tensors) for each in told]
         tensors.clear()
+        if self.rounds is not None:
+            self.rounds.add(work)
+            self.run_round(self.rounds)
+        elif not self._execute(work):
+            # the run is over, and answers may come from other threads
+            self._server.send(["idle"])
+
+    def run_round(self, rounds: _Rounds) -> None:
+        """Run requests that iterate once more."""
+        work = rounds.take()
+        if work:
+            self._execute(work)
+        rounds.keep(work)
+
+    def _made_rounds(self) -> _Rounds | None:
+        sequences = self.config.get("sequence_batching") or {}
+        if not sequences.get("iterative_sequence"):
+            return None
+        rows = max(self.config["max_batch_size"], 1)
+        places = (sequences.get("oldest") or {}).get("max_candidate_sequences") or rows
+        return _Rounds(self._server, rows, places)
+
+    def _execute(self, work: list[_Work]) -> bool:
+        """Run ``work`` in one execution; whether the server knows by the answers that it is over."""
         told_end = False
         try:
             result = self._model.execute([each.request for each in work])
@@ -127,9 +209,11 @@ class _Model:
         except (Exception, SystemExit) as error:
             for each in work:
                 self._fail(each, error)
-        if not told_end:
-            # the run is over, and answers may come from other threads
-            self._server.send(["idle"])
+        if self.rounds is None:
+            for each in work:
+                if each.rescheduled():
+                    self._fail(each, utils.TritonModelException(_NO_ROUNDS))
+        return told_end
 
     async def _in_background(self, work: list[_Work], result: Coroutine[Any, Any, Any]) -> None:
         """Await the ``execute`` of a decoupled model. Where it fails, so do the answers without an end."""
@@ -191,7 +275,7 @@ class _Model:
             )
         ended = False
         for left, each, response in zip(range(len(work) - 1, -1, -1), work, result, strict=True):
-            each.answer.ends_run = not left
+            each.answer.ends_run = not left and self.rounds is None
             ended = self._send(each, response)
         return ended
 
@@ -200,6 +284,11 @@ class _Model:
         if response is None:
             return False
         try:
+            if work.rescheduled():
+                raise utils.TritonModelException(
+                    "Expected a None object in the execute function return list for rescheduled request, "
+                    f"found type '{type(response).__name__}'."
+                )
             if not isinstance(response, utils.InferenceResponse):
                 raise utils.TritonModelException(
                     "Expected an 'InferenceResponse' object in the execute function return list, found type "
@@ -248,7 +337,13 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
     asking = Asking(server)
     utils.InferenceRequest.ask, utils.InferenceRequest.ask_async = asking.ask, asking.ask_async
     server.send(["loaded", model.config])
-    while (frame := server.next()) is not None:
+    while True:
+        if model.rounds and not server.arrived():
+            model.run_round(model.rounds)
+            continue
+        frame = server.next()
+        if frame is None:
+            break
         model.run(frame)
     if server.forked:
         # it has come back from execute; the original finalizes

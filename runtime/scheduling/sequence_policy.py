@@ -65,12 +65,14 @@ class Oldest:
 
 @dataclass(frozen=True, slots=True)
 class SequenceBatching:
-    """All that a configuration says of sequences."""
+    """All that a configuration says of sequences. ``iterative``: each request is a sequence of its own, which
+    runs until the model lets it go."""
 
     idle_us: int = DEFAULT_IDLE_US
     controls: tuple[Control, ...] = ()
     states: tuple[State, ...] = ()
     strategy: Direct | Oldest = Direct()
+    iterative: bool = False
 
     def slots(self, max_batch_size: int) -> int:
         """How many sequences one instance has at a time."""

@@ -33,6 +33,16 @@ ALONE = Place(1, True, True)
 """The place of a request that is a sequence of its own."""
 
 
+def check_alone(model: str, inputs: Sequence[Tensor]) -> None:
+    """Raise INVALID_TENSOR for ``inputs`` of more than one row, which is no request of a sequence."""
+    if any(tensor.shape[:1] != (1,) for tensor in inputs):
+        raise InferenceError(
+            ErrorCode.INVALID_TENSOR,
+            f"inference request to model '{model}' must specify batch-size 1 due to requirements of sequence "
+            "batcher",
+        )
+
+
 class SequenceScheduler:
     """The sequences of one version of model ``model`` before ``runners``, one for each instance.
 
@@ -98,7 +108,8 @@ class SequenceScheduler:
         what the runner gives.
         """
         loop = asyncio.get_running_loop()
-        inputs = self._alone(inputs)
+        if self._batched:
+            check_alone(self._model, inputs)
         now = time.monotonic()
         self._table.expire(now, self._idle_secs)
         place = self._table.check(request.sequence)
@@ -136,7 +147,9 @@ class SequenceScheduler:
     def whole(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """``inputs`` with all that a model is given for a request that is a sequence of its own. Raises
         INVALID_TENSOR as :meth:`entered`."""
-        return self._alone(inputs) + self._controls.of(ALONE) + self._states.initial()
+        if self._batched:
+            check_alone(self._model, inputs)
+        return inputs + self._controls.of(ALONE) + self._states.initial()
 
     async def drain(self) -> None:
         """Wait until nothing waits or runs. From now on batches wait for nobody, and a sequence lasts no
@@ -149,15 +162,6 @@ class SequenceScheduler:
             self._idle_timer.cancel()
 
     # --- how it is done
-
-    def _alone(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        if self._batched and any(tensor.shape[:1] != (1,) for tensor in inputs):
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
-                f"inference request to model '{self._model}' must specify batch-size 1 due to requirements "
-                "of sequence batcher",
-            )
-        return inputs
 
     def _leave(self, sequence: LiveSequence, entry: Entry) -> None:
         self._drop(sequence, entry)

@@ -79,6 +79,15 @@ class Lane:
             self.ready.pop(sequence, None)
 
 
+def not_started(model: str, identity: int | str) -> InferenceError:
+    """What a request to ``model`` gets whose sequence is not under way."""
+    return InferenceError(
+        ErrorCode.INVALID_TENSOR,
+        f"inference request for sequence {identity} to model '{model}' must specify the START flag on the "
+        "first request of the sequence",
+    )
+
+
 class SequenceTable:
     """The sequences of model ``model``, on ``lanes`` instances with ``slots`` each. ``ready`` tells of an
     instance whether it would run anything: to one that would not nobody goes who can go elsewhere."""
@@ -118,12 +127,8 @@ class SequenceTable:
         return place
 
     def not_started(self, identity: int | str) -> InferenceError:
-        """What a request is told whose sequence is not under way."""
-        return InferenceError(
-            ErrorCode.INVALID_TENSOR,
-            f"inference request for sequence {identity} to model '{self._model}' must specify the "
-            "START flag on the first request of the sequence",
-        )
+        """See :func:`not_started`."""
+        return not_started(self._model, identity)
 
     def enter(self, entry: Entry, place: Place, now: float) -> LiveSequence:
         """Put ``entry``, whose ``place`` was checked, into its sequence. A start in a sequence that has not

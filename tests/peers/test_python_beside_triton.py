@@ -126,6 +126,40 @@ def execute(self, requests):
     return [pb.InferenceResponse([pb.Tensor("OUT", np.array([self.name], object))]) for request in requests]
 """
 
+ITERATES = """
+def initialize(self, args):
+    self.left = {}
+
+def execute(self, requests):
+    for request in requests:
+        key = request.correlation_id()
+        if request.flags() & pb.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START:
+            self.left[key] = int(given(request)[0])
+        self.left[key] -= 1
+        told = answer([self.left[key], request.flags(), len(requests), key != 0])
+        if self.left[key]:
+            request.set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            request.get_response_sender().send(told)
+        else:
+            request.get_response_sender().send(told, FINAL)
+"""
+
+COLLECTS = """
+def initialize(self, args):
+    self.runs = {}
+
+def execute(self, requests):
+    return [self.one(request) for request in requests]
+
+def one(self, request):
+    runs = self.runs[request.correlation_id()] = self.runs.get(request.correlation_id(), 0) + 1
+    if runs == given(request)[0]:
+        return answer([runs, request.flags()])
+    request.set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+"""
+
+ITERATIVE = "sequence_batching { iterative_sequence: true }"
+
 TEXT = INT32.replace('"OUT" data_type: TYPE_INT32', '"OUT" data_type: TYPE_STRING')
 GROUPS = {
     "ungrouped": ("", {"ungrouped_0"}),
@@ -144,6 +178,8 @@ MODELS = {
     },
     "empty_ints": (INT32, EMPTY.replace("KIND", "np.float64")),
     "fails": (INT32, FAILS),
+    "iterates": (DECOUPLED + ITERATIVE, ITERATES),
+    "collects": (INT32 + ITERATIVE, COLLECTS),
     **{name: (TEXT + groups, NAMES) for name, (groups, _) in GROUPS.items()},
     "tasks": (DECOUPLED, TASKS),
     "sleeps": (DECOUPLED, SLEEPS),
@@ -312,3 +348,33 @@ def test_names_of_instances(both: Servers, model: str) -> None:
         return {name.decode() for status, (name,) in found if status == "OK"}
 
     assert alike(both, outcome) == GROUPS[model][1]
+
+
+def test_a_request_that_is_rescheduled_comes_again(both: Servers) -> None:
+    def outcome(server: Server) -> Any:
+        with Stream(server) as stream:
+            stream.ask("iterates", numbers(3), "a")
+            stream.ask("iterates", numbers(2), "b")
+            return stream.all(2)
+
+    assert alike(both, outcome) == [
+        ("a", [2, 1, 1, 1], False),
+        ("a", [1, 0, 1, 1], False),
+        ("a", [0, 0, 1, 1], True),
+        ("b", [1, 1, 1, 1], False),
+        ("b", [0, 0, 1, 1], True),
+    ]
+
+
+def test_an_iterative_model_that_is_not_decoupled(both: Servers) -> None:
+    assert alike(both, lambda server: grpc(server, "collects", numbers(3))) == ("OK", [3, 0])
+
+
+def test_an_iterative_sequence_that_has_not_started(both: Servers) -> None:
+    def outcome(server: Server) -> Any:
+        with Stream(server) as stream:
+            stream.ask("iterates", numbers(1), sequence_id=7)
+            return stream.take()[1]
+
+    said = "inference request for sequence 7 to model 'iterates' must specify the START flag on the first request of the sequence"
+    assert alike(both, outcome) == said

@@ -53,7 +53,6 @@ REFUSED = {
     ("ModelConfig", "batch_output"): 'batch_output { target_name: "x" }',
     ("ModelInput", "is_shape_tensor"): 'input { name: "x" data_type: TYPE_FP32 is_shape_tensor: true }',
     ("ModelOutput", "is_shape_tensor"): 'output { name: "x" data_type: TYPE_FP32 is_shape_tensor: true }',
-    ("ModelSequenceBatching", "iterative_sequence"): "sequence_batching { iterative_sequence: true }",
 }
 
 

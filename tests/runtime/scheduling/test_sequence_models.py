@@ -189,7 +189,15 @@ START = CONTROL % "START int32_false_true: [ 0, 1 ]"
         ("direct { minimum_slot_utilization: 1.5 }", "minimum_slot_utilization is 1.5, not from 0 to 1"),
         ("oldest { max_candidate_sequences: -1 }", "max_candidate_sequences is -1"),
         ("oldest { preferred_batch_size: 9 }", "preferred_batch_size 9 is not from 1 to max_batch_size"),
-        ("iterative_sequence: true", "iterative_sequence is not supported"),
+        (
+            "iterative_sequence: true",
+            "iterative_sequence is not supported by backend 'onnxruntime'",
+        ),
+        (
+            START + "iterative_sequence: true",
+            "sequence_batching: control_input is not supported beside iterative_sequence",
+        ),
+        (STATE % "" + "iterative_sequence: true", "state is not supported beside iterative_sequence"),
         ("generative_sequence: true", "generative_sequence is not supported"),
         ('state { output_name: "o" }', "a state has no input_name"),
         ('state { input_name: "sum" output_name: "next" }', "state 'sum' has no data_type"),
