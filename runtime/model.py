@@ -8,7 +8,6 @@ deadline passes or the caller goes away. What a version is, and where it runs, b
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
@@ -19,8 +18,9 @@ from runtime.model_config_message import with_decoupled
 from runtime.only_answer import only_answer
 from runtime.response_cache import ResponseCache, key_of
 from runtime.snapshot import Origin
-from runtime.statistics import Course, batch_size, count_failure, count_hit, count_success
+from runtime.statistics import Course, batch_size, count_failure, count_hit, count_success, entered
 from runtime.version import RequestVersion, Timed, Version, checked, status_of
+from runtime.version_number import version_number
 from runtime.warmup import Sample
 from schemas import (
     Context,
@@ -37,10 +37,6 @@ from schemas import (
     VersionStatistics,
     VersionStatus,
 )
-
-# blanks around a number are let pass, as by Triton
-_NUMBER = re.compile(r" *-?[0-9]{1,19} *")
-_LAST_NUMBER = 2**63 - 1
 
 UNLOADED = "unloaded"
 """The original servers' reason for a version that was served before."""
@@ -120,6 +116,7 @@ class LocalModel:
                 "doesn't support models with decoupled transaction policy",
             )
         size = batch_size(request, version.signature)
+        statistics = entered(version.statistics, request.context)
         began = time.monotonic_ns()
         outputs = checked(version, request)
         ready = time.monotonic_ns()
@@ -128,7 +125,7 @@ class LocalModel:
             if cache is not None:
                 key = key_of(version.scope, request, outputs)
                 if (known := cache.get(key, ready)) is not None:
-                    count_hit(version.statistics, size, began, ready)
+                    count_hit(statistics, size, began, ready)
                     return InferResponse(
                         self.name, known.outputs, version.number, request.id, known.parameters
                     )
@@ -136,16 +133,17 @@ class LocalModel:
             answer = await self._run(version, request, outputs)
         except (InferenceError, asyncio.CancelledError) as end:
             # whoever has gone away was not answered either
-            count_failure(version.statistics, size, began, end)
+            count_failure(statistics, size, began, end)
             raise
         started, ended = answer.started, answer.ended
         course = Course(began, ready, started, ended, time.monotonic_ns(), answer.gathering)
-        count_success(version.statistics, size, course, answer.execution)
+        count_success(statistics, size, course, answer.execution)
         request.context.timings.update(queue=started - ready, exec=ended - started)
         if cache is not None:
             given = time.monotonic_ns()
             cache.put(key, version.scope, answer.outputs, answer.parameters)
-            version.statistics.cache_miss.add(looked_up - ready + time.monotonic_ns() - given)
+            if statistics is not None:
+                statistics.cache_miss.add(looked_up - ready + time.monotonic_ns() - given)
         return InferResponse(self.name, answer.outputs, version.number, request.id, answer.parameters)
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
@@ -160,6 +158,7 @@ class LocalModel:
             yield await self.infer(request)
             return
         size = batch_size(request, version.signature)
+        statistics = entered(version.statistics, request.context)
         began = time.monotonic_ns()
         outputs = checked(version, request)
         ready = time.monotonic_ns()
@@ -175,7 +174,7 @@ class LocalModel:
                         if answer.error is not None:
                             raise answer.error
                         course = Course(began, ready, started, answer.ended, time.monotonic_ns())
-                        count_success(version.statistics, size, course, answer.execution)
+                        count_success(statistics, size, course, answer.execution)
                         answered = True
                         request.context.timings.update(queue=started - ready, exec=answer.ended - started)
                     yield InferResponse(
@@ -190,7 +189,7 @@ class LocalModel:
                     )
         except (InferenceError, asyncio.CancelledError, GeneratorExit) as end:
             if not answered:
-                count_failure(version.statistics, size, began, end)
+                count_failure(statistics, size, began, end)
             if isinstance(end, InferenceError):
                 end.origin = end.origin or self.name
             raise
@@ -327,22 +326,8 @@ class LocalModel:
         return heir
 
     def _version_by_number(self, asked: str) -> Version | RequestVersion:
-        """The version under another spelling of its number, such as ``01``; the texts are Triton's.
-
-        MALFORMED would be too much for a well-formed message that asks for no version of a model.
-        """
-        if _NUMBER.fullmatch(asked) is None or abs(int(asked)) > _LAST_NUMBER:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
-                f"failed to get model version from specified version string '{asked}' (details: stol), "
-                "version should be an integral value > 0",
-            )
-        if int(asked) < 0:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
-                f"invalid model version specified '{asked}' , version should be an integral value > 0",
-            )
-        number = str(int(asked))
+        """The version under another spelling of its number, such as ``01``."""
+        number = version_number(asked)
         if number in self._versions:
             return self._versions[number]
         unknown = f"Request for unknown model: '{self.name}' version {number}"

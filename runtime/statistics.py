@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from schemas import ErrorCode, InferenceError, InferHeads, InferRequest, Signature
+from schemas import Context, ErrorCode, InferenceError, InferHeads, InferRequest, Signature
 from schemas.status import ExecutionStatistics, RequestStatistics, VersionStatistics
 
 MOST_BATCH_SIZES = 1024
@@ -50,11 +50,18 @@ def batch_size(request: InferRequest | InferHeads, signature: Signature) -> int:
     return 1
 
 
+def entered(counted: VersionStatistics, context: Context) -> VersionStatistics | None:
+    """Where a request with ``context`` enters: ``counted``, or nowhere for a copy, which nobody has asked."""
+    return None if context.copied else counted
+
+
 def count_success(
-    counted: VersionStatistics, size: int, course: Course, execution: Execution | None = None
+    counted: VersionStatistics | None, size: int, course: Course, execution: Execution | None = None
 ) -> None:
     """Enter a request of ``size`` batch elements that was answered, by an ``execution`` that it may share,
     else by one of its own."""
+    if counted is None:
+        return
     given = course.ready - course.began + course.gathering
     ran = course.ended - course.started - course.gathering
     taken = course.done - course.ended
@@ -75,10 +82,12 @@ def count_success(
         requests.compute_output.add(taken)
 
 
-def count_hit(counted: VersionStatistics, size: int, began: int, looked: int) -> None:
+def count_hit(counted: VersionStatistics | None, size: int, began: int, looked: int) -> None:
     """Enter a request of ``size`` batch elements that was answered from the response cache, where it was
     ``looked`` for. As on Triton it counts as one that has waited, and leaves the time of the last inference
     alone."""
+    if counted is None:
+        return
     now = time.monotonic_ns()
     counted.cache_hit.add(now - looked)
     counted.latencies.add(now - began)
@@ -88,9 +97,17 @@ def count_hit(counted: VersionStatistics, size: int, began: int, looked: int) ->
         requests.queue.add(0)
 
 
-def count_failure(counted: VersionStatistics, size: int, began: int, failure: BaseException) -> None:
+def count_refusal(counted: VersionStatistics | None) -> None:
+    """Enter a request that contradicts the signature."""
+    if counted is not None:
+        counted.refused += 1
+
+
+def count_failure(counted: VersionStatistics | None, size: int, began: int, failure: BaseException) -> None:
     """Enter a request of ``size`` batch elements that failed just now by ``failure``: an ``InferenceError``,
     or what ends a task whose caller has gone away."""
+    if counted is None:
+        return
     code = failure.code if isinstance(failure, InferenceError) else ErrorCode.CANCELLED
     counted.failures[code] = counted.failures.get(code, 0) + 1
     requests = _of_size(counted, size)

@@ -115,7 +115,7 @@ class UpstreamModel:
         a stream as soon as it is known, which is when it has refused to give one answer.
         """
         if request.answers == "only":
-            known = await self._known(request.version)
+            known = await self._known(request.version, request.context)
             if not known.decoupled:
                 try:
                     return await self._infer_in_turn(request)
@@ -151,7 +151,7 @@ class UpstreamModel:
         self._own(answer, request)
         # no queue is ours to see: what the upstream's takes is part of its time
         course = Course(began, sent, sent, received, time.monotonic_ns())
-        self._counts.success(answer.version, batch_size(request, ours), course)
+        self._counts.success(answer.version, batch_size(request, ours), course, request.context)
         request.context.timings["upstream"] = received - sent
         return answer
 
@@ -165,7 +165,7 @@ class UpstreamModel:
         heads = passage.heads(opened)
         if heads is None:
             return None
-        known = await self._known(version)
+        known = await self._known(version, context)
         if self._strict and not known.check.passes(heads):
             return None  # to be refused as what is read
         ours = known.ours
@@ -195,12 +195,12 @@ class UpstreamModel:
             if isinstance(told, InferResponse):
                 told = self._encoded(told, opened, ours, model)
         except (InferenceError, asyncio.CancelledError) as end:
-            self._count_end(end, version, size, began)
+            self._count_end(end, version, size, began, context)
             context.timings["upstream"] = time.monotonic_ns() - sent
             raise
         answer, version = told
         course = Course(began, sent, sent, received, time.monotonic_ns())
-        self._counts.success(version, size, course)
+        self._counts.success(version, size, course, context)
         context.timings["upstream"] = received - sent
         return answer
 
@@ -259,7 +259,7 @@ class UpstreamModel:
                     self._own(answer, request)
                     if answer.final and not counted:
                         counted = True
-                        self._counts.streamed(size, began)
+                        self._counts.streamed(size, began, request.context)
                     yield answer
         except InferenceError as error:
             if answered or error.code is not ErrorCode.UNSUPPORTED:
@@ -275,7 +275,7 @@ class UpstreamModel:
             yield await self._infer(request)
             return
         if not counted:
-            self._counts.streamed(size, began)
+            self._counts.streamed(size, began, request.context)
         if not final:
             # that it ended is all that some say
             yield InferResponse(self.name, (), request.version, request.id)
@@ -357,17 +357,17 @@ class UpstreamModel:
         self._counts.answered = answer.version or self._counts.answered
 
     def _count_failed(self, end: BaseException, request: InferRequest, ours: Signature, began: int) -> None:
-        self._count_end(end, request.version, batch_size(request, ours), began)
+        self._count_end(end, request.version, batch_size(request, ours), began, request.context)
 
-    def _count_end(self, end: BaseException, version: str, size: int, began: int) -> None:
+    def _count_end(self, end: BaseException, version: str, size: int, began: int, context: Context) -> None:
         if isinstance(end, InferenceError) and end.code in _STALE:
             self._signatures.forget()
-        self._counts.failure(version, size, began, end)
+        self._counts.failure(version, size, began, end, context)
 
-    def count_unread(self, end: BaseException, version: str, began: int) -> None:
+    def count_unread(self, end: BaseException, version: str, began: int, context: Context) -> None:
         """Count a request that came at ``began`` (``time.monotonic_ns()``) and ended by ``end`` because the
         signature to read it with could not be had."""
-        self._counts.failure(version, 1, began, end)
+        self._counts.failure(version, 1, began, end, context)
 
     async def load(self) -> None:
         """Have the upstream load the model. Raises what it says, UNSUPPORTED where its dialect cannot."""
@@ -402,31 +402,31 @@ class UpstreamModel:
             known.decoupled = is_decoupled(await asked_config(self.upstream, ModelRef(self._remote)))
         return known.decoupled
 
-    async def _known(self, version: str, *, anew: bool = False) -> Known:
+    async def _known(self, version: str, context: Context, *, anew: bool = False) -> Known:
         """The signature of ``version``, discovered again with ``anew``. A request that fails for want of it
         is counted."""
         began = time.monotonic_ns()
         try:
             return await (self._signatures.renewed(version) if anew else self._signatures.of(version))
         except (InferenceError, asyncio.CancelledError) as end:
-            self.count_unread(end, version, began)
+            self.count_unread(end, version, began, context)
             raise
 
     async def _fitting(self, request: InferRequest) -> Known:
         """The signature that ``request`` fits. Raises INVALID_TENSOR where it does not, in the words of
         models that run here."""
-        known = await self._known(request.version)
+        known = await self._known(request.version, request.context)
         if not self._strict:
             return known
         try:
             known.check.check(request)
             return known
         except InferenceError:
-            fresh = await self._known(request.version, anew=True)
+            fresh = await self._known(request.version, request.context, anew=True)
         try:
             fresh.check.check(request)
         except InferenceError:
-            self._counts.refused(request.version)
+            self._counts.refused(request.version, request.context)
             self._names.refuse_hidden(request)
             raise
         return fresh

@@ -28,6 +28,7 @@ from runtime.scheduling.sequence_scheduler import ALONE, SequenceScheduler, chec
 from runtime.scheduling.sequence_state import StatefulRunner, States
 from runtime.scheduling.sequence_table import not_started
 from runtime.spread import Spread
+from runtime.statistics import count_refusal, entered
 from runtime.validation import RequestCheck
 from runtime.warmup import Sample
 from schemas import (
@@ -343,7 +344,7 @@ def checked(version: Version | RequestVersion, request: InferRequest) -> tuple[s
     try:
         return version.check(request)
     except InferenceError:
-        version.statistics.refused += 1
+        count_refusal(entered(version.statistics, request.context))
         raise
 
 

@@ -63,7 +63,7 @@ class Context:
     is filled in by whoever does the work: nanoseconds by stage (decode, queue, exec, upstream, encode).
     ``failure`` is why a stream failed that had begun, which is told in one of its answers.
     ``caller`` is the run of a model that waits for the answer, where a model has asked and no client; known
-    to ``runtime`` alone.
+    to ``runtime`` alone. ``copied``: it is a copy for a mirror, and in the statistics of no model.
     """
 
     deadline: float | None = None
@@ -77,6 +77,7 @@ class Context:
     timings: dict[str, int] = field(default_factory=dict)
     failure: ErrorCode | None = None
     caller: object = None
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

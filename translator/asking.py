@@ -258,7 +258,7 @@ class Asking:
         try:
             known = await signature(version)
         except (InferenceError, asyncio.CancelledError) as end:
-            target.count_unread(end, theirs, began)
+            target.count_unread(end, theirs, began, self._context)
             raise
         try:
             return self._decoded(known)

@@ -93,6 +93,7 @@ class Outgoing:
             server_id=first.server_id,
             request_number=first.request_number,
             caller=self._caller,
+            copied=bool(contexts) and all(context.copied for context in contexts),
         )
         if now is None:
             context.cancel.cancel()

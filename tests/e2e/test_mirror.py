@@ -381,3 +381,18 @@ def test_callers_of_every_dialect_and_mirrors_in_every_dialect(both: Daemon) -> 
         report = found(both, f"to_{target}", len(named))
         assert (report["equal"], report["different"]) == (len(named), 0), report
     assert found(both, "echo", 1)["equal"] == 1
+
+
+def test_copies_to_a_model_here_are_not_its_own_requests(both: Daemon) -> None:
+    values = np.ones((2, 3), np.float32)
+    before = reports(both)["to_here"]["compared"]
+    address_of = address(both, "http")
+    asyncio.run(ask_in("oip", "http", address_of, "to_here", values))
+    found(both, "to_here", before + 1)
+    (version,) = requests.get(f"http://{address_of}/v2/models/here/stats", timeout=10).json()["model_stats"]
+    assert (version["inference_count"], version["execution_count"]) == (0, 0)
+    told = requests.get(f"{operators(both)}/metrics", timeout=10).text
+    assert 'nv_inference_request_success{model="here",version="1"} 0' in told
+    asyncio.run(ask_in("oip", "http", address_of, "here", values))
+    (version,) = requests.get(f"http://{address_of}/v2/models/here/stats", timeout=10).json()["model_stats"]
+    assert version["execution_count"] == 1

@@ -103,6 +103,50 @@ async def test_failures_are_counted_apart() -> None:
     await model.close()
 
 
+async def test_copies_for_a_mirror_are_nobodys_requests() -> None:
+    """Answered, failed or refused: none is in the numbers of the model that is tried out."""
+    model = LocalModel("m", [Version("m", 1, Sleeper(), SIGNATURE, 1)])
+    (version,) = model.loaded.values()
+    await model.infer(request(2, context=Context(copied=True)))
+    for bad in (request(2, -1.0), request(9)):
+        bad.context.copied = True
+        with pytest.raises(InferenceError):
+            await model.infer(bad)
+    assert version.statistics == VersionStatistics()
+    await model.infer(request(2))
+    assert (version.statistics.inference_count, version.statistics.execution_count) == (2, 1)
+    await model.close()
+
+
+async def test_a_run_that_a_copy_has_part_in_counts_for_the_others() -> None:
+    batching = DynamicBatching((4,), max_delay_us=1_000_000)
+    model = LocalModel("m", [Version("m", 1, Sleeper(), SIGNATURE, 1, scheduling=Scheduling(batching))])
+    (version,) = model.loaded.values()
+    copy, own = request(2, context=Context(copied=True)), request(2)
+    await asyncio.gather(model.infer(copy), model.infer(own))
+    counted = version.statistics
+    assert (counted.inference_count, counted.execution_count) == (2, 1)
+    assert list(counted.executions) == [4] and counted.by_batch_size.keys() == {2}
+    await model.close()
+
+
+async def test_a_copy_is_no_request_of_the_upstreams_model_either() -> None:
+    class Elsewhere:
+        name = "there"
+
+        def offers(self, operation: Operation) -> bool:
+            return False
+
+        async def call(self, operation: Operation, *arguments: Any, **_: Any) -> Any:
+            return InferResponse("m", (request(1).inputs[0].renamed("y"),), "3")
+
+    model = UpstreamModel("m", Elsewhere(), "m", declared=SIGNATURE)
+    await model.infer(request(1, context=Context(copied=True)))
+    with pytest.raises(InferenceError, match="batch-size"):
+        await model.infer(request(9, context=Context(copied=True)))
+    assert not model.statistics
+
+
 @pytest.mark.parametrize("batching", [None, DynamicBatching()], ids=["one by one", "in batches"])
 async def test_a_caller_who_goes_away_is_a_failure(batching: DynamicBatching | None) -> None:
     model = LocalModel(

@@ -153,7 +153,13 @@ class LocalJudge:
             kept = [(name.lower(), value) for name, value in headers.items()]
             headers = {name: value for name, value in kept if name != REQUEST_ID}
         context = replace(
-            request.context, deadline=deadline, cancel=CancelToken(), timings={}, caller=None, headers=headers
+            request.context,
+            deadline=deadline,
+            cancel=CancelToken(),
+            timings={},
+            caller=None,
+            headers=headers,
+            copied=True,
         )
         return replace(request, model=self._to, version="", outputs=outputs, context=context)
 

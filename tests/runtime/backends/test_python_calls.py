@@ -75,6 +75,23 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     await house.catalog.close()
 
 
+async def test_what_a_copy_asks_for_is_a_copy(house: House) -> None:
+    """For a mirror: no model that has part in its answer counts it as a request of its own."""
+    twice = house.add("twice", TWICE)
+    house.add(
+        "asks",
+        """
+def execute(self, requests):
+    return [answer(self.out(self.ask("twice", given(request)).exec()) + 1) for request in requests]
+""",
+    )
+    assert await house.ask("asks", 1, context=Context(copied=True)) == [3]
+    (version,) = twice.loaded.values()
+    assert version.statistics.execution_count == 0
+    assert await house.ask("asks", 1) == [3]
+    assert version.statistics.execution_count == 1
+
+
 @pytest.mark.parametrize("count", [0, 3, 50_000])
 async def test_one_asks_another(house: House, count: int) -> None:
     house.add("twice", TWICE)

@@ -73,6 +73,7 @@ async def test_the_copy_is_the_request_on_nobodys_behalf() -> None:
     assert copy.inputs is asked.inputs and copy.parameters == {"a": 1}
     # whole tensors, in a message
     assert copy.outputs == (RequestedOutput("out", parameters={"b": True}),)
+    assert copy.context.copied and not asked.context.copied
     assert copy.context.cancel is not asked.context.cancel
     assert copy.context.timings is not asked.context.timings
     assert (copy.context.traceparent, copy.context.headers) == ("00-1", {"x": "y"})

@@ -1,0 +1,31 @@
+"""The number of a version, as requests write it."""
+
+from __future__ import annotations
+
+import re
+
+from schemas import ErrorCode, InferenceError
+
+# blanks around a number are let pass, as by Triton
+_NUMBER = re.compile(r" *-?[0-9]{1,19} *")
+_LAST_NUMBER = 2**63 - 1
+
+
+def version_number(asked: str) -> str:
+    """``asked`` in the one spelling that versions have; the texts are Triton's.
+
+    Raises INVALID_TENSOR: MALFORMED would be too much for a well-formed message that asks for no version of a
+    model.
+    """
+    if _NUMBER.fullmatch(asked) is None or abs(int(asked)) > _LAST_NUMBER:
+        raise InferenceError(
+            ErrorCode.INVALID_TENSOR,
+            f"failed to get model version from specified version string '{asked}' (details: stol), "
+            "version should be an integral value > 0",
+        )
+    if int(asked) < 0:
+        raise InferenceError(
+            ErrorCode.INVALID_TENSOR,
+            f"invalid model version specified '{asked}' , version should be an integral value > 0",
+        )
+    return str(int(asked))
