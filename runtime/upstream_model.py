@@ -53,6 +53,9 @@ from schemas import (
 _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
 """Errors after which the upstream's model may have changed under us: ask for its signature again."""
 
+_ASKED_SECS = 2.0
+"""How long an upstream may take to say whether its model is decoupled."""
+
 
 class UpstreamModel:
     """A ``Target`` that asks a model of an upstream.
@@ -281,8 +284,15 @@ class UpstreamModel:
             yield InferResponse(self.name, (), request.version, request.id)
 
     async def decoupled(self, version: str = "") -> bool:
-        """Whether its configuration there says so; False where it cannot be asked in streams."""
-        return self._streams and await self._is_decoupled(await self._signatures.of(version))
+        """Whether its configuration there says so; False where it cannot be asked in streams, and where
+        nobody says so in time."""
+        if not self._streams:
+            return False
+        try:
+            async with asyncio.timeout(_ASKED_SECS):
+                return await self._is_decoupled(await self._signatures.of(version))
+        except TimeoutError:
+            return False
 
     async def signature(self, version: str = "") -> Signature:
         """The signature in our clients' names: declared, or asked of the upstream once."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -41,9 +41,6 @@ _under_way: ContextVar[tuple[str, ...]] = ContextVar("ensembles under way", defa
 
 
 _UNDECLARED = Signature((), ())
-
-_ASKED_SECS = 2.0
-"""How long an upstream may take to say whether its model is decoupled; without an answer it counts as not."""
 
 Tensors = Mapping[str, Tensor]
 Give = Callable[[Tensors], Awaitable[None]]
@@ -93,14 +90,11 @@ class EnsembleInstance:
         """Ask the models of the steps which of them are decoupled: whether the ensemble is, and why it cannot
         run so."""
         repeated: dict[int, Step] = {}
-        for place, step in enumerate(self._plan.steps):
-            try:
-                async with asyncio.timeout(_ASKED_SECS):
-                    with self._entered():
-                        if await self._found(step.model).decoupled(step.version):
-                            repeated[place] = step
-            except (InferenceError, TimeoutError):
-                continue
+        with suppress(InferenceError), self._entered():
+            for place, step in enumerate(self._plan.steps):
+                with suppress(InferenceError):
+                    if await self._found(step.model).decoupled(step.version):
+                        repeated[place] = step
         self._repeated = tuple(repeated.values())
         self._fault = self._plan.mixture(repeated.keys()) if repeated else ""
         self.decoupled = bool(repeated)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,37 @@ def test_what_originates_from_different_decoupled_models_is_not_loaded(server: S
             client.load_model(model)
         assert refused.value.status() == "400"
         assert not client.is_model_ready(model)
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_a_decoupled_step_behind_an_upstream(server: Server, tmp_path: Path, transport: str) -> None:
+    repository = ensemble_repository.write(tmp_path / "models")
+    daemon = Daemon.start(
+        tmp_path,
+        {
+            "listeners": [
+                {"listen": "127.0.0.1:0", "transport": each, "dialects": ["oip"]} for each in ("http", "grpc")
+            ],
+            "model_repository": [
+                {"path": str(repository), "load": ["plain", "repeated", "nested"], "control": "explicit"}
+            ],
+            "models": {"repeat": {"upstream": "there", "remote_model": "repeat"}},
+            "upstreams": {
+                "there": {"dialect": "oip", "transport": transport, "urls": [getattr(server, transport)]}
+            },
+        },
+    )
+    try:
+        here = Server(*daemon.addresses)
+        for model in ("repeated", "nested"):
+            assert streamed(here, model, [5, 6, 7]) == one([5, 6, 7])
+            *told, error = streamed(here, model, [5, -2])
+            assert told == one([5])
+            assert "minus two in repeat" in error
+            with pytest.raises(InferenceServerException, match="decoupled transaction policy"):
+                once(here, model, [1])
+    finally:
+        daemon.kill()
 
 
 def test_a_caller_who_goes_away_ends_the_steps(server: Server) -> None:
