@@ -16,9 +16,9 @@ from protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
 from protocols.oip import mlserver, stream_grpc
 from protocols.oip.codec_http import ReaderOf, decode_request
 from protocols.oip.grpc_messages import SERVICE
-from protocols.oip.http_endpoint import http_fail, json_answer
+from protocols.oip.http_endpoint import error_document, http_fail, json_answer
 from protocols.oip.metadata_parameters import add_model_parameters
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
+from protocols.wire import REQUEST_ID, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
 from schemas import (
     ErrorCode,
     IndexQuery,
@@ -131,8 +131,9 @@ def _http_endpoint(endpoint: HttpEndpoint, habits: Habits) -> HttpEndpoint:
         answer = endpoint.fail(request, opened, error)
         operation = opened.action.operation if opened else None
         if error.code is ErrorCode.MALFORMED and answer.status == 400:
-            detail = [{"type": "value_error", "loc": ["body"], "msg": _text(error)}]
-            return json_answer(_INVALID, {"error": _text(error), "detail": detail})
+            document = error_document(error, request.headers.get(REQUEST_ID, ""))
+            detail = [{"type": "value_error", "loc": ["body"], "msg": document["error"]}]
+            return json_answer(_INVALID, {**document, "detail": detail})
         if operation is Operation.MODEL_LOAD and error.code is ErrorCode.INTERNAL:
             return replace(answer, status=habits.unloadable)
         return answer
@@ -272,7 +273,3 @@ def _with_id(request: InferRequest, form: Any) -> tuple[InferRequest, Any]:
         return request, form
     request.id = str(uuid.uuid4())
     return request, replace(form, id=request.id)
-
-
-def _text(error: InferenceError) -> str:
-    return error.message.encode(errors="backslashreplace").decode()

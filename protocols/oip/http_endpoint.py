@@ -29,12 +29,17 @@ def http_error(error: InferenceError, operation: Operation | None = None, reques
         headers = (*headers, ("Retry-After", "1"))
     if "accept_encoding" in error.details:
         headers = (*headers, ("Accept-Encoding", error.details["accept_encoding"]))
+    status = HTTP_STATUS[told_code(operation, error.code)]
+    return json_answer(status, error_document(error, request_id), headers)
+
+
+def error_document(error: InferenceError, request_id: str = "") -> dict[str, Any]:
+    """The members that tell ``error``, to a caller that has sent ``request_id``."""
     # a message may quote what is no Unicode
-    message = error.message.encode(errors="backslashreplace").decode()
-    document = {"error": message}
+    document: dict[str, Any] = {"error": error.message.encode(errors="backslashreplace").decode()}
     if request_id and request_id.isprintable():
         document["request_id"] = request_id
-    return json_answer(HTTP_STATUS[told_code(operation, error.code)], document, headers)
+    return document
 
 
 def json_answer(status: int, document: Any, headers: Headers = JSON_HEADERS) -> HttpAnswer:

@@ -209,6 +209,9 @@ def test_a_model_that_cannot_be_loaded_keeps_the_server_from_being_ready(tmp_pat
     finally:
         daemon.kill()
     assert any(line.get("model") == "broken" and line["level"] == "error" for line in daemon.log)
+    counted = next(line for line in daemon.log if line["event"] == "serving 1 of 2 models")
+    assert (counted["level"], counted["failed"]) == ("warning", "broken")
+    assert (daemon.until("serving")["models"], daemon.until("serving")["of"]) == (1, 2)
 
 
 def test_what_readiness_needs_can_be_configured(tmp_path: Path) -> None:

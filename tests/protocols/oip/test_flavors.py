@@ -149,7 +149,10 @@ def test_a_body_that_fails_the_validation(flavor: str, name: str) -> None:
     assert recorded.reply is not None
     status, document, _ = exchange(flavor, recorded.request(), None)
     assert status == recorded.reply.status == 422
-    assert document["detail"][0]["msg"] == document["error"]
+    assert document["detail"][0]["msg"] == document["error"] and "request_id" not in document
+    asked = recorded.request()
+    asked.headers = {**asked.headers, "x-request-id": "seven"}
+    assert exchange(flavor, asked, None)[:2] == (422, {**document, "request_id": "seven"})
 
 
 @pytest.mark.parametrize("flavor", FLAVORS)
