@@ -48,8 +48,10 @@ class Base(Model):
             made = InferOutput(name, list(array.shape), datatype)
             made.set_data_from_numpy(array, binary_data=payload.from_grpc or payload.use_binary_outputs)
             outputs.append(made)
+        # KServe's own types refuse an answer in JSON that has no id
+        identity = payload.id if payload.from_grpc else payload.id or str(uuid.uuid4())
         return InferResponse(
-            payload.id or str(uuid.uuid4()),  # KServe answers 500 to JSON whose answer has no id
+            identity,
             self.name,
             outputs,
             use_binary_outputs=payload.use_binary_outputs,
