@@ -155,7 +155,8 @@ class HttpEndpoint:
 
     ``fail(request, opened, error)`` writes an error in the dialect's form; ``opened`` is None where
     the message could not be opened. Answers of a ``timed`` endpoint say how long each stage took, in the
-    header ``Server-Timing``.
+    header ``Server-Timing``. A ``page`` is for people: where another dialect on the listener has an endpoint
+    for the same method and path, that one answers clients that do not want HTML.
     """
 
     method: str
@@ -163,6 +164,7 @@ class HttpEndpoint:
     open: Callable[[HttpRequest], Opened[HttpAnswer]]
     fail: Callable[[HttpRequest, Opened[HttpAnswer] | None, InferenceError], HttpAnswer]
     timed: bool = False
+    page: bool = False
 
 
 @dataclass(frozen=True, slots=True)

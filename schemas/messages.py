@@ -227,7 +227,8 @@ NO_LEEWAY = Leeway()
 class ModelMetadata:
     """A model as it describes itself. ``versions`` are those that are ready; ``parameters`` are for clients
     to read; ``config`` is its serialized ``inference.ModelConfig``, where the same answer holds it, and tells
-    nothing new; ``leeway`` is what the dialect or the server is known to leave open in a signature."""
+    nothing new; ``leeway`` is what the dialect or the server is known to leave open in a signature;
+    ``server`` is the one that answers, for dialects that have no other question about it."""
 
     name: str
     signature: Signature
@@ -237,6 +238,7 @@ class ModelMetadata:
     parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS, hash=False)
     config: bytes = field(default=b"", compare=False, repr=False)
     leeway: Leeway = field(default=NO_LEEWAY, compare=False, repr=False)
+    server: ServerMetadata | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class Assembly:
         pipeline = Pipeline(
             self.service,
             listener.listen,
-            _sharing([self._dialect(name, listener) for name in listener.dialects]),
+            [self._dialect(name, listener) for name in listener.dialects],
             listener.default_model or self.config.default_model or "",
             listener.max_request_bytes,
             listener.nonfinite_json == "token",
@@ -122,24 +122,6 @@ class Assembly:
             await asyncio.to_thread(self.tap.close)
         for upstream in self.upstreams.values():
             await upstream.close()
-
-
-def _sharing(dialects: list[Dialect]) -> list[Dialect]:
-    """``dialects`` on one listener. GraphPipe's document for a GET of ``/`` gives way to the page of grps; it
-    stands at ``/graphpipe/<model>`` too."""
-    if grps.DIALECT_NAME not in [dialect.name for dialect in dialects]:
-        return dialects
-    return [
-        replace(
-            dialect,
-            http_endpoints=tuple(
-                endpoint
-                for endpoint in dialect.http_endpoints
-                if dialect.name == grps.DIALECT_NAME or (endpoint.method, endpoint.path) != ("GET", "/")
-            ),
-        )
-        for dialect in dialects
-    ]
 
 
 def _header_parameters(listener: ListenerOptions) -> HeaderParameters | None:

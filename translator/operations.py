@@ -160,7 +160,8 @@ async def _server_metadata(asked: Asked) -> ServerMetadata:
 async def _model_metadata(asked: Asked) -> ModelMetadata:
     if asked.target is None:
         raise asked.service.catalog.missing(asked.name, asked.version)
-    return replace(await asked.target.metadata(asked.version), name=asked.model)
+    told = await asked.target.metadata(asked.version)
+    return replace(told, name=asked.model, server=asked.service.metadata)
 
 
 async def _status(asked: Asked) -> ServerStatus:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Literal
 
+from protocols.accept import wants_html
 from protocols.dialect import BrpcEndpoint, Dialect, FramedEndpoint, GrpcEndpoint, HttpEndpoint, Opened
 from protocols.path_table import PathTable
 from protocols.reflection import REFLECTION_METHODS, Reflection
@@ -111,7 +112,14 @@ class HttpPipeline:
             for endpoint in dialect.http_endpoints
             if alone or endpoint.path != "*"
         }
-        self._paths = PathTable(self._owners)
+        plain = {(endpoint.method, endpoint.path): endpoint for endpoint in self._owners if not endpoint.page}
+        self._instead_of_page = {
+            endpoint: plain[endpoint.method, endpoint.path]
+            for endpoint in self._owners
+            if endpoint.page and (endpoint.method, endpoint.path) in plain
+        }
+        hidden = set(self._instead_of_page.values())
+        self._paths = PathTable(endpoint for endpoint in self._owners if endpoint not in hidden)
 
     def head(self, request: HttpRequest) -> HttpAnswer | None:
         """Choose the endpoint; refuse unknown paths and methods before the body is read."""
@@ -119,6 +127,8 @@ class HttpPipeline:
         endpoint = methods.get(request.method) or methods.get("*")
         if endpoint is None:
             return request_id.in_http(self._unmatched(request, tuple(methods)), request.headers)
+        if endpoint.page and not wants_html(request.headers.get("accept", "")):
+            endpoint = self._instead_of_page.get(endpoint, endpoint)
         request.endpoint = endpoint
         request.params = params
         request.max_body_bytes = self._limit

@@ -12,11 +12,20 @@ from dataclasses import dataclass, replace
 from protocols.graphpipe import reader, writer
 from protocols.graphpipe.codec import WRITTEN_TYPES, says_nothing
 from protocols.wire import Buffer
-from schemas import Datatype, ErrorCode, InferenceError, Leeway, ModelMetadata, Signature, TensorSpec
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    Leeway,
+    ModelMetadata,
+    ServerMetadata,
+    Signature,
+    TensorSpec,
+)
 from schemas.graphpipe import NULL, TYPES
 
 SERVER = "interlingua"
-"""The ``server`` of a model whose platform is not known."""
+"""The ``server`` where it is not known."""
 
 _DATATYPES: dict[int, Datatype] = {code: datatype for datatype, code in TYPES.items()}
 
@@ -34,7 +43,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A model; ``server`` is the software that runs it."""
+    """A model; ``server`` is the software that serves it, and ``version`` that of the software."""
 
     name: str
     version: str
@@ -45,19 +54,25 @@ class Description:
 
 
 def describe(metadata: ModelMetadata, version: str = "") -> Description:
-    """``metadata`` in GraphPipe's terms, with one version: the one asked for, else the last."""
+    """``metadata`` in GraphPipe's terms. They have no place for the model's platform and version, the one
+    asked for or else the last, so the description ends with these."""
+    server = metadata.server
+    version = version or (metadata.versions[-1] if metadata.versions else "")
+    facts = [f"platform {metadata.platform}"] if metadata.platform else []
+    facts += [f"version {version}"] if version else []
     return Description(
         metadata.name,
-        version or (metadata.versions[-1] if metadata.versions else ""),
-        metadata.platform or SERVER,
-        metadata.description,
+        server.version if server is not None else "",
+        server.name if server is not None else SERVER,
+        "; ".join(filter(None, (metadata.description, ", ".join(facts)))),
         _ports(metadata.signature.inputs),
         _ports(metadata.signature.outputs),
     )
 
 
 def model_metadata(description: Description, name: str) -> ModelMetadata:
-    """``description`` in the IR's terms; ``name`` is for a server that tells none.
+    """``description`` in the IR's terms; ``name`` is for a server that tells none. The server is what is
+    known of the model's platform; the version is not the model's.
 
     The first dimension of shapes is left open, for it is the batch, which many servers give as 1. Of what the
     simple API of graphpipe-go reports the names alone are right. An input that is an output too is optional,
@@ -72,10 +87,10 @@ def model_metadata(description: Description, name: str) -> ModelMetadata:
     return ModelMetadata(
         name=description.name or name,
         signature=signature,
-        versions=(description.version,) if description.version else (),
         platform=description.server,
         description=description.description,
         leeway=Leeway(datatypes=wrong, batches=True, shapes=shapes),
+        server=ServerMetadata(description.server, description.version),
     )
 
 

@@ -46,7 +46,8 @@ def http_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[HttpEndpoin
         ),
         # these have the methods that they have in both flavors
         *(
-            HttpEndpoint(method, path, open_request, fail)
+            # of these only the root may be another dialect's too
+            HttpEndpoint(method, path, open_request, fail, page=(method, path) == ("GET", "/"))
             for path, open_request in _pages(flavor).items()
             for method in ("GET", "HEAD")
         ),

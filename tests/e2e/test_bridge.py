@@ -5,10 +5,12 @@ The servers import nothing of ours, the clients are those of other projects.
 
 from __future__ import annotations
 
+import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +248,8 @@ def test_graphpipe_metadata_of_a_bridged_model(world: World) -> None:
     with urllib.request.urlopen(f"http://{world.http}/graphpipe/oip_grpc", timeout=10) as reply:
         text = reply.read().decode()
     assert '"Name": "INPUT0"' in text and '"Type": 6' in text
+    told = json.loads(text)
+    assert (told["Server"], told["Version"]) == ("interlingua", version("interlingua"))
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(f"http://{world.http}/graphpipe/none", timeout=10)
     assert caught.value.code == 404

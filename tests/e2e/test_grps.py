@@ -295,7 +295,7 @@ def test_metadata_tell_of_the_daemon_itself(daemon: Daemon) -> None:
 
 def test_the_page_of_metrics_and_graphpipe_share_the_root(daemon: Daemon) -> None:
     http = f"http://{daemon.addresses[0]}"
-    page = requests.get(f"{http}/", timeout=10)
+    page = requests.get(f"{http}/", headers={"accept": "text/html"}, timeout=10)
     assert page.headers["Content-Type"] == "text/html"
     assert "*qps" in page.text
     series = requests.get(f"{http}/grps/v1/monitor/series?name=*latency_max(ms)", timeout=10).json()

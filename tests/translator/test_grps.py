@@ -13,9 +13,10 @@ from protocols.transport.address import Address
 from protocols.wire import HttpAnswer, HttpRequest, parts_of
 from runtime.repository import Loaded
 from schemas import Listening
-from translator.assembly import Assembly, assemble
+from translator.assembly import Assembly, assemble, load_local
 from translator.config import parse
 
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 HTTP = {"listen": "127.0.0.1:0", "transport": "http"}
 
 
@@ -24,9 +25,9 @@ def assembled(listener: dict[str, Any] | None = None, **document: Any) -> Assemb
     return assemble(parse(yaml.safe_dump(config), "c.yaml"), Loaded())
 
 
-def ask(assembly: Assembly, path: str, method: str = "GET") -> HttpAnswer:
+def ask(assembly: Assembly, path: str, method: str = "GET", accept: str = "") -> HttpAnswer:
     http = assembly.pipeline(assembly.config.listeners[0]).http
-    request = HttpRequest(method, path)
+    request = HttpRequest(method, path, headers={"accept": accept} if accept else {})
     return http.head(request) or asyncio.run(http.serve(request))
 
 
@@ -38,19 +39,37 @@ def test_a_listener_follows_its_flavor(flavor: str, status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialects", "content_type"),
+    ("dialects", "accept", "content_type"),
     [
-        (["oip", "graphpipe", "trtis", "grps"], "text/html"),
-        (["grps", "graphpipe"], "text/html"),
-        (["graphpipe", "oip"], "text/plain; charset=utf-8"),
+        (["oip", "graphpipe", "trtis", "grps"], BROWSER, "text/html"),
+        (["grps", "graphpipe"], BROWSER, "text/html"),
+        (["grps", "graphpipe"], "text/html", "text/html"),
+        (["grps", "graphpipe"], "", "application/json"),
+        (["oip", "graphpipe", "trtis", "grps"], "*/*", "application/json"),
+        (["graphpipe", "grps"], "application/json, text/plain, */*", "application/json"),
+        (["grps", "oip"], "", "text/html"),
+        (["graphpipe", "oip"], BROWSER, "application/json"),
     ],
 )
-def test_the_root_is_the_page_of_grps_where_that_is_spoken(dialects: list[str], content_type: str) -> None:
-    assembly = assembled({"dialects": dialects})
-    answer = ask(assembly, "/")
-    assert {name.lower(): value for name, value in answer.headers}["content-type"] == content_type
+def test_the_root_is_a_page_for_browsers_and_metadata_for_others(
+    dialects: list[str], accept: str, content_type: str
+) -> None:
+    spec = {"datatype": "FP32", "shape": [-1]}
+    signature = {"inputs": [{"name": "x", **spec}], "outputs": [{"name": "y", **spec}]}
+    document = {
+        "listeners": [{**HTTP, "dialects": dialects, "default_model": "m"}],
+        "models": {"m": {"backend": "identity", "signature": signature}},
+    }
+    config = parse(yaml.safe_dump(document), "c.yaml")
+    assembly = assemble(config, load_local(config))
+    answer = ask(assembly, "/", accept=accept)
+    told = {name.lower(): value for name, value in answer.headers}["content-type"]
+    assert (answer.status, told) == (200, content_type)
+    if content_type == "application/json":
+        described = json.loads(b"".join(parts_of(answer)))
+        assert (described["Name"], described["Server"]) == ("m", "interlingua")
     # a message of GraphPipe's, cut short
-    assert ask(assembly, "/", "POST").status == 400
+    assert ask(assembly, "/", "POST").status == (400 if "graphpipe" in dialects else 405)
 
 
 def test_predict_of_ones_own() -> None:

@@ -98,7 +98,8 @@ class Conversation:
         ``model`` is one that it has, for dialects that have nothing but models."""
         if Operation.SERVER_METADATA not in self._calls:
             told: ModelMetadata = await self.ask(Operation.MODEL_METADATA, ModelRef(model))
-            return told.platform
+            server = told.server
+            return f"{server.name} {server.version}".strip() if server is not None else told.platform
         try:
             said: ServerMetadata = await self.ask(Operation.SERVER_METADATA)
         except InferenceError:

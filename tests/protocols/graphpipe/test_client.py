@@ -92,7 +92,11 @@ def test_inference(asked: tuple[str, ...] | None) -> None:
 def test_metadata() -> None:
     told = ModelMetadata("m", SIGNATURE, ("2",), "onnxruntime_onnx", "words")
     reply = ok(metadata.encode_metadata(metadata.describe(told)))
-    assert answered(Operation.MODEL_METADATA, ModelRef("m"), reply) == told
+    back = answered(Operation.MODEL_METADATA, ModelRef("m"), reply)
+    assert (back.name, back.signature) == ("m", SIGNATURE)
+    # the version that is told is the server's
+    assert (back.versions, back.platform) == ((), "interlingua")
+    assert back.description == "words; platform onnxruntime_onnx, version 2"
 
 
 @pytest.mark.parametrize("operation", PROBES)

@@ -9,7 +9,15 @@ from graphpipe import convert
 
 from protocols.graphpipe import metadata
 from protocols.graphpipe.metadata import Description, Port
-from schemas import Datatype, ErrorCode, InferenceError, ModelMetadata, Signature, TensorSpec
+from schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    ModelMetadata,
+    ServerMetadata,
+    Signature,
+    TensorSpec,
+)
 from tests.protocols.graphpipe import oracle
 
 TOLD = ModelMetadata(
@@ -24,21 +32,25 @@ TOLD = ModelMetadata(
     versions=("1", "3"),
     platform="onnxruntime_onnx",
     description="handwritten",
+    server=ServerMetadata("here", "0.7"),
 )
 DESCRIBED = Description(
     "digits",
-    "3",
-    "onnxruntime_onnx",
-    "handwritten",
+    "0.7",
+    "here",
+    "handwritten; platform onnxruntime_onnx, version 3",
     (Port("image", "grey", (-1, 8, 8), 10), Port("flip", "", (-1,), 1)),
     (Port("label", "", (-1,), 12), Port("logits", "", (-1, 10), 0)),
 )
 
 
 def test_a_model_is_described() -> None:
-    """BOOL as what it travels as, BF16 as Null: it cannot be carried."""
+    """BOOL as what it travels as, BF16 as Null: it cannot be carried. The server and its version are the
+    software's; what is known of the model's stands in the description."""
     assert metadata.describe(TOLD) == DESCRIBED
-    assert metadata.describe(TOLD, "1").version == "1"
+    assert metadata.describe(TOLD, "1").description == "handwritten; platform onnxruntime_onnx, version 1"
+    bare = ModelMetadata("m", Signature((), ()), ("2",))
+    assert metadata.describe(bare).description == "version 2"
     assert metadata.describe(ModelMetadata("m", Signature((), ()))) == Description(
         "m", "", "interlingua", "", (), ()
     )
@@ -48,9 +60,9 @@ def test_flatc_and_the_published_client_read_our_metadata() -> None:
     body = metadata.encode_metadata(DESCRIBED)
     assert oracle.read_metadata(body) == {
         "name": b"digits",
-        "version": b"3",
-        "server": b"onnxruntime_onnx",
-        "description": b"handwritten",
+        "version": b"0.7",
+        "server": b"here",
+        "description": b"handwritten; platform onnxruntime_onnx, version 3",
         "inputs": [
             {"name": b"image", "description": b"grey", "shape": [-1, 8, 8], "type": 10},
             {"name": b"flip", "description": b"", "shape": [-1], "type": 1},
@@ -78,9 +90,10 @@ def test_a_signature_comes_of_it() -> None:
             (TensorSpec("a", Datatype.FP32, (-1, 3), description="first"),),
             (TensorSpec("b", Datatype.BYTES, ()),),
         ),
-        ("v1",),
+        (),
         "graphpipe-go",
     )
+    assert metadata.model_metadata(told, "given").server == ServerMetadata("graphpipe-go", "v1")
 
 
 @pytest.mark.parametrize("code", [0, 13, 255])
