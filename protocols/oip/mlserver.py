@@ -15,6 +15,8 @@ from functools import partial
 from math import nan, prod
 from typing import Any
 
+import numpy as np
+
 from protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
 from protocols.json_document import LazyArray
 from protocols.oip import stream_grpc
@@ -135,16 +137,24 @@ def _meant(tensor: Any, owner: str, packed: Any, spec: TensorSpec | None) -> byt
     content_type = tensor.parameters[_CONTENT_TYPE].string_param
     elements = list(_elements(owner, memoryview(packed)))
     shape = tuple(tensor.shape)
-    if content_type == "np" and shape and len(elements) != prod(shape):
-        elements = [piece for element in elements for piece in _cut(element, shape[-1])]
+    if content_type == "np" and shape and shape[-1] > 0 and len(elements) != prod(shape):
+        return b"".join(_cut(element, shape[-1]) for element in elements)
     if content_type in _STRINGS:
         tensor.shape[:] = _of_as_many(len(elements), shape, spec)
     given = Tensor(tensor.name, Datatype.BYTES, (len(elements),), memoryview(pack_bytes(elements)))
     return bytes(as_meant(given, {_CONTENT_TYPE: content_type}).view)
 
 
-def _cut(element: bytes, size: int) -> Iterator[bytes]:
-    return (element[start : start + size] for start in range(0, len(element), size)) if size > 0 else iter(())
+def _cut(element: bytes, size: int) -> bytes:
+    """``element`` in elements of ``size`` bytes, packed; without an object for each, of which there may be as
+    many as there are bytes."""
+    count, rest = divmod(len(element), size)
+    if not count:
+        return pack_bytes([element])
+    whole = np.empty((count, 4 + size), np.uint8)
+    whole[:, :4] = np.frombuffer(struct.pack("<I", size), np.uint8)
+    whole[:, 4:] = np.frombuffer(element, np.uint8, count * size).reshape(count, size)
+    return whole.tobytes() + (pack_bytes([element[-rest:]]) if rest else b"")
 
 
 def _elements(owner: str, packed: memoryview) -> Iterator[bytes]:

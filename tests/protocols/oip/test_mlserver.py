@@ -174,6 +174,7 @@ def packed(*elements: bytes) -> bytes:
         ("str", [b"hello world"], [11], [b"hello world"], (1,)),
         ("np", [b"abcdef"], [6, 1], [b"a", b"b", b"c", b"d", b"e", b"f"], (6, 1)),
         ("np", [b"ab", b"cd"], [2], [b"ab", b"cd"], (2,)),
+        ("np", [b"abc", b"d"], [4, 1], [b"a", b"b", b"c", b"d"], (4, 1)),
         ("np", [b"a", b"b"], [2, 1], [b"a", b"b"], (2, 1)),
     ],
 )
@@ -296,3 +297,13 @@ def test_a_slash_at_the_end_of_v2(flavor: str) -> None:
         answers.append(opened.action.encode(opened, ServerMetadata("s", "1")))
     assert answers[0] == answers[1] != None  # noqa: E711
     assert not PathTable(DIALECT.http_endpoints).find("/v2/")[0]
+
+
+@pytest.mark.parametrize(
+    ("element", "shape"), [(b"abcde", [7, 2]), (b"ab", [9, 5]), (b"", [3, 1]), (b"abc", [3, 1 << 40])]
+)
+def test_pieces_that_do_not_make_the_shape(element: bytes, shape: list[int]) -> None:
+    told = message([packed(element)], {"datatype": "BYTES", "shape": shape, "content_type": "np"})
+    with pytest.raises(InferenceError, match="'I'") as failure:
+        over_grpc(told, rank=2)
+    assert failure.value.code is ErrorCode.INVALID_TENSOR
