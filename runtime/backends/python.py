@@ -179,7 +179,10 @@ class PythonInstance:
         return any(worker is not None for worker in self._at(place))
 
     def _free(self, place: int | None) -> Worker | None:
-        return next((worker for worker in self._at(place) if worker is not None and worker.idle), None)
+        """The worker that is free and has the fewest requests: those of coroutines and of iterative sequences
+        go on in one that is free again."""
+        free = (worker for worker in self._at(place) if worker is not None and worker.idle)
+        return max(free, key=_room, default=None)
 
     def _at(self, place: int | None) -> Sequence[Worker | None]:
         """The worker at ``place``, all for None."""
@@ -350,6 +353,10 @@ def _waits_for_itself(instance: RequestInstance, above: list[RequestInstance]) -
         worker.running and any(each in above or _waits_for_itself(each, above) for each in worker.asks)
         for worker in running
     )
+
+
+def _room(worker: Worker) -> int:
+    return worker.room
 
 
 def _unavailable(reason: str) -> InferenceError:

@@ -17,7 +17,7 @@ from runtime.catalog import ModelCatalog
 from runtime.model import LocalModel
 from runtime.repository import load_model
 from schemas import ErrorCode, InferenceError, InferRequest, Tensor
-from tests.runtime.python_models import DECOUPLED, INT32, numbers, python_model
+from tests.runtime.python_models import DECOUPLED, INT32, instance, numbers, python_model
 
 SECS = 20
 """What no test comes near unless something waits for ever."""
@@ -103,6 +103,28 @@ async def execute(self, requests):
         [[2]],
         [[3]],
     ]
+
+
+async def test_coroutines_are_spread_over_the_instances(models: Models, tmp_path: Path) -> None:
+    over = tmp_path / "over"
+    model = models.add(
+        f"""
+async def execute(self, requests):
+    while not os.path.exists({str(over)!r}):
+        await asyncio.sleep(0.01)
+    requests[0].get_response_sender().send(answer([1]), FINAL)
+""",
+        DECOUPLED + "instance_group [ { count: 2 } ]",
+    )
+    workers = [worker for worker in instance(model)._workers if worker is not None]
+    asking = []
+    for count in range(1, 5):
+        asking.append(asyncio.create_task(streamed(model, 0)))
+        await until(lambda: sum(worker.held for worker in workers) == count)  # noqa: B023
+        await until(lambda: all(worker.idle for worker in workers))
+    assert [worker.held for worker in workers] == [2, 2]
+    over.touch()
+    assert await asyncio.gather(*asking) == [[[1]]] * 4
 
 
 async def test_a_short_coroutine_ends_before_a_long_one(models: Models) -> None:
