@@ -174,13 +174,14 @@ class GrpcEndpoint:
     With ``streaming`` the call is a stream of such messages both ways: every message is opened and
     answered as if it had come alone. Messages with one answer are answered in their order; the answers to
     one that has several go out as they come. An answer of ``fail`` with code 0 is one more message; with
-    another code it ends the stream.
+    another code it ends the stream. With ``pinned`` all messages of one call go to one server of an upstream.
     """
 
     method: str
     open: Callable[[GrpcRequest], Opened[GrpcAnswer]]
     fail: Callable[[GrpcRequest, Opened[GrpcAnswer] | None, InferenceError], GrpcAnswer]
     streaming: bool = False
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

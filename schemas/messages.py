@@ -64,6 +64,7 @@ class Context:
     ``failure`` is why a stream failed that had begun, which is told in one of its answers.
     ``caller`` is the run of a model that waits for the answer, where a model has asked and no client; known
     to ``runtime`` alone. ``copied``: it is a copy for a mirror, and in the statistics of no model.
+    ``pins`` are shared by the messages of one stream that go to one server: which one, by upstream pool.
     """
 
     deadline: float | None = None
@@ -78,6 +79,7 @@ class Context:
     failure: ErrorCode | None = None
     caller: object = None
     copied: bool = False
+    pins: dict[object, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,6 +246,8 @@ class GrpcPipeline:
             async for message in messages:
                 yield self._reflection.answer(message)
             return
+        if self._methods[call.method][0].pinned:
+            call.context.pins = {}
         every = interleave(
             messages,
             partial(self._answers, call),

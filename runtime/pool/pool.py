@@ -2,7 +2,7 @@
 
 Contract: a request that may have reached a server goes to no other, unless it only reads. One that could not
 be sent goes to the next server, each of which is tried once. A sequence is asked where its state is, and
-nowhere else.
+nowhere else. Requests of one stream that are pinned stay together.
 """
 
 from __future__ import annotations
@@ -106,6 +106,22 @@ class Pool:
         self._turn = chosen
         return self.members[chosen]
 
+    def pinned(self, pins: dict[object, object], tried: Several[Member]) -> Member | None:
+        """The server that the requests which share ``pins`` go to. They stay there while it works and says
+        that it is ready, then all go to another one."""
+        member = pins.get(self)
+        if (
+            isinstance(member, Member)
+            and member in self.members
+            and member not in tried
+            and not member.rating
+        ):
+            return member
+        chosen = self.choose(tried)
+        if chosen is not None:
+            pins[self] = chosen
+        return chosen
+
     def home(self, request: InferRequest, tried: Several[Member]) -> Member | None:
         """The server of a sequence. One that starts may choose among those that work; another goes where
         its state is, or nowhere."""
@@ -152,11 +168,12 @@ class Attempt:
     where none takes a request.
     """
 
-    __slots__ = ("_failure", "_harmless", "_member", "_pool", "_request", "_trial", "_tried")
+    __slots__ = ("_failure", "_harmless", "_member", "_pins", "_pool", "_request", "_trial", "_tried")
 
     def __init__(self, pool: Pool, request: InferRequest | None, harmless: bool) -> None:
         self._pool = pool
         self._request = request if request is not None and request.sequence is not None else None
+        self._pins = None if request is None else request.context.pins
         self._harmless = harmless
         self._tried: list[Member] = []
         self._failure: InferenceError | None = None
@@ -165,7 +182,12 @@ class Attempt:
 
     def __enter__(self) -> Any:
         pool, request = self._pool, self._request
-        member = pool.choose(self._tried) if request is None else pool.home(request, self._tried)
+        if request is not None:
+            member = pool.home(request, self._tried)
+        elif self._pins is not None:
+            member = pool.pinned(self._pins, self._tried)
+        else:
+            member = pool.choose(self._tried)
         if member is None:
             raise self._failure or InferenceError(ErrorCode.UNAVAILABLE, self._why_nobody())
         self._member = member

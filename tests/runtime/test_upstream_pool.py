@@ -121,6 +121,38 @@ async def fails(target: Upstream, words: str, **options: Any) -> InferenceError:
 # --- balance
 
 
+async def test_requests_that_share_pins_go_to_one_server() -> None:
+    one, other = Server(), Server()
+    target = upstream(one, other)
+    streams = [Context(pins={}), Context(pins={})]
+    for _ in range(6):
+        for number, context in enumerate(streams):
+            await target.call(Operation.INFER, InferRequest("m", (), id=str(number), context=context))
+    assert sorted((one.executed, other.executed)) == [[b"0"] * 6, [b"1"] * 6]
+
+
+@pytest.mark.parametrize("leaves", ["refuses", "drains"])
+async def test_pinned_requests_move_together(leaves: str) -> None:
+    servers = [Server(), Server(), Server()]
+    target = upstream(*servers)
+    context = Context(pins={})
+
+    async def six() -> list[int]:
+        for server in servers:
+            server.executed.clear()
+        for _ in range(6):
+            await target.call(Operation.INFER, InferRequest("m", (), context=context))
+        return [len(server.executed) for server in servers]
+
+    first = (await six()).index(6)
+    if leaves == "refuses":
+        servers[first].fault = refuses
+    else:
+        target.pool.members[first].ready = False
+    assert sorted(await six()) == [0, 0, 6]
+    assert servers[first].executed == []
+
+
 async def test_the_least_busy_is_asked() -> None:
     busy, free = Server(hold=asyncio.Event()), Server()
     target = upstream(busy, free)
