@@ -171,7 +171,7 @@ def test_who_goes_away_is_counted_as_cancelled(tmp_path: Path) -> None:
         for where in streams:
             assert found["interlingua_requests_total"][(*where, "infer_stream", "CANCELLED")] == 1
             assert found["interlingua_sent_bytes_total"][where] > 0
-        assert found["nv_inference_request_failure"]["endless", "1", "CANCELED"] == 2
+        assert found["nv_inference_request_failure"]["endless", "CANCELED", "1"] == 2
         assert daemon.stop() == 0
     finally:
         daemon.kill()
