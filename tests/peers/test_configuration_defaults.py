@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import tritonclient.http
 
+from tests.conformance.golden_repository import FOLDER
 from tests.conformance.oip_client import Server
 from tests.e2e.oip_golden import golden_daemon
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(180)]
 
-MODEL = "identity_fp32"
+MODEL = "configuration_defaults"
+FILES = {"file:1/model.py": (FOLDER / "identity_fp32" / "1" / "model.py").read_bytes()}
 TENSOR = {"data_type": "TYPE_FP32", "dims": [1]}
 PLAIN = {
     "name": MODEL,
@@ -34,7 +36,7 @@ def clients(triton: Server, tmp_path: Path) -> Iterator[list[Any]]:
         tritonclient.http.InferenceServerClient(ours.http) as own,
     ):
         yield [theirs, own]
-        theirs.load_model(MODEL)
+        theirs.unload_model(MODEL)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def clients(triton: Server, tmp_path: Path) -> Iterator[list[Any]]:
 def test_both_fill_in_the_same(clients: list[Any], stated: dict[str, Any]) -> None:
     found = []
     for client in clients:
-        client.load_model(MODEL, config=json.dumps({**PLAIN, **stated}))
+        client.load_model(MODEL, config=json.dumps({**PLAIN, **stated}), files=FILES)
         config = client.get_model_config(MODEL)
         kinds = ("dynamic_batching", "sequence_batching", "instance_group", "optimization", "version_policy")
         found.append({kind: config.get(kind) for kind in kinds})

@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 
+from tests.conformance.golden_repository import FOLDER
 from tests.conformance.oip_client import Server
 from tests.e2e.oip_golden import golden_daemon
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(180)]
 
-MODEL = "identity_fp32"
+MODEL = "queue_policies"
+FILES = {"file:1/model.py": (FOLDER / "identity_fp32" / "1" / "model.py").read_bytes()}
 LONG_US = 60_000_000
 CONFIGURATION = {
     "name": MODEL,
@@ -36,7 +38,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         server: Server = request.getfixturevalue("triton")
         with tritonclient.grpc.InferenceServerClient(server.grpc) as found:
             yield found
-            found.load_model(MODEL)
+            found.unload_model(MODEL)
     else:
         with golden_daemon(tmp_path) as server, tritonclient.grpc.InferenceServerClient(server.grpc) as found:
             yield found
@@ -71,7 +73,7 @@ class Asked:
 def loaded(client: Any, **batching: Any) -> Asked:
     """The model with such batches, which wait for a minute."""
     batching = {"max_queue_delay_microseconds": LONG_US, **batching}
-    client.load_model(MODEL, config=json.dumps({**CONFIGURATION, "dynamic_batching": batching}))
+    client.load_model(MODEL, config=json.dumps({**CONFIGURATION, "dynamic_batching": batching}), files=FILES)
     return Asked(client)
 
 
