@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-torch lint format schemas schemas-check fuzz soak bench peers-install peers clean
+.PHONY: help run test test-wheel test-torch lint format schemas schemas-check fuzz soak bench peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ run: $(VENV)/.installed-run ## install and start the daemon on config.example.ya
 
 test: $(VENV)/.installed-dev ## install and run every test that needs nothing special
 	$(BIN)/python -m pytest
+
+test-wheel: $(VENV)/.installed-dev ## build sdist and wheel, test them in an empty environment
+	$(BIN)/python scripts/try_wheel.py
 
 test-torch: $(VENV)/.installed-dev ## install PyTorch and run the tests that need it
 	$(PIP) install $(TORCH)

@@ -26,9 +26,9 @@ from benchmarks.bare_loop import session
 from benchmarks.batched_models import DELAYS_MS, Served, mlserver_models, repository, served
 from benchmarks.cases import CONFIG, OIP_METHOD, http_request
 from benchmarks.processes import Clients, Server
-from protocols.registry import DIALECTS
-from protocols.wire import GrpcAnswer, HttpReply
-from schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import GrpcAnswer, HttpReply
+from interlingua.schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
 
 CLIENTS = (1, 8, 64)
 DAEMON, TRITON, MLSERVER = "interlingua", "Triton", "MLServer"

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from protocols.registry import DIALECTS
-from protocols.wire import HttpRequest
-from schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import HttpRequest
+from interlingua.schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
 
 MODEL = "identity_fp32"
 OIP_METHOD = "/inference.GRPCInferenceService/ModelInfer"

@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from protocols.grps.codec import decode_request, encode_response
-from protocols.grps.codec_grpc import read_message, write_message
-from protocols.grps.codec_json import parse_document, read_document
-from protocols.grps.json_habits import HABITS
-from protocols.grps.json_writer import write_message as write_json
-from protocols.grps.message import GenericTensor, GrpsMessage, Kind
-from protocols.oip import codec_grpc, codec_http
-from protocols.wire import GrpcRequest, HttpRequest
-from schemas import Datatype, InferResponse, Signature, TensorSpec
-from schemas.oip import MESSAGES
+from interlingua.protocols.grps.codec import decode_request, encode_response
+from interlingua.protocols.grps.codec_grpc import read_message, write_message
+from interlingua.protocols.grps.codec_json import parse_document, read_document
+from interlingua.protocols.grps.json_habits import HABITS
+from interlingua.protocols.grps.json_writer import write_message as write_json
+from interlingua.protocols.grps.message import GenericTensor, GrpsMessage, Kind
+from interlingua.protocols.oip import codec_grpc, codec_http
+from interlingua.protocols.wire import GrpcRequest, HttpRequest
+from interlingua.schemas import Datatype, InferResponse, Signature, TensorSpec
+from interlingua.schemas.oip import MESSAGES
 
 SHAPE = (224, 224, 3)
 ROUNDS = 25

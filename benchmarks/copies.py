@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from protocols.wire import GrpcRequest, HttpRequest
-from translator.assembly import assemble, load_local
-from translator.config import load
+from interlingua.protocols.wire import GrpcRequest, HttpRequest
+from interlingua.translator.assembly import assemble, load_local
+from interlingua.translator.config import load
 
 K = TypeVar("K")
 

@@ -20,8 +20,8 @@ import simdjson
 from aiohttp import web
 
 from benchmarks.cases import OIP_METHOD, TRTIS_METHOD
-from protocols.transport import loop
-from runtime.allocator import tune_allocator
+from interlingua.protocols.transport import loop
+from interlingua.runtime.allocator import tune_allocator
 
 _LIMIT = 64 << 20
 _FEW_BYTES = 2048

@@ -28,9 +28,9 @@ from benchmarks.batched_models import Served, config, served
 from benchmarks.cases import CONFIG, http_request
 from benchmarks.copies import copies_of
 from benchmarks.processes import Clients, Loop, Server
-from protocols.registry import DIALECTS
-from protocols.wire import GrpcRequest, HttpRequest
-from schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import GrpcRequest, HttpRequest
+from interlingua.schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
 
 BATCHES = (1, 8, 64)
 QUICK_BATCHES = (1,)

@@ -33,8 +33,8 @@ import orjson
 from benchmarks import processes
 from benchmarks.batched_models import Served, repository, served
 from benchmarks.cases import http_request
-from protocols.registry import DIALECTS
-from schemas import InferRequest, Operation, Tensor
+from interlingua.protocols.registry import DIALECTS
+from interlingua.schemas import InferRequest, Operation, Tensor
 
 CONNECTIONS = 16
 TARGET_PERCENT = 5.0

@@ -51,7 +51,7 @@ def daemon(folder: Path, config: dict[str, Any]) -> Iterator[Server]:
     path.write_text(yaml.safe_dump(config))
     with (
         log.open("w") as stderr,
-        _process("-m", "translator", "serve", "-c", str(path), stderr=stderr) as process,
+        _process("-m", "interlingua", "serve", "-c", str(path), stderr=stderr) as process,
     ):
         began = time.monotonic()
         while '"serving"' not in log.read_text():

@@ -12,7 +12,7 @@ import socket
 import sys
 from typing import cast
 
-from protocols.transport import loop
+from interlingua.protocols.transport import loop
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 

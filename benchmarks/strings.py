@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from protocols.graphpipe import codec as graphpipe
-from protocols.graphpipe import writer
-from protocols.oip import codec_http
-from protocols.wire import HttpRequest
-from schemas import Datatype, InferRequest, InferResponse, Signature, Tensor, TensorSpec
+from interlingua.protocols.graphpipe import codec as graphpipe
+from interlingua.protocols.graphpipe import writer
+from interlingua.protocols.oip import codec_http
+from interlingua.protocols.wire import HttpRequest
+from interlingua.schemas import Datatype, InferRequest, InferResponse, Signature, Tensor, TensorSpec
 
 STRINGS = 1_000_000
 ROUNDS = 5

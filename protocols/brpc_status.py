@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
-from protocols.wire import BrpcAnswer, BrpcRequest
-from schemas import ErrorCode
+from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
+from interlingua.schemas import ErrorCode
 
 
 class BrpcStatus(enum.IntEnum):

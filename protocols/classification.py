@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas import Datatype, ErrorCode, InferenceError, Tensor
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor
 
 _RANKED = frozenset(Datatype) - {Datatype.BOOL, Datatype.FP16, Datatype.BF16, Datatype.BYTES}
 

@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 
-from protocols.wire import Buffer, HttpRequest
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.wire import Buffer, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError
 
 WINDOW_BITS = {"gzip": 31, "deflate": 15}
 """The codings, and how zlib is told which of its formats to expect."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from protocols.wire import (
+from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
     FramedAnswer,
@@ -24,7 +24,7 @@ from protocols.wire import (
     HttpReply,
     HttpRequest,
 )
-from schemas import (
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -19,8 +19,8 @@ import orjson
 import simdjson
 from numpy.typing import NDArray
 
-from protocols.wire import Buffer
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import ErrorCode, InferenceError
 
 MAX_DEPTH = 100
 """How deep arrays and objects may nest."""

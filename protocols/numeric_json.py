@@ -17,8 +17,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from protocols.json_document import LazyArray
-from schemas import Datatype, ErrorCode, InferenceError, Tensor, pack_bytes
+from interlingua.protocols.json_document import LazyArray
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor, pack_bytes
 
 _NAN, _INFINITY, _MINUS_INFINITY = map(orjson.Fragment, (b"NaN", b"Infinity", b"-Infinity"))
 

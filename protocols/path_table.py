@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from protocols.dialect import HttpEndpoint
+from interlingua.protocols.dialect import HttpEndpoint
 
 _KNOWN_PATHS = 4096
 _LONGEST_KNOWN = 256

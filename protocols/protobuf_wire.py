@@ -18,8 +18,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from protocols.wire import Buffer
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import ErrorCode, InferenceError
 
 MAX_MESSAGE_BYTES = 2**31 - 1
 """Protobuf's own limit on the size of a message."""

@@ -12,9 +12,9 @@ from typing import Any
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError
 
-from protocols.wire import Buffer, GrpcAnswer
-from schemas.grpc import MESSAGES
-from schemas.protobuf import load_files
+from interlingua.protocols.wire import Buffer, GrpcAnswer
+from interlingua.schemas.grpc import MESSAGES
+from interlingua.schemas.protobuf import load_files
 
 _PACKAGE, _OLDER_PACKAGE = "grpc.reflection.v1", "grpc.reflection.v1alpha"
 SERVICES = tuple(f"{package}.ServerReflection" for package in (_PACKAGE, _OLDER_PACKAGE))
@@ -32,7 +32,7 @@ class Reflection:
     """Tells of ``contracts``, descriptor sets by package and file."""
 
     def __init__(self, contracts: Iterable[tuple[str, str]]) -> None:
-        own = load_files("schemas.grpc", "reflection.desc")
+        own = load_files("interlingua.schemas.grpc", "reflection.desc")
         found = [*(load_files(*contract) for contract in contracts), own, tuple(map(_older, own))]
         self._files = {file.name: file for files in found for file in _in_folders(files)}
         self._symbols = {name: file for file in self._files.values() for name in _symbols(file)}

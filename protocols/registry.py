@@ -6,10 +6,10 @@ this table.
 
 from __future__ import annotations
 
-from protocols.dialect import Dialect
-from protocols.graphpipe import DIALECT as GRAPHPIPE
-from protocols.grps import DIALECT as GRPS
-from protocols.oip import DIALECT as OIP
-from protocols.trtis import DIALECT as TRTIS
+from interlingua.protocols.dialect import Dialect
+from interlingua.protocols.graphpipe import DIALECT as GRAPHPIPE
+from interlingua.protocols.grps import DIALECT as GRPS
+from interlingua.protocols.oip import DIALECT as OIP
+from interlingua.protocols.trtis import DIALECT as TRTIS
 
 DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (OIP, GRAPHPIPE, TRTIS, GRPS)}

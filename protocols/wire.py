@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from schemas import Context, ErrorCode, InferenceError
+from interlingua.schemas import Context, ErrorCode, InferenceError
 
 Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str, str]]

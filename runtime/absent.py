@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from runtime.model import LocalModel
-from runtime.model_config import LoadError
-from schemas import ModelState, ModelStatus, VersionStatus
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.model_config import LoadError
+from interlingua.schemas import ModelState, ModelStatus, VersionStatus
 
 
 @dataclass(frozen=True, slots=True)

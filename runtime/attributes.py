@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schemas import Signature
-from schemas.oip import MESSAGES
+from interlingua.schemas import Signature
+from interlingua.schemas.oip import MESSAGES
 
 _log = logging.getLogger(__name__)
 

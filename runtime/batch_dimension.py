@@ -7,7 +7,7 @@ Triton do the same.
 
 from __future__ import annotations
 
-from schemas import Tensor
+from interlingua.schemas import Tensor
 
 
 def fitted(tensor: Tensor, declared: tuple[int, ...], batched: bool) -> Tensor:

@@ -14,19 +14,19 @@ import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from runtime.absent import Absent, absent_by, all_in, not_renewed, partial_failure
-from runtime.backends import Surroundings
-from runtime.changes import Changes
-from runtime.model import UNLOADED, LocalModel
-from runtime.model_config import LoadError
-from runtime.overrides import SentFiles
-from runtime.renewal import failing_sample, free, load_from, needs_of, reusable, takes_away
-from runtime.repositories import Repositories, check_overrides, names_in
-from runtime.repository import Repository, needed_models
-from runtime.response_cache import ResponseCache
-from runtime.target import Target
-from runtime.upstream_model import UpstreamModel
-from schemas import (
+from interlingua.runtime.absent import Absent, absent_by, all_in, not_renewed, partial_failure
+from interlingua.runtime.backends import Surroundings
+from interlingua.runtime.changes import Changes
+from interlingua.runtime.model import UNLOADED, LocalModel
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.overrides import SentFiles
+from interlingua.runtime.renewal import failing_sample, free, load_from, needs_of, reusable, takes_away
+from interlingua.runtime.repositories import Repositories, check_overrides, names_in
+from interlingua.runtime.repository import Repository, needed_models
+from interlingua.runtime.response_cache import ResponseCache
+from interlingua.runtime.target import Target
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     ModelControl,

@@ -11,7 +11,7 @@ import logging
 from functools import cache
 from pathlib import Path
 
-from runtime.model_config import LoadError
+from interlingua.runtime.model_config import LoadError
 
 _DRIVER = "libcuda.so.1"
 

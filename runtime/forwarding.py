@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from protocols.wire import REQUEST_ID, BrpcRequest, GrpcRequest, HttpRequest
-from runtime.header_file import HeaderFile
-from schemas import Context, ErrorCode, InferenceError
+from interlingua.protocols.wire import REQUEST_ID, BrpcRequest, GrpcRequest, HttpRequest
+from interlingua.runtime.header_file import HeaderFile
+from interlingua.schemas import Context, ErrorCode, InferenceError
 
 TRACE = ("traceparent", "tracestate")
 """The headers of W3C Trace Context, which every request carries on."""

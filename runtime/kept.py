@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from schemas import Tensor
+from interlingua.schemas import Tensor
 
 
 def kept(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:

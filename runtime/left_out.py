@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from protocols.dialect import Capability
-from schemas import ErrorCode, InferenceError, InferRequest
+from interlingua.protocols.dialect import Capability
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 
 KINDS = ("id", "parameter", "sequence", "priority")
 """What may be left out; with a priority goes the time that a request may wait."""

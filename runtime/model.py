@@ -12,17 +12,24 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 
-from runtime.backends import Answer, Surroundings
-from runtime.model_config import LoadError
-from runtime.model_config_message import with_decoupled
-from runtime.only_answer import only_answer
-from runtime.response_cache import ResponseCache, key_of
-from runtime.snapshot import Origin
-from runtime.statistics import Course, batch_size, count_failure, count_hit, count_success, entered
-from runtime.version import RequestVersion, Timed, Version, checked, status_of
-from runtime.version_number import version_number
-from runtime.warmup import Sample
-from schemas import (
+from interlingua.runtime.backends import Answer, Surroundings
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.model_config_message import with_decoupled
+from interlingua.runtime.only_answer import only_answer
+from interlingua.runtime.response_cache import ResponseCache, key_of
+from interlingua.runtime.snapshot import Origin
+from interlingua.runtime.statistics import (
+    Course,
+    batch_size,
+    count_failure,
+    count_hit,
+    count_success,
+    entered,
+)
+from interlingua.runtime.version import RequestVersion, Timed, Version, checked, status_of
+from interlingua.runtime.version_number import version_number
+from interlingua.runtime.warmup import Sample
+from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,

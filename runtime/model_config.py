@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from runtime.ensemble import Step
-from runtime.reshape import Reshape
-from runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits
-from runtime.scheduling.sequence_policy import SequenceBatching
-from runtime.warmup import Warmup
-from schemas import Signature, TensorSpec
-from schemas.datatypes import DATATYPES, Datatype
+from interlingua.runtime.ensemble import Step
+from interlingua.runtime.reshape import Reshape
+from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits
+from interlingua.runtime.scheduling.sequence_policy import SequenceBatching
+from interlingua.runtime.warmup import Warmup
+from interlingua.schemas import Signature, TensorSpec
+from interlingua.schemas.datatypes import DATATYPES, Datatype
 
 DATATYPE_OF_TYPE: dict[str, Datatype] = {
     "TYPE_STRING" if datatype is Datatype.BYTES else f"TYPE_{name}": datatype

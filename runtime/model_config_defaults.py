@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.model_config import ModelConfig
+from interlingua.runtime.model_config import ModelConfig
 
 _IDLE_MICROSECONDS = 1_000_000
 

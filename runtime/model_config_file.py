@@ -17,16 +17,16 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from runtime.devices import cuda_count
-from runtime.ensemble import Step
-from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig, VersionPolicy
-from runtime.overrides import is_inside
-from runtime.reshape import Reshape
-from runtime.scheduling.policy import MOST_PRIORITY_LEVELS, DynamicBatching, QueuePolicy
-from runtime.sequence_config import read_sequence_batching
-from runtime.warmup import Warmup, WarmupInput
-from schemas import TensorSpec
-from schemas.oip import MESSAGES
+from interlingua.runtime.devices import cuda_count
+from interlingua.runtime.ensemble import Step
+from interlingua.runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig, VersionPolicy
+from interlingua.runtime.overrides import is_inside
+from interlingua.runtime.reshape import Reshape
+from interlingua.runtime.scheduling.policy import MOST_PRIORITY_LEVELS, DynamicBatching, QueuePolicy
+from interlingua.runtime.sequence_config import read_sequence_batching
+from interlingua.runtime.warmup import Warmup, WarmupInput
+from interlingua.schemas import TensorSpec
+from interlingua.schemas.oip import MESSAGES
 
 CONFIG_FILENAME = "config.pbtxt"
 

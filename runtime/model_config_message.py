@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from runtime.model_config import DATATYPE_OF_TYPE, ModelConfig
-from runtime.model_config_defaults import fill_in_engine, fill_in_scheduling
-from runtime.reshape import Reshape
-from schemas import Signature, TensorSpec
-from schemas.oip import MESSAGES
+from interlingua.runtime.model_config import DATATYPE_OF_TYPE, ModelConfig
+from interlingua.runtime.model_config_defaults import fill_in_engine, fill_in_scheduling
+from interlingua.runtime.reshape import Reshape
+from interlingua.schemas import Signature, TensorSpec
+from interlingua.schemas.oip import MESSAGES
 
 _NO_RESHAPES: Mapping[str, Reshape] = {}
 _TYPE_OF_DATATYPE = {datatype: name for name, datatype in DATATYPE_OF_TYPE.items()}

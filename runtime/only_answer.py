@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from schemas import ErrorCode, InferenceError, InferResponse
+from interlingua.schemas import ErrorCode, InferenceError, InferResponse
 
 
 async def only_answer(responses: AsyncGenerator[InferResponse, None], model: str) -> InferResponse:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from runtime.model_config import LoadError
+from interlingua.runtime.model_config import LoadError
 
 SentFiles = tempfile.TemporaryDirectory[str]
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runtime.catalog import ModelCatalog
-from runtime.model import LocalModel
-from runtime.model_config import LoadError
-from runtime.repository import ALL, ModelSource, Repository
-from runtime.snapshot import Snapshot, snapshot
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.repository import ALL, ModelSource, Repository
+from interlingua.runtime.snapshot import Snapshot, snapshot
 
 SETTLE_SECS = 1.0
 """After how long at most files that have changed are looked at again, to see whether that is all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from schemas import ErrorCode, InferenceError, Signature, Tensor, TensorSpec
+from interlingua.schemas import ErrorCode, InferenceError, Signature, Tensor, TensorSpec
 
 Renames = Mapping[str, str]
 """New names by old ones; what is not among them keeps its name."""

@@ -9,12 +9,12 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from runtime.model import LocalModel
-from runtime.model_config import LoadError
-from runtime.overrides import SentFiles, write_files
-from runtime.repository import Repository, load_model
-from runtime.target import Target
-from schemas import ModelControl
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.overrides import SentFiles, write_files
+from interlingua.runtime.repository import Repository, load_model
+from interlingua.runtime.target import Target
+from interlingua.schemas import ModelControl
 
 
 def load_from(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from runtime.model_config import LoadError
-from runtime.repository import Repository, is_model_name
-from schemas import ErrorCode, InferenceError, ModelControl
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.repository import Repository, is_model_name
+from interlingua.schemas import ErrorCode, InferenceError, ModelControl
 
 _NOT_ALLOWED = "explicit model load / unload is not allowed if polling is enabled"
 _OVERRIDES = ("none", "config", "files")

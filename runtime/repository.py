@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal, cast
 
-from runtime.backends import (
+from interlingua.runtime.backends import (
     BACKEND_OF_PLATFORM,
     BACKEND_OF_SUFFIX,
     BACKENDS,
@@ -26,19 +26,19 @@ from runtime.backends import (
     Instance,
     RequestInstance,
 )
-from runtime.devices import placed
-from runtime.model import LocalModel
-from runtime.model_config import LoadError, ModelConfig, agreed_signature
-from runtime.model_config_file import given_config, read_config
-from runtime.model_config_message import config_message
-from runtime.reshape import reshaped
-from runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
-from runtime.snapshot import Origin, snapshot, version_number
-from runtime.spread import Spread
-from runtime.unseen_tensors import seen_signature, with_unseen
-from runtime.version import RequestVersion, Version, default_instances
-from runtime.warmup import read_samples
-from schemas import Parameter, Signature
+from interlingua.runtime.devices import placed
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.model_config import LoadError, ModelConfig, agreed_signature
+from interlingua.runtime.model_config_file import given_config, read_config
+from interlingua.runtime.model_config_message import config_message
+from interlingua.runtime.reshape import reshaped
+from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
+from interlingua.runtime.snapshot import Origin, snapshot, version_number
+from interlingua.runtime.spread import Spread
+from interlingua.runtime.unseen_tensors import seen_signature, with_unseen
+from interlingua.runtime.version import RequestVersion, Version, default_instances
+from interlingua.runtime.warmup import read_samples
+from interlingua.schemas import Parameter, Signature
 
 State = Literal["loading", "ready", "failed"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from schemas import ErrorCode, InferenceError, Tensor
+from interlingua.schemas import ErrorCode, InferenceError, Tensor
 
 Run = Callable[[tuple[Tensor, ...], tuple[str, ...]], tuple[Tensor, ...]]
 

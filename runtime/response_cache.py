@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from schemas import Duration, InferRequest, Tensor
-from schemas.messages import Parameter
+from interlingua.schemas import Duration, InferRequest, Tensor
+from interlingua.schemas.messages import Parameter
 
 _ENTRY_BYTES = 512
 """What an entry costs beside its tensors: about what the objects around them take."""

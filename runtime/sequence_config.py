@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from runtime.model_config import DATATYPE_OF_TYPE, LoadError
-from runtime.overrides import is_inside
-from runtime.scheduling.sequence_controls import zeros
-from runtime.scheduling.sequence_policy import (
+from interlingua.runtime.model_config import DATATYPE_OF_TYPE, LoadError
+from interlingua.runtime.overrides import is_inside
+from interlingua.runtime.scheduling.sequence_controls import zeros
+from interlingua.runtime.scheduling.sequence_policy import (
     CONTROL_KINDS,
     CORRELATION_ID,
     DEFAULT_IDLE_US,
@@ -24,7 +24,7 @@ from runtime.scheduling.sequence_policy import (
     SequenceBatching,
     State,
 )
-from schemas import Datatype, InferenceError, Tensor
+from interlingua.schemas import Datatype, InferenceError, Tensor
 
 INITIAL_STATES = "initial_state"
 """Where the files of initial states are, in the model's folder."""

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 
-from schemas import (
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

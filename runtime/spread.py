@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from runtime.backends import Instance
-from schemas import Tensor
+from interlingua.runtime.backends import Instance
+from interlingua.schemas import Tensor
 
 
 class Spread:

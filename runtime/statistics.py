@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from schemas import Context, ErrorCode, InferenceError, InferHeads, InferRequest, Signature
-from schemas.status import ExecutionStatistics, RequestStatistics, VersionStatistics
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferHeads, InferRequest, Signature
+from interlingua.schemas.status import ExecutionStatistics, RequestStatistics, VersionStatistics
 
 MOST_BATCH_SIZES = 1024
 """How many different sizes of batch are counted apart; later ones enter the totals alone, so that no

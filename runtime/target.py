@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from schemas import InferRequest, InferResponse, ModelMetadata, ModelStatus, Readiness, Signature
+from interlingua.schemas import InferRequest, InferResponse, ModelMetadata, ModelStatus, Readiness, Signature
 
 
 class Target(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from schemas import ErrorCode, InferenceError, InferRequest, RequestedOutput, Signature
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, RequestedOutput, Signature
 
 
 def naming_all(request: InferRequest, signature: Signature | None) -> InferRequest:

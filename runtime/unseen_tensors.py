@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from runtime.model_config import LoadError, ModelConfig
-from runtime.scheduling.sequence_policy import SequenceBatching
-from schemas import Signature, TensorSpec
+from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.runtime.scheduling.sequence_policy import SequenceBatching
+from interlingua.schemas import Signature, TensorSpec
 
 
 def with_unseen(config: ModelConfig) -> ModelConfig:

@@ -14,14 +14,14 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from protocols.dialect import Passage, SharedReply, UpstreamCall
-from protocols.wire import FramedRequest, HttpRequest
-from runtime.forwarding import Forwarding
-from runtime.pool import Gate, Member, Pool, unanswered
-from runtime.pool.probes import Ask
-from runtime.shared_value import SharedValue
-from runtime.unnamed import naming_all
-from schemas import (
+from interlingua.protocols.dialect import Passage, SharedReply, UpstreamCall
+from interlingua.protocols.wire import FramedRequest, HttpRequest
+from interlingua.runtime.forwarding import Forwarding
+from interlingua.runtime.pool import Gate, Member, Pool, unanswered
+from interlingua.runtime.pool.probes import Ask
+from interlingua.runtime.shared_value import SharedValue
+from interlingua.runtime.unnamed import naming_all
+from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,

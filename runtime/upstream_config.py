@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.attributes import Attributes
-from runtime.model_config_message import write_signature
-from runtime.renames import Renames
-from runtime.upstream import Upstream
-from schemas import InferenceError, ModelRef, Operation, Signature
-from schemas.oip import MESSAGES
+from interlingua.runtime.attributes import Attributes
+from interlingua.runtime.model_config_message import write_signature
+from interlingua.runtime.renames import Renames
+from interlingua.runtime.upstream import Upstream
+from interlingua.schemas import InferenceError, ModelRef, Operation, Signature
+from interlingua.schemas.oip import MESSAGES
 
 _MODEL_CONFIG: Any = MESSAGES["inference.ModelConfig"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 
-from runtime.statistics import Course, count_failure, count_refusal, count_success
-from schemas import Context, VersionStatistics
+from interlingua.runtime.statistics import Course, count_failure, count_refusal, count_success
+from interlingua.schemas import Context, VersionStatistics
 
 UNNAMED_VERSION = "1"
 """What an upstream's version is called while the upstream has not said."""

@@ -14,24 +14,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from protocols.dialect import Opened, Passed
-from runtime.absent import all_in
-from runtime.attributes import NO_ATTRIBUTES, Attributes
-from runtime.left_out import LeftOut
-from runtime.model import UNLOADED
-from runtime.model_config import ModelConfig
-from runtime.model_config_message import config_message
-from runtime.only_answer import only_answer
-from runtime.pool.unanswered import UnansweredError
-from runtime.renames import Renames
-from runtime.statistics import Course, batch_size
-from runtime.turns import Turns
-from runtime.upstream import Upstream
-from runtime.upstream_config import asked_config, is_decoupled, read_config, shown_config
-from runtime.upstream_counts import UNNAMED_VERSION, UpstreamCounts
-from runtime.upstream_names import UpstreamNames
-from runtime.upstream_signature import Known, UpstreamSignature
-from schemas import (
+from interlingua.protocols.dialect import Opened, Passed
+from interlingua.runtime.absent import all_in
+from interlingua.runtime.attributes import NO_ATTRIBUTES, Attributes
+from interlingua.runtime.left_out import LeftOut
+from interlingua.runtime.model import UNLOADED
+from interlingua.runtime.model_config import ModelConfig
+from interlingua.runtime.model_config_message import config_message
+from interlingua.runtime.only_answer import only_answer
+from interlingua.runtime.pool.unanswered import UnansweredError
+from interlingua.runtime.renames import Renames
+from interlingua.runtime.statistics import Course, batch_size
+from interlingua.runtime.turns import Turns
+from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream_config import asked_config, is_decoupled, read_config, shown_config
+from interlingua.runtime.upstream_counts import UNNAMED_VERSION, UpstreamCounts
+from interlingua.runtime.upstream_names import UpstreamNames
+from interlingua.runtime.upstream_signature import Known, UpstreamSignature
+from interlingua.schemas import (
     Context,
     Datatype,
     ErrorCode,

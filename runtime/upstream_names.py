@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runtime.renames import Renames, refuse_hidden, renamed, renamed_signature, reversed_names
-from schemas import ErrorCode, InferenceError, InferRequest, InferResponse, RequestedOutput, Signature, Tensor
+from interlingua.runtime.renames import Renames, refuse_hidden, renamed, renamed_signature, reversed_names
+from interlingua.schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    RequestedOutput,
+    Signature,
+    Tensor,
+)
 
 
 class UpstreamNames:

@@ -15,12 +15,12 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runtime.attributes import Attributes
-from runtime.upstream import Upstream
-from runtime.upstream_config import asked_config, is_decoupled
-from runtime.upstream_names import UpstreamNames
-from runtime.validation import RequestCheck
-from schemas import (
+from interlingua.runtime.attributes import Attributes
+from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream_config import asked_config, is_decoupled
+from interlingua.runtime.upstream_names import UpstreamNames
+from interlingua.runtime.validation import RequestCheck
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

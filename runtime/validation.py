@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from schemas import (
+from interlingua.schemas import (
     NO_LEEWAY,
     ErrorCode,
     InferenceError,

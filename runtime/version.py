@@ -15,23 +15,23 @@ from contextlib import aclosing
 from dataclasses import replace
 from itertools import count
 
-from runtime.backends import Answer, Answers, Instance, Job, RequestInstance, Surroundings
-from runtime.model_config import UNLIMITED_BATCH_SIZE
-from runtime.reshape import Reshape, Run, inward, outward
-from runtime.response_cache import new_scope
-from runtime.scheduling.admission import Admission
-from runtime.scheduling.batch import check_rows
-from runtime.scheduling.policy import DynamicBatching, Scheduling
-from runtime.scheduling.runners import UNBOUNDED, Given, PlaceRunner, Ran, ThreadRunner
-from runtime.scheduling.scheduler import Scheduler
-from runtime.scheduling.sequence_scheduler import ALONE, SequenceScheduler, check_alone
-from runtime.scheduling.sequence_state import StatefulRunner, States
-from runtime.scheduling.sequence_table import not_started
-from runtime.spread import Spread
-from runtime.statistics import count_refusal, entered
-from runtime.validation import RequestCheck
-from runtime.warmup import Sample
-from schemas import (
+from interlingua.runtime.backends import Answer, Answers, Instance, Job, RequestInstance, Surroundings
+from interlingua.runtime.model_config import UNLIMITED_BATCH_SIZE
+from interlingua.runtime.reshape import Reshape, Run, inward, outward
+from interlingua.runtime.response_cache import new_scope
+from interlingua.runtime.scheduling.admission import Admission
+from interlingua.runtime.scheduling.batch import check_rows
+from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
+from interlingua.runtime.scheduling.runners import UNBOUNDED, Given, PlaceRunner, Ran, ThreadRunner
+from interlingua.runtime.scheduling.scheduler import Scheduler
+from interlingua.runtime.scheduling.sequence_scheduler import ALONE, SequenceScheduler, check_alone
+from interlingua.runtime.scheduling.sequence_state import StatefulRunner, States
+from interlingua.runtime.scheduling.sequence_table import not_started
+from interlingua.runtime.spread import Spread
+from interlingua.runtime.statistics import count_refusal, entered
+from interlingua.runtime.validation import RequestCheck
+from interlingua.runtime.warmup import Sample
+from interlingua.schemas import (
     InferenceError,
     InferRequest,
     ModelState,
@@ -41,7 +41,7 @@ from schemas import (
     VersionStatistics,
     VersionStatus,
 )
-from schemas import Sequence as Place
+from interlingua.schemas import Sequence as Place
 
 Labels = Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]
 Learn = Callable[[], Awaitable[tuple[bool, str]]]

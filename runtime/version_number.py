@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from schemas import ErrorCode, InferenceError
+from interlingua.schemas import ErrorCode, InferenceError
 
 # blanks around a number are let pass, as by Triton
 _NUMBER = re.compile(r" *-?[0-9]{1,19} *")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas import Datatype, InferenceError, InferRequest, Tensor
+from interlingua.schemas import Datatype, InferenceError, InferRequest, Tensor
 
 FOLDER = "warmup"
 """Where the files of samples are, in the model's folder."""

@@ -4,10 +4,10 @@ Pure: no I/O, no asyncio, nothing of the other rooms. What belongs here is what 
 agrees on; what a dialect does with it belongs to ``protocols``.
 """
 
-from schemas.control import IndexQuery, LogSettings, ModelControl, TraceSettings
-from schemas.datatypes import Datatype
-from schemas.errors import ErrorCode, InferenceError
-from schemas.messages import (
+from interlingua.schemas.control import IndexQuery, LogSettings, ModelControl, TraceSettings
+from interlingua.schemas.datatypes import Datatype
+from interlingua.schemas.errors import ErrorCode, InferenceError
+from interlingua.schemas.messages import (
     NO_LEEWAY,
     CancelToken,
     Context,
@@ -27,7 +27,7 @@ from schemas.messages import (
     TensorHead,
     TensorSpec,
 )
-from schemas.status import (
+from interlingua.schemas.status import (
     Deployment,
     Duration,
     Latencies,
@@ -42,7 +42,7 @@ from schemas.status import (
     VersionStatistics,
     VersionStatus,
 )
-from schemas.tensor import SharedMemoryRef, Tensor, element_count, pack_bytes
+from interlingua.schemas.tensor import SharedMemoryRef, Tensor, element_count, pack_bytes
 
 __all__ = [
     "NO_LEEWAY",

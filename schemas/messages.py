@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from schemas.datatypes import Datatype
-from schemas.errors import ErrorCode, InferenceError
-from schemas.tensor import SharedMemoryRef, Tensor
+from interlingua.schemas.datatypes import Datatype
+from interlingua.schemas.errors import ErrorCode, InferenceError
+from interlingua.schemas.tensor import SharedMemoryRef, Tensor
 
 Parameter = bool | int | float | str
 """The value of a request or response parameter; integers fit into 64 bits, signed or unsigned."""

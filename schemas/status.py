@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.errors import ErrorCode
+from interlingua.schemas.errors import ErrorCode
 
 LATENCY_BOUNDS_NS = tuple(
     int(ms * 1e6) for ms in (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.datatypes import Datatype, datatype_of
-from schemas.errors import ErrorCode, InferenceError
+from interlingua.schemas.datatypes import Datatype, datatype_of
+from interlingua.schemas.errors import ErrorCode, InferenceError
 
 MAX_ELEMENTS = 2**63 - 1
 

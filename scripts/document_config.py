@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic.fields import FieldInfo
 
-from schemas import Datatype
-from translator.config.options import Config
-from translator.config.section import Section
+from interlingua.schemas import Datatype
+from interlingua.translator.config.options import Config
+from interlingua.translator.config.section import Section
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protocols.registry import DIALECTS
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest, parts_of
-from runtime.repository import ModelSource, load_models
-from runtime.target import Target
-from runtime.upstream import Upstream
-from runtime.upstream_model import UpstreamModel
-from schemas import ServerMetadata, Signature
-from translator.operations import Service
-from translator.pipeline import Pipeline
-from translator.router import Router
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest, parts_of
+from interlingua.runtime.repository import ModelSource, load_models
+from interlingua.runtime.target import Target
+from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import ServerMetadata, Signature
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.router import Router
 
 
 def echoing(signatures: Mapping[str, Signature]) -> dict[str, Target]:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from hypothesis import strategies as st
 
-from schemas import Datatype, Signature, Tensor, TensorSpec, element_count, pack_bytes
+from interlingua.schemas import Datatype, Signature, Tensor, TensorSpec, element_count, pack_bytes
 
 ALL_DATATYPES = tuple(Datatype)
 

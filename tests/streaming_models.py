@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 
-from schemas import (
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

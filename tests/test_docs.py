@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from translator.cli import COMMANDS, main, parser
-from translator.config import parse
-from translator.config.options import Config
-from translator.config.signature import read_signature
+from interlingua.translator.cli import COMMANDS, main, parser
+from interlingua.translator.config import parse
+from interlingua.translator.config.options import Config
+from interlingua.translator.config.signature import read_signature
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("schemas", "protocols", "runtime", "translator")

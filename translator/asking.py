@@ -13,15 +13,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from protocols.dialect import Opened
-from runtime.shared_memory import Placement
-from runtime.target import Target
-from runtime.upstream_model import UpstreamModel
-from schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
-from translator.observation import Observer, Room, Watch
-from translator.router import Router
-from translator.routing.conditions import Head
-from translator.routing.route import Route
+from interlingua.protocols.dialect import Opened
+from interlingua.runtime.shared_memory import Placement
+from interlingua.runtime.target import Target
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import (
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+    Signature,
+)
+from interlingua.translator.observation import Observer, Room, Watch
+from interlingua.translator.router import Router
+from interlingua.translator.routing.conditions import Head
+from interlingua.translator.routing.route import Route
 
 Signatures = Callable[[str], Awaitable[Signature]]
 """Gives the signature of a version. Raises ``InferenceError``."""

@@ -14,32 +14,32 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from protocols import graphpipe, grps
-from protocols.dialect import Dialect
-from protocols.registry import DIALECTS
-from protocols.transport.address import Address, parse_url
-from protocols.transport.clients import CLIENTS
-from protocols.transport.reach import unreachable
-from protocols.transport.resolve import is_name, resolve
-from runtime.attributes import Attributes
-from runtime.catalog import ModelCatalog
-from runtime.forwarding import Forwarding
-from runtime.header_file import HeaderFile
-from runtime.left_out import LeftOut
-from runtime.polling import Poller
-from runtime.pool import Gate, Member, Name, Names, Pool, Probes
-from runtime.repository import Loaded, ModelSource, Progress, Repository, find_models, load_models
-from runtime.response_cache import ResponseCache
-from runtime.target import Target
-from runtime.upstream import Calls, Upstream
-from runtime.upstream_model import UpstreamModel
-from schemas import Listening, ServerMetadata
-from translator import logs, mirror
-from translator.admin.overview import ReadinessWatch
-from translator.admin.site import Site, tell
-from translator.admin.sources import Sources
-from translator.admin.tally import Tally
-from translator.config.options import (
+from interlingua.protocols import graphpipe, grps
+from interlingua.protocols.dialect import Dialect
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.address import Address, parse_url
+from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.protocols.transport.reach import unreachable
+from interlingua.protocols.transport.resolve import is_name, resolve
+from interlingua.runtime.attributes import Attributes
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.forwarding import Forwarding
+from interlingua.runtime.header_file import HeaderFile
+from interlingua.runtime.left_out import LeftOut
+from interlingua.runtime.polling import Poller
+from interlingua.runtime.pool import Gate, Member, Name, Names, Pool, Probes
+from interlingua.runtime.repository import Loaded, ModelSource, Progress, Repository, find_models, load_models
+from interlingua.runtime.response_cache import ResponseCache
+from interlingua.runtime.target import Target
+from interlingua.runtime.upstream import Calls, Upstream
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import Listening, ServerMetadata
+from interlingua.translator import logs, mirror
+from interlingua.translator.admin.overview import ReadinessWatch
+from interlingua.translator.admin.site import Site, tell
+from interlingua.translator.admin.sources import Sources
+from interlingua.translator.admin.tally import Tally
+from interlingua.translator.config.options import (
     Config,
     ListenerOptions,
     ModelOptions,
@@ -47,18 +47,18 @@ from translator.config.options import (
     TapOptions,
     UpstreamOptions,
 )
-from translator.header_parameters import HeaderParameters
-from translator.mirror import Mirror
-from translator.operations import Service
-from translator.pipeline import Pipeline
-from translator.recording.files import RecordingWriter
-from translator.recording.redaction import Redaction
-from translator.recording.tap import Tap
-from translator.router import Router
-from translator.routing import report
-from translator.routing.build import build
-from translator.routing.examine import Examiner
-from translator.settings import LogBook
+from interlingua.translator.header_parameters import HeaderParameters
+from interlingua.translator.mirror import Mirror
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.recording.files import RecordingWriter
+from interlingua.translator.recording.redaction import Redaction
+from interlingua.translator.recording.tap import Tap
+from interlingua.translator.router import Router
+from interlingua.translator.routing import report
+from interlingua.translator.routing.build import build
+from interlingua.translator.routing.examine import Examiner
+from interlingua.translator.settings import LogBook
 
 
 @dataclass(slots=True)

@@ -14,21 +14,21 @@ import signal
 import sys
 from dataclasses import dataclass
 
-from protocols.transport import loop
-from protocols.transport.address import Address, parse_address
-from protocols.transport.brpc.server import BrpcServer
-from protocols.transport.framed.server import FramedServer
-from protocols.transport.grpc.library import GrpcioServer
-from protocols.transport.grpc.server import GrpcServer
-from protocols.transport.http.server import HttpServer
-from runtime.allocator import tune_allocator
-from runtime.model_config import LoadError
-from translator import logs
-from translator.admin.listener import AdminListener
-from translator.assembly import Assembly, assemble, load_local
-from translator.config.options import Config, ListenerOptions
-from translator.progress import LoadingProgress
-from translator.welcome import serving, welcome
+from interlingua.protocols.transport import loop
+from interlingua.protocols.transport.address import Address, parse_address
+from interlingua.protocols.transport.brpc.server import BrpcServer
+from interlingua.protocols.transport.framed.server import FramedServer
+from interlingua.protocols.transport.grpc.library import GrpcioServer
+from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.runtime.allocator import tune_allocator
+from interlingua.runtime.model_config import LoadError
+from interlingua.translator import logs
+from interlingua.translator.admin.listener import AdminListener
+from interlingua.translator.assembly import Assembly, assemble, load_local
+from interlingua.translator.config.options import Config, ListenerOptions
+from interlingua.translator.progress import LoadingProgress
+from interlingua.translator.welcome import serving, welcome
 
 _log = logging.getLogger(__name__)
 

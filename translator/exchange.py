@@ -13,15 +13,30 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from protocols.dialect import Opened
-from runtime.shared_memory import Placement, is_used
-from schemas import Context, Duration, ErrorCode, InferenceError, InferRequest, InferResponse, Operation
-from translator.asking import Asking
-from translator.header_parameters import HeaderParameters
-from translator.interleave import Told
-from translator.operations import OF_A_MODEL, OF_SHARED_MEMORY, OPERATIONS, Asked, Service, by_route
-from translator.peers import is_local
-from translator.routing.conditions import Head
+from interlingua.protocols.dialect import Opened
+from interlingua.runtime.shared_memory import Placement, is_used
+from interlingua.schemas import (
+    Context,
+    Duration,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+)
+from interlingua.translator.asking import Asking
+from interlingua.translator.header_parameters import HeaderParameters
+from interlingua.translator.interleave import Told
+from interlingua.translator.operations import (
+    OF_A_MODEL,
+    OF_SHARED_MEMORY,
+    OPERATIONS,
+    Asked,
+    Service,
+    by_route,
+)
+from interlingua.translator.peers import is_local
+from interlingua.translator.routing.conditions import Head
 
 T = TypeVar("T")
 

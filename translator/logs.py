@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import orjson
 
-from schemas import LogSettings
+from interlingua.schemas import LogSettings
 
 
 class _Text(logging.Formatter):

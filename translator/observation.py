@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Protocol
 
-from runtime.kept import kept
-from schemas import ErrorCode, InferenceError, InferRequest, InferResponse
+from interlingua.runtime.kept import kept
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse
 
 _log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from runtime.catalog import ModelCatalog
-from runtime.shared_memory import SharedMemory
-from runtime.target import Target
-from schemas import (
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.shared_memory import SharedMemory
+from interlingua.runtime.target import Target
+from interlingua.schemas import (
     Deployment,
     Duration,
     ErrorCode,
@@ -36,11 +36,11 @@ from schemas import (
     SharedMemoryRegion,
     TraceSettings,
 )
-from translator.observation import Observer, Room
-from translator.router import Router
-from translator.routing.route import Route, is_absent
-from translator.settings import LogBook, TraceBook
-from translator.trends import Trends
+from interlingua.translator.observation import Observer, Room
+from interlingua.translator.router import Router
+from interlingua.translator.routing.route import Route, is_absent
+from interlingua.translator.settings import LogBook, TraceBook
+from interlingua.translator.trends import Trends
 
 
 @dataclass(slots=True)

@@ -14,11 +14,18 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Literal
 
-from protocols.accept import wants_html
-from protocols.dialect import BrpcEndpoint, Dialect, FramedEndpoint, GrpcEndpoint, HttpEndpoint, Opened
-from protocols.path_table import PathTable
-from protocols.reflection import REFLECTION_METHODS, Reflection
-from protocols.wire import (
+from interlingua.protocols.accept import wants_html
+from interlingua.protocols.dialect import (
+    BrpcEndpoint,
+    Dialect,
+    FramedEndpoint,
+    GrpcEndpoint,
+    HttpEndpoint,
+    Opened,
+)
+from interlingua.protocols.path_table import PathTable
+from interlingua.protocols.reflection import REFLECTION_METHODS, Reflection
+from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
     Buffer,
@@ -30,13 +37,13 @@ from protocols.wire import (
     HttpRequest,
     parts_of,
 )
-from schemas import ErrorCode, InferenceError, Operation
-from translator import request_id
-from translator.admin.tally import Tally, size_of
-from translator.exchange import Exchange, unforeseen
-from translator.header_parameters import HeaderParameters
-from translator.interleave import Told, interleave
-from translator.operations import Service
+from interlingua.schemas import ErrorCode, InferenceError, Operation
+from interlingua.translator import request_id
+from interlingua.translator.admin.tally import Tally, size_of
+from interlingua.translator.exchange import Exchange, unforeseen
+from interlingua.translator.header_parameters import HeaderParameters
+from interlingua.translator.interleave import Told, interleave
+from interlingua.translator.operations import Service
 
 _STREAM_WINDOW = 64
 """How many messages of one stream are at work, or answered and not yet taken, at a time."""

@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import TextIO
 
-from runtime.repository import State
+from interlingua.runtime.repository import State
 
 _log = logging.getLogger(__name__)
 

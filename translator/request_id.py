@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from protocols.wire import REQUEST_ID, BrpcAnswer, GrpcAnswer, HttpAnswer
+from interlingua.protocols.wire import REQUEST_ID, BrpcAnswer, GrpcAnswer, HttpAnswer
 
 
 def in_http(answer: HttpAnswer, headers: Mapping[str, str]) -> HttpAnswer:

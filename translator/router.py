@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from runtime.catalog import ModelCatalog
-from runtime.target import Target
-from schemas import ModelRef
-from translator.routing.conditions import Head
-from translator.routing.route import Route
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.target import Target
+from interlingua.schemas import ModelRef
+from interlingua.translator.routing.conditions import Head
+from interlingua.translator.routing.route import Route
 
 _KEPT_NAMES = 1024
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn
 
-from schemas import ErrorCode, InferenceError, LogSettings, TraceSettings
+from interlingua.schemas import ErrorCode, InferenceError, LogSettings, TraceSettings
 
 _LEVELS = ("OFF", "TIMESTAMPS", "TENSORS", "MIN", "MAX")
 _TRACE_DEFAULTS: TraceSettings = {

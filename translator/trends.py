@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas import Metrics
+from interlingua.schemas import Metrics
 
 _SCALES = ((86_400, 30), (3_600, 24), (60, 60), (1, 60))
 """Seconds to a bucket and how many buckets are shown, in the order in which they are."""

@@ -8,8 +8,8 @@ import shutil
 import sys
 from collections.abc import Collection, Iterable, Sequence
 
-from protocols.transport.address import Address
-from translator.config.options import Config, ListenerOptions
+from interlingua.protocols.transport.address import Address
+from interlingua.translator.config.options import Config, ListenerOptions
 
 Bound = Sequence[tuple[ListenerOptions, Address]]
 
@@ -17,7 +17,7 @@ Bound = Sequence[tuple[ListenerOptions, Address]]
 def _grpc(dialect: str, method: str, asked: str, answered: str, member: str) -> str:
     """A call with no more than what this program brings along: ``asked`` has the model in ``member``."""
     return (
-        f'{{python}} -c "import grpc; from schemas.{dialect} import MESSAGES as M; '
+        f'{{python}} -c "import grpc; from interlingua.schemas.{dialect} import MESSAGES as M; '
         f"call = grpc.insecure_channel('{{url}}').unary_unary('/{method}'); "
         f"ask = M['{asked}']({member}='{{model}}').SerializeToString(); "
         f"print(M['{answered}'].FromString(call(ask)))\""

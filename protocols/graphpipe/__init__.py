@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from protocols.dialect import Dialect
-from protocols.graphpipe.capability import CAPABILITY
-from protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
-from protocols.graphpipe.server import FRAMED_ENDPOINT, HTTP_ENDPOINTS, IN_BAND_ENDPOINTS, unmatched
+from interlingua.protocols.dialect import Dialect
+from interlingua.protocols.graphpipe.capability import CAPABILITY
+from interlingua.protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
+from interlingua.protocols.graphpipe.server import (
+    FRAMED_ENDPOINT,
+    HTTP_ENDPOINTS,
+    IN_BAND_ENDPOINTS,
+    unmatched,
+)
 
 DIALECT = Dialect(
     name="graphpipe",

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from protocols.dialect import Capability
-from schemas import Datatype, ErrorCode
-from schemas.graphpipe import TYPES
+from interlingua.protocols.dialect import Capability
+from interlingua.schemas import Datatype, ErrorCode
+from interlingua.schemas.graphpipe import TYPES
 
 _OVER_HTTP = Capability(
     exact=frozenset(TYPES),

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from protocols.dialect import UpstreamCall
-from protocols.graphpipe import codec, metadata, writer
-from protocols.wire import Buffer, FramedReply, FramedRequest, HttpReply, HttpRequest
-from schemas import (
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.graphpipe import codec, metadata, writer
+from interlingua.protocols.wire import Buffer, FramedReply, FramedRequest, HttpReply, HttpRequest
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.graphpipe import reader, writer
-from protocols.graphpipe.capability import CAPABILITY
-from protocols.wire import Buffer
-from schemas import (
+from interlingua.protocols.graphpipe import reader, writer
+from interlingua.protocols.graphpipe.capability import CAPABILITY
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -26,7 +26,7 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
-from schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
+from interlingua.schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
 
 CONFIG = "config"
 """The one request parameter that GraphPipe has a place for: opaque text for the model."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from protocols.graphpipe import reader, writer
-from protocols.graphpipe.codec import WRITTEN_TYPES, says_nothing
-from protocols.wire import Buffer
-from schemas import (
+from interlingua.protocols.graphpipe import reader, writer
+from interlingua.protocols.graphpipe.codec import WRITTEN_TYPES, says_nothing
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -22,7 +22,7 @@ from schemas import (
     Signature,
     TensorSpec,
 )
-from schemas.graphpipe import NULL, TYPES
+from interlingua.schemas.graphpipe import NULL, TYPES
 
 SERVER = "interlingua"
 """The ``server`` where it is not known."""

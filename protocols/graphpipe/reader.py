@@ -16,10 +16,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.graphpipe.runs import copy_runs
-from protocols.wire import Buffer
-from schemas import Datatype, ErrorCode, InferenceError, Tensor, element_count
-from schemas.graphpipe import NULL, TYPES
+from interlingua.protocols.graphpipe.runs import copy_runs
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor, element_count
+from interlingua.schemas.graphpipe import NULL, TYPES
 
 OUTSIDE = (struct.error, IndexError)
 """What struct and memoryview raise for a read behind the end; no read starts before the beginning."""

@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-from protocols.content_coding import plain_body
-from protocols.dialect import Action, FramedEndpoint, HttpEndpoint, Opened
-from protocols.graphpipe import codec, metadata
-from protocols.wire import Buffer, FramedAnswer, FramedRequest, HttpAnswer, HttpRequest
-from schemas import (
+from interlingua.protocols.content_coding import plain_body
+from interlingua.protocols.dialect import Action, FramedEndpoint, HttpEndpoint, Opened
+from interlingua.protocols.graphpipe import codec, metadata
+from interlingua.protocols.wire import Buffer, FramedAnswer, FramedRequest, HttpAnswer, HttpRequest
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,

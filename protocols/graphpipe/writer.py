@@ -19,10 +19,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from protocols.graphpipe.runs import copy_runs
-from protocols.wire import Buffer
-from schemas import Datatype, ErrorCode, InferenceError
-from schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
+from interlingua.protocols.graphpipe.runs import copy_runs
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import Datatype, ErrorCode, InferenceError
+from interlingua.schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
 
 MAX_BYTES = 2**31 - 1
 """The size of the largest message: readers take offsets for signed."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from protocols.dialect import Dialect
-from protocols.grps import json_habits
-from protocols.grps.capability import CAPABILITY
-from protocols.grps.client_http import HTTP_CALLS, HTTP_CPP_CALLS
-from protocols.grps.client_rpc import BRPC_CALLS, GRPC_CALLS
-from protocols.grps.flavors import CPP, PY, Flavor
-from protocols.grps.message import DIALECT_NAME
-from protocols.grps.options import PredictOptions
-from protocols.grps.server import http_endpoints
-from protocols.grps.server_rpc import (
+from interlingua.protocols.dialect import Dialect
+from interlingua.protocols.grps import json_habits
+from interlingua.protocols.grps.capability import CAPABILITY
+from interlingua.protocols.grps.client_http import HTTP_CALLS, HTTP_CPP_CALLS
+from interlingua.protocols.grps.client_rpc import BRPC_CALLS, GRPC_CALLS
+from interlingua.protocols.grps.flavors import CPP, PY, Flavor
+from interlingua.protocols.grps.message import DIALECT_NAME
+from interlingua.protocols.grps.options import PredictOptions
+from interlingua.protocols.grps.server import http_endpoints
+from interlingua.protocols.grps.server_rpc import (
     BRPC_NAMES,
     brpc_endpoints,
     brpc_grpc_endpoints,
@@ -46,7 +46,7 @@ def dialect(options: PredictOptions | None = None) -> Dialect:
         brpc_http_endpoints=stub_endpoints(CPP, chosen),
         brpc_grpc_endpoints=brpc_grpc_endpoints(CPP, chosen),
         brpc_unmatched=CPP.unmatched,
-        contracts=(("schemas.grps", "grps.desc"),),
+        contracts=(("interlingua.schemas.grps", "grps.desc"),),
         http_calls=HTTP_CALLS,
         grpc_calls=GRPC_CALLS,
         brpc_calls=BRPC_CALLS,

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from protocols.dialect import Capability
-from protocols.grps.tensors import DATATYPES, WIDENED
-from schemas import ErrorCode
+from interlingua.protocols.dialect import Capability
+from interlingua.protocols.grps.tensors import DATATYPES, WIDENED
+from interlingua.schemas import ErrorCode
 
 _OVER_GRPC = Capability(
     exact=frozenset(DATATYPES.values()),

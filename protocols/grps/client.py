@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from protocols.dialect import Passage, Reply, Request, SharedReply, UpstreamCall
-from protocols.grps import codec
-from protocols.grps.client_deployment import DeployedModel, index, joined, metadata, read_models
-from protocols.grps.message import GrpsMessage, Kind, Status, StatusFlag
-from protocols.grps.passage import PASSAGE, WholeMessage
-from protocols.grps.status import check
-from schemas import (
+from interlingua.protocols.dialect import Passage, Reply, Request, SharedReply, UpstreamCall
+from interlingua.protocols.grps import codec
+from interlingua.protocols.grps.client_deployment import DeployedModel, index, joined, metadata, read_models
+from interlingua.protocols.grps.message import GrpsMessage, Kind, Status, StatusFlag
+from interlingua.protocols.grps.passage import PASSAGE, WholeMessage
+from interlingua.protocols.grps.status import check
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,

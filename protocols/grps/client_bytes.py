@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from protocols.grps.client_pieces import Piece
-from protocols.grps.message import DIALECT_NAME
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.grps.client_pieces import Piece
+from interlingua.protocols.grps.message import DIALECT_NAME
+from interlingua.schemas import ErrorCode, InferenceError
 
 _BEGINNINGS = (b"b'", b'b"')
 

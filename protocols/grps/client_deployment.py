@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from schemas import ErrorCode, InferenceError, ModelMetadata, ModelRef, ModelStatus, Signature
+from interlingua.schemas import ErrorCode, InferenceError, ModelMetadata, ModelRef, ModelStatus, Signature
 
 UNKNOWN = Signature((), ())
 """The signature of a model that does not tell it."""

@@ -12,17 +12,17 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from protocols.brpc_status import ERROR_CODES
-from protocols.dialect import UpstreamCall
-from protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer, upstream_call
-from protocols.grps.client_bytes import NoPythonBytes
-from protocols.grps.client_pieces import Piece, Pieces
-from protocols.grps.codec_json import parse_document, read_document
-from protocols.grps.json_habits import COMPACT, REPLY
-from protocols.grps.json_writer import write_message
-from protocols.grps.message import DIALECT_NAME, GrpsMessage, Kind, StatusFlag
-from protocols.wire import Buffer, HttpReply, HttpRequest
-from schemas import ErrorCode, InferenceError, InferResponse, Operation, Signature
+from interlingua.protocols.brpc_status import ERROR_CODES
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer, upstream_call
+from interlingua.protocols.grps.client_bytes import NoPythonBytes
+from interlingua.protocols.grps.client_pieces import Piece, Pieces
+from interlingua.protocols.grps.codec_json import parse_document, read_document
+from interlingua.protocols.grps.json_habits import COMPACT, REPLY
+from interlingua.protocols.grps.json_writer import write_message
+from interlingua.protocols.grps.message import DIALECT_NAME, GrpsMessage, Kind, StatusFlag
+from interlingua.protocols.wire import Buffer, HttpReply, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError, InferResponse, Operation, Signature
 
 Call = UpstreamCall[HttpRequest, HttpReply]
 Calls = Mapping[Operation, Call]

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from protocols.wire import Buffer
+from interlingua.protocols.wire import Buffer
 
 _BEGINNING = re.compile(rb'\{\s*"status"\s*:\s*\{')
 _UNFINISHED_BEGINNING = re.compile(rb'\{\s*(?:"(?:s(?:t(?:a(?:t(?:u(?:s(?:"\s*(?::\s*)?)?)?)?)?)?)?)?)?\Z')

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocols.dialect import UpstreamCall
-from protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer, upstream_call
-from protocols.grps.codec_grpc import read_message, write_message
-from protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE
-from protocols.wire import BrpcAnswer, BrpcRequest, Buffer, GrpcAnswer, GrpcRequest
-from schemas import ErrorCode, InferenceError, InferResponse, Operation, Signature
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer, upstream_call
+from interlingua.protocols.grps.codec_grpc import read_message, write_message
+from interlingua.protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE
+from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, Buffer, GrpcAnswer, GrpcRequest
+from interlingua.schemas import ErrorCode, InferenceError, InferResponse, Operation, Signature
 
 GrpcCall = UpstreamCall[GrpcRequest, GrpcAnswer]
 BrpcCall = UpstreamCall[BrpcRequest, BrpcAnswer]

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from protocols.grps.gmap import entry_of, fits_gmap, read_gmap, write_gmap
-from protocols.grps.message import OK, GenericTensor, GrpsMessage, Kind
-from protocols.grps.tensors import read_tensor, write_tensor
-from schemas import (
+from interlingua.protocols.grps.gmap import entry_of, fits_gmap, read_gmap, write_gmap
+from interlingua.protocols.grps.message import OK, GenericTensor, GrpsMessage, Kind
+from interlingua.protocols.grps.tensors import read_tensor, write_tensor
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

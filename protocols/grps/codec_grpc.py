@@ -15,7 +15,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from protocols.grps.message import (
+from interlingua.protocols.grps.message import (
     DIALECT_NAME,
     DT_STRING,
     DTYPES,
@@ -27,7 +27,7 @@ from protocols.grps.message import (
     Kind,
     Status,
 )
-from protocols.protobuf_wire import (
+from interlingua.protocols.protobuf_wire import (
     LENGTH_DELIMITED,
     MAX_MESSAGE_BYTES,
     VARINT,
@@ -36,9 +36,9 @@ from protocols.protobuf_wire import (
     unpack_varints,
     varint,
 )
-from protocols.wire import Buffer
-from schemas import ErrorCode, InferenceError
-from schemas.grps import MESSAGES
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.grps import MESSAGES
 
 _STATUS: Any = MESSAGES["grps.protos.v1.Status"]
 _TENSOR: Any = MESSAGES["grps.protos.v1.GenericTensor"]

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from protocols.grps.json_habits import JsonHabits
-from protocols.grps.json_numbers import read_number, read_numbers
-from protocols.grps.message import (
+from interlingua.protocols.grps.json_habits import JsonHabits
+from interlingua.protocols.grps.json_numbers import read_number, read_numbers
+from interlingua.protocols.grps.message import (
     DTYPES,
     GMAP_FIELDS,
     GenericTensor,
@@ -27,10 +27,10 @@ from protocols.grps.message import (
     Status,
     StatusFlag,
 )
-from protocols.grps.ndarray import read_ndarray
-from protocols.json_document import parse_json
-from protocols.wire import Buffer
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.grps.ndarray import read_ndarray
+from interlingua.protocols.json_document import parse_json
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import ErrorCode, InferenceError
 
 
 def _camel(name: str) -> str:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from protocols.brpc_status import BrpcStatus
-from protocols.grps import metadata
-from protocols.grps.message import Status, StatusFlag
-from protocols.grps.options import PredictOptions
-from protocols.wire import HttpAnswer, HttpRequest
-from schemas import Deployment
+from interlingua.protocols.brpc_status import BrpcStatus
+from interlingua.protocols.grps import metadata
+from interlingua.protocols.grps.message import Status, StatusFlag
+from interlingua.protocols.grps.options import PredictOptions
+from interlingua.protocols.wire import HttpAnswer, HttpRequest
+from interlingua.schemas import Deployment
 
 _HTML = """\
 <!doctype html>

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from protocols.grps.message import DIALECT_NAME, GMAP_FIELDS, Gmap
-from protocols.grps.tensors import WIDENED, narrowed, texts_of, write_tensor
-from schemas import Datatype, ErrorCode, InferenceError, Tensor, TensorSpec, pack_bytes
+from interlingua.protocols.grps.message import DIALECT_NAME, GMAP_FIELDS, Gmap
+from interlingua.protocols.grps.tensors import WIDENED, narrowed, texts_of, write_tensor
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor, TensorSpec, pack_bytes
 
 ENTRIES: Mapping[str, Datatype] = {
     "s_s": Datatype.BYTES,

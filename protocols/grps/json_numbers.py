@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.grps.json_habits import JsonHabits
-from protocols.json_document import LazyArray
-from protocols.numeric_json import pack_values
-from schemas import Datatype, ErrorCode, InferenceError
+from interlingua.protocols.grps.json_habits import JsonHabits
+from interlingua.protocols.json_document import LazyArray
+from interlingua.protocols.numeric_json import pack_values
+from interlingua.schemas import Datatype, ErrorCode, InferenceError
 
 NONFINITE: Mapping[str, float] = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 """The names of what JSON has no numbers for."""

@@ -18,9 +18,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from protocols.grps.json_habits import JsonHabits
-from protocols.grps.json_layout import Layout
-from protocols.grps.message import (
+from interlingua.protocols.grps.json_habits import JsonHabits
+from interlingua.protocols.grps.json_layout import Layout
+from interlingua.protocols.grps.message import (
     DIALECT_NAME,
     DT_STRING,
     DTYPES,
@@ -31,7 +31,7 @@ from protocols.grps.message import (
     Status,
     StatusFlag,
 )
-from schemas import ErrorCode, InferenceError
+from interlingua.schemas import ErrorCode, InferenceError
 
 _MAX_RANK = 64
 """How deep an ndarray may nest: as deep as an array here can be."""

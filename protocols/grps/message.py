@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.wire import Buffer
+from interlingua.protocols.wire import Buffer
 
 DIALECT_NAME = "grps"
 

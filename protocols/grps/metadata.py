@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from protocols.grps.options import PredictOptions
-from schemas import Deployment, Listening, ModelState, ModelStatus
-from schemas.oip import MESSAGES
+from interlingua.protocols.grps.options import PredictOptions
+from interlingua.schemas import Deployment, Listening, ModelState, ModelStatus
+from interlingua.schemas.oip import MESSAGES
 
 Document = Mapping[str, Any]
 

@@ -13,11 +13,11 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.grps.json_habits import JsonHabits
-from protocols.grps.json_numbers import NONFINITE
-from protocols.grps.message import GenericTensor
-from protocols.json_document import LazyArray
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.grps.json_habits import JsonHabits
+from interlingua.protocols.grps.json_numbers import NONFINITE
+from interlingua.protocols.grps.message import GenericTensor
+from interlingua.protocols.json_document import LazyArray
+from interlingua.schemas import ErrorCode, InferenceError
 
 _FLOAT32 = 7
 _DOUBLE = np.dtype("<f8")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import unquote_plus
 
-from protocols.wire import HttpRequest
+from interlingua.protocols.wire import HttpRequest
 
 Place = Literal["query_param", "header_param", "body_param"]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocols.dialect import Opened
-from protocols.grps.flavors import Flavor
-from protocols.grps.message import OK, GrpsMessage, Kind, Status, StatusFlag
-from protocols.grps.options import PredictOptions
-from protocols.grps.status import failure
-from schemas import Deployment, ErrorCode, InferenceError, Operation, Readiness
+from interlingua.protocols.dialect import Opened
+from interlingua.protocols.grps.flavors import Flavor
+from interlingua.protocols.grps.message import OK, GrpsMessage, Kind, Status, StatusFlag
+from interlingua.protocols.grps.options import PredictOptions
+from interlingua.protocols.grps.status import failure
+from interlingua.schemas import Deployment, ErrorCode, InferenceError, Operation, Readiness
 
 DONE = GrpsMessage(status=OK)
 

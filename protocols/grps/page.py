@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import json
 
-from schemas import Metrics
+from interlingua.schemas import Metrics
 
 TRENDS = {
     "*qps": "requests_per_second",

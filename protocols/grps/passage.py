@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocols.dialect import Opened, Passage, Passed
-from protocols.grps.client_deployment import joined
-from protocols.grps.message import OK, GrpsMessage, Kind
-from schemas import InferHeads, InferRequest, InferResponse
+from interlingua.protocols.dialect import Opened, Passage, Passed
+from interlingua.protocols.grps.client_deployment import joined
+from interlingua.protocols.grps.message import OK, GrpsMessage, Kind
+from interlingua.schemas import InferHeads, InferRequest, InferResponse
 
 _UNREAD = InferHeads((), ())
 

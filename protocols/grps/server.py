@@ -10,17 +10,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from protocols.dialect import Action, HttpEndpoint, Opened
-from protocols.grps import outcome
-from protocols.grps.codec_json import parse_document
-from protocols.grps.flavors import Flavor
-from protocols.grps.json_habits import HABITS
-from protocols.grps.message import GrpsMessage
-from protocols.grps.options import PredictOptions, query_of
-from protocols.grps.page import SCRIPT, page, series_json
-from protocols.grps.server_predict import Predict, json_answer
-from protocols.wire import HttpAnswer, HttpRequest
-from schemas import ErrorCode, InferenceError, Metrics, Operation
+from interlingua.protocols.dialect import Action, HttpEndpoint, Opened
+from interlingua.protocols.grps import outcome
+from interlingua.protocols.grps.codec_json import parse_document
+from interlingua.protocols.grps.flavors import Flavor
+from interlingua.protocols.grps.json_habits import HABITS
+from interlingua.protocols.grps.message import GrpsMessage
+from interlingua.protocols.grps.options import PredictOptions, query_of
+from interlingua.protocols.grps.page import SCRIPT, page, series_json
+from interlingua.protocols.grps.server_predict import Predict, json_answer
+from interlingua.protocols.wire import HttpAnswer, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError, Metrics, Operation
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
 

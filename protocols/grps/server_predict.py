@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from protocols.dialect import Action, Opened
-from protocols.grps import outcome, whole_request
-from protocols.grps.codec import ReplyForm, decode_request, encode_response
-from protocols.grps.codec_json import parse_document, read_document
-from protocols.grps.flavors import Flavor
-from protocols.grps.json_habits import HABITS
-from protocols.grps.json_writer import write_message
-from protocols.grps.message import GrpsMessage, Kind
-from protocols.grps.options import PredictOptions, is_true, query_of
-from protocols.grps.passage import PASSAGE, Call
-from protocols.wire import Buffer, Headers, HttpAnswer, HttpRequest
-from schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
+from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.grps import outcome, whole_request
+from interlingua.protocols.grps.codec import ReplyForm, decode_request, encode_response
+from interlingua.protocols.grps.codec_json import parse_document, read_document
+from interlingua.protocols.grps.flavors import Flavor
+from interlingua.protocols.grps.json_habits import HABITS
+from interlingua.protocols.grps.json_writer import write_message
+from interlingua.protocols.grps.message import GrpsMessage, Kind
+from interlingua.protocols.grps.options import PredictOptions, is_true, query_of
+from interlingua.protocols.grps.passage import PASSAGE, Call
+from interlingua.protocols.wire import Buffer, Headers, HttpAnswer, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 
 _JSON = "application/json"
 _OCTETS = "application/octet-stream"

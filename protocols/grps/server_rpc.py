@@ -12,21 +12,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from protocols.brpc_status import unparsable
-from protocols.dialect import Action, BrpcEndpoint, GrpcEndpoint, HttpEndpoint, Opened
-from protocols.grps import outcome
-from protocols.grps.codec import ReplyForm, decode_request, encode_response
-from protocols.grps.codec_grpc import read_message, write_message
-from protocols.grps.codec_json import parse_document, read_document
-from protocols.grps.flavors import Flavor
-from protocols.grps.json_habits import COMPACT, JsonHabits
-from protocols.grps.json_writer import write_message as write_json
-from protocols.grps.message import GrpsMessage, Kind
-from protocols.grps.options import PredictOptions
-from protocols.grps.passage import PASSAGE, Call
-from protocols.grps.server_predict import Predict
-from protocols.wire import BrpcAnswer, BrpcRequest, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
-from schemas import (
+from interlingua.protocols.brpc_status import unparsable
+from interlingua.protocols.dialect import Action, BrpcEndpoint, GrpcEndpoint, HttpEndpoint, Opened
+from interlingua.protocols.grps import outcome
+from interlingua.protocols.grps.codec import ReplyForm, decode_request, encode_response
+from interlingua.protocols.grps.codec_grpc import read_message, write_message
+from interlingua.protocols.grps.codec_json import parse_document, read_document
+from interlingua.protocols.grps.flavors import Flavor
+from interlingua.protocols.grps.json_habits import COMPACT, JsonHabits
+from interlingua.protocols.grps.json_writer import write_message as write_json
+from interlingua.protocols.grps.message import GrpsMessage, Kind
+from interlingua.protocols.grps.options import PredictOptions
+from interlingua.protocols.grps.passage import PASSAGE, Call
+from interlingua.protocols.grps.server_predict import Predict
+from interlingua.protocols.wire import (
+    BrpcAnswer,
+    BrpcRequest,
+    GrpcAnswer,
+    GrpcRequest,
+    HttpAnswer,
+    HttpRequest,
+)
+from interlingua.schemas import (
     Deployment,
     InferenceError,
     InferRequest,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from protocols.grps.message import GrpsMessage, Status, StatusFlag
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.grps.message import GrpsMessage, Status, StatusFlag
+from interlingua.schemas import ErrorCode, InferenceError
 
 CODES: Mapping[ErrorCode, int] = {
     ErrorCode.MALFORMED: 400,

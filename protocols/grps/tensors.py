@@ -14,8 +14,16 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.grps.message import DIALECT_NAME, DTYPES, GenericTensor
-from schemas import Datatype, ErrorCode, InferenceError, Tensor, TensorSpec, element_count, pack_bytes
+from interlingua.protocols.grps.message import DIALECT_NAME, DTYPES, GenericTensor
+from interlingua.schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    Tensor,
+    TensorSpec,
+    element_count,
+    pack_bytes,
+)
 
 DATATYPES: Mapping[int, Datatype] = dict(
     enumerate(

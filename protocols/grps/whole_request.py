@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NoReturn
 
-from protocols.dialect import Action, Opened
-from protocols.grps.status import words
-from protocols.json_document import parse_json
-from protocols.wire import Buffer, HttpAnswer, HttpRequest
-from schemas import (
+from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.grps.status import words
+from interlingua.protocols.json_document import parse_json
+from interlingua.protocols.wire import Buffer, HttpAnswer, HttpRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from protocols.dialect import Dialect
-from protocols.oip.capability import CAPABILITY
-from protocols.oip.client import (
+from interlingua.protocols.dialect import Dialect
+from interlingua.protocols.oip.capability import CAPABILITY
+from interlingua.protocols.oip.client import (
     GRPC_CALLS,
     GRPC_KSERVE_CALLS,
     GRPC_MLSERVER_CALLS,
     HTTP_CALLS,
     HTTP_JSON_CALLS,
 )
-from protocols.oip.codec import DIALECT_NAME
-from protocols.oip.flavors import HABITS, grpc_endpoints, http_endpoints
-from protocols.oip.server import GRPC_ENDPOINTS, HTTP_ENDPOINTS, http_unmatched
+from interlingua.protocols.oip.codec import DIALECT_NAME
+from interlingua.protocols.oip.flavors import HABITS, grpc_endpoints, http_endpoints
+from interlingua.protocols.oip.server import GRPC_ENDPOINTS, HTTP_ENDPOINTS, http_unmatched
 
 _TRITON = Dialect(
     name=DIALECT_NAME,
@@ -23,7 +23,7 @@ _TRITON = Dialect(
     prefixes=("/v2",),
     http_endpoints=HTTP_ENDPOINTS,
     grpc_endpoints=GRPC_ENDPOINTS,
-    contracts=(("schemas.oip", "grpc_service.desc"), ("schemas.oip", "health.desc")),
+    contracts=(("interlingua.schemas.oip", "grpc_service.desc"), ("interlingua.schemas.oip", "health.desc")),
     unmatched=http_unmatched,
     http_calls=HTTP_CALLS,
     grpc_calls=GRPC_CALLS,

@@ -6,8 +6,8 @@ and KServe answer 422 to a request that their validation refuses, which is what 
 
 from __future__ import annotations
 
-from protocols.dialect import Capability
-from schemas import Datatype, ErrorCode
+from interlingua.protocols.dialect import Capability
+from interlingua.schemas import Datatype, ErrorCode
 
 _OVER_HTTP = Capability(
     exact=frozenset(Datatype),

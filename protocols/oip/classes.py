@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from protocols.classification import Ranked, check_ranked, classify
-from schemas import Datatype, InferResponse, RequestedOutput, Signature, Tensor, pack_bytes
+from interlingua.protocols.classification import Ranked, check_ranked, classify
+from interlingua.schemas import Datatype, InferResponse, RequestedOutput, Signature, Tensor, pack_bytes
 
 
 @dataclass(frozen=True, slots=True)

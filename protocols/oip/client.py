@@ -11,26 +11,26 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from protocols.dialect import UpstreamCall
-from protocols.json_document import parse_json
-from protocols.oip import mlserver
-from protocols.oip.codec import CODE_OF_HTTP_STATUS
-from protocols.oip.codec_http import decode_response, encode_request
-from protocols.oip.generate_call import generate_call
-from protocols.oip.grpc_control import CONTROL_CALLS, KSERVE_CALLS
-from protocols.oip.grpc_probes import CALLS
-from protocols.oip.index_call import GRPC_INDEX_CALL, encode_http, read_document
-from protocols.oip.metadata_json import (
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.json_document import parse_json
+from interlingua.protocols.oip import mlserver
+from interlingua.protocols.oip.codec import CODE_OF_HTTP_STATUS
+from interlingua.protocols.oip.codec_http import decode_response, encode_request
+from interlingua.protocols.oip.generate_call import generate_call
+from interlingua.protocols.oip.grpc_control import CONTROL_CALLS, KSERVE_CALLS
+from interlingua.protocols.oip.grpc_probes import CALLS
+from interlingua.protocols.oip.index_call import GRPC_INDEX_CALL, encode_http, read_document
+from interlingua.protocols.oip.metadata_json import (
     parse_object,
     read_error,
     read_model_config,
     read_model_metadata,
     read_server_metadata,
 )
-from protocols.oip.pass_through import INFER_CALL
-from protocols.oip.stream_grpc import STREAM_CALL
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
-from schemas import (
+from interlingua.protocols.oip.pass_through import INFER_CALL
+from interlingua.protocols.oip.stream_grpc import STREAM_CALL
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from schemas import (
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -23,7 +23,7 @@ from schemas import (
     Tensor,
     element_count,
 )
-from schemas import Sequence as SequencePosition
+from interlingua.schemas import Sequence as SequencePosition
 
 DIALECT_NAME = "oip"
 

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from google.protobuf.message import DecodeError, Message
 
-from protocols.dialect import Action, Opened, UpstreamCall
-from protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
-from protocols.oip.codec import (
+from interlingua.protocols.dialect import Action, Opened, UpstreamCall
+from interlingua.protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
+from interlingua.protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
     check_id,
     distinct_outputs,
@@ -28,8 +28,8 @@ from protocols.oip.codec import (
     shared_memory_ref,
     split_parameters,
 )
-from protocols.oip.content_type import as_meant
-from protocols.oip.grpc_messages import (
+from interlingua.protocols.oip.content_type import as_meant
+from interlingua.protocols.oip.grpc_messages import (
     MAX_INT64,
     SERVICE,
     parse,
@@ -39,10 +39,10 @@ from protocols.oip.grpc_messages import (
     unwritable,
     write_parameters,
 )
-from protocols.oip.typed_contents import read_contents
-from protocols.protobuf_wire import join, split
-from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from schemas import (
+from interlingua.protocols.oip.typed_contents import read_contents
+from interlingua.protocols.protobuf_wire import join, split
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -56,8 +56,8 @@ from schemas import (
     Tensor,
     element_count,
 )
-from schemas.datatypes import DATATYPES
-from schemas.oip import MESSAGES
+from interlingua.schemas.datatypes import DATATYPES
+from interlingua.schemas.oip import MESSAGES
 
 METHOD = f"{SERVICE}ModelInfer"
 

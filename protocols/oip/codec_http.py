@@ -15,10 +15,10 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, NoReturn
 
-from protocols.content_coding import accepted_coding, deflate, plain_body
-from protocols.json_document import parse_json, write_json
-from protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
-from protocols.oip.codec import (
+from interlingua.protocols.content_coding import accepted_coding, deflate, plain_body
+from interlingua.protocols.json_document import parse_json, write_json
+from interlingua.protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
+from interlingua.protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
     RequestFields,
     check_id,
@@ -28,7 +28,7 @@ from protocols.oip.codec import (
     requested_output,
     split_parameters,
 )
-from protocols.oip.http_tensors import (
+from interlingua.protocols.oip.http_tensors import (
     BINARY_ONLY,
     FromJson,
     Tail,
@@ -40,10 +40,10 @@ from protocols.oip.http_tensors import (
     write_answer,
     write_tensor,
 )
-from protocols.oip.json_members import mapping, members, name_of, text
-from protocols.oip.known_headers import LONGEST, KnownHeaders
-from protocols.wire import Buffer, Headers, HttpRequest
-from schemas import (
+from interlingua.protocols.oip.json_members import mapping, members, name_of, text
+from interlingua.protocols.oip.known_headers import LONGEST, KnownHeaders
+from interlingua.protocols.wire import Buffer, Headers, HttpRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from schemas import Datatype, Tensor, pack_bytes
+from interlingua.schemas import Datatype, Tensor, pack_bytes
 
 
 def as_meant(tensor: Tensor, parameters: Mapping[str, Any]) -> Tensor:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
-from protocols.oip import mlserver, stream_grpc
-from protocols.oip.codec_http import ReaderOf, decode_request
-from protocols.oip.grpc_messages import SERVICE
-from protocols.oip.http_endpoint import error_document, http_fail, json_answer
-from protocols.oip.metadata_parameters import add_model_parameters
-from protocols.wire import REQUEST_ID, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
-from schemas import (
+from interlingua.protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
+from interlingua.protocols.oip import mlserver, stream_grpc
+from interlingua.protocols.oip.codec_http import ReaderOf, decode_request
+from interlingua.protocols.oip.grpc_messages import SERVICE
+from interlingua.protocols.oip.http_endpoint import error_document, http_fail, json_answer
+from interlingua.protocols.oip.metadata_parameters import add_model_parameters
+from interlingua.protocols.wire import REQUEST_ID, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
+from interlingua.schemas import (
     ErrorCode,
     IndexQuery,
     InferenceError,
@@ -89,7 +89,7 @@ HABITS: Mapping[str, Habits] = {
                 "RepositoryModelUnload",
             )
         },
-        contracts=(("schemas.oip", "model_repository.desc"),),
+        contracts=(("interlingua.schemas.oip", "model_repository.desc"),),
     ),
 }
 """The flavors beside Triton's."""

@@ -12,16 +12,22 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NoReturn
 
-from protocols.dialect import Action, HttpEndpoint, Opened
-from protocols.json_document import parse_json, write_json
-from protocols.numeric_json import json_values, pack_values
-from protocols.oip.codec import EMPTY_FINAL_RESPONSE, HTTP_STATUS, WHILE_RUNNING, check_id, split_parameters
-from protocols.oip.codec_http import JSON_HEADERS
-from protocols.oip.http_endpoint import http_error, http_fail, json_answer, of_model
-from protocols.oip.http_tensors import BINARY_ONLY, not_as_json
-from protocols.oip.json_members import malformed, mapping, text
-from protocols.wire import Headers, HttpAnswer, HttpRequest, parts_of
-from schemas import (
+from interlingua.protocols.dialect import Action, HttpEndpoint, Opened
+from interlingua.protocols.json_document import parse_json, write_json
+from interlingua.protocols.numeric_json import json_values, pack_values
+from interlingua.protocols.oip.codec import (
+    EMPTY_FINAL_RESPONSE,
+    HTTP_STATUS,
+    WHILE_RUNNING,
+    check_id,
+    split_parameters,
+)
+from interlingua.protocols.oip.codec_http import JSON_HEADERS
+from interlingua.protocols.oip.http_endpoint import http_error, http_fail, json_answer, of_model
+from interlingua.protocols.oip.http_tensors import BINARY_ONLY, not_as_json
+from interlingua.protocols.oip.json_members import malformed, mapping, text
+from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest, parts_of
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,

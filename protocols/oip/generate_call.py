@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocols.dialect import UpstreamCall
-from protocols.json_document import write_json
-from protocols.numeric_json import json_values, pack_values
-from protocols.oip.codec import CODE_OF_HTTP_STATUS, EMPTY_FINAL_RESPONSE, join_parameters
-from protocols.oip.generate import shape_of
-from protocols.oip.http_tensors import BINARY_ONLY, not_as_json
-from protocols.oip.json_members import text
-from protocols.oip.metadata_json import parse_object, read_error
-from protocols.wire import HttpReply, HttpRequest
-from schemas import (
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.json_document import write_json
+from interlingua.protocols.numeric_json import json_values, pack_values
+from interlingua.protocols.oip.codec import CODE_OF_HTTP_STATUS, EMPTY_FINAL_RESPONSE, join_parameters
+from interlingua.protocols.oip.generate import shape_of
+from interlingua.protocols.oip.http_tensors import BINARY_ONLY, not_as_json
+from interlingua.protocols.oip.json_members import text
+from interlingua.protocols.oip.metadata_json import parse_object, read_error
+from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

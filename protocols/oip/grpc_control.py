@@ -12,14 +12,24 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from protocols.dialect import Action, Opened, UpstreamCall
-from protocols.oip.grpc_messages import SERVICE, parse, reader, unwritable
-from protocols.oip.model_control import read_load_message, read_unload_message
-from protocols.oip.reports import config_message, index_message, regions_message, statistics_message
-from protocols.oip.settings_forms import log_fields, read_log_message, read_trace_message, trace_fields
-from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from schemas import IndexQuery, ModelControl, ModelRef, Operation, SharedMemoryRegion, Signature
-from schemas.oip import MESSAGES
+from interlingua.protocols.dialect import Action, Opened, UpstreamCall
+from interlingua.protocols.oip.grpc_messages import SERVICE, parse, reader, unwritable
+from interlingua.protocols.oip.model_control import read_load_message, read_unload_message
+from interlingua.protocols.oip.reports import (
+    config_message,
+    index_message,
+    regions_message,
+    statistics_message,
+)
+from interlingua.protocols.oip.settings_forms import (
+    log_fields,
+    read_log_message,
+    read_trace_message,
+    trace_fields,
+)
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.schemas import IndexQuery, ModelControl, ModelRef, Operation, SharedMemoryRegion, Signature
+from interlingua.schemas.oip import MESSAGES
 
 Open = Callable[[GrpcRequest], Opened[GrpcAnswer]]
 

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from protocols.dialect import Opened, ReplyForm
-from protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, GRPC_STATUS, told_code
-from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from schemas import ErrorCode, InferenceError, Parameter
-from schemas.errors import UNKNOWN_KIND
-from schemas.oip import MESSAGES
+from interlingua.protocols.dialect import Opened, ReplyForm
+from interlingua.protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, GRPC_STATUS, told_code
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.schemas import ErrorCode, InferenceError, Parameter
+from interlingua.schemas.errors import UNKNOWN_KIND
+from interlingua.schemas.oip import MESSAGES
 
 Result = TypeVar("Result")
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
-from protocols.oip.grpc_messages import (
+from interlingua.protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
+from interlingua.protocols.oip.grpc_messages import (
     SERVICE,
     fail,
     parameter_messages,
@@ -22,10 +22,10 @@ from protocols.oip.grpc_messages import (
     reader,
     unwritable,
 )
-from protocols.oip.metadata_parameters import read_model_parameters
-from protocols.oip.platforms import listed_platform
-from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from schemas import (
+from interlingua.protocols.oip.metadata_parameters import read_model_parameters
+from interlingua.protocols.oip.platforms import listed_platform
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     ModelMetadata,
@@ -36,8 +36,8 @@ from schemas import (
     Signature,
     TensorSpec,
 )
-from schemas.datatypes import DATATYPES
-from schemas.oip import HEALTH_MESSAGES, MESSAGES
+from interlingua.schemas.datatypes import DATATYPES
+from interlingua.schemas.oip import HEALTH_MESSAGES, MESSAGES
 
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 HEALTH_WATCH = "/grpc.health.v1.Health/Watch"

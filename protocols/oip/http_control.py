@@ -13,16 +13,25 @@ from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
-from protocols.dialect import Action, Opened
-from protocols.oip.codec_http import JSON_HEADERS
-from protocols.oip.http_endpoint import Open, json_answer, model_of, of_model
-from protocols.oip.json_members import malformed, mapping, text
-from protocols.oip.metadata_json import parse_object
-from protocols.oip.model_control import read_load_body, read_unload_body
-from protocols.oip.reports import config_message, index_message, regions_message, statistics_message
-from protocols.oip.settings_forms import read_log_document, read_trace_document, write_trace_document
-from protocols.wire import HttpAnswer, HttpRequest
-from schemas import (
+from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.oip.codec_http import JSON_HEADERS
+from interlingua.protocols.oip.http_endpoint import Open, json_answer, model_of, of_model
+from interlingua.protocols.oip.json_members import malformed, mapping, text
+from interlingua.protocols.oip.metadata_json import parse_object
+from interlingua.protocols.oip.model_control import read_load_body, read_unload_body
+from interlingua.protocols.oip.reports import (
+    config_message,
+    index_message,
+    regions_message,
+    statistics_message,
+)
+from interlingua.protocols.oip.settings_forms import (
+    read_log_document,
+    read_trace_document,
+    write_trace_document,
+)
+from interlingua.protocols.wire import HttpAnswer, HttpRequest
+from interlingua.schemas import (
     ErrorCode,
     IndexQuery,
     InferenceError,
@@ -32,7 +41,7 @@ from schemas import (
     SharedMemoryRegion,
     TraceSettings,
 )
-from schemas.message_json import message_json
+from interlingua.schemas.message_json import message_json
 
 _CUDA_HANDLE_BYTES = 64
 """The size of a ``cudaIpcMemHandle_t``."""

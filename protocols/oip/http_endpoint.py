@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
-from protocols.dialect import Action, Opened
-from protocols.json_document import write_json
-from protocols.oip.codec import HTTP_STATUS, told_code
-from protocols.oip.codec_http import JSON_HEADERS
-from protocols.wire import REQUEST_ID, Headers, HttpAnswer, HttpRequest
-from schemas import ErrorCode, InferenceError, Operation
+from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.json_document import write_json
+from interlingua.protocols.oip.codec import HTTP_STATUS, told_code
+from interlingua.protocols.oip.codec_http import JSON_HEADERS
+from interlingua.protocols.wire import REQUEST_ID, Headers, HttpAnswer, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError, Operation
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NoReturn
 
-from protocols.json_document import LazyArray
-from protocols.numeric_json import json_values, pack_values
-from protocols.oip.codec import input_tensor, shared_memory_parameters, shared_memory_ref
-from protocols.oip.content_type import as_meant
-from protocols.oip.json_members import mapping, members, tensor_head
-from protocols.wire import Buffer
-from schemas import (
+from interlingua.protocols.json_document import LazyArray
+from interlingua.protocols.numeric_json import json_values, pack_values
+from interlingua.protocols.oip.codec import input_tensor, shared_memory_parameters, shared_memory_ref
+from interlingua.protocols.oip.content_type import as_meant
+from interlingua.protocols.oip.json_members import mapping, members, tensor_head
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from protocols.dialect import UpstreamCall
-from protocols.oip.grpc_messages import SERVICE, parse, reader
-from protocols.oip.json_members import malformed
-from protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpRequest
-from schemas import ModelState, ModelStatus, Signature, VersionStatus
-from schemas.oip import MESSAGES
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.oip.grpc_messages import SERVICE, parse, reader
+from interlingua.protocols.oip.json_members import malformed
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpRequest
+from interlingua.schemas import ModelState, ModelStatus, Signature, VersionStatus
+from interlingua.schemas.oip import MESSAGES
 
 _RESPONSE = MESSAGES["inference.RepositoryIndexResponse"]
 

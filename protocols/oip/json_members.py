@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schemas import Datatype, ErrorCode, InferenceError
-from schemas.datatypes import DATATYPES
+from interlingua.schemas import Datatype, ErrorCode, InferenceError
+from interlingua.schemas.datatypes import DATATYPES
 
 _NOTHING: Mapping[str, Any] = {}
 

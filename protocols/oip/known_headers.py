@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from protocols.oip.codec import RequestFields
-from protocols.wire import Buffer
-from schemas import Datatype, InferRequest, RequestedOutput, SharedMemoryRef, Tensor
+from interlingua.protocols.oip.codec import RequestFields
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import Datatype, InferRequest, RequestedOutput, SharedMemoryRef, Tensor
 
 LONGEST = 4096
 """A header above this size, in bytes, is not remembered."""

@@ -10,13 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from protocols.json_document import parse_json
-from protocols.oip.json_members import malformed, mapping, members, tensor_head, text
-from protocols.oip.message_from_json import read_message
-from protocols.oip.platforms import listed_platform
-from protocols.wire import Buffer
-from schemas import InferenceError, ModelMetadata, Parameter, ServerMetadata, Signature, TensorSpec
-from schemas.oip import MESSAGES
+from interlingua.protocols.json_document import parse_json
+from interlingua.protocols.oip.json_members import malformed, mapping, members, tensor_head, text
+from interlingua.protocols.oip.message_from_json import read_message
+from interlingua.protocols.oip.platforms import listed_platform
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import (
+    InferenceError,
+    ModelMetadata,
+    Parameter,
+    ServerMetadata,
+    Signature,
+    TensorSpec,
+)
+from interlingua.schemas.oip import MESSAGES
 
 _LONGEST_TEXT = 2000
 """How many characters of an upstream's plain-text error are passed on."""

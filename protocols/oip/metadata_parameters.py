@@ -12,11 +12,11 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from protocols.oip.grpc_messages import parameter_messages, read_parameters
-from protocols.protobuf_wire import LENGTH_DELIMITED, fields, join, read_fields
-from protocols.wire import Buffer
-from schemas import Parameter
-from schemas.oip import MESSAGES
+from interlingua.protocols.oip.grpc_messages import parameter_messages, read_parameters
+from interlingua.protocols.protobuf_wire import LENGTH_DELIMITED, fields, join, read_fields
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import Parameter
+from interlingua.schemas.oip import MESSAGES
 
 _FIELD = 6
 _KEY, _VALUE = 1, 2

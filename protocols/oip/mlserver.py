@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
-from protocols.json_document import LazyArray
-from protocols.oip import stream_grpc
-from protocols.oip.codec_grpc import REQUEST, Raws, decode_reply, encode_infer
-from protocols.oip.content_type import as_meant
-from protocols.oip.grpc_messages import fail
-from protocols.oip.http_tensors import FromJson, plain_tensor
-from protocols.oip.json_members import mapping
-from protocols.oip.typed_contents import read_contents
-from protocols.wire import GrpcAnswer, GrpcRequest
-from schemas import (
+from interlingua.protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
+from interlingua.protocols.json_document import LazyArray
+from interlingua.protocols.oip import stream_grpc
+from interlingua.protocols.oip.codec_grpc import REQUEST, Raws, decode_reply, encode_infer
+from interlingua.protocols.oip.content_type import as_meant
+from interlingua.protocols.oip.grpc_messages import fail
+from interlingua.protocols.oip.http_tensors import FromJson, plain_tensor
+from interlingua.protocols.oip.json_members import mapping
+from interlingua.protocols.oip.typed_contents import read_contents
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -39,7 +39,7 @@ from schemas import (
     TensorSpec,
     pack_bytes,
 )
-from schemas.datatypes import DATATYPES
+from interlingua.schemas.datatypes import DATATYPES
 
 _CONTENT_TYPE = "content_type"
 _STRINGS = frozenset({"str", "base64"})

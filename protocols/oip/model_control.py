@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 
 import orjson
 
-from protocols.oip.json_members import malformed, mapping
-from protocols.oip.message_from_json import read_message
-from protocols.oip.metadata_json import parse_object
-from protocols.wire import Buffer
-from schemas import ErrorCode, InferenceError, ModelControl
-from schemas.oip import MESSAGES
+from interlingua.protocols.oip.json_members import malformed, mapping
+from interlingua.protocols.oip.message_from_json import read_message
+from interlingua.protocols.oip.metadata_json import parse_object
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import ErrorCode, InferenceError, ModelControl
+from interlingua.schemas.oip import MESSAGES
 
 _FILE = "file:"
 _DEPENDENTS = "unload_dependents"

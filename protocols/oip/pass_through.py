@@ -10,14 +10,22 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from protocols.dialect import Opened, Passage, Passed
-from protocols.oip import codec_grpc
-from protocols.oip.codec_grpc import METHOD, RAW_INPUT, RAW_OUTPUT, REQUEST, RESPONSE, decode_reply, take_raw
-from protocols.oip.grpc_messages import reader
-from protocols.protobuf_wire import join
-from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from schemas import Datatype, InferHeads, InferResponse, TensorHead
-from schemas.datatypes import DATATYPES
+from interlingua.protocols.dialect import Opened, Passage, Passed
+from interlingua.protocols.oip import codec_grpc
+from interlingua.protocols.oip.codec_grpc import (
+    METHOD,
+    RAW_INPUT,
+    RAW_OUTPUT,
+    REQUEST,
+    RESPONSE,
+    decode_reply,
+    take_raw,
+)
+from interlingua.protocols.oip.grpc_messages import reader
+from interlingua.protocols.protobuf_wire import join
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.schemas import Datatype, InferHeads, InferResponse, TensorHead
+from interlingua.schemas.datatypes import DATATYPES
 
 
 def _heads(opened: Opened[GrpcAnswer]) -> InferHeads | None:

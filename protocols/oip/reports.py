@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from schemas import Duration, ModelStatus, SharedMemoryRegion, VersionStatistics
-from schemas.oip import MESSAGES
+from interlingua.schemas import Duration, ModelStatus, SharedMemoryRegion, VersionStatistics
+from interlingua.schemas.oip import MESSAGES
 
 STATISTICS = MESSAGES["inference.ModelStatisticsResponse"]
 INDEX = MESSAGES["inference.RepositoryIndexResponse"]

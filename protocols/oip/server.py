@@ -6,20 +6,20 @@ Paths, versions and statuses are here; the forms of requests and answers belong 
 
 from __future__ import annotations
 
-from protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
-from protocols.oip.codec_grpc import METHOD
-from protocols.oip.codec_http import JSON_HEADERS, ReplyForm, decode_request, encode_response
-from protocols.oip.generate import GENERATE_ENDPOINTS
-from protocols.oip.grpc_control import CONTROL_OPENERS
-from protocols.oip.grpc_messages import fail
-from protocols.oip.grpc_probes import HEALTH_WATCH_ENDPOINT, OPENERS
-from protocols.oip.http_control import CONTROL_ENDPOINTS
-from protocols.oip.http_endpoint import http_fail, json_answer, of_model, of_server
-from protocols.oip.metadata_json import write_model_metadata, write_server_metadata
-from protocols.oip.pass_through import open_infer
-from protocols.oip.stream_grpc import STREAM_ENDPOINT
-from protocols.wire import HttpAnswer, HttpRequest
-from schemas import (
+from interlingua.protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
+from interlingua.protocols.oip.codec_grpc import METHOD
+from interlingua.protocols.oip.codec_http import JSON_HEADERS, ReplyForm, decode_request, encode_response
+from interlingua.protocols.oip.generate import GENERATE_ENDPOINTS
+from interlingua.protocols.oip.grpc_control import CONTROL_OPENERS
+from interlingua.protocols.oip.grpc_messages import fail
+from interlingua.protocols.oip.grpc_probes import HEALTH_WATCH_ENDPOINT, OPENERS
+from interlingua.protocols.oip.http_control import CONTROL_ENDPOINTS
+from interlingua.protocols.oip.http_endpoint import http_fail, json_answer, of_model, of_server
+from interlingua.protocols.oip.metadata_json import write_model_metadata, write_server_metadata
+from interlingua.protocols.oip.pass_through import open_infer
+from interlingua.protocols.oip.stream_grpc import STREAM_ENDPOINT
+from interlingua.protocols.wire import HttpAnswer, HttpRequest
+from interlingua.schemas import (
     InferRequest,
     InferResponse,
     ModelMetadata,

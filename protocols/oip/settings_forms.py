@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocols.oip.json_members import malformed
-from schemas import ErrorCode, InferenceError, LogSettings, TraceSettings
+from interlingua.protocols.oip.json_members import malformed
+from interlingua.schemas import ErrorCode, InferenceError, LogSettings, TraceSettings
 
 _LIST = "trace_level"
 """The one setting that has several values."""

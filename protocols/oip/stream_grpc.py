@@ -12,14 +12,20 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
-from protocols.oip import codec_grpc
-from protocols.oip.codec import EMPTY_FINAL_RESPONSE, WHILE_RUNNING
-from protocols.oip.codec_grpc import ReplyForm, decode_infer, decode_reply, encode_infer, open_infer
-from protocols.oip.grpc_messages import SERVICE, fail, unparsable, unwritable
-from protocols.protobuf_wire import join, read_fields
-from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from schemas import (
+from interlingua.protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
+from interlingua.protocols.oip import codec_grpc
+from interlingua.protocols.oip.codec import EMPTY_FINAL_RESPONSE, WHILE_RUNNING
+from interlingua.protocols.oip.codec_grpc import (
+    ReplyForm,
+    decode_infer,
+    decode_reply,
+    encode_infer,
+    open_infer,
+)
+from interlingua.protocols.oip.grpc_messages import SERVICE, fail, unparsable, unwritable
+from interlingua.protocols.protobuf_wire import join, read_fields
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,
@@ -28,7 +34,7 @@ from schemas import (
     SharedMemoryRef,
     Signature,
 )
-from schemas.oip import MESSAGES
+from interlingua.schemas.oip import MESSAGES
 
 METHOD = f"{SERVICE}ModelStreamInfer"
 FINAL_RESPONSE = "triton_final_response"

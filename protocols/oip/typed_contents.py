@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from protocols.protobuf_wire import split, unpack_varints
-from protocols.wire import Buffer
-from schemas import Datatype, ErrorCode, InferenceError, pack_bytes
-from schemas.oip import MESSAGES
+from interlingua.protocols.protobuf_wire import split, unpack_varints
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, pack_bytes
+from interlingua.schemas.oip import MESSAGES
 
 _FIELDS = {
     Datatype.BOOL: "bool_contents",

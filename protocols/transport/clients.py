@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from protocols.transport.address import Url
-from protocols.transport.brpc.client import BrpcConnectionClient
-from protocols.transport.framed.client import PooledFramedClient
-from protocols.transport.grpc.client import GrpcChannelClient
-from protocols.transport.http.client import PooledHttpClient
-from protocols.wire import BrpcClient, FramedClient, GrpcClient, HttpClient
+from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.brpc.client import BrpcConnectionClient
+from interlingua.protocols.transport.framed.client import PooledFramedClient
+from interlingua.protocols.transport.grpc.client import GrpcChannelClient
+from interlingua.protocols.transport.http.client import PooledHttpClient
+from interlingua.protocols.wire import BrpcClient, FramedClient, GrpcClient, HttpClient
 
 Client = HttpClient | GrpcClient | BrpcClient | FramedClient
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from protocols.transport.address import Address
+from interlingua.protocols.transport.address import Address
 
 Protocol = TypeVar("Protocol", bound=asyncio.BaseProtocol)
 

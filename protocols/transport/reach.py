@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from protocols.transport.address import Address
-from protocols.transport.connect import reason_of
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.connect import reason_of
 
 
 async def unreachable(address: Address, timeout_secs: float) -> str:

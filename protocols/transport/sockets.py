@@ -14,7 +14,7 @@ import socket
 import stat
 from pathlib import Path
 
-from protocols.transport.address import Address
+from interlingua.protocols.transport.address import Address
 
 _BACKLOG = 1024
 

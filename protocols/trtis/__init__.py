@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from protocols.dialect import Dialect
-from protocols.trtis.capability import CAPABILITY
-from protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
-from protocols.trtis.codec import DIALECT_NAME
-from protocols.trtis.server import HTTP_ENDPOINTS, unmatched
-from protocols.trtis.server_grpc import GRPC_ENDPOINTS
+from interlingua.protocols.dialect import Dialect
+from interlingua.protocols.trtis.capability import CAPABILITY
+from interlingua.protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
+from interlingua.protocols.trtis.codec import DIALECT_NAME
+from interlingua.protocols.trtis.server import HTTP_ENDPOINTS, unmatched
+from interlingua.protocols.trtis.server_grpc import GRPC_ENDPOINTS
 
 DIALECT = Dialect(
     name=DIALECT_NAME,
@@ -15,7 +15,7 @@ DIALECT = Dialect(
     prefixes=("/api",),
     http_endpoints=HTTP_ENDPOINTS,
     grpc_endpoints=GRPC_ENDPOINTS,
-    contracts=(("schemas.trtis", "grpc_service.desc"),),
+    contracts=(("interlingua.schemas.trtis", "grpc_service.desc"),),
     unmatched=unmatched,
     http_calls=HTTP_CALLS,
     grpc_calls=GRPC_CALLS,

@@ -7,8 +7,8 @@ as a dimension of 1 it comes through all the same.
 
 from __future__ import annotations
 
-from protocols.dialect import Capability
-from schemas import Datatype, ErrorCode
+from interlingua.protocols.dialect import Capability
+from interlingua.schemas import Datatype, ErrorCode
 
 CAPABILITY = Capability(
     exact=frozenset(Datatype) - {Datatype.BF16},

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocols.dialect import UpstreamCall
-from protocols.trtis import client_grpc, client_http
-from protocols.trtis.client_status import model_metadata, model_readiness, server_metadata
-from schemas import ErrorCode, InferenceError, Operation, Readiness
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.trtis import client_grpc, client_http
+from interlingua.protocols.trtis.client_status import model_metadata, model_readiness, server_metadata
+from interlingua.schemas import ErrorCode, InferenceError, Operation, Readiness
 
 Calls = Mapping[Operation, UpstreamCall[Any, Any]]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from protocols.trtis.codec import (
+from interlingua.protocols.trtis.codec import (
     DIALECT_NAME,
     REQUEST_HEADER,
     SEQUENCE_END,
@@ -22,8 +22,8 @@ from protocols.trtis.codec import (
     unfold,
     version_number,
 )
-from protocols.wire import Buffer
-from schemas import (
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from protocols.dialect import UpstreamCall
-from protocols.trtis.client_codec import Asked, unrepresentable, version_of
-from protocols.trtis.client_status import check_status, reading
-from protocols.trtis.codec_grpc import SERVICE, decode_answer, encode_call, parse, split_answer
-from protocols.wire import GrpcAnswer, GrpcRequest
-from schemas import (
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.trtis.client_codec import Asked, unrepresentable, version_of
+from interlingua.protocols.trtis.client_status import check_status, reading
+from interlingua.protocols.trtis.codec_grpc import SERVICE, decode_answer, encode_call, parse, split_answer
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferResponse,
@@ -23,7 +23,7 @@ from schemas import (
     Readiness,
     Signature,
 )
-from schemas.trtis import MESSAGES
+from interlingua.schemas.trtis import MESSAGES
 
 Call = UpstreamCall[GrpcRequest, GrpcAnswer]
 Fields = Mapping[str, Any]

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from protocols.dialect import UpstreamCall
-from protocols.trtis.client_codec import (
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.trtis.client_codec import (
     LATEST,
     Asked,
     decode_response,
@@ -23,13 +23,13 @@ from protocols.trtis.client_codec import (
     unrepresentable,
     version_of,
 )
-from protocols.trtis.client_status import check_status, reading
-from protocols.trtis.codec import RESPONSE_HEADER
-from protocols.trtis.codec_http import REQUEST, RESPONSE, STATUS
-from protocols.trtis.header_text import read, write_request_header
-from protocols.trtis.status import REPOSITORY_INDEX, REQUEST_STATUS, SERVER_STATUS
-from protocols.wire import HttpReply, HttpRequest
-from schemas import (
+from interlingua.protocols.trtis.client_status import check_status, reading
+from interlingua.protocols.trtis.codec import RESPONSE_HEADER
+from interlingua.protocols.trtis.codec_http import REQUEST, RESPONSE, STATUS
+from interlingua.protocols.trtis.header_text import read, write_request_header
+from interlingua.protocols.trtis.status import REPOSITORY_INDEX, REQUEST_STATUS, SERVER_STATUS
+from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

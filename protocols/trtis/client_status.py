@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
-from protocols.trtis.codec import DATATYPE_NUMBERS
-from protocols.trtis.status import (
+from interlingua.protocols.trtis.codec import DATATYPE_NUMBERS
+from interlingua.protocols.trtis.status import (
     ALREADY_EXISTS,
     INTERNAL,
     INVALID_ARG,
@@ -22,7 +22,7 @@ from protocols.trtis.status import (
     UNKNOWN,
     UNSUPPORTED,
 )
-from schemas import (
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     ModelMetadata,

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from protocols.classification import check_ranked, classify
-from protocols.wire import Buffer
-from schemas import (
+from interlingua.protocols.classification import check_ranked, classify
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import (
     Context,
     Datatype,
     ErrorCode,
@@ -29,8 +29,8 @@ from schemas import (
     TensorSpec,
     element_count,
 )
-from schemas import Sequence as SequencePosition
-from schemas.trtis import MESSAGES
+from interlingua.schemas import Sequence as SequencePosition
+from interlingua.schemas.trtis import MESSAGES
 
 DIALECT_NAME = "trtis"
 

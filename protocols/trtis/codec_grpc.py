@@ -11,15 +11,15 @@ from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
-from protocols.dialect import Action, Opened
-from protocols.protobuf_wire import MAX_MESSAGE_BYTES, join, split
-from protocols.trtis.client_codec import LATEST, Asked, size_of, unrepresentable, version_of
-from protocols.trtis.client_codec import decode_response as read_response
-from protocols.trtis.client_codec import encode_request as write_request
-from protocols.trtis.codec import ReplyForm, Take, decode_request, encode_response
-from protocols.trtis.status import success
-from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from schemas import (
+from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.protobuf_wire import MAX_MESSAGE_BYTES, join, split
+from interlingua.protocols.trtis.client_codec import LATEST, Asked, size_of, unrepresentable, version_of
+from interlingua.protocols.trtis.client_codec import decode_response as read_response
+from interlingua.protocols.trtis.client_codec import encode_request as write_request
+from interlingua.protocols.trtis.codec import ReplyForm, Take, decode_request, encode_response
+from interlingua.protocols.trtis.status import success
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -28,7 +28,7 @@ from schemas import (
     Operation,
     Signature,
 )
-from schemas.trtis import MESSAGES
+from interlingua.schemas.trtis import MESSAGES
 
 SERVICE = "/nvidia.inferenceserver.GRPCService/"
 """The path of a method of the dialect, up to the method's name."""

@@ -15,11 +15,11 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from protocols.trtis import codec
-from protocols.trtis.header_text import read, write_response_header, write_status
-from protocols.trtis.status import success
-from protocols.wire import Headers, HttpAnswer, HttpRequest
-from schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Signature
+from interlingua.protocols.trtis import codec
+from interlingua.protocols.trtis.header_text import read, write_response_header, write_status
+from interlingua.protocols.trtis.status import success
+from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Signature
 
 REQUEST, RESPONSE, STATUS = "NV-InferRequest", "NV-InferResponse", "NV-Status"
 """The headers that hold messages."""

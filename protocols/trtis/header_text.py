@@ -16,8 +16,8 @@ from google.protobuf import text_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from protocols.trtis.status import REQUEST_STATUS
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.trtis.status import REQUEST_STATUS
+from interlingua.schemas import ErrorCode, InferenceError
 
 _SHOWN = 200
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from google.protobuf import json_format, text_format
 
-from protocols.dialect import Action, HttpEndpoint, Opened
-from protocols.trtis.codec import RESPONSE_HEADER, version_number
-from protocols.trtis.codec_http import (
+from interlingua.protocols.dialect import Action, HttpEndpoint, Opened
+from interlingua.protocols.trtis.codec import RESPONSE_HEADER, version_number
+from interlingua.protocols.trtis.codec_http import (
     BINARY,
     RESPONSE,
     STATUS,
@@ -27,8 +27,8 @@ from protocols.trtis.codec_http import (
     query_format,
     read_header,
 )
-from protocols.trtis.header_text import write_response_header, write_status
-from protocols.trtis.status import (
+from interlingua.protocols.trtis.header_text import write_response_header, write_status
+from interlingua.protocols.trtis.status import (
     failure,
     probed,
     repository_index,
@@ -36,8 +36,8 @@ from protocols.trtis.status import (
     shared_memory_status,
     success,
 )
-from protocols.wire import HttpAnswer, HttpRequest
-from schemas import (
+from interlingua.protocols.wire import HttpAnswer, HttpRequest
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,

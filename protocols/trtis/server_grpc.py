@@ -11,11 +11,11 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from protocols.dialect import Action, GrpcEndpoint, Opened
-from protocols.protobuf_wire import join
-from protocols.trtis.codec_grpc import SERVICE, open_infer, parse
-from protocols.trtis.shared_memory_control import read_control
-from protocols.trtis.status import (
+from interlingua.protocols.dialect import Action, GrpcEndpoint, Opened
+from interlingua.protocols.protobuf_wire import join
+from interlingua.protocols.trtis.codec_grpc import SERVICE, open_infer, parse
+from interlingua.protocols.trtis.shared_memory_control import read_control
+from interlingua.protocols.trtis.status import (
     UNKNOWN,
     error_text,
     failure,
@@ -25,9 +25,9 @@ from protocols.trtis.status import (
     shared_memory_status,
     success,
 )
-from protocols.wire import GrpcAnswer, GrpcRequest
-from schemas import ErrorCode, InferenceError, Operation, Readiness, SharedMemoryRegion
-from schemas.trtis import MESSAGES
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.schemas import ErrorCode, InferenceError, Operation, Readiness, SharedMemoryRegion
+from interlingua.schemas.trtis import MESSAGES
 
 Open = Callable[[GrpcRequest], Opened[GrpcAnswer]]
 Fail = Callable[[GrpcRequest, Opened[GrpcAnswer] | None, InferenceError], GrpcAnswer]

@@ -21,9 +21,9 @@ from collections.abc import Mapping
 
 from google.protobuf.message import DecodeError
 
-from protocols.protobuf_wire import read_fields
-from protocols.wire import Buffer
-from schemas import ErrorCode, InferenceError, Operation, SharedMemoryRegion
+from interlingua.protocols.protobuf_wire import read_fields
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import ErrorCode, InferenceError, Operation, SharedMemoryRegion
 
 Fields = Mapping[int, int | memoryview]
 Asked = tuple[Operation, SharedMemoryRegion | str | None]

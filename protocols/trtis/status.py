@@ -11,10 +11,10 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from protocols.dialect import Opened
-from protocols.trtis.codec import version_number
-from protocols.trtis.words import in_own_words
-from schemas import (
+from interlingua.protocols.dialect import Opened
+from interlingua.protocols.trtis.codec import version_number
+from interlingua.protocols.trtis.words import in_own_words
+from interlingua.schemas import (
     Context,
     Duration,
     ErrorCode,
@@ -29,7 +29,7 @@ from schemas import (
     SharedMemoryRegion,
     VersionStatus,
 )
-from schemas.trtis import MESSAGES
+from interlingua.schemas.trtis import MESSAGES
 
 SUCCESS, UNKNOWN, INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, UNSUPPORTED, ALREADY_EXISTS = range(1, 9)
 """``RequestStatusCode``. Its 0, the default, is a failure too."""

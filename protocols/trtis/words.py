@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from protocols.trtis.codec import DATATYPE_NUMBERS
-from schemas import Datatype
+from interlingua.protocols.trtis.codec import DATATYPE_NUMBERS
+from interlingua.schemas import Datatype
 
 _PHRASES = (
     # correlation ids were numbers

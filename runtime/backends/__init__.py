@@ -19,13 +19,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
-from protocols.dialect import Capability
-from runtime.model_config import LoadError, ModelConfig
-from runtime.response_cache import ResponseCache
-from runtime.statistics import Execution
-from runtime.target import Target
-from schemas import CancelToken, Context, Datatype, InferenceError, InferRequest, Readiness, Signature, Tensor
-from schemas.messages import Parameter
+from interlingua.protocols.dialect import Capability
+from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.runtime.response_cache import ResponseCache
+from interlingua.runtime.statistics import Execution
+from interlingua.runtime.target import Target
+from interlingua.schemas import (
+    CancelToken,
+    Context,
+    Datatype,
+    InferenceError,
+    InferRequest,
+    Readiness,
+    Signature,
+    Tensor,
+)
+from interlingua.schemas.messages import Parameter
 
 
 class Instance(Protocol):
@@ -223,7 +232,7 @@ class Backend:
 
 
 _TORCH = Backend(
-    "runtime.backends.torch",
+    "interlingua.runtime.backends.torch",
     "pytorch_libtorch",
     "model.pt",
     metadata_platform="pytorch_torchscript",
@@ -231,31 +240,31 @@ _TORCH = Backend(
     capability=replace(TENSORS_ALONE, exact=frozenset(Datatype) - {Datatype.BYTES}),
     engine="torch",
     extra="torch",
-    files="runtime.backends.torch_file",
+    files="interlingua.runtime.backends.torch_file",
 )
 
 BACKENDS: dict[str, Backend] = {
     "onnxruntime": Backend(
-        "runtime.backends.onnxruntime",
+        "interlingua.runtime.backends.onnxruntime",
         "onnxruntime_onnx",
         "model.onnx",
         metadata_platform="onnx_onnxv1",
         capability=replace(TENSORS_ALONE, text_only=True),
         engine="onnxruntime",
         extra="onnx",
-        files="runtime.backends.onnx_file",
+        files="interlingua.runtime.backends.onnx_file",
     ),
-    "identity": Backend("runtime.backends.identity", "identity", inline=True),
+    "identity": Backend("interlingua.runtime.backends.identity", "identity", inline=True),
     "python": Backend(
-        "runtime.backends.python",
+        "interlingua.runtime.backends.python",
         "python",
         "model.py",
         instances=1,
         whole_requests=True,
         capability=Capability(exact=frozenset(Datatype), streams="whole"),
-        files="runtime.backends.python_file",
+        files="interlingua.runtime.backends.python_file",
     ),
-    "ensemble": Backend("runtime.backends.ensemble", "ensemble", whole_requests=True),
+    "ensemble": Backend("interlingua.runtime.backends.ensemble", "ensemble", whole_requests=True),
     "torch": _TORCH,
     "pytorch": _TORCH,  # Triton's name for it
 }

@@ -18,12 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from runtime.backends import Answer, Surroundings
-from runtime.batch_dimension import fitted
-from runtime.ensemble import Needed, Plan, Step, behind, plan
-from runtime.model_config import LoadError, ModelConfig
-from runtime.target import Target
-from schemas import (
+from interlingua.runtime.backends import Answer, Surroundings
+from interlingua.runtime.batch_dimension import fitted
+from interlingua.runtime.ensemble import Needed, Plan, Step, behind, plan
+from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.runtime.target import Target
+from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from runtime.model_config import LoadError, ModelConfig
-from runtime.reshape import Reshape
-from schemas import Tensor, TensorSpec
+from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.runtime.reshape import Reshape
+from interlingua.schemas import Tensor, TensorSpec
 
 
 class IdentityInstance:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from protocols.protobuf_wire import LENGTH_DELIMITED, fields, read_fields
-from runtime.model_config import LoadError, ModelConfig
+from interlingua.protocols.protobuf_wire import LENGTH_DELIMITED, fields, read_fields
+from interlingua.runtime.model_config import LoadError, ModelConfig
 
 MAP_ADVICE = (
     "a classifier of skl2onnx gives its probabilities that way unless it is converted with "

@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runtime.backends import Answer, Job, RequestInstance, Surroundings
-from runtime.backends.python_file import refuse_environment
-from runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig
-from runtime.model_config_message import config_message
-from runtime.python_worker.process import Worker, WorkerError
-from schemas import (
+from interlingua.runtime.backends import Answer, Job, RequestInstance, Surroundings
+from interlingua.runtime.backends.python_file import refuse_environment
+from interlingua.runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig
+from interlingua.runtime.model_config_message import config_message
+from interlingua.runtime.python_worker.process import Worker, WorkerError
+from interlingua.schemas import (
     CancelToken,
     Context,
     ErrorCode,
@@ -32,8 +32,8 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
-from schemas.message_json import message_json
-from schemas.oip import MESSAGES
+from interlingua.schemas.message_json import message_json
+from interlingua.schemas.oip import MESSAGES
 
 _FIRST_DELAY_SECS = 0.5
 _LONGEST_DELAY_SECS = 30.0

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from runtime.backends.torch_file import UNDECLARED, examine_file
-from runtime.model_config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
-from schemas import Datatype, ErrorCode, InferenceError, Signature, Tensor, TensorSpec
+from interlingua.runtime.backends.torch_file import UNDECLARED, examine_file
+from interlingua.runtime.model_config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Signature, Tensor, TensorSpec
 
 _DTYPES: dict[Datatype, torch.dtype] = {
     Datatype.BOOL: torch.bool,

@@ -6,10 +6,10 @@ sequences live, ``probes`` asks the servers how they are, ``unanswered`` asks wh
 ``runtime.upstream``.
 """
 
-from runtime.pool.gate import Gate
-from runtime.pool.member import Member
-from runtime.pool.names import Name, Names
-from runtime.pool.pool import Pool
-from runtime.pool.probes import Probes
+from interlingua.runtime.pool.gate import Gate
+from interlingua.runtime.pool.member import Member
+from interlingua.runtime.pool.names import Name, Names
+from interlingua.runtime.pool.pool import Pool
+from interlingua.runtime.pool.probes import Probes
 
 __all__ = ["Gate", "Member", "Name", "Names", "Pool", "Probes"]

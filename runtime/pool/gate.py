@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from schemas import ErrorCode, InferenceError
+from interlingua.schemas import ErrorCode, InferenceError
 
 
 class Gate:

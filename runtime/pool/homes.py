@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from runtime.pool.member import Member
+from interlingua.runtime.pool.member import Member
 
 Key = tuple[str, int | str]
 """A model and the id of a sequence."""

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from runtime.pool.member import Member
+from interlingua.runtime.pool.member import Member
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Gives the numeric addresses of a host. Raises ``OSError``."""

@@ -13,13 +13,13 @@ from collections.abc import Sequence as Several
 from types import TracebackType
 from typing import Any
 
-from protocols.wire import ConnectionFailedError
-from runtime.pool.homes import Homes, Key, in_order
-from runtime.pool.member import Member
-from runtime.pool.names import Names
-from runtime.pool.probes import Ask, Probes
-from runtime.pool.unanswered import UnansweredError
-from schemas import ErrorCode, InferenceError, InferRequest
+from interlingua.protocols.wire import ConnectionFailedError
+from interlingua.runtime.pool.homes import Homes, Key, in_order
+from interlingua.runtime.pool.member import Member
+from interlingua.runtime.pool.names import Names
+from interlingua.runtime.pool.probes import Ask, Probes
+from interlingua.runtime.pool.unanswered import UnansweredError
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 
 _log = logging.getLogger(__name__)
 

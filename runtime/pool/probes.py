@@ -11,10 +11,10 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 
-from protocols.wire import ConnectionFailedError
-from runtime.pool.member import Member
-from runtime.pool.unanswered import UnansweredError
-from schemas import ErrorCode, InferenceError, Readiness
+from interlingua.protocols.wire import ConnectionFailedError
+from interlingua.runtime.pool.member import Member
+from interlingua.runtime.pool.unanswered import UnansweredError
+from interlingua.schemas import ErrorCode, InferenceError, Readiness
 
 Ask = Callable[[Member, float], Awaitable[Readiness]]
 """Asks a server whether it is ready, within a number of seconds. Raises ``InferenceError``."""

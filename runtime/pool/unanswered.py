@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from protocols.dialect import UpstreamCall
-from protocols.wire import ConnectionFailedError
-from runtime.pool.member import Member
-from schemas import ErrorCode, InferenceError, Readiness
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.wire import ConnectionFailedError
+from interlingua.runtime.pool.member import Member
+from interlingua.schemas import ErrorCode, InferenceError, Readiness
 
 PATIENCE_SECS = 2.0
 """How long a question may take whose answer the caller can do without."""

@@ -9,8 +9,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from runtime.python_worker.connection import Box, Connection
-from runtime.python_worker.triton_python_backend_utils import (
+from interlingua.runtime.python_worker.connection import Box, Connection
+from interlingua.runtime.python_worker.triton_python_backend_utils import (
     InferenceRequest,
     InferenceResponse,
     TritonError,

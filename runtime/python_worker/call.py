@@ -7,8 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from runtime.backends import Answer
-from schemas import ErrorCode, InferenceError, InferRequest
+from interlingua.runtime.backends import Answer
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 
 
 class Call:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.python_worker.triton_python_backend_utils import TritonError
-from schemas import ErrorCode, InferenceError
-from schemas.errors import UNKNOWN_KIND
+from interlingua.runtime.python_worker.triton_python_backend_utils import TritonError
+from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.errors import UNKNOWN_KIND
 
 _CODES = {
     TritonError.NOT_FOUND: ErrorCode.NOT_FOUND,

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.python_worker import channel, packing, regions
-from runtime.python_worker import triton_python_backend_utils as utils
-from runtime.python_worker.strings import pack_strings, unpack_strings
+from interlingua.runtime.python_worker import channel, packing, regions
+from interlingua.runtime.python_worker import triton_python_backend_utils as utils
+from interlingua.runtime.python_worker.strings import pack_strings, unpack_strings
 
 CANCELLED = (1 << 64) - 1
 """In a slot: nobody waits for the answer any more. Else the slot counts the responses that were taken."""

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.python_worker.cuda_memory import to_host
+from interlingua.runtime.python_worker.cuda_memory import to_host
 
 _CPU_DEVICES = (1, 3)
 """The CPU, and memory of the CPU that a GPU can read too."""

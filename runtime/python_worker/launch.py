@@ -12,11 +12,11 @@ from pathlib import Path
 _PROGRAM = """
 import sys
 sys.path.insert(0, {root!r})
-from runtime.python_worker.worker import main
+from interlingua.runtime.python_worker.worker import main
 sys.path.pop(0)
 main(*{descriptors!r})
 """
-_ROOT = str(Path(__file__).parents[2])
+_ROOT = str(Path(__file__).parents[3])
 
 _STOP_SECS = 10.0
 """How long a model may take to finalize."""

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from runtime.backends import Surroundings
-from runtime.python_worker.codes import told_of
-from runtime.python_worker.parameters import read_parameters
-from schemas import (
+from interlingua.runtime.backends import Surroundings
+from interlingua.runtime.python_worker.codes import told_of
+from interlingua.runtime.python_worker.parameters import read_parameters
+from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,
@@ -23,7 +23,7 @@ from schemas import (
     RequestedOutput,
     Tensor,
 )
-from schemas.messages import Sequence as Place
+from interlingua.schemas.messages import Sequence as Place
 
 _log = logging.getLogger(__name__)
 

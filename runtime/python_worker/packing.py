@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from runtime.python_worker.channel import Frame
-from runtime.python_worker.regions import Part, RegionPool, RegionViews, offsets
+from interlingua.runtime.python_worker.channel import Frame
+from interlingua.runtime.python_worker.regions import Part, RegionPool, RegionViews, offsets
 
 INLINE_BYTES = 1 << 14
 """Up to here a copy through the socket costs less than a region."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from schemas.messages import Parameter
+from interlingua.schemas.messages import Parameter
 
 
 def read_parameters(text: str) -> Mapping[str, Parameter]:

@@ -23,16 +23,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from runtime.backends import Answer, Answers, Job, RequestInstance
-from runtime.python_worker import channel, launch, packing, regions
-from runtime.python_worker.call import Call
-from runtime.python_worker.codes import error_of
-from runtime.python_worker.connection import CANCELLED
-from runtime.python_worker.outgoing import Outgoing
-from runtime.python_worker.parameters import read_parameters
-from runtime.python_worker.triton_python_backend_utils import TritonError
-from schemas import Context, ErrorCode, InferenceError, InferRequest, Tensor
-from schemas.datatypes import DATATYPES
+from interlingua.runtime.backends import Answer, Answers, Job, RequestInstance
+from interlingua.runtime.python_worker import channel, launch, packing, regions
+from interlingua.runtime.python_worker.call import Call
+from interlingua.runtime.python_worker.codes import error_of
+from interlingua.runtime.python_worker.connection import CANCELLED
+from interlingua.runtime.python_worker.outgoing import Outgoing
+from interlingua.runtime.python_worker.parameters import read_parameters
+from interlingua.runtime.python_worker.triton_python_backend_utils import TritonError
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, Tensor
+from interlingua.schemas.datatypes import DATATYPES
 
 _SLOTS = 512
 _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}

@@ -16,9 +16,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.python_worker import dlpack
-from runtime.python_worker.auto_complete import ModelConfig as ModelConfig
-from runtime.python_worker.strings import pack_strings, unpack_strings
+from interlingua.runtime.python_worker import dlpack
+from interlingua.runtime.python_worker.auto_complete import ModelConfig as ModelConfig
+from interlingua.runtime.python_worker.strings import pack_strings, unpack_strings
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2

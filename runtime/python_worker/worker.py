@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from runtime.python_worker import channel
-from runtime.python_worker import triton_python_backend_utils as utils
-from runtime.python_worker.asking import Asking
-from runtime.python_worker.connection import Connection
-from runtime.python_worker.event_loop import EventLoop
+from interlingua.runtime.python_worker import channel
+from interlingua.runtime.python_worker import triton_python_backend_utils as utils
+from interlingua.runtime.python_worker.asking import Asking
+from interlingua.runtime.python_worker.connection import Connection
+from interlingua.runtime.python_worker.event_loop import EventLoop
 
 _NO_ROUNDS = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, and the model's configuration has no "
@@ -39,7 +39,6 @@ _NO_ROUNDS = (
 _GRACE_SECS = 30.0
 """How long a model may go on after the server is gone."""
 
-_ROOMS = ("schemas", "protocols", "runtime", "translator")
 _HERE = str(Path(__file__).parent)
 
 
@@ -325,7 +324,8 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
     threading.Thread(target=_watch, args=(sock,), name="watch", daemon=True).start()
     server = Connection(connection, slots, inputs, outputs)
     utils.Logger.write = lambda level, text: server.send(["log", level, text])
-    hidden = _hide_ourselves()
+    sys.modules["triton_python_backend_utils"] = utils
+    sys.dont_write_bytecode = True
     told = server.next()
     if told is None:
         return
@@ -352,16 +352,6 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
         model.finalize()
     except Exception:
         traceback.print_exc()
-    del hidden
-
-
-def _hide_ourselves() -> list[Any]:
-    """Free the names of our packages for the model's own modules; what was hidden, to be kept alive."""
-    ours = [name for name in sys.modules if name.partition(".")[0] in _ROOMS]
-    hidden = [sys.modules.pop(name) for name in ours]
-    sys.modules["triton_python_backend_utils"] = utils
-    sys.dont_write_bytecode = True
-    return hidden
 
 
 def _model_class(folders: list[str], module: str) -> Any:

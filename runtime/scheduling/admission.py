@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from runtime.scheduling.policy import Limits
-from schemas import ErrorCode, InferenceError, InferRequest
+from interlingua.runtime.scheduling.policy import Limits
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 
 
 class Admission:

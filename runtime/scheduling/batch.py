@@ -11,8 +11,8 @@ import struct
 from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 
-from runtime.scheduling.queue import Entry
-from schemas import Datatype, ErrorCode, InferenceError, Tensor
+from interlingua.runtime.scheduling.queue import Entry
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor
 
 _LENGTH = struct.Struct("<I")
 

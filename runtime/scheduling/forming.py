@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from runtime.scheduling.policy import DynamicBatching
-from runtime.scheduling.queue import Entry
+from interlingua.runtime.scheduling.policy import DynamicBatching
+from interlingua.runtime.scheduling.queue import Entry
 
 _PASSED_OVER = 64
 """Behind so many entries that do not fit nobody looks further, so that choosing never costs more than

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from runtime.scheduling.queue import Entry
+from interlingua.runtime.scheduling.queue import Entry
 
 
 class Order:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runtime.scheduling.sequence_policy import SequenceBatching
+from interlingua.runtime.scheduling.sequence_policy import SequenceBatching
 
 MOST_PRIORITY_LEVELS = 1000
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.scheduling.policy import DynamicBatching, QueuePolicy
-from schemas import ErrorCode, InferenceError, InferRequest, Tensor
+from interlingua.runtime.scheduling.policy import DynamicBatching, QueuePolicy
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Tensor
 
 FULL = "Exceeds maximum queue size"
 EXPIRED = "Request timeout expired"

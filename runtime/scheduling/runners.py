@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple, Protocol
 
-from runtime.backends import Answers, Job, Place, RequestInstance
-from runtime.reshape import Run
-from runtime.scheduling.batch import gathered, scattered
-from runtime.scheduling.queue import Entry
-from runtime.statistics import Execution
-from schemas import InferenceError, Tensor
+from interlingua.runtime.backends import Answers, Job, Place, RequestInstance
+from interlingua.runtime.reshape import Run
+from interlingua.runtime.scheduling.batch import gathered, scattered
+from interlingua.runtime.scheduling.queue import Entry
+from interlingua.runtime.statistics import Execution
+from interlingua.schemas import InferenceError, Tensor
 
 UNBOUNDED = 1 << 30
 

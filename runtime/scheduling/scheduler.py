@@ -14,14 +14,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from runtime.scheduling.admission import Admission
-from runtime.scheduling.batch import in_model_order, key_of
-from runtime.scheduling.forming import Rules, choose
-from runtime.scheduling.order import Order
-from runtime.scheduling.policy import DynamicBatching, Scheduling
-from runtime.scheduling.queue import EXPIRED, Entry, RequestQueue
-from runtime.scheduling.runners import Runner, fail
-from schemas import ErrorCode, InferenceError, InferRequest, Signature, Tensor
+from interlingua.runtime.scheduling.admission import Admission
+from interlingua.runtime.scheduling.batch import in_model_order, key_of
+from interlingua.runtime.scheduling.forming import Rules, choose
+from interlingua.runtime.scheduling.order import Order
+from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
+from interlingua.runtime.scheduling.queue import EXPIRED, Entry, RequestQueue
+from interlingua.runtime.scheduling.runners import Runner, fail
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Signature, Tensor
 
 
 class Scheduler:

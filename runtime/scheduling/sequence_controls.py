@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from runtime.scheduling.sequence_policy import END, READY, START, Control
-from schemas import Datatype, ErrorCode, InferenceError, Tensor
-from schemas import Sequence as Place
+from interlingua.runtime.scheduling.sequence_policy import END, READY, START, Control
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor
+from interlingua.schemas import Sequence as Place
 
 _FLAGS: dict[str, Callable[[Place], bool]] = {
     START: lambda place: place.start,

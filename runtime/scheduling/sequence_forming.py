@@ -6,9 +6,9 @@ request that waits is in question, so that its requests run one after the other.
 
 from __future__ import annotations
 
-from runtime.scheduling.forming import Rules, choose
-from runtime.scheduling.sequence_policy import Direct
-from runtime.scheduling.sequence_table import Lane, LiveSequence
+from interlingua.runtime.scheduling.forming import Rules, choose
+from interlingua.runtime.scheduling.sequence_policy import Direct
+from interlingua.runtime.scheduling.sequence_table import Lane, LiveSequence
 
 Batch = list[LiveSequence | None]
 """The sequences whose next requests run together, in the order of their rows; None for a row of nobody."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas import Datatype, Tensor
+from interlingua.schemas import Datatype, Tensor
 
 DEFAULT_IDLE_US = 1_000_000
 """After so many microseconds without a request a sequence is over, where nothing is stated."""

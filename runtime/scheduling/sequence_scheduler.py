@@ -14,20 +14,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from runtime.scheduling.admission import Admission
-from runtime.scheduling.batch import in_model_order, key_of
-from runtime.scheduling.forming import Rules
-from runtime.scheduling.order import Order
-from runtime.scheduling.policy import DynamicBatching
-from runtime.scheduling.queue import Entry
-from runtime.scheduling.runners import Given, Runner, fail
-from runtime.scheduling.sequence_controls import Controls, zeros
-from runtime.scheduling.sequence_forming import Batch, direct, oldest
-from runtime.scheduling.sequence_policy import Oldest, SequenceBatching
-from runtime.scheduling.sequence_state import States
-from runtime.scheduling.sequence_table import Lane, LiveSequence, SequenceTable, starts
-from schemas import ErrorCode, InferenceError, InferRequest, Signature, Tensor
-from schemas import Sequence as Place
+from interlingua.runtime.scheduling.admission import Admission
+from interlingua.runtime.scheduling.batch import in_model_order, key_of
+from interlingua.runtime.scheduling.forming import Rules
+from interlingua.runtime.scheduling.order import Order
+from interlingua.runtime.scheduling.policy import DynamicBatching
+from interlingua.runtime.scheduling.queue import Entry
+from interlingua.runtime.scheduling.runners import Given, Runner, fail
+from interlingua.runtime.scheduling.sequence_controls import Controls, zeros
+from interlingua.runtime.scheduling.sequence_forming import Batch, direct, oldest
+from interlingua.runtime.scheduling.sequence_policy import Oldest, SequenceBatching
+from interlingua.runtime.scheduling.sequence_state import States
+from interlingua.runtime.scheduling.sequence_table import Lane, LiveSequence, SequenceTable, starts
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Signature, Tensor
+from interlingua.schemas import Sequence as Place
 
 ALONE = Place(1, True, True)
 """The place of a request that is a sequence of its own."""

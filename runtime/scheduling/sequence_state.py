@@ -10,13 +10,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
-from runtime.reshape import Run
-from runtime.scheduling.batch import gathered, scattered
-from runtime.scheduling.queue import Entry, Memory
-from runtime.scheduling.runners import Ran, ThreadRunner, execution_of
-from runtime.scheduling.sequence_controls import zeros
-from runtime.scheduling.sequence_policy import State
-from schemas import ErrorCode, InferenceError, Tensor
+from interlingua.runtime.reshape import Run
+from interlingua.runtime.scheduling.batch import gathered, scattered
+from interlingua.runtime.scheduling.queue import Entry, Memory
+from interlingua.runtime.scheduling.runners import Ran, ThreadRunner, execution_of
+from interlingua.runtime.scheduling.sequence_controls import zeros
+from interlingua.runtime.scheduling.sequence_policy import State
+from interlingua.schemas import ErrorCode, InferenceError, Tensor
 
 
 class States:

@@ -13,9 +13,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from runtime.scheduling.queue import Entry, Memory
-from schemas import ErrorCode, InferenceError
-from schemas import Sequence as Place
+from interlingua.runtime.scheduling.queue import Entry, Memory
+from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import Sequence as Place
 
 
 @dataclass(eq=False, slots=True)

@@ -4,6 +4,6 @@
 written in ``protocols.transport.brpc.frame``.
 """
 
-from schemas.protobuf import load_messages
+from interlingua.schemas.protobuf import load_messages
 
 MESSAGES = load_messages(__name__, "rpc_meta.desc")

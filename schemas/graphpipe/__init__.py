@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schemas.datatypes import Datatype
+from interlingua.schemas.datatypes import Datatype
 
 INFER_REQUEST = 1
 """The union tag of an ``InferRequest`` in ``Request.req_type``."""

@@ -4,6 +4,6 @@
 ``grpc.reflection.v1.ServerReflectionRequest``. What is told by it belongs to ``protocols.reflection``.
 """
 
-from schemas.protobuf import load_messages
+from interlingua.schemas.protobuf import load_messages
 
 MESSAGES = load_messages(__name__, "reflection.desc")

@@ -4,6 +4,6 @@
 message means belongs to ``protocols.grps``.
 """
 
-from schemas.protobuf import load_messages
+from interlingua.schemas.protobuf import load_messages
 
 MESSAGES = load_messages(__name__, "grps.desc")

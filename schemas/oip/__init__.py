@@ -4,7 +4,7 @@
 ``inference.ModelInferRequest``. What a message means belongs to ``protocols.oip``.
 """
 
-from schemas.protobuf import load_messages
+from interlingua.schemas.protobuf import load_messages
 
 MESSAGES = load_messages(__name__, "grpc_service.desc")
 HEALTH_MESSAGES = load_messages(__name__, "health.desc")

@@ -6,6 +6,6 @@ It is the contract of release 1.15, which every earlier 1.x is part of but for t
 ``SharedMemoryControlRequest`` before 1.8. What a message means belongs to ``protocols.trtis``.
 """
 
-from schemas.protobuf import load_messages
+from interlingua.schemas.protobuf import load_messages
 
 MESSAGES = load_messages(__name__, "grpc_service.desc")

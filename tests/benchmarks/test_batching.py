@@ -14,10 +14,10 @@ import pytest
 from benchmarks.batched_models import DELAYS_MS, Served, config, served
 from benchmarks.batching import CLIENTS, DAEMON, Question, Row, against_peers
 from benchmarks.processes import Server
-from protocols.oip import codec_grpc
-from protocols.wire import GrpcRequest
-from runtime.model_config_file import read_config
-from schemas import InferResponse, Tensor
+from interlingua.protocols.oip import codec_grpc
+from interlingua.protocols.wire import GrpcRequest
+from interlingua.runtime.model_config_file import read_config
+from interlingua.schemas import InferResponse, Tensor
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.codecs import SHAPE, Row, measure, rows
-from protocols.grps.codec_grpc import read_message
-from protocols.grps.codec_json import parse_document, read_document
-from protocols.grps.json_habits import REPLY
+from interlingua.protocols.grps.codec_grpc import read_message
+from interlingua.protocols.grps.codec_json import parse_document, read_document
+from interlingua.protocols.grps.json_habits import REPLY
 
 ROWS = rows()
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import gpu
 from benchmarks.batched_models import served
-from protocols.registry import DIALECTS
+from interlingua.protocols.registry import DIALECTS
 
 ROOT = Path(__file__).parents[2]
 

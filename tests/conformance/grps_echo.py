@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas import (
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -25,8 +25,8 @@ from schemas import (
     VersionStatus,
     pack_bytes,
 )
-from schemas.messages import TensorSpec
-from schemas.oip import MESSAGES
+from interlingua.schemas.messages import TensorSpec
+from interlingua.schemas.oip import MESSAGES
 
 CONFIG: Any = MESSAGES["inference.ModelConfig"]
 

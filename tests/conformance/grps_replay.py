@@ -16,15 +16,15 @@ from typing import Any
 
 import yaml
 
-from protocols.dialect import Dialect
-from protocols.grps import dialect
-from protocols.grps.options import PredictOptions, StreamingControl
-from protocols.wire import HttpAnswer, HttpRequest
-from runtime.target import Target
-from schemas import ServerMetadata
-from translator.operations import Service
-from translator.pipeline import Pipeline
-from translator.router import Router
+from interlingua.protocols.dialect import Dialect
+from interlingua.protocols.grps import dialect
+from interlingua.protocols.grps.options import PredictOptions, StreamingControl
+from interlingua.protocols.wire import HttpAnswer, HttpRequest
+from interlingua.runtime.target import Target
+from interlingua.schemas import ServerMetadata
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.router import Router
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "grps"
 

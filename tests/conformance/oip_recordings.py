@@ -18,9 +18,9 @@ from typing import Any
 import grpc
 import orjson
 
-from protocols.oip.grpc_messages import SERVICE
-from protocols.wire import GrpcAnswer, HttpRequest
-from schemas.oip import MESSAGES
+from interlingua.protocols.oip.grpc_messages import SERVICE
+from interlingua.protocols.wire import GrpcAnswer, HttpRequest
+from interlingua.schemas.oip import MESSAGES
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "oip"
 HEADER_LENGTH = "inference-header-content-length"

@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 import orjson
 
-from protocols.content_coding import inflate
-from protocols.oip import DIALECT
-from protocols.oip.grpc_messages import SERVICE
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest, parts_of
-from runtime.catalog import ModelCatalog
-from runtime.model_config import LoadError
-from runtime.target import Target
-from schemas import Context, ServerMetadata
-from schemas.oip import MESSAGES
+from interlingua.protocols.content_coding import inflate
+from interlingua.protocols.oip import DIALECT
+from interlingua.protocols.oip.grpc_messages import SERVICE
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest, parts_of
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.target import Target
+from interlingua.schemas import Context, ServerMetadata
+from interlingua.schemas.oip import MESSAGES
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.router import Router
 from tests.conformance.oip_recordings import HEADER_LENGTH, GrpcRecording, HttpRecording, Reply, received
-from translator.operations import Service
-from translator.pipeline import Pipeline
-from translator.router import Router
 
 UNFORESEEN = "internal error; the server's log has the details"
 """What a caller is told of a fault of ours."""

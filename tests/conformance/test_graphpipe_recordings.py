@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from protocols.graphpipe import codec
-from protocols.graphpipe.client import HTTP_CALLS
-from protocols.wire import HttpReply
-from schemas import (
+from interlingua.protocols.graphpipe import codec
+from interlingua.protocols.graphpipe.client import HTTP_CALLS
+from interlingua.protocols.wire import HttpReply
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -28,7 +28,7 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
-from schemas.graphpipe import TYPES
+from interlingua.schemas.graphpipe import TYPES
 
 FOLDER = Path(__file__).parent.parent / "golden" / "graphpipe"
 RECORDINGS = json.loads((FOLDER / "manifest.json").read_text())

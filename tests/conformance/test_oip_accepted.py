@@ -11,7 +11,7 @@ from typing import TypeVar
 import orjson
 import pytest
 
-from schemas import InferRequest, InferResponse, ModelMetadata, Readiness, Signature
+from interlingua.schemas import InferRequest, InferResponse, ModelMetadata, Readiness, Signature
 from tests.conformance.oip_recordings import (
     GrpcRecording,
     HttpRecording,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from interlingua.translator.assembly import EXTENSIONS
 from tests.conformance.oip_deviations import GRPC, HTTP, Deviation
-from translator.assembly import EXTENSIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects" / "oip.md"
 HEADING = "## Where we differ from Triton\n"

@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
-from protocols.oip.codec_grpc import ReplyForm, encode_infer
-from schemas import (
+from interlingua.protocols.oip.codec_grpc import ReplyForm, encode_infer
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.oip.client import HTTP_CALLS
-from protocols.wire import HttpReply
-from schemas import (
+from interlingua.protocols.oip.client import HTTP_CALLS
+from interlingua.protocols.wire import HttpReply
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

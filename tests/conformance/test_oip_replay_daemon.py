@@ -21,10 +21,10 @@ import orjson
 import pytest
 from google.protobuf import json_format
 
-from protocols.content_coding import inflate
-from protocols.oip.grpc_messages import SERVICE
-from protocols.wire import GrpcAnswer
-from schemas.oip import MESSAGES
+from interlingua.protocols.content_coding import inflate
+from interlingua.protocols.oip.grpc_messages import SERVICE
+from interlingua.protocols.wire import GrpcAnswer
+from interlingua.schemas.oip import MESSAGES
 from tests.conformance.oip_checks import Server
 from tests.conformance.oip_deviations import GRPC, HTTP, by_exchange
 from tests.conformance.oip_recordings import GOLDEN, HttpRecording, Reply, grpc_recordings, http_recordings

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.oip.codec import GRPC_STATUS
-from protocols.oip.grpc_probes import HEALTH_CHECK
-from schemas.oip import HEALTH_MESSAGES
+from interlingua.protocols.oip.codec import GRPC_STATUS
+from interlingua.protocols.oip.grpc_probes import HEALTH_CHECK
+from interlingua.schemas.oip import HEALTH_MESSAGES
 from tests.conformance.golden_models import golden_models
 from tests.conformance.mutations import mutated
 from tests.conformance.oip_deviations import GRPC, by_exchange

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from google.protobuf import text_format
 
-from protocols.trtis import DIALECT
-from protocols.trtis.codec import RESPONSE_HEADER
-from protocols.trtis.status import SERVER_STATUS
-from protocols.wire import HttpRequest, parts_of
-from runtime.repository import find_models, load_models
-from schemas import ServerMetadata
-from translator.operations import Service
-from translator.pipeline import Pipeline
-from translator.router import Router
+from interlingua.protocols.trtis import DIALECT
+from interlingua.protocols.trtis.codec import RESPONSE_HEADER
+from interlingua.protocols.trtis.status import SERVER_STATUS
+from interlingua.protocols.wire import HttpRequest, parts_of
+from interlingua.runtime.repository import find_models, load_models
+from interlingua.schemas import ServerMetadata
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.router import Router
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "golden" / "trtis" / "http_exchanges.json"

@@ -42,7 +42,7 @@ class Daemon:
         path = folder / "config.yaml"
         path.write_text(yaml.safe_dump(config))
         process = subprocess.Popen(
-            [sys.executable, "-m", "translator", "serve", "-c", str(path)],
+            [sys.executable, "-m", "interlingua", "serve", "-c", str(path)],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas import (
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -22,12 +22,12 @@ from schemas import (
     RequestedOutput,
     Tensor,
 )
+from interlingua.translator.fidelity import tensors
+from interlingua.translator.fidelity.ends import End
+from interlingua.translator.fidelity.verdict import Outcome, Verdict
 from tests.e2e import matrix_values as values
 from tests.e2e.matrix_models import NOT_EVERYWHERE, SUBJECTS
 from tests.e2e.matrix_world import World, label
-from translator.fidelity import tensors
-from translator.fidelity.ends import End
-from translator.fidelity.verdict import Outcome, Verdict
 
 
 @dataclass

@@ -14,7 +14,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from schemas import (
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,
@@ -23,6 +23,8 @@ from schemas import (
     SharedMemoryRef,
     Tensor,
 )
+from interlingua.translator.fidelity.features import FEATURES
+from interlingua.translator.fidelity.verdict import Outcome, Verdict
 from tests.e2e.matrix_checks import FLOATS, NUMBERS, Cell
 from tests.e2e.matrix_maps import maps
 from tests.e2e.matrix_models import SUBJECTS
@@ -30,8 +32,6 @@ from tests.e2e.matrix_world import REGION, label
 from tests.standins.trtis_client import Top
 from tests.standins.trtis_grpc_client import TrtisGrpc
 from tests.standins.trtis_http_client import TrtisHttp
-from translator.fidelity.features import FEATURES
-from translator.fidelity.verdict import Outcome, Verdict
 
 
 def _verdict(cell: Cell, feature: str) -> Verdict:

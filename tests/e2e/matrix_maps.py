@@ -9,14 +9,14 @@ from __future__ import annotations
 from itertools import cycle
 from typing import Any
 
-from schemas import Datatype
+from interlingua.schemas import Datatype
+from interlingua.translator.fidelity.verdict import Outcome
 from tests.e2e import matrix_values as values
 from tests.e2e.grps_clients import CLIENTS
 from tests.e2e.matrix_checks import Cell
 from tests.e2e.matrix_models import MAPS, NARROW_KEYS
 from tests.e2e.matrix_world import label
 from tests.standins.grps_contract import GrpsMessage
-from translator.fidelity.verdict import Outcome
 
 _ROUNDS = 8
 """As many as the edges of a datatype are."""

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from protocols.registry import DIALECTS
-from runtime.backends import BACKENDS
-from schemas import Datatype, Signature, TensorSpec
+from interlingua.protocols.registry import DIALECTS
+from interlingua.runtime.backends import BACKENDS
+from interlingua.schemas import Datatype, Signature, TensorSpec
 from tests.runtime.onnx_models import ONNX_TYPES, node, value, write
 
 NOT_EVERYWHERE = tuple(

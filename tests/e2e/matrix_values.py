@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas import Datatype, Tensor
-from translator.fidelity.tensors import FLOATS
+from interlingua.schemas import Datatype, Tensor
+from interlingua.translator.fidelity.tensors import FLOATS
 
 _BITS = {
     # largest, -largest, 1, -0, the smallest, the smallest normal, infinities

@@ -13,17 +13,17 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
-from protocols.registry import DIALECTS
-from protocols.transport.address import parse_url
-from protocols.transport.clients import CLIENTS
-from runtime.upstream import Upstream
-from schemas import InferRequest, InferResponse, Operation, Signature
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.runtime.upstream import Upstream
+from interlingua.schemas import InferRequest, InferResponse, Operation, Signature
+from interlingua.translator.fidelity.ends import End, callers, targets
+from interlingua.translator.fidelity.tensors import stated
 from tests.e2e.background import Background
 from tests.e2e.daemon import Daemon
 from tests.e2e.matrix_models import SUBJECTS, signature_options, subjects, written
 from tests.standins.trtis_http_client import TrtisHttp
-from translator.fidelity.ends import End, callers, targets
-from translator.fidelity.tensors import stated
 
 FAR = {"identity": ("same_", "maps"), "python": ("tell", "count")}
 """Which engines have which models of the far daemon; all others are on ONNX Runtime."""

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from protocols.registry import DIALECTS
+from interlingua.protocols.registry import DIALECTS
+from interlingua.translator.cli import main
 from tests.e2e.daemon import ROOT, Daemon
-from translator.cli import main
 
 KINDS = [(name, over) for name, dialect in DIALECTS.items() for over in sorted(dialect.calls)]
 NAMES = {"oip": "OIP v2", "trtis": "TRTIS v1", "graphpipe": "GraphPipe", "grps": "grps"}

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from interlingua.translator.config import parse
+from interlingua.translator.probe.upstreams import Probed, probe
 from tests.e2e.background import Background
 from tests.standins import graphpipe_server, oip_grpc_server, oip_http_server, trtis_server
 from tests.standins.grps_brpc import BrpcServing
 from tests.standins.grps_grpc_server import start_grpc
 from tests.standins.grps_http_server import grps_http_server
 from tests.standins.grps_server import GrpsServer
-from translator.config import parse
-from translator.probe.upstreams import Probed, probe
 
 KINDS = [
     *(("oip", over) for over in ("http", "grpc")),

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 import requests
 
-from schemas import InferResponse
+from interlingua.schemas import InferResponse
+from interlingua.translator.cli import main
+from interlingua.translator.config.signature import read_signature
+from interlingua.translator.conversion.convert import read_answer
+from interlingua.translator.conversion.ends import End
 from tests.e2e.daemon import ROOT, Daemon
-from translator.cli import main
-from translator.config.signature import read_signature
-from translator.conversion.convert import read_answer
-from translator.conversion.ends import End
 
 ENDS = [
     "oip/http",
@@ -204,8 +204,8 @@ def test_strictness_and_wrong_usage(
 
 
 def test_a_record_of_a_tap(daemon: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from interlingua.translator.recording.files import RecordingWriter
     from tests.translator.recording.test_files import record
-    from translator.recording.files import RecordingWriter
 
     path, out = tmp_path / "r", tmp_path / "out"
     with RecordingWriter(path) as writer:
@@ -272,7 +272,7 @@ def test_a_recorded_batch_is_one_in_version_1(
 def test_a_recording_that_does_not_tell_of_a_batch_needs_the_signature(
     tapped: tuple[Daemon, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from translator.recording.files import RecordingReader, RecordingWriter
+    from interlingua.translator.recording.files import RecordingReader, RecordingWriter
 
     _, path = tapped
     older, out, signature = tmp_path / "older", tmp_path / "out", tmp_path / "signature.yaml"

@@ -12,7 +12,7 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
-from schemas import Datatype
+from interlingua.schemas import Datatype
 from tests.e2e.daemon import Daemon
 from tests.e2e.trtis_clients import clients_of, refused
 from tests.runtime.onnx_models import node, value, write

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from graphpipe import convert
 
+from interlingua.translator.config import ConfigError, parse
 from tests.e2e.daemon import Daemon
-from translator.config import ConfigError, parse
 
 SIGNATURE = {
     side: [{"name": name, "datatype": "FP32", "shape": [-1]}]

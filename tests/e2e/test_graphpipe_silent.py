@@ -16,9 +16,9 @@ import requests
 import yaml
 from graphpipe import remote
 
+from interlingua.translator.cli import main
 from tests.e2e.daemon import Daemon
 from tests.standins.graphpipe_py_server import PyServer
-from translator.cli import main
 
 PROBE_SECS = 0.1
 HABITS = ["closes", "fails", "empty"]

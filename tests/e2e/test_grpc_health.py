@@ -12,21 +12,21 @@ import grpc
 import grpc.aio
 import pytest
 
-from protocols.reflection import REFLECTION_METHODS
-from protocols.registry import DIALECTS
-from protocols.transport.address import Address
-from protocols.transport.grpc.server import GrpcServer
-from runtime.catalog import ModelCatalog
-from runtime.model import LocalModel
-from runtime.repository import Repository
-from schemas import Readiness, ServerMetadata
-from schemas.grpc import MESSAGES
-from schemas.oip import HEALTH_MESSAGES
+from interlingua.protocols.reflection import REFLECTION_METHODS
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.repository import Repository
+from interlingua.schemas import Readiness, ServerMetadata
+from interlingua.schemas.grpc import MESSAGES
+from interlingua.schemas.oip import HEALTH_MESSAGES
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.router import Router
 from tests.runtime.python_models import ECHO, python_model, worker
 from tests.streaming_models import AddSub
-from translator.operations import Service
-from translator.pipeline import Pipeline
-from translator.router import Router
 
 REQUEST: Any = HEALTH_MESSAGES["grpc.health.v1.HealthCheckRequest"]
 RESPONSE: Any = HEALTH_MESSAGES["grpc.health.v1.HealthCheckResponse"]
@@ -92,7 +92,7 @@ async def test_a_watch_looks_at_nothing_while_nothing_changes(monkeypatch: pytes
         return Readiness(True)
 
     monkeypatch.setattr(ModelCatalog, "readiness", readiness)
-    monkeypatch.setattr("translator.exchange._WATCH_SECS", 0.05)
+    monkeypatch.setattr("interlingua.translator.exchange._WATCH_SECS", 0.05)
     service = Service(Router(ModelCatalog({})), ServerMetadata("interlingua", "0"), ready_when_empty=True)
     async with watching(service) as watch:
         assert await told(watch) == SERVING

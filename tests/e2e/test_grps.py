@@ -14,7 +14,7 @@ import pytest
 import requests
 import yaml
 
-from schemas.oip import HEALTH_MESSAGES
+from interlingua.schemas.oip import HEALTH_MESSAGES
 from tests.e2e.daemon import ROOT, Daemon
 from tests.standins.grps_client import GrpsGrpc
 from tests.standins.grps_contract import STUBS, GrpsMessage, gtensors

@@ -13,8 +13,8 @@ import pytest
 import requests
 import yaml
 
-from runtime.repository import find_models, load_models
-from schemas import InferRequest, Tensor
+from interlingua.runtime.repository import find_models, load_models
+from interlingua.schemas import InferRequest, Tensor
 from tests.e2e.daemon import ROOT, Daemon
 from tests.e2e.grps_clients import TRANSPORTS, clients_of, daemon, examples
 from tests.standins.grps_client import GrpsError

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from protocols.registry import DIALECTS
-from schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec, pack_bytes
+from interlingua.protocols.registry import DIALECTS
+from interlingua.schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec, pack_bytes
 from tests.e2e.daemon import Daemon
 
 FLOATS = np.random.default_rng(0).random(50_000, np.float32)

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from schemas import Datatype
+from interlingua.schemas import Datatype
+from interlingua.translator.fidelity.ends import callers, targets
+from interlingua.translator.fidelity.features import FEATURES
+from interlingua.translator.fidelity.page import page
+from interlingua.translator.fidelity.path import BINARY, PAYLOADS, judge
 from tests.e2e import matrix_checks as checks
 from tests.e2e.daemon import ROOT
 from tests.e2e.matrix_checks import Cell
 from tests.e2e.matrix_features import CHECKS
 from tests.e2e.matrix_world import MISSING, World, installed, world
-from translator.fidelity.ends import callers, targets
-from translator.fidelity.features import FEATURES
-from translator.fidelity.page import page
-from translator.fidelity.path import BINARY, PAYLOADS, judge
 
 CELLS = [(caller, target) for caller in callers() for target in targets()]
 INSTALLED = {target.name for target in installed()}

@@ -16,12 +16,20 @@ import pytest
 import requests
 from aiohttp import web
 
-from schemas import Datatype, InferRequest, InferResponse, Operation, Signature, Tensor, TensorSpec
+from interlingua.schemas import (
+    Datatype,
+    InferRequest,
+    InferResponse,
+    Operation,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
+from interlingua.translator.cli import main
+from interlingua.translator.cli.ask import upstream_of
+from interlingua.translator.recording.files import RecordingReader
 from tests.e2e.background import Background
 from tests.e2e.daemon import Daemon
-from translator.cli import main
-from translator.cli.ask import upstream_of
-from translator.recording.files import RecordingReader
 
 VALUES = [0.5, 1.0, 2.0, 4.0]
 FAULTS = ["right", "wrong", "dropping", "slow", "dying"]

@@ -15,23 +15,23 @@ import orjson
 import pytest
 from google.protobuf import json_format
 
-from protocols.oip.client import GRPC_CALLS
-from protocols.oip.stream_grpc import METHOD
-from protocols.registry import DIALECTS
-from protocols.transport.address import Address, parse_url
-from protocols.transport.grpc.client import GrpcChannelClient
-from protocols.transport.grpc.server import GrpcServer
-from runtime.catalog import ModelCatalog
-from runtime.target import Target
-from runtime.upstream import Upstream
-from runtime.upstream_model import UpstreamModel
-from schemas import InferRequest, InferResponse, ServerMetadata
-from schemas.oip import MESSAGES
+from interlingua.protocols.oip.client import GRPC_CALLS
+from interlingua.protocols.oip.stream_grpc import METHOD
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.address import Address, parse_url
+from interlingua.protocols.transport.grpc.client import GrpcChannelClient
+from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.target import Target
+from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import InferRequest, InferResponse, ServerMetadata
+from interlingua.schemas.oip import MESSAGES
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.router import Router
 from tests.conformance.oip_recordings import GOLDEN
 from tests.streaming_models import AddSub, Repeat
-from translator.operations import Service
-from translator.pipeline import Pipeline
-from translator.router import Router
 
 REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
 ANSWER: Any = MESSAGES["inference.ModelStreamInferResponse"]

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from protocols.content_coding import inflate
-from protocols.oip import DIALECT
-from protocols.wire import HttpRequest, parts_of
-from runtime.catalog import ModelCatalog
-from schemas import Datatype, ServerMetadata, Signature, TensorSpec
+from interlingua.protocols.content_coding import inflate
+from interlingua.protocols.oip import DIALECT
+from interlingua.protocols.wire import HttpRequest, parts_of
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.schemas import Datatype, ServerMetadata, Signature, TensorSpec
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.router import Router
 from tests.loopback import echoing
-from translator.operations import Service
-from translator.pipeline import Pipeline
-from translator.router import Router
 
 LIMIT = 1 << 20
 MODELS = echoing(

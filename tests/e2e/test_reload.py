@@ -22,7 +22,7 @@ import requests
 import tritonclient.grpc as triton_grpc
 from tritonclient.utils import InferenceServerException
 
-from schemas import Datatype
+from interlingua.schemas import Datatype
 from tests.e2e.daemon import Daemon
 from tests.e2e.trtis_clients import refused
 from tests.runtime.onnx_models import node, value, write

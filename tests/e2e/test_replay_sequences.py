@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
+from interlingua.translator.cli import main
+from interlingua.translator.recording.files import RecordingReader
 from tests.e2e.daemon import Daemon
-from translator.cli import main
-from translator.recording.files import RecordingReader
 
 TOTAL = """
 import numpy as np

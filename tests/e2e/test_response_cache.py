@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tritonclient.http as triton_http
 
-from schemas import Datatype
+from interlingua.schemas import Datatype
 from tests.e2e.daemon import Daemon
 from tests.e2e.trtis_clients import clients_of
 from tests.runtime.onnx_models import node, value, write

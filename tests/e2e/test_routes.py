@@ -21,7 +21,7 @@ from graphpipe import remote
 from onnx import numpy_helper
 from tritonclient.utils import InferenceServerException
 
-from schemas import Datatype
+from interlingua.schemas import Datatype
 from tests.e2e.background import Background
 from tests.e2e.daemon import ROOT, Daemon
 from tests.runtime.onnx_models import node, value, write

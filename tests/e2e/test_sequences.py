@@ -17,7 +17,7 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
-from schemas import Datatype
+from interlingua.schemas import Datatype
 from tests.e2e.daemon import Daemon
 from tests.runtime.onnx_models import node, value, write
 from tests.standins.trtis_client import TrtisError

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas import Datatype, Tensor
+from interlingua.schemas import Datatype, Tensor
+from interlingua.translator.cli import main
+from interlingua.translator.recording.files import RecordingReader, RecordingWriter
+from interlingua.translator.recording.record import Record
 from tests.e2e.daemon import ROOT, Daemon
-from translator.cli import main
-from translator.recording.files import RecordingReader, RecordingWriter
-from translator.recording.record import Record
 
 WIRES = [("oip", "http"), ("oip", "grpc"), ("trtis", "http"), ("trtis", "grpc"), ("graphpipe", "http")] + [
     ("grps", transport) for transport in ("http", "grpc", "brpc")

@@ -10,9 +10,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from interlingua.translator.cli import main
+from interlingua.translator.config.surroundings import Installation
 from tests.e2e.daemon import ROOT, Daemon
-from translator.cli import main
-from translator.config.surroundings import Installation
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch' (make test-torch)")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas import Datatype
+from interlingua.schemas import Datatype
 from tests.e2e.daemon import Daemon
 from tests.e2e.trtis_clients import clients_of
 from tests.runtime.onnx_models import node, value, write

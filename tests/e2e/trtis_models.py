@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onnx import TensorProto
 
-from schemas import Datatype
+from interlingua.schemas import Datatype
 from tests.e2e.daemon import ROOT
 from tests.runtime.onnx_models import node, value, write
 

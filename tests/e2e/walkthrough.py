@@ -108,7 +108,7 @@ class Walkthrough:
         until = time.monotonic() + _COUNTED_SECS
         while True:
             ran = subprocess.run(
-                [sys.executable, "-m", "translator", *arguments],
+                [sys.executable, "-m", "interlingua", *arguments],
                 cwd=self.folder,
                 capture_output=True,
                 text=True,

@@ -9,12 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from interlingua.translator.conformance.kit import Effort, Outcome
+from interlingua.translator.conformance.report import Tested, as_markdown
+from interlingua.translator.conformance.session import examine
 from tests.conformance.oip_client import Server
 from tests.e2e.daemon import ROOT
 from tests.peers import servers
-from translator.conformance.kit import Effort, Outcome
-from translator.conformance.report import Tested, as_markdown
-from translator.conformance.session import examine
 
 PAGES = ROOT / "docs" / "conformance"
 PLAIN = ("simple", "identity_int64", "identity_uint8", "identity_fp32", "identity_bytes")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.registry import DIALECTS
-from schemas import (
+from interlingua.protocols.registry import DIALECTS
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.dialect import Capability
-from protocols.registry import DIALECTS
-from runtime.left_out import KINDS, left_out
-from schemas import (
+from interlingua.protocols.dialect import Capability
+from interlingua.protocols.registry import DIALECTS
+from interlingua.runtime.left_out import KINDS, left_out
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.graphpipe import codec, metadata
-from protocols.graphpipe.capability import CAPABILITY
-from schemas import (
+from interlingua.protocols.graphpipe import codec, metadata
+from interlingua.protocols.graphpipe.capability import CAPABILITY
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

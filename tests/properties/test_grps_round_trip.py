@@ -11,14 +11,14 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.grps.codec import decode_request, decode_response, encode_request, encode_response
-from protocols.grps.codec_grpc import read_message, write_message
-from protocols.grps.codec_json import parse_document, read_document
-from protocols.grps.json_habits import COMPACT, CPP, PY, REPLY, JsonHabits
-from protocols.grps.json_writer import write_message as write_json
-from protocols.grps.message import DTYPES, GMAP_FIELDS, OK, GrpsMessage, Kind, Status
-from protocols.grps.tensors import DATATYPES, WIDENED
-from schemas import (
+from interlingua.protocols.grps.codec import decode_request, decode_response, encode_request, encode_response
+from interlingua.protocols.grps.codec_grpc import read_message, write_message
+from interlingua.protocols.grps.codec_json import parse_document, read_document
+from interlingua.protocols.grps.json_habits import COMPACT, CPP, PY, REPLY, JsonHabits
+from interlingua.protocols.grps.json_writer import write_message as write_json
+from interlingua.protocols.grps.message import DTYPES, GMAP_FIELDS, OK, GrpsMessage, Kind, Status
+from interlingua.protocols.grps.tensors import DATATYPES, WIDENED
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -28,7 +28,7 @@ from schemas import (
     Tensor,
     pack_bytes,
 )
-from schemas.grps import MESSAGES
+from interlingua.schemas.grps import MESSAGES
 from tests.conformance.mutations import mutated
 from tests.strategies import names, shapes, signature_of, tensors
 

@@ -13,9 +13,9 @@ from tritonclient import grpc as triton
 from tritonclient.grpc import _utils as triton_utils
 from tritonclient.grpc import service_pb2
 
-from protocols.oip import codec_grpc
-from protocols.wire import GrpcAnswer, GrpcRequest
-from schemas import (
+from interlingua.protocols.oip import codec_grpc
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

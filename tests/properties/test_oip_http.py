@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
-from protocols.wire import HttpReply, HttpRequest
-from schemas import (
+from interlingua.protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
+from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -15,11 +15,19 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from runtime.model import LocalModel
-from runtime.scheduling.forming import choose
-from runtime.scheduling.policy import DynamicBatching, Limits, QueuePolicy
-from runtime.scheduling.queue import Entry
-from schemas import CancelToken, Context, ErrorCode, InferenceError, InferRequest, RequestedOutput, Tensor
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.scheduling.forming import choose
+from interlingua.runtime.scheduling.policy import DynamicBatching, Limits, QueuePolicy
+from interlingua.runtime.scheduling.queue import Entry
+from interlingua.schemas import (
+    CancelToken,
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    RequestedOutput,
+    Tensor,
+)
 from tests.runtime.scheduling.models import STAMP, Stamps, model_of, settled
 
 MAX_ROWS = 8

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.trtis import DIALECT
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply
-from schemas import (
+from interlingua.protocols.trtis import DIALECT
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

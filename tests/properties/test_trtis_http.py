@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.classification import check_ranked
-from protocols.trtis import DIALECT
-from protocols.trtis.codec import DATATYPE_NUMBERS, fold, unfold
-from protocols.wire import HttpAnswer, HttpRequest, parts_of
-from schemas import (
+from interlingua.protocols.classification import check_ranked
+from interlingua.protocols.trtis import DIALECT
+from interlingua.protocols.trtis.codec import DATATYPE_NUMBERS, fold, unfold
+from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
+from interlingua.schemas import (
     Datatype,
     InferenceError,
     InferRequest,
@@ -24,14 +24,14 @@ from schemas import (
     Signature,
     TensorSpec,
 )
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.router import Router
 from tests.conformance.mutations import mutated
 from tests.protocols.trtis.http_exchange import answered, decoded, header, infer
 from tests.standins.trtis_contract import message
 from tests.standins.trtis_http_client import HttpContext, Reply
 from tests.strategies import batches, shapes, signature_of, tensors
-from translator.operations import Service
-from translator.pipeline import Pipeline
-from translator.router import Router
 
 CARRIED = list(DATATYPE_NUMBERS)
 UNFORESEEN = "internal error"

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from protocols.brpc_status import ERROR_CODES
-from protocols.dialect import Dialect, Opened
-from protocols.path_table import PathTable
-from protocols.registry import DIALECTS
-from protocols.wire import (
+from interlingua.protocols.brpc_status import ERROR_CODES
+from interlingua.protocols.dialect import Dialect, Opened
+from interlingua.protocols.path_table import PathTable
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import (
     BrpcAnswer,
     FramedAnswer,
     FramedReply,
@@ -24,9 +24,9 @@ from protocols.wire import (
     HttpRequest,
     parts_of,
 )
-from runtime.model_config import ModelConfig
-from runtime.model_config_message import config_message
-from schemas import (
+from interlingua.runtime.model_config import ModelConfig
+from interlingua.runtime.model_config_message import config_message
+from interlingua.schemas import (
     Context,
     Deployment,
     ErrorCode,

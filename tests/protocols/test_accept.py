@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.accept import wants_html
+from interlingua.protocols.accept import wants_html
 
 
 @pytest.mark.parametrize(

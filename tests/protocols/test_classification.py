@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from protocols.classification import Ranked, check_ranked, classify
-from schemas import Datatype, ErrorCode, InferenceError, Tensor
+from interlingua.protocols.classification import Ranked, check_ranked, classify
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor
 
 WITHOUT = {Datatype.BOOL, Datatype.FP16, Datatype.BF16, Datatype.BYTES}
 RANKED = [datatype for datatype in Datatype if datatype not in WITHOUT]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.content_coding import WINDOW_BITS, accepted_coding, deflate, inflate
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.content_coding import WINDOW_BITS, accepted_coding, deflate, inflate
+from interlingua.schemas import ErrorCode, InferenceError
 
 COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress}
 codings = pytest.mark.parametrize("coding", sorted(COMPRESS))

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.json_document import MAX_DEPTH, LazyArray, parse_json, write_json
-from protocols.numeric_json import json_values, pack_values
-from schemas import Datatype, ErrorCode, InferenceError, Tensor, pack_bytes
+from interlingua.protocols.json_document import MAX_DEPTH, LazyArray, parse_json, write_json
+from interlingua.protocols.numeric_json import json_values, pack_values
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor, pack_bytes
 
 LONG = 3000  # bytes of white space that make a document long enough for the other parser
 

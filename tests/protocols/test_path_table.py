@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from protocols.dialect import HttpEndpoint
-from protocols.path_table import PathTable
+from interlingua.protocols.dialect import HttpEndpoint
+from interlingua.protocols.path_table import PathTable
 
 
 def endpoint(method: str, path: str) -> HttpEndpoint:

@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocols import protobuf_wire
-from protocols.protobuf_wire import (
+from interlingua.protocols import protobuf_wire
+from interlingua.protocols.protobuf_wire import (
     MAX_FIELDS,
     MAX_MESSAGE_BYTES,
     join,
@@ -22,8 +22,8 @@ from protocols.protobuf_wire import (
     unpack_varints,
     varint,
 )
-from schemas import ErrorCode, InferenceError
-from schemas.oip import MESSAGES
+from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.oip import MESSAGES
 
 REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
 CONTENTS: Any = MESSAGES["inference.InferTensorContents"]

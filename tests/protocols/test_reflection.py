@@ -8,9 +8,9 @@ import pytest
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from protocols.reflection import SERVICES, Reflection
-from protocols.registry import DIALECTS
-from schemas.grpc import MESSAGES
+from interlingua.protocols.reflection import SERVICES, Reflection
+from interlingua.protocols.registry import DIALECTS
+from interlingua.schemas.grpc import MESSAGES
 
 REQUEST: Any = MESSAGES["grpc.reflection.v1.ServerReflectionRequest"]
 RESPONSE: Any = MESSAGES["grpc.reflection.v1.ServerReflectionResponse"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
-from schemas import Datatype
+from interlingua.schemas import Datatype
 
 ONNX_TYPES = {
     Datatype.BOOL: TensorProto.BOOL,

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.backends.python import PythonInstance
-from runtime.model import LocalModel
-from runtime.python_worker.process import Worker
-from runtime.repository import ModelSource, load_model
-from schemas import Datatype, InferenceError, InferRequest, InferResponse, Tensor
+from interlingua.runtime.backends.python import PythonInstance
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.python_worker.process import Worker
+from interlingua.runtime.repository import ModelSource, load_model
+from interlingua.schemas import Datatype, InferenceError, InferRequest, InferResponse, Tensor
 
 INT32 = """
 input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] } ]

@@ -11,7 +11,7 @@ import pytest
 
 FAULTS_OF_BIG_BLOCKS = """
 import resource
-from runtime.allocator import tune_allocator
+from interlingua.runtime.allocator import tune_allocator
 
 told = {tune}
 for _ in range(50):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runtime.attributes import Attributes
-from schemas import Datatype, Signature, TensorSpec
-from schemas.oip import MESSAGES
+from interlingua.runtime.attributes import Attributes
+from interlingua.schemas import Datatype, Signature, TensorSpec
+from interlingua.schemas.oip import MESSAGES
 
 SIGNATURE = Signature(
     (TensorSpec("x", Datatype.FP32, (-1, 3, 4, 4)),),

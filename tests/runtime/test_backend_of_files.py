@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.model_config import LoadError
-from runtime.repository import ModelSource, load_model
-from schemas.oip import MESSAGES
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.repository import ModelSource, load_model
+from interlingua.schemas.oip import MESSAGES
 from tests.runtime.onnx_models import write_identity
 from tests.runtime.python_models import ECHO, INT32, numbers, python_model, request
 

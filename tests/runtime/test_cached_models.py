@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.catalog import ModelCatalog
-from runtime.model_config import LoadError
-from runtime.repository import Repository, load_model
-from runtime.response_cache import ResponseCache
-from schemas import InferenceError, InferRequest, ModelControl, Sequence, Tensor
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.repository import Repository, load_model
+from interlingua.runtime.response_cache import ResponseCache
+from interlingua.schemas import InferenceError, InferRequest, ModelControl, Sequence, Tensor
 from tests.runtime.python_models import INT32, python_model
 
 CACHED = INT32 + "response_cache { enable: true }\n"

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from tritonclient.grpc import model_config_pb2
 
-from runtime import catalog as catalog_module
-from runtime import renewal
-from runtime.catalog import ModelCatalog
-from runtime.model_config import LoadError
-from runtime.repository import Repository, find_models, load_model, load_models
-from runtime.upstream import Upstream
-from runtime.upstream_model import UpstreamModel
-from schemas import (
+from interlingua.runtime import catalog as catalog_module
+from interlingua.runtime import renewal
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.repository import Repository, find_models, load_model, load_models
+from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

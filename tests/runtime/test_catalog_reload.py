@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from runtime.catalog import ModelCatalog
-from runtime.model import LocalModel
-from runtime.repository import Repository, find_models
-from schemas import ErrorCode, InferenceError, InferRequest, ModelControl, ModelState
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.repository import Repository, find_models
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, ModelControl, ModelState
 from tests.runtime.python_models import ECHO, python_model, request
 from tests.runtime.test_catalog import ALL, X, ask, catalog_of, settled, states, write_broken, write_model
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from runtime.changes import Changes
+from interlingua.runtime.changes import Changes
 
 
 async def test_a_change_ends_the_waiting_of_all() -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from runtime import devices
-from runtime.model_config import LoadError
-from runtime.repository import ModelSource, load_model
-from schemas import Datatype
+from interlingua.runtime import devices
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.repository import ModelSource, load_model
+from interlingua.schemas import Datatype
 from tests.runtime.onnx_models import write_identity
 
 

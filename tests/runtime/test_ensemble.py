@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.ensemble import Step, behind, plan
+from interlingua.runtime.ensemble import Step, behind, plan
 
 DOUBLE = Step("double", {"x": "in"}, {"y": "doubled"})
 NEGATE = Step("negate", {"x": "doubled"}, {"y": "out"})

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from runtime.catalog import ModelCatalog
-from runtime.model import LocalModel
-from runtime.repository import find_models, load_models
-from schemas import Datatype, InferenceError, InferRequest, Tensor, pack_bytes
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.repository import find_models, load_models
+from interlingua.schemas import Datatype, InferenceError, InferRequest, Tensor, pack_bytes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 IDENTITIES = {f"identity_{datatype.value.lower()}": datatype for datatype in Datatype}

@@ -8,13 +8,22 @@ from typing import Any
 
 import pytest
 
-from protocols.registry import DIALECTS
-from protocols.wire import BrpcRequest, FramedRequest, GrpcAnswer, GrpcRequest, HttpRequest
-from runtime.forwarding import Forwarding
-from runtime.header_file import HeaderFile
-from runtime.upstream import Upstream
-from schemas import Context, Datatype, ErrorCode, InferenceError, InferRequest, ModelRef, Operation, Tensor
-from schemas.oip import MESSAGES
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcAnswer, GrpcRequest, HttpRequest
+from interlingua.runtime.forwarding import Forwarding
+from interlingua.runtime.header_file import HeaderFile
+from interlingua.runtime.upstream import Upstream
+from interlingua.schemas import (
+    Context,
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    ModelRef,
+    Operation,
+    Tensor,
+)
+from interlingua.schemas.oip import MESSAGES
 
 CALLER = {"x-request-id": "seven", "x-tenant": "blue", "x-private": "secret"}
 CONTEXT = Context(traceparent="00-1", tracestate="a=b", headers=CALLER)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.registry import DIALECTS
-from runtime.left_out import LeftOut
-from schemas import Context, ErrorCode, InferenceError, InferRequest, Sequence, Tensor
+from interlingua.protocols.registry import DIALECTS
+from interlingua.runtime.left_out import LeftOut
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, Sequence, Tensor
 from tests.loopback import behind, echoing, serving
 from tests.strategies import signature_of
 

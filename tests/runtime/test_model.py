@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.backends import Instance
-from runtime.model import LocalModel
-from runtime.repository import ModelSource, load_model
-from runtime.version import Version
-from schemas import (
+from interlingua.runtime.backends import Instance
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.repository import ModelSource, load_model
+from interlingua.runtime.version import Version
+from interlingua.schemas import (
     CancelToken,
     Context,
     Datatype,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from runtime.model_config import LoadError, ModelConfig, VersionPolicy, agreed_signature
-from runtime.model_config_file import read_config
-from runtime.scheduling.policy import DynamicBatching, QueuePolicy
-from schemas import Datatype, Signature, TensorSpec
+from interlingua.runtime.model_config import LoadError, ModelConfig, VersionPolicy, agreed_signature
+from interlingua.runtime.model_config_file import read_config
+from interlingua.runtime.scheduling.policy import DynamicBatching, QueuePolicy
+from interlingua.schemas import Datatype, Signature, TensorSpec
 
 FULL = """
 name: "m"

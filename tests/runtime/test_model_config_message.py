@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 
-from runtime.model_config import ModelConfig, VersionPolicy
-from runtime.model_config_file import read_config
-from runtime.model_config_message import config_message
-from runtime.repository import ModelSource, load_model
-from schemas import Datatype, Signature, TensorSpec
-from schemas.oip import MESSAGES
+from interlingua.runtime.model_config import ModelConfig, VersionPolicy
+from interlingua.runtime.model_config_file import read_config
+from interlingua.runtime.model_config_message import config_message
+from interlingua.runtime.repository import ModelSource, load_model
+from interlingua.schemas import Datatype, Signature, TensorSpec
+from interlingua.schemas.oip import MESSAGES
 from tests.runtime.onnx_models import node, value, write, write_identity
 
 SIGNATURE = Signature(
@@ -176,7 +176,9 @@ async def test_what_the_author_wrote_is_told_again(tmp_path: Path, caplog: pytes
         parameters { key: "session.intra_op.allow_spinning" value { string_value: "0" } }
         metric_tags { key: "team" value: "vision" }
     """)
-    (record,) = [record for record in caplog.records if record.name == "runtime.model_config_file"]
+    (record,) = [
+        record for record in caplog.records if record.name == "interlingua.runtime.model_config_file"
+    ]
     assert "some_field_of_tomorrow" in record.facts["first"]
     await model.close()
 

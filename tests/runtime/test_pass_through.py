@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from protocols.registry import DIALECTS
-from protocols.wire import GrpcAnswer, GrpcRequest
-from runtime.upstream import Upstream
-from runtime.upstream_model import UpstreamModel
-from schemas import Datatype, Signature, TensorSpec
-from schemas.oip import MESSAGES
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import Datatype, Signature, TensorSpec
+from interlingua.schemas.oip import MESSAGES
 from tests.loopback import serving
 
 REQUEST: Any = MESSAGES["inference.ModelInferRequest"]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from runtime import polling
-from runtime.catalog import ModelCatalog
-from runtime.polling import Poller
-from runtime.repository import Repository, find_models, load_models
-from schemas import ErrorCode, InferenceError, ModelState
+from interlingua.runtime import polling
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.polling import Poller
+from interlingua.runtime.repository import Repository, find_models, load_models
+from interlingua.schemas import ErrorCode, InferenceError, ModelState
 from tests.runtime.test_catalog import ALL, ask, settled, states, write_broken, write_model
 
 

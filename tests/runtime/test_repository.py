@@ -5,9 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.model_config import LoadError
-from runtime.repository import ModelSource, find_models, load_model, load_models
-from schemas import Datatype, InferenceError, InferRequest, Signature, Tensor, TensorSpec, pack_bytes
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.repository import ModelSource, find_models, load_model, load_models
+from interlingua.schemas import (
+    Datatype,
+    InferenceError,
+    InferRequest,
+    Signature,
+    Tensor,
+    TensorSpec,
+    pack_bytes,
+)
 from tests.runtime.onnx_models import write_identity
 
 X = Tensor.from_numpy("x", np.array([1, 2], np.float32))

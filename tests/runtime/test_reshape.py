@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from runtime.model_config import LoadError
-from runtime.repository import ModelSource, load_model
-from runtime.reshape import Reshape, reshaped
-from schemas import Datatype, ErrorCode, InferenceError, InferRequest, Tensor
-from schemas.oip import MESSAGES
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.repository import ModelSource, load_model
+from interlingua.runtime.reshape import Reshape, reshaped
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, InferRequest, Tensor
+from interlingua.schemas.oip import MESSAGES
 from tests.runtime.onnx_models import node, value, write
 
 

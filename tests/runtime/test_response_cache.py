@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.response_cache import ResponseCache, key_of
-from schemas import Datatype, InferRequest, Tensor
+from interlingua.runtime.response_cache import ResponseCache, key_of
+from interlingua.schemas import Datatype, InferRequest, Tensor
 from tests.strategies import tensors
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 
-from runtime.model_config import LoadError
-from runtime.model_config_file import read_config
-from schemas.oip import MESSAGES
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.model_config_file import read_config
+from interlingua.schemas.oip import MESSAGES
 
 PAGE = Path(__file__).parents[2] / "docs" / "runtime.md"
 STATES = {"supported", "told", "refused"}

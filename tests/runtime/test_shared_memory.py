@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.shared_memory import SharedMemory, is_used
-from schemas import (
+from interlingua.runtime.shared_memory import SharedMemory, is_used
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

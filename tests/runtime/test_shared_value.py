@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from runtime.shared_value import SharedValue
+from interlingua.runtime.shared_value import SharedValue
 
 
 class Source:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.snapshot import snapshot, version_number
+from interlingua.runtime.snapshot import snapshot, version_number
 
 
 def model_folder(folder: Path) -> Path:

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime import devices
-from runtime.backends import Instance, onnxruntime
-from runtime.model import LocalModel
-from runtime.model_config import LoadError, ModelConfig
-from runtime.repository import ModelSource, load_model
-from runtime.spread import Spread
-from runtime.version import Version
-from schemas import Datatype, InferRequest, Signature, Tensor, TensorSpec
+from interlingua.runtime import devices
+from interlingua.runtime.backends import Instance, onnxruntime
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.runtime.repository import ModelSource, load_model
+from interlingua.runtime.spread import Spread
+from interlingua.runtime.version import Version
+from interlingua.schemas import Datatype, InferRequest, Signature, Tensor, TensorSpec
 from tests.runtime.onnx_models import write_identity
 
 SIGNATURE = Signature(

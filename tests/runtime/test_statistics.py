@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime import statistics
-from runtime.backends import Instance
-from runtime.model import LocalModel
-from runtime.scheduling.policy import DynamicBatching, Scheduling
-from runtime.statistics import Course, batch_size, count_failure, count_success
-from runtime.upstream import Upstream
-from runtime.upstream_model import UpstreamModel
-from runtime.version import Version
-from schemas import (
+from interlingua.runtime import statistics
+from interlingua.runtime.backends import Instance
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
+from interlingua.runtime.statistics import Course, batch_size, count_failure, count_success
+from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.runtime.version import Version
+from interlingua.schemas import (
     Context,
     Datatype,
     Duration,
@@ -32,8 +32,8 @@ from schemas import (
     TensorSpec,
     VersionStatistics,
 )
-from schemas.oip import MESSAGES
-from schemas.status import LATENCY_BOUNDS_NS
+from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.status import LATENCY_BOUNDS_NS
 
 SIGNATURE = Signature(
     (TensorSpec("x", Datatype.FP32, (-1, 2)),), (TensorSpec("y", Datatype.FP32, (-1, 2)),), max_batch_size=8

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from runtime.turns import Turns
+from interlingua.runtime.turns import Turns
 
 
 async def test_turns_come_in_the_order_of_asking_and_do_not_overlap() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from protocols.dialect import UpstreamCall
-from protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
-from runtime.pool import Member, Pool, Probes
-from runtime.pool import member as members_module
-from runtime.pool.unanswered import UnansweredError
-from runtime.upstream import Upstream
-from schemas import ErrorCode, InferenceError, InferRequest, Operation, Readiness
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
+from interlingua.runtime.pool import Member, Pool, Probes
+from interlingua.runtime.pool import member as members_module
+from interlingua.runtime.pool.unanswered import UnansweredError
+from interlingua.runtime.upstream import Upstream
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Operation, Readiness
 
 
 def call(name: str) -> UpstreamCall[Any, Any]:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.unnamed import naming_all
-from schemas import Datatype, ErrorCode, InferenceError, InferRequest, RequestedOutput, Signature, TensorSpec
+from interlingua.runtime.unnamed import naming_all
+from interlingua.schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    RequestedOutput,
+    Signature,
+    TensorSpec,
+)
 
 BOTH = Signature((), tuple(TensorSpec(name, Datatype.FP32, (-1,)) for name in ("a", "b")))
 

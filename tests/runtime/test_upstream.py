@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 import pytest
 
-from protocols.registry import DIALECTS
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
-from runtime.catalog import ModelCatalog
-from runtime.upstream import Upstream
-from runtime.upstream_model import UpstreamModel
-from schemas import (
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -28,7 +28,7 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
-from schemas.oip import MESSAGES
+from interlingua.schemas.oip import MESSAGES
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "oip" / "triton_http.json"
 EXCHANGES = {exchange["name"]: exchange for exchange in orjson.loads(GOLDEN.read_bytes())}

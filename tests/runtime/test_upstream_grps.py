@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from protocols.grps.client_deployment import DeployedModel, read_models
-from protocols.registry import DIALECTS
-from protocols.transport.address import parse_url
-from protocols.transport.brpc.client import BrpcConnectionClient
-from protocols.transport.grpc.client import GrpcChannelClient
-from protocols.transport.http.client import PooledHttpClient
-from runtime.upstream import Upstream
-from runtime.upstream_model import UpstreamModel
-from schemas import (
+from interlingua.protocols.grps.client_deployment import DeployedModel, read_models
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.brpc.client import BrpcConnectionClient
+from interlingua.protocols.transport.grpc.client import GrpcChannelClient
+from interlingua.protocols.transport.http.client import PooledHttpClient
+from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -283,7 +283,7 @@ async def test_metadata_of_all_models_is_one_fetch_off_the_event_loop(
         threads.append(threading.current_thread())
         return read_models(told)
 
-    monkeypatch.setattr("protocols.grps.client.read_models", read)
+    monkeypatch.setattr("interlingua.protocols.grps.client.read_models", read)
     async with bench(wire) as there:
         models = [there.model(remote, declared=STRICT) for remote in ("simple-1.0.0", "scale-2.0") * 15]
         for _ in range(2):

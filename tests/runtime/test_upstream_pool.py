@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from protocols.dialect import UpstreamCall
-from protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
-from runtime.pool import Gate, Member, Name, Names, Pool, Probes
-from runtime.pool import member as members_module
-from runtime.upstream import Upstream
-from schemas import (
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
+from interlingua.runtime.pool import Gate, Member, Name, Names, Pool, Probes
+from interlingua.runtime.pool import member as members_module
+from interlingua.runtime.upstream import Upstream
+from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,

@@ -14,14 +14,14 @@ import numpy as np
 import orjson
 import pytest
 
-from protocols import graphpipe, oip
-from protocols.graphpipe.metadata import Description, Port, encode_metadata
-from protocols.registry import DIALECTS
-from protocols.wire import HttpReply, HttpRequest
-from runtime import upstream_signature
-from runtime.upstream import Upstream
-from runtime.upstream_model import UpstreamModel
-from schemas import (
+from interlingua.protocols import graphpipe, oip
+from interlingua.protocols.graphpipe.metadata import Description, Port, encode_metadata
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.runtime import upstream_signature
+from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -32,14 +32,14 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.router import Router
+from interlingua.translator.routing.conditions import Conditions
+from interlingua.translator.routing.names import Names
+from interlingua.translator.routing.route import Route
+from interlingua.translator.routing.split import Split
 from tests.loopback import GrpcLoopback, HttpLoopback, behind, echoing, serving
-from translator.operations import Service
-from translator.pipeline import Pipeline
-from translator.router import Router
-from translator.routing.conditions import Conditions
-from translator.routing.names import Names
-from translator.routing.route import Route
-from translator.routing.split import Split
 
 FP32, INT32 = Datatype.FP32, Datatype.INT32
 

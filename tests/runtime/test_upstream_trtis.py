@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.registry import DIALECTS
-from runtime.repository import find_models, load_models
-from runtime.target import Target
-from runtime.upstream import Upstream
-from runtime.upstream_model import UpstreamModel
-from schemas import (
+from interlingua.protocols.registry import DIALECTS
+from interlingua.runtime.repository import find_models, load_models
+from interlingua.runtime.target import Target
+from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -25,7 +25,7 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
-from schemas.oip import MESSAGES
+from interlingua.schemas.oip import MESSAGES
 from tests.loopback import GrpcLoopback, HttpLoopback, behind, echoing, serving
 from tests.strategies import signature_of
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from runtime.validation import RequestCheck
-from schemas import (
+from interlingua.runtime.validation import RequestCheck
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.backends import Job
-from runtime.catalog import ModelCatalog
-from runtime.model import LocalModel
-from runtime.model_config import LoadError
-from runtime.repository import ModelSource, Repository, find_models, load_model, load_models
-from runtime.warmup import Warmup, WarmupInput, read_samples
-from schemas import Datatype, InferenceError, InferRequest, ModelState, Tensor
+from interlingua.runtime.backends import Job
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.repository import ModelSource, Repository, find_models, load_model, load_models
+from interlingua.runtime.warmup import Warmup, WarmupInput, read_samples
+from interlingua.schemas import Datatype, InferenceError, InferRequest, ModelState, Tensor
 from tests.runtime.onnx_models import node, value, write
 from tests.runtime.python_models import python_model
 from tests.runtime.test_catalog import states

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
 from google.protobuf.descriptor_pool import Default
 
-from schemas.grps import MESSAGES
+from interlingua.schemas.grps import MESSAGES
 from tests.standins.grps_contract import BRPC_SERVICE
 
 PACKAGE = "grps.protos.v1."

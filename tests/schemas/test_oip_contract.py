@@ -13,15 +13,13 @@ from google.protobuf import text_format
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from tritonclient.grpc import model_config_pb2, service_pb2
 
-from schemas.oip import HEALTH_MESSAGES, MESSAGES
-from schemas.protobuf import load_messages
+from interlingua.schemas.oip import HEALTH_MESSAGES, MESSAGES
+from interlingua.schemas.protobuf import load_messages
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "tests" / "golden" / "oip" / "model_repository").glob("*/config.pbtxt"))
 
-OURS = (
-    "import schemas.oip as o; o.MESSAGES['inference.ModelInferRequest'](model_name='m').SerializeToString()"
-)
+OURS = "import interlingua.schemas.oip as o; o.MESSAGES['inference.ModelInferRequest'](model_name='m').SerializeToString()"
 TRITON = "import tritonclient.grpc as t; t.service_pb2.ModelInferRequest(model_name='m').SerializeToString()"
 KSERVE = (
     "from kserve.protocol.grpc import grpc_predict_v2_pb2 as k; "
@@ -104,7 +102,7 @@ def test_numbers_are_those_of_triton(name: str, theirs: Any, ours: Any) -> None:
 
 def test_what_only_kserve_has() -> None:
     told = (
-        "from schemas.oip import MESSAGES as ours; "
+        "from interlingua.schemas.oip import MESSAGES as ours; "
         "from kserve.protocol.grpc import grpc_predict_v2_pb2 as theirs; "
         "named = lambda message: [(field.number, field.name, field.type) for field in message.fields]; "
         f"[print(named(ours['inference.' + name].DESCRIPTOR) == named(getattr(theirs, name).DESCRIPTOR)) "
@@ -151,4 +149,4 @@ def test_configurations_parse(path: Path) -> None:
 
 
 def test_a_set_is_loaded_once() -> None:
-    assert load_messages("schemas.oip", "health.desc") is HEALTH_MESSAGES
+    assert load_messages("interlingua.schemas.oip", "health.desc") is HEALTH_MESSAGES

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import Datatype, ErrorCode, InferenceError, SharedMemoryRef, Tensor, element_count, pack_bytes
-from schemas.datatypes import DATATYPES, datatype_of
+from interlingua.schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    SharedMemoryRef,
+    Tensor,
+    element_count,
+    pack_bytes,
+)
+from interlingua.schemas.datatypes import DATATYPES, datatype_of
 
 FIXED = [datatype for datatype in Datatype if datatype is not Datatype.BYTES]
 

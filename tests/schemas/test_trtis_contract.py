@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
-from schemas.oip import MESSAGES as OIP_MESSAGES
-from schemas.trtis import MESSAGES
+from interlingua.schemas.oip import MESSAGES as OIP_MESSAGES
+from interlingua.schemas.trtis import MESSAGES
 from tests.standins.trtis_contract import POOL
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +129,7 @@ def test_beside_another_contract_of_the_same_package() -> None:
         "file = descriptor_pb2.FileDescriptorProto(name='api.proto', package='nvidia.inferenceserver')\n"
         "file.message_type.add(name='InferRequestHeader')\n"
         "descriptor_pool.Default().Add(file)\n"
-        "import schemas.trtis as t\n"
+        "import interlingua.schemas.trtis as t\n"
         "t.MESSAGES['nvidia.inferenceserver.InferRequestHeader'](batch_size=1)\n"
     )
     done = subprocess.run(

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dialect import Action, Opened
-from protocols.wire import ConnectionFailedError
-from runtime.upstream_model import UpstreamModel
-from schemas import (
+from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.wire import ConnectionFailedError
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import (
     Context,
     Datatype,
     ErrorCode,
@@ -31,14 +31,14 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
-from translator.exchange import Exchange
-from translator.observation import Observed
-from translator.operations import Service
-from translator.router import Router
-from translator.routing.conditions import Conditions
-from translator.routing.names import Names
-from translator.routing.route import Route
-from translator.routing.split import Part, Split
+from interlingua.translator.exchange import Exchange
+from interlingua.translator.observation import Observed
+from interlingua.translator.operations import Service
+from interlingua.translator.router import Router
+from interlingua.translator.routing.conditions import Conditions
+from interlingua.translator.routing.names import Names
+from interlingua.translator.routing.route import Route
+from interlingua.translator.routing.split import Part, Split
 
 SIGNATURE = Signature((TensorSpec("x", Datatype.INT32, (-1,)),), (TensorSpec("y", Datatype.INT32, (-1,)),))
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from protocols.oip.metadata_json import parse_object, read_model_config
-from protocols.registry import DIALECTS
-from protocols.wire import HttpRequest
-from runtime.repository import Loaded
-from runtime.scheduling.policy import Limits
-from runtime.upstream_model import UpstreamModel
-from schemas import InferenceError, ModelControl, Operation
-from translator.assembly import Assembly, _source, assemble
-from translator.config import parse
-from translator.config.surroundings import Installation
+from interlingua.protocols.oip.metadata_json import parse_object, read_model_config
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import HttpRequest
+from interlingua.runtime.repository import Loaded
+from interlingua.runtime.scheduling.policy import Limits
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import InferenceError, ModelControl, Operation
+from interlingua.translator.assembly import Assembly, _source, assemble
+from interlingua.translator.config import parse
+from interlingua.translator.config.surroundings import Installation
 
 BOTH = frozenset({"http", "grpc"})
 INSTALLATION = Installation(serves={"oip": BOTH}, calls={"oip": BOTH}, backends={"identity": False})

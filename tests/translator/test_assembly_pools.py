@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from runtime.upstream import Upstream
-from schemas import Context, ErrorCode, InferenceError, InferRequest, Operation
+from interlingua.runtime.upstream import Upstream
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, Operation
 from tests.translator.test_assembly import assembled
 
 

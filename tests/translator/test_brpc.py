@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import yaml
 
-from protocols.brpc_status import BrpcStatus, unparsable
-from protocols.dialect import (
+from interlingua.protocols.brpc_status import BrpcStatus, unparsable
+from interlingua.protocols.dialect import (
     Action,
     BrpcEndpoint,
     Capability,
@@ -23,11 +23,11 @@ from protocols.dialect import (
     Opened,
     UpstreamCall,
 )
-from protocols.registry import DIALECTS
-from protocols.transport.brpc.server import BrpcServer
-from protocols.wire import BrpcAnswer, BrpcRequest, HttpAnswer
-from runtime.repository import Loaded
-from schemas import (
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.brpc.server import BrpcServer
+from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, HttpAnswer
+from interlingua.runtime.repository import Loaded
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -39,14 +39,14 @@ from schemas import (
     Signature,
     Tensor,
 )
+from interlingua.translator.assembly import Assembly, assemble, load_local
+from interlingua.translator.cli.ask import ask
+from interlingua.translator.config import ConfigError, parse
+from interlingua.translator.daemon import _listen
 from tests.protocols.transport.peers import RawHttp
 from tests.standins.brpc_client import BrpcStandinClient
 from tests.standins.brpc_frames import Received, request_frame
 from tests.standins.brpc_server import BrpcStandinServer, answer_frame
-from translator.assembly import Assembly, assemble, load_local
-from translator.cli.ask import ask
-from translator.config import ConfigError, parse
-from translator.daemon import _listen
 
 SERVICE = "octets.v1.OctetService"
 

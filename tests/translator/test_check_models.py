@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from interlingua.translator.cli import main
 from tests.runtime.backends.test_files import zipmap
-from translator.cli import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "models"
 PYTHON = 'backend: "python"\ninput { name: "A" data_type: TYPE_FP32 dims: 1 }\noutput { name: "B" data_type: TYPE_FP32 dims: 1 }'
@@ -92,7 +92,7 @@ def test_every_model_that_cannot_is_told_on_its_line(
 def test_an_engine_that_is_not_installed(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.backends.find_spec", lambda name: None)
+    monkeypatch.setattr("interlingua.runtime.backends.find_spec", lambda name: None)
     path = str(EXAMPLES / "digits")
     code, (line,) = checked(capsys, models={"digits": {"backend": "onnxruntime", "path": path}})
     assert code == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from translator.cli import COMMANDS, main
+from interlingua.translator.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "pydantic", "yaml", "aiohttp", "grpc", "asyncio", "onnxruntime")
@@ -53,7 +53,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_server_that_is_not_there_is_told_of_once() -> None:
     command = ["infer", "--dialect", "oip", "--transport", "http", "--url", "unix:no.sock", "--model", "m"]
     ran = subprocess.run(
-        [sys.executable, "-m", "translator", *command], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "interlingua", *command], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     (line,) = ran.stderr.splitlines()
     assert line.startswith("UNAVAILABLE: the upstream at unix:no.sock cannot be reached")
@@ -62,8 +62,8 @@ def test_a_server_that_is_not_there_is_told_of_once() -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     script = (
-        "import sys, translator.cli\n"
-        "try: translator.cli.main(['infer', '--help'])\n"
+        "import sys, interlingua.translator.cli as cli\n"
+        "try: cli.main(['infer', '--help'])\n"
         f"except SystemExit: sys.exit(','.join(m for m in {HEAVY} if m in sys.modules) or 0)"
     )
     ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
@@ -178,7 +178,7 @@ def test_a_reader_that_has_enough_is_left_quietly(argv: tuple[str, ...]) -> None
     ours, theirs = os.pipe()
     os.close(ours)
     ran = subprocess.run(
-        [sys.executable, "-m", "translator", *argv],
+        [sys.executable, "-m", "interlingua", *argv],
         cwd=ROOT, stdout=theirs, stderr=subprocess.PIPE, timeout=60,
     )  # fmt: skip
     os.close(theirs)

@@ -11,8 +11,8 @@ import numpy as np
 import orjson
 import pytest
 
-from protocols.registry import DIALECTS
-from translator.cli import main
+from interlingua.protocols.registry import DIALECTS
+from interlingua.translator.cli import main
 
 ROOT = Path(__file__).parents[2]
 WAYS = [
@@ -47,7 +47,7 @@ models:
         - {{name: OUT_WORDS, datatype: BYTES, shape: [-1]}}
 """
     )
-    command = [sys.executable, "-m", "translator", "serve", "-c", str(config)]
+    command = [sys.executable, "-m", "interlingua", "serve", "-c", str(config)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as daemon:
         assert daemon.stderr is not None
         assert any(" serving " in line for line in daemon.stderr)

@@ -10,8 +10,8 @@ import numpy as np
 import orjson
 import pytest
 
-from schemas import Datatype, InferResponse, Tensor
-from translator.cli.values import RefusedError, as_json, as_text, read_tensor, write_npz
+from interlingua.schemas import Datatype, InferResponse, Tensor
+from interlingua.translator.cli.values import RefusedError, as_json, as_text, read_tensor, write_npz
 
 
 def answer(*tensors: Tensor) -> InferResponse:

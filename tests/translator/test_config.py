@@ -8,11 +8,11 @@ from textwrap import dedent
 import pytest
 from pydantic import ValidationError
 
-from protocols.grps.options import PredictOptions, StreamingControl
-from schemas import Datatype
-from translator.config import Config, ConfigError, load, parse
-from translator.config.options import ListenerOptions
-from translator.config.surroundings import Installation
+from interlingua.protocols.grps.options import PredictOptions, StreamingControl
+from interlingua.schemas import Datatype
+from interlingua.translator.config import Config, ConfigError, load, parse
+from interlingua.translator.config.options import ListenerOptions
+from interlingua.translator.config.surroundings import Installation
 
 BOTH = frozenset({"http", "grpc"})
 BARE = frozenset({"http", "tcp"})

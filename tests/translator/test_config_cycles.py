@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from translator.config import ConfigError, parse
+from interlingua.translator.config import ConfigError, parse
 
 SIGNATURE = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}],

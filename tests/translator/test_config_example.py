@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from interlingua.translator.config import load, parse
+from interlingua.translator.config.section import Section
 from scripts.document_config import PAGE, rendered, sections
-from translator.config import load, parse
-from translator.config.section import Section
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.yaml"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from translator.config import ConfigError, parse
-from translator.config.options import Config
+from interlingua.translator.config import ConfigError, parse
+from interlingua.translator.config.options import Config
 
 
 def configured(upstream: dict[str, Any] | None = None, listener: dict[str, Any] | None = None) -> Config:

@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from translator.config import ConfigError, parse
-from translator.config.surroundings import Installation
+from interlingua.translator.config import ConfigError, parse
+from interlingua.translator.config.surroundings import Installation
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = (ROOT / "config.example.yaml").read_text().replace("examples/models", f"{ROOT}/examples/models")

@@ -14,10 +14,10 @@ import yaml
 from graphpipe import convert, remote
 from graphpipe.graphpipefb import InferResponse
 
-from schemas import Context, ErrorCode, InferenceError, InferRequest, Tensor
-from translator.assembly import assemble, load_local
-from translator.config import parse
-from translator.daemon import _listen
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, Tensor
+from interlingua.translator.assembly import assemble, load_local
+from interlingua.translator.config import parse
+from interlingua.translator.daemon import _listen
 
 SPEC = {"datatype": "FP32", "shape": [-1, 4]}
 SIGNATURE = {"inputs": [{"name": "X", **SPEC}], "outputs": [{"name": "Y", **SPEC}]}

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from protocols.transport.address import Address
-from protocols.wire import HttpAnswer, HttpRequest, parts_of
-from runtime.repository import Loaded
-from schemas import Listening
-from translator.assembly import Assembly, assemble, load_local
-from translator.config import parse
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
+from interlingua.runtime.repository import Loaded
+from interlingua.schemas import Listening
+from interlingua.translator.assembly import Assembly, assemble, load_local
+from interlingua.translator.config import parse
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 HTTP = {"listen": "127.0.0.1:0", "transport": "http"}

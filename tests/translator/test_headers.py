@@ -19,16 +19,16 @@ import pytest
 import yaml
 from aiohttp import web
 
-from protocols.transport.address import Address
+from interlingua.protocols.transport.address import Address
+from interlingua.translator.assembly import assemble, load_local
+from interlingua.translator.config import parse
+from interlingua.translator.daemon import _listen
 from tests.standins import oip_grpc_server
 from tests.standins.brpc_client import BrpcStandinClient
 from tests.standins.brpc_frames import Received, number, text
 from tests.standins.brpc_server import BrpcStandinServer, answer_frame
 from tests.standins.grps_contract import GrpsMessage, gtensors
 from tests.standins.oip_http_server import Seen, oip_http_server
-from translator.assembly import assemble, load_local
-from translator.config import parse
-from translator.daemon import _listen
 
 SUCCESS = 1
 """The number of that status in grps."""
@@ -224,7 +224,7 @@ async def test_the_numbers_of_a_brpc_caller_become_a_traceparent() -> None:
 
 
 async def test_messages_that_pass_unread_carry_headers_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from runtime.upstream import Upstream
+    from interlingua.runtime.upstream import Upstream
 
     passed = []
     usual = Upstream.pass_on

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 
-from translator.interleave import Told, interleave
+from interlingua.translator.interleave import Told, interleave
 
 
 async def numbers(count: int) -> AsyncIterator[int]:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dialect import Action, Opened
-from runtime.kept import kept
-from runtime.upstream_model import UpstreamModel
-from schemas import (
+from interlingua.protocols.dialect import Action, Opened
+from interlingua.runtime.kept import kept
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import (
     Context,
     Datatype,
     ErrorCode,
@@ -34,12 +34,12 @@ from schemas import (
     Signature,
     Tensor,
 )
+from interlingua.translator.exchange import Exchange
+from interlingua.translator.observation import RESPONSE_BYTES, Observed, Room
+from interlingua.translator.operations import Service
+from interlingua.translator.router import Router
 from tests.runtime.python_models import ECHO, loaded
 from tests.streaming_models import Repeat
-from translator.exchange import Exchange
-from translator.observation import RESPONSE_BYTES, Observed, Room
-from translator.operations import Service
-from translator.router import Router
 
 
 class Looker:

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from protocols.dialect import Action, Opened
-from runtime.catalog import ModelCatalog
-from runtime.model_config import LoadError
-from runtime.repository import Repository, find_models, load_models
-from schemas import (
+from interlingua.protocols.dialect import Action, Opened
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.repository import Repository, find_models, load_models
+from interlingua.schemas import (
     Context,
     Datatype,
     Deployment,
@@ -39,15 +39,15 @@ from schemas import (
     SharedMemoryRegion,
     Tensor,
 )
-from schemas.oip import MESSAGES
+from interlingua.schemas.oip import MESSAGES
+from interlingua.translator.exchange import Exchange
+from interlingua.translator.operations import Service
+from interlingua.translator.router import Router
+from interlingua.translator.routing.conditions import Conditions
+from interlingua.translator.routing.route import Route
+from interlingua.translator.routing.split import Split
+from interlingua.translator.settings import LogBook
 from tests.runtime.onnx_models import write_identity
-from translator.exchange import Exchange
-from translator.operations import Service
-from translator.router import Router
-from translator.routing.conditions import Conditions
-from translator.routing.route import Route
-from translator.routing.split import Split
-from translator.settings import LogBook
 
 HERE, AWAY = Context(peer="127.0.0.1"), Context(peer="10.0.0.7")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from translator.peers import is_local
+from interlingua.translator.peers import is_local
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import ErrorCode, InferenceError, ModelMetadata, ModelRef, Signature
-from translator.router import Router
-from translator.routing.conditions import Conditions, Head
-from translator.routing.names import Names
-from translator.routing.route import Route
-from translator.routing.split import Split
+from interlingua.schemas import ErrorCode, InferenceError, ModelMetadata, ModelRef, Signature
+from interlingua.translator.router import Router
+from interlingua.translator.routing.conditions import Conditions, Head
+from interlingua.translator.routing.names import Names
+from interlingua.translator.routing.route import Route
+from interlingua.translator.routing.split import Split
 
 
 def route(to: str, **when: Any) -> Route:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from schemas import ErrorCode, InferenceError, LogSettings, TraceSettings
-from translator import logs
-from translator.settings import LogBook, TraceBook
+from interlingua.schemas import ErrorCode, InferenceError, LogSettings, TraceSettings
+from interlingua.translator import logs
+from interlingua.translator.settings import LogBook, TraceBook
 
 TRACES = {
     "trace_level": ("OFF",),

@@ -18,15 +18,15 @@ import yaml
 from graphpipe import convert
 from graphpipe.graphpipefb import InferResponse as Answered
 
-from protocols.transport.framed.server import FramedServer
-from runtime.repository import Loaded
-from schemas import Context, ErrorCode, InferenceError, InferRequest, ModelMetadata, Tensor
+from interlingua.protocols.transport.framed.server import FramedServer
+from interlingua.runtime.repository import Loaded
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, ModelMetadata, Tensor
+from interlingua.translator.assembly import Assembly, assemble, load_local
+from interlingua.translator.cli.ask import ask
+from interlingua.translator.config import ConfigError, parse
+from interlingua.translator.daemon import _listen
+from interlingua.translator.welcome import welcome
 from tests.standins.framed import FramedClient, GraphPipeTcpServer
-from translator.assembly import Assembly, assemble, load_local
-from translator.cli.ask import ask
-from translator.config import ConfigError, parse
-from translator.daemon import _listen
-from translator.welcome import welcome
 
 SPEC = {"datatype": "FP32", "shape": [-1, 16]}
 SIGNATURE = {"inputs": [{"name": "X", **SPEC}], "outputs": [{"name": "Y", **SPEC}]}

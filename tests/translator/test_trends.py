@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from translator.trends import Trends
+from interlingua.translator.trends import Trends
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 SECOND_ROWS, MINUTE_ROWS, HOUR_ROWS = 173, 113, 53

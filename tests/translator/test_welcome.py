@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from protocols.transport.address import Address
-from translator.config import parse
-from translator.welcome import welcome
+from interlingua.protocols.transport.address import Address
+from interlingua.translator.config import parse
+from interlingua.translator.welcome import welcome
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """\
@@ -44,7 +44,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     folder = tmp_path_factory.mktemp("run")
     config = folder / "c.yaml"
     config.write_text(CONFIG.format(folder=folder))
-    command = [sys.executable, "-m", "translator", "serve", "-c", str(config)]
+    command = [sys.executable, "-m", "interlingua", "serve", "-c", str(config)]
     # no terminal, no lines to paste
     ours, theirs = pty.openpty()
     with open(ours) as terminal, subprocess.Popen(command, cwd=ROOT, stdout=theirs) as daemon:
@@ -61,7 +61,7 @@ def test_what_collects_logs_gets_nothing_but_the_log(tmp_path: Path, form: str, 
     path = tmp_path / "c.yaml"
     stated = CONFIG.format(folder=tmp_path).replace("drain_secs: 0", f"drain_secs: 0, log_format: {form}")
     path.write_text(stated)
-    command = [sys.executable, "-m", "translator", "serve", "-c", str(path)]
+    command = [sys.executable, "-m", "interlingua", "serve", "-c", str(path)]
     ours, theirs = pty.openpty() if terminal else os.pipe()
     with subprocess.Popen(command, cwd=ROOT, stdout=theirs, stderr=subprocess.PIPE, text=True) as daemon:
         assert daemon.stderr is not None

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from protocols.wire import Headers, HttpAnswer, HttpRequest
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError
 
 Page = Callable[[], Awaitable[HttpAnswer]]
 

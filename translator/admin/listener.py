@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from types import TracebackType
 
-from protocols.transport.address import Address
-from protocols.transport.http.server import HttpServer
-from protocols.wire import HttpAnswer
-from translator.admin.handler import AdminHandler, document, plain
-from translator.admin.site import Site
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.wire import HttpAnswer
+from interlingua.translator.admin.handler import AdminHandler, document, plain
+from interlingua.translator.admin.site import Site
 
 _GRACE_SECS = 1.0
 """How long an answer that is on its way may take when the process ends."""

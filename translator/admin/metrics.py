@@ -16,8 +16,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
-from schemas import Latencies
-from schemas.status import LATENCY_BOUNDS_NS
+from interlingua.schemas import Latencies
+from interlingua.schemas.status import LATENCY_BOUNDS_NS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.catalog import ModelCatalog
-from runtime.model import LocalModel
-from runtime.target import Target
-from runtime.upstream_model import UpstreamModel
-from schemas import ErrorCode, ModelState, RequestStatistics, VersionStatistics
-from translator.admin.metrics import Family, Sample, latency_samples
-from translator.admin.quantiles import quantile_ms
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.target import Target
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import ErrorCode, ModelState, RequestStatistics, VersionStatistics
+from interlingua.translator.admin.metrics import Family, Sample, latency_samples
+from interlingua.translator.admin.quantiles import quantile_ms
 
 _REASONS = {
     ErrorCode.OVERLOADED: "REJECTED",

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from schemas import ErrorCode, Operation, Readiness
-from translator.admin.metrics import Family, Sample
-from translator.admin.tally import Tally
-from translator.operations import OPERATIONS, Asked, Service
+from interlingua.schemas import ErrorCode, Operation, Readiness
+from interlingua.translator.admin.metrics import Family, Sample
+from interlingua.translator.admin.tally import Tally
+from interlingua.translator.operations import OPERATIONS, Asked, Service
 
 ByListener = Sequence[Mapping[str, Tally]]
 """What each listener has counted, by dialect, in the order in which they are bound."""

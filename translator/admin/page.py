@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from html import escape
 from importlib.resources import files
 
-from protocols.wire import Headers
-from translator.admin.view import CHART_HEIGHT, CHART_WIDTH, Cell, Chart, Table, View
+from interlingua.protocols.wire import Headers
+from interlingua.translator.admin.view import CHART_HEIGHT, CHART_WIDTH, Cell, Chart, Table, View
 
 
 def _own(name: str) -> str:
-    return (files("translator.admin") / name).read_text(encoding="utf-8").replace("\r\n", "\n")
+    return (files("interlingua.translator.admin") / name).read_text(encoding="utf-8").replace("\r\n", "\n")
 
 
 def _digest(text: str) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from runtime.response_cache import ResponseCache
-from translator.admin.metrics import Family, Kind, Sample
+from interlingua.runtime.response_cache import ResponseCache
+from interlingua.translator.admin.metrics import Family, Kind, Sample
 
 _PROC = Path("/proc")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from schemas import Latencies
-from schemas.status import LATENCY_BOUNDS_NS
+from interlingua.schemas import Latencies
+from interlingua.schemas.status import LATENCY_BOUNDS_NS
 
 
 def quantile_ms(latencies: Latencies, quantile: float) -> float | None:

@@ -15,18 +15,18 @@ from typing import Any
 
 import orjson
 
-from protocols.wire import HttpAnswer
-from runtime.response_cache import ResponseCache
-from runtime.upstream import Upstream
-from schemas import Operation, Readiness
-from translator.admin import models, overview, process, tally, upstreams
-from translator.admin import page as dashboard
-from translator.admin.handler import Page, answer, document, plain_json
-from translator.admin.metrics import CONTENT_TYPE, exposition
-from translator.admin.overview import ByListener, ReadinessWatch
-from translator.admin.sources import ReportSource, Sources
-from translator.admin.view import View, view
-from translator.operations import OPERATIONS, Asked, Service
+from interlingua.protocols.wire import HttpAnswer
+from interlingua.runtime.response_cache import ResponseCache
+from interlingua.runtime.upstream import Upstream
+from interlingua.schemas import Operation, Readiness
+from interlingua.translator.admin import models, overview, process, tally, upstreams
+from interlingua.translator.admin import page as dashboard
+from interlingua.translator.admin.handler import Page, answer, document, plain_json
+from interlingua.translator.admin.metrics import CONTENT_TYPE, exposition
+from interlingua.translator.admin.overview import ByListener, ReadinessWatch
+from interlingua.translator.admin.sources import ReportSource, Sources
+from interlingua.translator.admin.view import View, view
+from interlingua.translator.operations import OPERATIONS, Asked, Service
 
 
 def tell(

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from translator.admin.metrics import Family
+from interlingua.translator.admin.metrics import Family
 
 MetricSource = Callable[[], Iterable[Family]]
 ReportSource = Callable[[], Any | Awaitable[Any]]

@@ -14,11 +14,11 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
-from protocols.wire import Buffer
-from schemas import Context, ErrorCode, InferenceError, Latencies, Listening, Operation
-from schemas.status import LATENCY_BOUNDS_NS
-from translator.admin.metrics import Family, Sample, latency_samples
-from translator.interleave import Told
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import Context, ErrorCode, InferenceError, Latencies, Listening, Operation
+from interlingua.schemas.status import LATENCY_BOUNDS_NS
+from interlingua.translator.admin.metrics import Family, Sample, latency_samples
+from interlingua.translator.interleave import Told
 
 Answer = TypeVar("Answer")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from runtime.pool import Member
-from runtime.upstream import Upstream
-from translator.admin.metrics import Family, Kind, Sample
+from interlingua.runtime.pool import Member
+from interlingua.runtime.upstream import Upstream
+from interlingua.translator.admin.metrics import Family, Kind, Sample
 
 
 def families(upstreams: Mapping[str, Upstream]) -> Iterator[Family]:

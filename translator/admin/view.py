@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from schemas import Metrics
+from interlingua.schemas import Metrics
 
 Tone = Literal["", "good", "bad", "warn"]
 Cell = tuple[str, Tone]

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from translator.cli import check, conformance, convert, fidelity, infer, mirror, replay, serve
+from interlingua.translator.cli import check, conformance, convert, fidelity, infer, mirror, replay, serve
 
 COMMANDS = {
     "serve": serve,
@@ -30,8 +30,7 @@ INTERRUPTED, UNREAD = 130, 141
 """How a shell tells of a process that SIGINT has ended, and of one that writes to nobody."""
 
 # Only `serve` has a log, and sets it up; the others say in their own words what has happened.
-for _room in ("protocols", "runtime", "translator"):
-    logging.getLogger(_room).addHandler(logging.NullHandler())
+logging.getLogger("interlingua").addHandler(logging.NullHandler())
 
 
 def parser() -> argparse.ArgumentParser:

@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from protocols.registry import DIALECTS
-from protocols.transport.address import parse_url
-from protocols.transport.clients import CLIENTS
-from runtime.pool.unanswered import UnansweredError
-from runtime.upstream import Upstream
-from schemas import (
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.runtime.pool.unanswered import UnansweredError
+from interlingua.runtime.upstream import Upstream
+from interlingua.schemas import (
     Context,
     InferRequest,
     InferResponse,
@@ -25,8 +25,8 @@ from schemas import (
     Signature,
     Tensor,
 )
-from translator.cli.values import RefusedError, read_tensor
-from translator.config.wording import unknown
+from interlingua.translator.cli.values import RefusedError, read_tensor
+from interlingua.translator.config.wording import unknown
 
 
 async def ask(arguments: argparse.Namespace) -> InferResponse:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from translator.cli.numbers import positive
+from interlingua.translator.cli.numbers import positive
 
 if TYPE_CHECKING:
-    from translator.config import Config
-    from translator.config.options import ModelOptions, RouteOptions
+    from interlingua.translator.config import Config
+    from interlingua.translator.config.options import ModelOptions, RouteOptions
 
 HELP = "check a configuration without starting anything"
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the errors of a configuration, one a line, or what it would serve. 1 where a model cannot be
     loaded, or a probe finds something wrong."""
-    from translator.config import ConfigError, load
+    from interlingua.translator.config import ConfigError, load
 
     if arguments.json and not arguments.probe:
         sys.stderr.write("interlingua check: --json goes with --probe\n")
@@ -53,10 +53,10 @@ def _look(arguments: argparse.Namespace, config: Config) -> int:
     """Look at the models, ask the servers, and tell."""
     import orjson
 
-    from protocols.transport import loop
-    from translator.config.document import ConfigError, Document, Problem, dotted
-    from translator.probe.models import unloadable
-    from translator.probe.upstreams import probe
+    from interlingua.protocols.transport import loop
+    from interlingua.translator.config.document import ConfigError, Document, Problem, dotted
+    from interlingua.translator.probe.models import unloadable
+    from interlingua.translator.probe.upstreams import probe
 
     read = Document(Path(arguments.config).read_text(encoding="utf-8"), arguments.config)
 

@@ -40,10 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
             "interlingua conformance: install the extra: pip install 'interlingua[conformance]'\n"
         )
         return 2
-    from schemas import InferenceError
-    from translator.conformance.kit import Effort
-    from translator.conformance.report import as_details, as_junit, as_line, as_markdown, summary
-    from translator.conformance.session import UsageError, examine
+    from interlingua.schemas import InferenceError
+    from interlingua.translator.conformance.kit import Effort
+    from interlingua.translator.conformance.report import as_details, as_junit, as_line, as_markdown, summary
+    from interlingua.translator.conformance.session import UsageError, examine
 
     outcomes = []
     effort = Effort(arguments.examples, arguments.secs, arguments.seed)

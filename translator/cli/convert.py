@@ -10,12 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from translator.cli.numbers import count, positive
+from interlingua.translator.cli.numbers import count, positive
 
 if TYPE_CHECKING:
-    from schemas import InferenceError, InferRequest, InferResponse, Signature
-    from translator.conversion.convert import Conversion
-    from translator.conversion.ends import End
+    from interlingua.schemas import InferenceError, InferRequest, InferResponse, Signature
+    from interlingua.translator.conversion.convert import Conversion
+    from interlingua.translator.conversion.ends import End
 
 HELP = "show a request or an answer in another dialect"
 
@@ -53,10 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Convert, and tell. 1 where the dialect cannot carry it, or with --strict not all of it."""
-    from schemas import InferenceError
-    from translator.cli.values import RefusedError
-    from translator.conversion.ends import End
-    from translator.recording.files import RecordingError
+    from interlingua.schemas import InferenceError
+    from interlingua.translator.cli.values import RefusedError
+    from interlingua.translator.conversion.ends import End
+    from interlingua.translator.recording.files import RecordingError
 
     try:
         to = End.of(arguments.to)
@@ -80,8 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _convert(arguments: argparse.Namespace, to: End) -> Conversion:
-    from translator.conversion.convert import convert_answer, convert_request
-    from translator.conversion.ends import End
+    from interlingua.translator.conversion.convert import convert_answer, convert_request
+    from interlingua.translator.conversion.ends import End
 
     data = Path(arguments.file).read_bytes()
     source = End.of(arguments.source) if arguments.source else None
@@ -108,7 +108,7 @@ def _convert(arguments: argparse.Namespace, to: End) -> Conversion:
 def _read(
     arguments: argparse.Namespace, source: End, data: bytes, signature: Signature | None
 ) -> tuple[InferRequest | None, InferResponse | InferenceError | None]:
-    from translator.conversion.convert import read_answer, read_request
+    from interlingua.translator.conversion.convert import read_answer, read_request
 
     headers = {}
     for header in arguments.header:
@@ -130,9 +130,9 @@ def _recorded(
     arguments: argparse.Namespace,
 ) -> tuple[InferRequest, InferResponse | InferenceError, Signature, bool]:
     """The request, what was answered, what both show of the signature, and whether the batch is known."""
-    from translator.cli.values import RefusedError
-    from translator.recording.files import RecordingReader
-    from translator.recording.unknown import seen_signature
+    from interlingua.translator.cli.values import RefusedError
+    from interlingua.translator.recording.files import RecordingReader
+    from interlingua.translator.recording.unknown import seen_signature
 
     with RecordingReader(Path(arguments.file)) as records:
         record = next(islice(records, arguments.record - 1, None), None)
@@ -151,8 +151,8 @@ def _recorded(
 
 
 def _signature(arguments: argparse.Namespace, source: End | None, model: str) -> Signature | None:
-    from protocols.transport import loop
-    from translator.cli.values import RefusedError, given_signature
+    from interlingua.protocols.transport import loop
+    from interlingua.translator.cli.values import RefusedError, given_signature
 
     if arguments.url is None:
         return given_signature(arguments.signature)
@@ -165,8 +165,8 @@ def _signature(arguments: argparse.Namespace, source: End | None, model: str) ->
 
 async def _told(arguments: argparse.Namespace, source: End, model: str) -> Signature:
     """The signature of the model, as a server tells it."""
-    from runtime.upstream_model import UpstreamModel
-    from translator.cli.ask import upstream_of
+    from interlingua.runtime.upstream_model import UpstreamModel
+    from interlingua.translator.cli.ask import upstream_of
 
     upstream = upstream_of(source.dialect, source.transport, arguments.url, arguments.timeout_secs)
     try:
@@ -176,10 +176,10 @@ async def _told(arguments: argparse.Namespace, source: End, model: str) -> Signa
 
 
 def _written(converted: Conversion, form: str, to: End) -> bytes:
-    from protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpRequest
-    from translator.cli.values import RefusedError
-    from translator.conformance.exchange import shown_request
-    from translator.conversion import raw
+    from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpRequest
+    from interlingua.translator.cli.values import RefusedError
+    from interlingua.translator.conformance.exchange import shown_request
+    from interlingua.translator.conversion import raw
 
     message = converted.message
     assert message is not None, "it was converted"  # noqa: S101

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from translator.fidelity.ends import End
+    from interlingua.translator.fidelity.ends import End
 
 HELP = "what arrives, from any caller to any target"
 
@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the paths. 1 where one loses something, if that is asked, 2 for an unknown end."""
-    from translator.fidelity.ends import callers, targets
-    from translator.fidelity.path import judge
-    from translator.fidelity.words import as_json, in_brief, in_words
+    from interlingua.translator.fidelity.ends import callers, targets
+    from interlingua.translator.fidelity.path import judge
+    from interlingua.translator.fidelity.words import as_json, in_brief, in_words
 
     try:
         chosen = [
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(ends: dict[str, End], name: str | None, option: str) -> list[End]:
-    from translator.config.wording import unknown
+    from interlingua.translator.config.wording import unknown
 
     if name is None:
         return list(ends.values())

@@ -27,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask, and print the answer. 1 where the server answered an error or not at all."""
-    from protocols.transport import loop
-    from schemas import InferenceError
-    from translator.cli.ask import ask
-    from translator.cli.values import RefusedError, as_json, as_text, write_npz
+    from interlingua.protocols.transport import loop
+    from interlingua.schemas import InferenceError
+    from interlingua.translator.cli.ask import ask
+    from interlingua.translator.cli.values import RefusedError, as_json, as_text, write_npz
 
     try:
         response = loop.run(ask(arguments))

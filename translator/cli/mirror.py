@@ -24,9 +24,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print a report. 1 where anything differed or the server does not tell, 2 for wrong usage."""
     import orjson
 
-    from protocols.transport import loop
-    from schemas import InferenceError
-    from translator.mirror.table import as_text
+    from interlingua.protocols.transport import loop
+    from interlingua.schemas import InferenceError
+    from interlingua.translator.mirror.table import as_text
 
     try:
         if arguments.file is not None:
@@ -59,10 +59,10 @@ async def _fetch(url: str) -> Any:
 
     import orjson
 
-    from protocols.transport.address import parse_url
-    from protocols.transport.http.client import PooledHttpClient
-    from protocols.wire import HttpRequest
-    from schemas import Context, ErrorCode, InferenceError
+    from interlingua.protocols.transport.address import parse_url
+    from interlingua.protocols.transport.http.client import PooledHttpClient
+    from interlingua.protocols.wire import HttpRequest
+    from interlingua.schemas import Context, ErrorCode, InferenceError
 
     client = PooledHttpClient(parse_url(url, "http"), connect_timeout_secs=_TIMEOUT_SECS)
     try:

@@ -11,10 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from translator.cli.numbers import count, not_negative, positive
+from interlingua.translator.cli.numbers import count, not_negative, positive
 
 if TYPE_CHECKING:
-    from translator.recording.replay import Aim
+    from interlingua.translator.recording.replay import Aim
 
 HELP = "send recorded requests to a server, compare the answers"
 
@@ -56,12 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Replay, and report. 1 where an answer differs, is missing, or a request could not be sent or read."""
     import orjson
 
-    from protocols.transport import loop
-    from translator.cli.values import RefusedError
-    from translator.diff import Tolerance
-    from translator.recording.files import RecordingError, RecordingReader
-    from translator.recording.pace import Pace
-    from translator.recording.replay import replay
+    from interlingua.protocols.transport import loop
+    from interlingua.translator.cli.values import RefusedError
+    from interlingua.translator.diff import Tolerance
+    from interlingua.translator.recording.files import RecordingError, RecordingReader
+    from interlingua.translator.recording.pace import Pace
+    from interlingua.translator.recording.replay import replay
 
     timed = arguments.rate is not None or arguments.speed is not None
     pace = Pace(arguments.rate, arguments.speed, None if timed else arguments.concurrency or 1)
@@ -93,10 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _aim(arguments: argparse.Namespace) -> Aim:
-    from protocols.registry import DIALECTS
-    from translator.cli.ask import upstream_of
-    from translator.cli.values import RefusedError, given_signature
-    from translator.recording.replay import Aim
+    from interlingua.protocols.registry import DIALECTS
+    from interlingua.translator.cli.ask import upstream_of
+    from interlingua.translator.cli.values import RefusedError, given_signature
+    from interlingua.translator.recording.replay import Aim
 
     reach = partial(
         upstream_of, arguments.dialect, arguments.transport, arguments.url, arguments.timeout_secs

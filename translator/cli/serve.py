@@ -15,13 +15,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve as the configuration says, until told to stop."""
-    from translator.config import ConfigError, load
+    from interlingua.translator.config import ConfigError, load
 
     try:
         config = load(arguments.config)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    from translator.daemon import serve
+    from interlingua.translator.daemon import serve
 
     return serve(config)

@@ -15,8 +15,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from schemas import Datatype, InferResponse, Signature, Tensor
-from schemas.datatypes import datatype_of
+from interlingua.schemas import Datatype, InferResponse, Signature, Tensor
+from interlingua.schemas.datatypes import datatype_of
 
 
 class RefusedError(Exception):
@@ -49,8 +49,8 @@ def given_signature(path: str | None) -> Signature | None:
     """The signature in the file at ``path``, None for none. Raises ``RefusedError``."""
     if path is None:
         return None
-    from translator.config.document import ConfigError
-    from translator.config.signature import read_signature
+    from interlingua.translator.config.document import ConfigError
+    from interlingua.translator.config.signature import read_signature
 
     try:
         return read_signature(Path(path))

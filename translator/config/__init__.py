@@ -4,8 +4,8 @@
 :class:`ConfigError`. Nothing here opens a connection or loads a model.
 """
 
-from translator.config.document import ConfigError
-from translator.config.loader import load, parse
-from translator.config.options import Config
+from interlingua.translator.config.document import ConfigError
+from interlingua.translator.config.loader import load, parse
+from interlingua.translator.config.options import Config
 
 __all__ = ["Config", "ConfigError", "load", "parse"]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from protocols.transport.address import Address, parse_address, parse_url
-from translator.config.document import Path
-from translator.config.options import Config, ListenerOptions, UpstreamOptions
-from translator.routing.conditions import Conditions, Head
+from interlingua.protocols.transport.address import Address, parse_address, parse_url
+from interlingua.translator.config.document import Path
+from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
+from interlingua.translator.routing.conditions import Conditions, Head
 
 _ANY = ("", "0.0.0.0", "::")
 _HERE = ("127.0.0.1", "::1", "localhost")

@@ -10,9 +10,9 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from protocols.grps.options import PredictOptions, StreamingControl
-from translator.config.references import around
-from translator.config.section import Section, Text
+from interlingua.protocols.grps.options import PredictOptions, StreamingControl
+from interlingua.translator.config.references import around
+from interlingua.translator.config.section import Section, Text
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VISIBLE = re.compile(r"[\x20-\x7e]+")

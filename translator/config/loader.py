@@ -7,11 +7,11 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from translator.config import document, wording
-from translator.config.cycles import endless
-from translator.config.document import ConfigError, Document, Problem
-from translator.config.options import Config, section_at
-from translator.config.surroundings import Installation, Surroundings
+from interlingua.translator.config import document, wording
+from interlingua.translator.config.cycles import endless
+from interlingua.translator.config.document import ConfigError, Document, Problem
+from interlingua.translator.config.options import Config, section_at
+from interlingua.translator.config.surroundings import Installation, Surroundings
 
 
 def load(path: str | Path) -> Config:

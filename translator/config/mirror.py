@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from translator.config.references import KnownModel
-from translator.config.section import Bytes, Seconds, Section, Text
-from translator.config.tap import RedactOptions
+from interlingua.translator.config.references import KnownModel
+from interlingua.translator.config.section import Bytes, Seconds, Section, Text
+from interlingua.translator.config.tap import RedactOptions
 
 
 def _with_point(value: Any) -> Any:

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from runtime.scheduling.policy import DEFAULT_LIMITS, Limits
-from schemas import Signature, TensorSpec
-from translator.config.references import (
+from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits
+from interlingua.schemas import Signature, TensorSpec
+from interlingua.translator.config.references import (
     ExistingPath,
     Folder,
     KnownBackend,
@@ -22,8 +22,8 @@ from translator.config.references import (
     around,
     require,
 )
-from translator.config.section import ParameterValue, Section, Text, distinct
-from translator.config.surroundings import model_folders
+from interlingua.translator.config.section import ParameterValue, Section, Text, distinct
+from interlingua.translator.config.surroundings import model_folders
 
 
 def _device(value: str, info: ValidationInfo) -> str:

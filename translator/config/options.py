@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from translator.config.grps import GrpsOptions
-from translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
-from translator.config.models import ModelOptions, RepositoryOptions
-from translator.config.references import (
+from interlingua.translator.config.grps import GrpsOptions
+from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
+from interlingua.translator.config.models import ModelOptions, RepositoryOptions
+from interlingua.translator.config.references import (
     KnownDialect,
     KnownModel,
     ListenAddress,
@@ -24,9 +24,15 @@ from translator.config.references import (
     around,
     require,
 )
-from translator.config.routes import MatchOptions, PartOptions, RenameOptions, RouteOptions, StickyOptions
-from translator.config.section import Bytes, Seconds, Section, Text, Transport, distinct, travels
-from translator.config.tap import RedactOptions, TapOptions
+from interlingua.translator.config.routes import (
+    MatchOptions,
+    PartOptions,
+    RenameOptions,
+    RouteOptions,
+    StickyOptions,
+)
+from interlingua.translator.config.section import Bytes, Seconds, Section, Text, Transport, distinct, travels
+from interlingua.translator.config.tap import RedactOptions, TapOptions
 
 __all__ = [
     "AdminOptions",

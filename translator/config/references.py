@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
-from protocols.transport.address import covers, parse_address, parse_url
-from schemas import Datatype
-from schemas.datatypes import DATATYPES
-from translator.config import wording
-from translator.config.surroundings import Surroundings, model_folders
+from interlingua.protocols.transport.address import covers, parse_address, parse_url
+from interlingua.schemas import Datatype
+from interlingua.schemas.datatypes import DATATYPES
+from interlingua.translator.config import wording
+from interlingua.translator.config.surroundings import Surroundings, model_folders
 
 
 def around(info: ValidationInfo) -> Surroundings:

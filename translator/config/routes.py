@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from translator.config.mirror import MirrorOptions
-from translator.config.references import KnownDialect, KnownListener, KnownModel
-from translator.config.section import ParameterValue, Seconds, Section, Text, distinct
+from interlingua.translator.config.mirror import MirrorOptions
+from interlingua.translator.config.references import KnownDialect, KnownListener, KnownModel
+from interlingua.translator.config.section import ParameterValue, Seconds, Section, Text, distinct
 
 
 class MatchOptions(Section):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from schemas import Signature
-from translator.config.document import ConfigError, Document
-from translator.config.models import SignatureOptions
+from interlingua.schemas import Signature
+from interlingua.translator.config.document import ConfigError, Document
+from interlingua.translator.config.models import SignatureOptions
 
 
 def read_signature(path: Path) -> Signature:

@@ -29,9 +29,9 @@ class Installation:
     @classmethod
     def present(cls) -> Installation:
         """This program, as its tables say."""
-        from protocols.registry import DIALECTS
-        from runtime.backends import BACKENDS
-        from runtime.devices import devices
+        from interlingua.protocols.registry import DIALECTS
+        from interlingua.runtime.backends import BACKENDS
+        from interlingua.runtime.devices import devices
 
         return cls(
             serves={name: dialect.transports for name, dialect in DIALECTS.items()},

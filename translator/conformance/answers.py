@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from schemas import Datatype, InferResponse, Tensor
-from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from translator.conformance.comparison import HALVES, expect_right, expect_same, is_text
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct, extreme, halved, inputs, usual
-from translator.conformance.wire import expect
+from interlingua.schemas import Datatype, InferResponse, Tensor
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.comparison import HALVES, expect_right, expect_same, is_text
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct, extreme, halved, inputs, usual
+from interlingua.translator.conformance.wire import expect
 
 ANSWERS = Group("answers", asks=True)
 

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from translator.conformance.exchange import Exchange
+from interlingua.translator.conformance.exchange import Exchange
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from translator.conformance.subject import Subject
+    from interlingua.translator.conformance.subject import Subject
 
 T = TypeVar("T")
 Run = Callable[["Subject", "Draw"], None]

@@ -14,14 +14,14 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protocols.classification import Ranked, check_ranked
-from schemas import Datatype, InferenceError, InferRequest, RequestedOutput, TensorSpec
-from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from translator.conformance.comparison import expect_same
-from translator.conformance.exchange import Exchange
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct, inputs, usual
-from translator.conformance.wire import Mistake, Ranking, expect
+from interlingua.protocols.classification import Ranked, check_ranked
+from interlingua.schemas import Datatype, InferenceError, InferRequest, RequestedOutput, TensorSpec
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.comparison import expect_same
+from interlingua.translator.conformance.exchange import Exchange
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct, inputs, usual
+from interlingua.translator.conformance.wire import Mistake, Ranking, expect
 
 CLASSES = Group("classification", asks=True)
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas import Datatype, InferResponse, Tensor
-from translator.conformance.check import ViolationError
-from translator.conformance.relations import Relation, same_values
-from translator.conformance.subject import Subject
-from translator.conformance.wire import expect
+from interlingua.schemas import Datatype, InferResponse, Tensor
+from interlingua.translator.conformance.check import ViolationError
+from interlingua.translator.conformance.relations import Relation, same_values
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.wire import expect
 
 TOLERANCE = 1e-5
 """Models on many threads add floats in any order."""

@@ -11,12 +11,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from schemas import InferenceError, InferResponse, ModelMetadata, ModelRef, Operation, Signature, Tensor
-from schemas.oip import MESSAGES
-from translator.conformance.check import InapplicableError, ViolationError
-from translator.conformance.relations import find_relations
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct
+from interlingua.schemas import (
+    InferenceError,
+    InferResponse,
+    ModelMetadata,
+    ModelRef,
+    Operation,
+    Signature,
+    Tensor,
+)
+from interlingua.schemas.oip import MESSAGES
+from interlingua.translator.conformance.check import InapplicableError, ViolationError
+from interlingua.translator.conformance.relations import find_relations
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct
 
 _PROBES = 3
 

@@ -6,8 +6,8 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocols.transport.brpc.frame import write_request
-from protocols.wire import (
+from interlingua.protocols.transport.brpc.frame import write_request
+from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
     FramedReply,
@@ -17,7 +17,7 @@ from protocols.wire import (
     HttpReply,
     HttpRequest,
 )
-from schemas import InferenceError
+from interlingua.schemas import InferenceError
 
 Sent = HttpRequest | GrpcRequest | BrpcRequest | FramedRequest
 Reply = HttpReply | GrpcAnswer | BrpcAnswer | FramedReply

@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky, HypothesisException
 from hypothesis.strategies import SearchStrategy
 
-from schemas import InferenceError
-from translator.conformance.answers import ANSWERS
-from translator.conformance.check import Check, Draw, InapplicableError, ViolationError
-from translator.conformance.classes import CLASSES
-from translator.conformance.exchange import shown_reply, shown_request
-from translator.conformance.malformed import MALFORMED
-from translator.conformance.memory import PLACES, REGIONS
-from translator.conformance.probes import PROBES
-from translator.conformance.refusals import ABSENT, REFUSALS
-from translator.conformance.sequences import SEQUENCES
-from translator.conformance.streams import STREAMS
-from translator.conformance.subject import Subject
-from translator.conformance.wire import Wire
+from interlingua.schemas import InferenceError
+from interlingua.translator.conformance.answers import ANSWERS
+from interlingua.translator.conformance.check import Check, Draw, InapplicableError, ViolationError
+from interlingua.translator.conformance.classes import CLASSES
+from interlingua.translator.conformance.exchange import shown_reply, shown_request
+from interlingua.translator.conformance.malformed import MALFORMED
+from interlingua.translator.conformance.memory import PLACES, REGIONS
+from interlingua.translator.conformance.probes import PROBES
+from interlingua.translator.conformance.refusals import ABSENT, REFUSALS
+from interlingua.translator.conformance.sequences import SEQUENCES
+from interlingua.translator.conformance.streams import STREAMS
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.wire import Wire
 
 T = TypeVar("T")
 

@@ -7,12 +7,12 @@ import socket
 
 from hypothesis import strategies as st
 
-from protocols.wire import HttpRequest
-from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from translator.conformance.exchange import Exchange, body_of, with_body
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct
-from translator.conformance.wire import Mistake, expect, http_request
+from interlingua.protocols.wire import HttpRequest
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.exchange import Exchange, body_of, with_body
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct
+from interlingua.translator.conformance.wire import Mistake, expect, http_request
 
 MALFORMED = Group("malformed")
 

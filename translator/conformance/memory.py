@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from schemas import (
+from interlingua.schemas import (
     InferRequest,
     InferResponse,
     Operation,
@@ -25,12 +25,12 @@ from schemas import (
     SharedMemoryRegion,
     Tensor,
 )
-from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from translator.conformance.comparison import expect_same
-from translator.conformance.exchange import Exchange
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct, inputs, usual
-from translator.conformance.wire import Mistake, expect
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.comparison import expect_same
+from interlingua.translator.conformance.exchange import Exchange
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct, inputs, usual
+from interlingua.translator.conformance.wire import Mistake, expect
 
 REGIONS = Group("shared-memory")
 """What concerns regions alone, which any model is good enough for."""

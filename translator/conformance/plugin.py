@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from schemas import Signature
-from translator.config.document import ConfigError
-from translator.config.signature import read_signature
-from translator.conformance.kit import Effort, checks_of
-from translator.conformance.session import UsageError, subject_of
-from translator.conformance.subject import Subject
-from translator.conformance.wires import WIRES
+from interlingua.schemas import Signature
+from interlingua.translator.config.document import ConfigError
+from interlingua.translator.config.signature import read_signature
+from interlingua.translator.conformance.kit import Effort, checks_of
+from interlingua.translator.conformance.session import UsageError, subject_of
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.wires import WIRES
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

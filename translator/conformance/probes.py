@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas import ErrorCode, ModelMetadata, ModelRef, Operation
-from translator.conformance.check import Draw, Group, InapplicableError
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct
-from translator.conformance.wire import expect
+from interlingua.schemas import ErrorCode, ModelMetadata, ModelRef, Operation
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct
+from interlingua.translator.conformance.wire import expect
 
 PROBES = Group("probes")
 

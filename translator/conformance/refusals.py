@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from schemas import (
+from interlingua.schemas import (
     Datatype,
     InferRequest,
     ModelRef,
@@ -17,10 +17,10 @@ from schemas import (
     element_count,
     pack_bytes,
 )
-from translator.conformance.check import Draw, Group, InapplicableError
-from translator.conformance.subject import Subject, carried
-from translator.conformance.values import distinct
-from translator.conformance.wire import Mistake, expect
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError
+from interlingua.translator.conformance.subject import Subject, carried
+from interlingua.translator.conformance.values import distinct
+from interlingua.translator.conformance.wire import Mistake, expect
 
 ABSENT = Group("absent")
 """What concerns models that are not there, which any model is good enough for."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas import Datatype, InferResponse, Signature, Tensor
+from interlingua.schemas import Datatype, InferResponse, Signature, Tensor
 
 _NUMBERS = "iuf"
 

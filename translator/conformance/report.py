@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as Xml
 
-from translator.conformance.kit import Outcome, Verdict
+from interlingua.translator.conformance.kit import Outcome, Verdict
 
 _MARKS = {
     Verdict.PASSED: "yes",

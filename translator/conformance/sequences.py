@@ -12,14 +12,14 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from schemas import InferResponse, Tensor
-from schemas import Sequence as Place
-from translator.conformance.check import Draw, Group, InapplicableError
-from translator.conformance.comparison import expect_same
-from translator.conformance.exchange import Exchange
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct, inputs, usual
-from translator.conformance.wire import Mistake
+from interlingua.schemas import InferResponse, Tensor
+from interlingua.schemas import Sequence as Place
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError
+from interlingua.translator.conformance.comparison import expect_same
+from interlingua.translator.conformance.exchange import Exchange
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct, inputs, usual
+from interlingua.translator.conformance.wire import Mistake
 
 SEQUENCES = Group("sequences", asks=True)
 

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from protocols.registry import DIALECTS
-from schemas import ErrorCode, InferenceError, Operation, ServerMetadata, Signature
-from translator.config.document import ConfigError
-from translator.config.signature import read_signature
-from translator.config.wording import unknown
-from translator.conformance.check import InapplicableError
-from translator.conformance.discovery import discover, models_of
-from translator.conformance.kit import Effort, Outcome, checks_of, run_all
-from translator.conformance.report import Tested
-from translator.conformance.subject import Subject
-from translator.conformance.wires import WIRES
+from interlingua.protocols.registry import DIALECTS
+from interlingua.schemas import ErrorCode, InferenceError, Operation, ServerMetadata, Signature
+from interlingua.translator.config.document import ConfigError
+from interlingua.translator.config.signature import read_signature
+from interlingua.translator.config.wording import unknown
+from interlingua.translator.conformance.check import InapplicableError
+from interlingua.translator.conformance.discovery import discover, models_of
+from interlingua.translator.conformance.kit import Effort, Outcome, checks_of, run_all
+from interlingua.translator.conformance.report import Tested
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.wires import WIRES
 
 
 class UsageError(Exception):

@@ -15,15 +15,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from protocols.transport.grpc.conversation import converse
-from protocols.wire import GrpcAnswer
-from schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Signature
-from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from translator.conformance.comparison import expect_same
-from translator.conformance.exchange import Exchange, GrpcStream, Sent
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct, inputs, usual
-from translator.conformance.wire import Mistake, Streams, expect, grpc_request, http_request
+from interlingua.protocols.transport.grpc.conversation import converse
+from interlingua.protocols.wire import GrpcAnswer
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Signature
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.comparison import expect_same
+from interlingua.translator.conformance.exchange import Exchange, GrpcStream, Sent
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct, inputs, usual
+from interlingua.translator.conformance.wire import Mistake, Streams, expect, grpc_request, http_request
 
 STREAMS = Group("streams")
 

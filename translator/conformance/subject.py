@@ -15,11 +15,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from protocols.dialect import Capability, Dialect, UpstreamCall
-from protocols.transport.address import Address, parse_url
-from protocols.transport.clients import CLIENTS
-from protocols.wire import FramedRequest, HttpRequest
-from schemas import (
+from interlingua.protocols.dialect import Capability, Dialect, UpstreamCall
+from interlingua.protocols.transport.address import Address, parse_url
+from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.protocols.wire import FramedRequest, HttpRequest
+from interlingua.schemas import (
     Context,
     Datatype,
     ErrorCode,
@@ -31,11 +31,11 @@ from schemas import (
     Signature,
     Tensor,
 )
-from schemas import Sequence as Place
-from translator.conformance.check import InapplicableError, ViolationError
-from translator.conformance.exchange import Exchange, Sent
-from translator.conformance.relations import Relation
-from translator.conformance.wire import Mistake, Wire, expect
+from interlingua.schemas import Sequence as Place
+from interlingua.translator.conformance.check import InapplicableError, ViolationError
+from interlingua.translator.conformance.exchange import Exchange, Sent
+from interlingua.translator.conformance.relations import Relation
+from interlingua.translator.conformance.wire import Mistake, Wire, expect
 
 T = TypeVar("T")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from translator.conformance.check import Check
-from translator.conformance.kit import Effort, Verdict, run
-from translator.conformance.report import as_details
-from translator.conformance.subject import Subject
+from interlingua.translator.conformance.check import Check
+from interlingua.translator.conformance.kit import Effort, Verdict, run
+from interlingua.translator.conformance.report import as_details
+from interlingua.translator.conformance.subject import Subject
 
 __all__ = ["test_conformance"]
 

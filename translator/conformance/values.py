@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from schemas import Datatype, Signature, Tensor, TensorSpec, element_count, pack_bytes
+from interlingua.schemas import Datatype, Signature, Tensor, TensorSpec, element_count, pack_bytes
 
 _LARGEST_SIDE = 4
 _LARGEST_BATCH = 4

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from protocols.classification import Ranked
-from protocols.dialect import UpstreamCall
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
-from schemas import InferRequest, InferResponse, Operation
-from translator.conformance.check import Check, ViolationError
-from translator.conformance.exchange import Exchange, Sent
+from interlingua.protocols.classification import Ranked
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.schemas import InferRequest, InferResponse, Operation
+from interlingua.translator.conformance.check import Check, ViolationError
+from interlingua.translator.conformance.exchange import Exchange, Sent
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from translator.conformance.subject import Subject
+    from interlingua.translator.conformance.subject import Subject
 
 
 class Mistake(enum.Enum):

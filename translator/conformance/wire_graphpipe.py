@@ -9,15 +9,15 @@ from typing import BinaryIO
 import orjson
 from hypothesis import strategies as st
 
-from protocols.graphpipe import codec
-from protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
-from protocols.wire import Buffer, FramedReply, HttpRequest
-from schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation
-from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from translator.conformance.exchange import Exchange, Sent, body_of, frame_of, with_body
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct
-from translator.conformance.wire import Mistake, Wire, expect, http_reply, http_request
+from interlingua.protocols.graphpipe import codec
+from interlingua.protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
+from interlingua.protocols.wire import Buffer, FramedReply, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.exchange import Exchange, Sent, body_of, frame_of, with_body
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct
+from interlingua.translator.conformance.wire import Mistake, Wire, expect, http_reply, http_request
 
 _RULES = Group("graphpipe", asks=True)
 _HTTP_RULES = Group("graphpipe-http", asks=True)

@@ -15,16 +15,16 @@ import orjson
 from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
-from protocols.grps.client_http import HTTP_CALLS
-from protocols.grps.client_rpc import BRPC_CALLS, GRPC_CALLS
-from protocols.wire import BrpcAnswer, GrpcAnswer
-from schemas import Datatype, InferRequest, Operation
-from schemas.grps import MESSAGES
-from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from translator.conformance.exchange import Exchange, body_of, with_body
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct
-from translator.conformance.wire import Mistake, Streams, Wire, expect, http_reply, http_request
+from interlingua.protocols.grps.client_http import HTTP_CALLS
+from interlingua.protocols.grps.client_rpc import BRPC_CALLS, GRPC_CALLS
+from interlingua.protocols.wire import BrpcAnswer, GrpcAnswer
+from interlingua.schemas import Datatype, InferRequest, Operation
+from interlingua.schemas.grps import MESSAGES
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.exchange import Exchange, body_of, with_body
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct
+from interlingua.translator.conformance.wire import Mistake, Streams, Wire, expect, http_reply, http_request
 
 _HTTP = Group("grps-http", asks=True)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from protocols.classification import Ranked
-from protocols.dialect import UpstreamCall
-from schemas import Datatype, ErrorCode, InferenceError, InferRequest, Signature, Tensor
-from translator.conformance.wire import Ranking
+from interlingua.protocols.classification import Ranked
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, InferRequest, Signature, Tensor
+from interlingua.translator.conformance.wire import Ranking
 
 EXTENSIONS = {"classes": "classification", "memory": "system_shared_memory"}
 """What a server lists that has them."""

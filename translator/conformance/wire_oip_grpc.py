@@ -8,21 +8,29 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
-from protocols.dialect import UpstreamCall
-from protocols.oip.client import GRPC_CALLS
-from protocols.protobuf_wire import read_fields
-from protocols.wire import GrpcAnswer, GrpcRequest
-from schemas import Datatype, ErrorCode, InferenceError, InferRequest, Operation, Signature, element_count
-from schemas.datatypes import DATATYPES
-from schemas.oip import MESSAGES
-from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from translator.conformance.exchange import Exchange
-from translator.conformance.streams import STRANGE, alone, known_in_streams
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct
-from translator.conformance.wire import Mistake, Streams, Wire, expect, grpc_reply, grpc_request
-from translator.conformance.wire_oip import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
-from translator.conformance.wire_oip_memory import GRPC_MEMORY
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.oip.client import GRPC_CALLS
+from interlingua.protocols.protobuf_wire import read_fields
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    Operation,
+    Signature,
+    element_count,
+)
+from interlingua.schemas.datatypes import DATATYPES
+from interlingua.schemas.oip import MESSAGES
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.exchange import Exchange
+from interlingua.translator.conformance.streams import STRANGE, alone, known_in_streams
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct
+from interlingua.translator.conformance.wire import Mistake, Streams, Wire, expect, grpc_reply, grpc_request
+from interlingua.translator.conformance.wire_oip import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
+from interlingua.translator.conformance.wire_oip_memory import GRPC_MEMORY
 
 _RULES = Group("oip-grpc", asks=True)
 _STREAM_RULES = Group("oip-grpc")

@@ -9,17 +9,17 @@ from typing import Any
 import orjson
 from hypothesis import strategies as st
 
-from protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
-from protocols.wire import HttpReply, HttpRequest
-from schemas import Datatype, InferRequest, Operation, element_count
-from schemas.datatypes import DATATYPES
-from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from translator.conformance.exchange import Exchange
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct
-from translator.conformance.wire import Mistake, Wire, expect, http_reply, http_request
-from translator.conformance.wire_oip import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
-from translator.conformance.wire_oip_memory import HTTP_MEMORY
+from interlingua.protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
+from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.schemas import Datatype, InferRequest, Operation, element_count
+from interlingua.schemas.datatypes import DATATYPES
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.exchange import Exchange
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct
+from interlingua.translator.conformance.wire import Mistake, Wire, expect, http_reply, http_request
+from interlingua.translator.conformance.wire_oip import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
+from interlingua.translator.conformance.wire_oip_memory import HTTP_MEMORY
 
 _RULES = Group("oip-http", asks=True)
 

@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 import orjson
 
-from protocols.dialect import UpstreamCall
-from protocols.oip.codec import CODE_OF_HTTP_STATUS
-from protocols.oip.metadata_json import read_error
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
-from schemas import ErrorCode, InferenceError, Operation, SharedMemoryRegion, Signature
-from schemas.oip import MESSAGES
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.oip.codec import CODE_OF_HTTP_STATUS
+from interlingua.protocols.oip.metadata_json import read_error
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError, Operation, SharedMemoryRegion, Signature
+from interlingua.schemas.oip import MESSAGES
 
 _MEMBERS = ("name", "key", "offset", "byte_size")
 

@@ -14,16 +14,16 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
-from protocols.dialect import UpstreamCall
-from protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpRequest
-from schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
-from schemas.trtis import MESSAGES
-from translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from translator.conformance.exchange import Exchange, body_of
-from translator.conformance.subject import Subject
-from translator.conformance.values import distinct
-from translator.conformance.wire import (
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
+from interlingua.schemas.trtis import MESSAGES
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.exchange import Exchange, body_of
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.values import distinct
+from interlingua.translator.conformance.wire import (
     Mistake,
     Streams,
     Wire,
@@ -33,8 +33,8 @@ from translator.conformance.wire import (
     http_reply,
     http_request,
 )
-from translator.conformance.wire_trtis_classes import GRPC_CLASSES, HTTP_CLASSES
-from translator.conformance.wire_trtis_memory import GRPC_MEMORY, HTTP_MEMORY
+from interlingua.translator.conformance.wire_trtis_classes import GRPC_CLASSES, HTTP_CLASSES
+from interlingua.translator.conformance.wire_trtis_memory import GRPC_MEMORY, HTTP_MEMORY
 
 _HTTP = Group("trtis-http", asks=True)
 _GRPC = Group("trtis-grpc", asks=True)

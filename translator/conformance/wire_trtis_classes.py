@@ -12,13 +12,13 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from protocols.classification import Ranked
-from protocols.dialect import UpstreamCall
-from protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
-from schemas import ErrorCode, InferenceError, InferRequest, Operation, Signature
-from schemas.trtis import MESSAGES
-from translator.conformance.wire import Ranking
+from interlingua.protocols.classification import Ranked
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Operation, Signature
+from interlingua.schemas.trtis import MESSAGES
+from interlingua.translator.conformance.wire import Ranking
 
 _PACKAGE = "nvidia.inferenceserver"
 _REQUEST_HEADER: Any = MESSAGES[f"{_PACKAGE}.InferRequestHeader"]

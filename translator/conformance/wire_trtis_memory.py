@@ -12,11 +12,11 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from protocols.dialect import UpstreamCall
-from protocols.trtis.client_status import check_status
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
-from schemas import ErrorCode, InferenceError, Operation, SharedMemoryRegion, Signature
-from schemas.trtis import MESSAGES
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.trtis.client_status import check_status
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError, Operation, SharedMemoryRegion, Signature
+from interlingua.schemas.trtis import MESSAGES
 
 _PACKAGE = "nvidia.inferenceserver"
 _CONTROL: Any = MESSAGES[f"{_PACKAGE}.SharedMemoryControlRequest"]

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from translator.conformance import wire_graphpipe, wire_grps, wire_oip_grpc, wire_oip_http, wire_trtis
-from translator.conformance.wire import Wire
+from interlingua.translator.conformance import (
+    wire_graphpipe,
+    wire_grps,
+    wire_oip_grpc,
+    wire_oip_http,
+    wire_trtis,
+)
+from interlingua.translator.conformance.wire import Wire
 
 WIRES: Mapping[tuple[str, str], Wire] = {
     ("oip", "http"): wire_oip_http.WIRE,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas import (
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -23,11 +23,11 @@ from schemas import (
     TensorSpec,
     pack_bytes,
 )
-from translator.conversion import raw
-from translator.conversion.ends import End, received
-from translator.diff import Tolerance, compare_tensors
-from translator.fidelity.verdict import Outcome, Verdict
-from translator.recording.unknown import shown_signature
+from interlingua.translator.conversion import raw
+from interlingua.translator.conversion.ends import End, received
+from interlingua.translator.diff import Tolerance, compare_tensors
+from interlingua.translator.fidelity.verdict import Outcome, Verdict
+from interlingua.translator.recording.unknown import shown_signature
 
 _UNKNOWN = Tensor.from_numpy("input", np.zeros(1, np.float32))
 """The input of a request of which nothing is known but its answer."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from protocols.brpc_status import ERROR_CODES
-from protocols.dialect import Capability, Opened, UpstreamCall
-from protocols.path_table import PathTable
-from protocols.registry import DIALECTS
-from protocols.wire import (
+from interlingua.protocols.brpc_status import ERROR_CODES
+from interlingua.protocols.dialect import Capability, Opened, UpstreamCall
+from interlingua.protocols.path_table import PathTable
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
     FramedAnswer,
@@ -22,7 +22,7 @@ from protocols.wire import (
     HttpReply,
     HttpRequest,
 )
-from schemas import (
+from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,
@@ -31,8 +31,8 @@ from schemas import (
     Operation,
     Signature,
 )
-from translator.config.wording import unknown
-from translator.conversion import raw
+from interlingua.translator.config.wording import unknown
+from interlingua.translator.conversion import raw
 
 NOTHING = Signature((), ())
 """Of a model that nothing is known of."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, unquote
 
-from protocols.transport.brpc.compression import decompress
-from protocols.transport.brpc.frame import (
+from interlingua.protocols.transport.brpc.compression import decompress
+from interlingua.protocols.transport.brpc.frame import (
     Frame,
     FrameCutter,
     FrameError,
@@ -20,7 +20,7 @@ from protocols.transport.brpc.frame import (
     write_error,
     write_request,
 )
-from protocols.wire import (
+from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
     Buffer,
@@ -34,7 +34,7 @@ from protocols.wire import (
     HttpRequest,
     parts_of,
 )
-from schemas import ErrorCode, InferenceError
+from interlingua.schemas import ErrorCode, InferenceError
 
 Request = HttpRequest | GrpcRequest | BrpcRequest | FramedRequest
 Answer = HttpAnswer | GrpcAnswer | BrpcAnswer | FramedAnswer

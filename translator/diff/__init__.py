@@ -5,8 +5,8 @@ them. Both take memory for a piece of a tensor at a time, however large it is, s
 event loop.
 """
 
-from translator.diff.answers import Answer, AnswerDiff, compare_answers
-from translator.diff.tensors import Fault, TensorDiff, Tolerance, compare_tensors
+from interlingua.translator.diff.answers import Answer, AnswerDiff, compare_answers
+from interlingua.translator.diff.tensors import Fault, TensorDiff, Tolerance, compare_tensors
 
 __all__ = [
     "Answer",

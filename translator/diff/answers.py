@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from schemas import InferenceError, InferResponse, Tensor
-from translator.diff.tensors import Fault, TensorDiff, Tolerance, compare_tensors
+from interlingua.schemas import InferenceError, InferResponse, Tensor
+from interlingua.translator.diff.tensors import Fault, TensorDiff, Tolerance, compare_tensors
 
 
 class Answer(Protocol):

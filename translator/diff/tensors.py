@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas import Datatype, Tensor
-from translator.diff.packed import Elements, walk
+from interlingua.schemas import Datatype, Tensor
+from interlingua.translator.diff.packed import Elements, walk
 
 _PIECE = 1 << 15
 """Elements at a time: half a dozen arrays of doubles of that length, tens of microseconds of work each."""

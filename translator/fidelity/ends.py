@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocols.dialect import Capability
-from protocols.registry import DIALECTS
-from runtime.backends import BACKENDS
-from schemas import ErrorCode
+from interlingua.protocols.dialect import Capability
+from interlingua.protocols.registry import DIALECTS
+from interlingua.runtime.backends import BACKENDS
+from interlingua.schemas import ErrorCode
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
 
-from schemas import ErrorCode
-from translator.fidelity.ends import End
-from translator.fidelity.verdict import Outcome, Verdict
+from interlingua.schemas import ErrorCode
+from interlingua.translator.fidelity.ends import End
+from interlingua.translator.fidelity.verdict import Outcome, Verdict
 
 Feature = Callable[[End, End], Verdict]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from schemas import Datatype, ErrorCode
-from translator.fidelity.ends import End, callers, targets
-from translator.fidelity.path import Path, matrix
-from translator.fidelity.verdict import Outcome, Verdict
+from interlingua.schemas import Datatype, ErrorCode
+from interlingua.translator.fidelity.ends import End, callers, targets
+from interlingua.translator.fidelity.path import Path, matrix
+from interlingua.translator.fidelity.verdict import Outcome, Verdict
 
 _HEAD = """\
 # Fidelity

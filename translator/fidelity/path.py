@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from schemas import Datatype
-from translator.fidelity.ends import End, callers, targets
-from translator.fidelity.features import FEATURES
-from translator.fidelity.tensors import answered, binary, payloads, sent
-from translator.fidelity.verdict import Outcome, Verdict
+from interlingua.schemas import Datatype
+from interlingua.translator.fidelity.ends import End, callers, targets
+from interlingua.translator.fidelity.features import FEATURES
+from interlingua.translator.fidelity.tensors import answered, binary, payloads, sent
+from interlingua.translator.fidelity.verdict import Outcome, Verdict
 
 BINARY, PAYLOADS = "BYTES, not UTF-8", "payloads of NaN"
 

@@ -7,9 +7,9 @@ what the model gets, and what the caller gets to see.
 
 from __future__ import annotations
 
-from schemas import Datatype, ErrorCode, Signature
-from translator.fidelity.ends import End
-from translator.fidelity.verdict import Outcome, Verdict
+from interlingua.schemas import Datatype, ErrorCode, Signature
+from interlingua.translator.fidelity.ends import End
+from interlingua.translator.fidelity.verdict import Outcome, Verdict
 
 FLOATS = frozenset({Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64})
 

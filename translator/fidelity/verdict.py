@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from schemas import Datatype, ErrorCode
+from interlingua.schemas import Datatype, ErrorCode
 
 
 class Outcome(enum.Enum):

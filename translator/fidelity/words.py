@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from protocols.json_document import write_json
-from schemas import Datatype
-from translator.fidelity.path import Path
-from translator.fidelity.verdict import Outcome, Verdict
+from interlingua.protocols.json_document import write_json
+from interlingua.schemas import Datatype
+from interlingua.translator.fidelity.path import Path
+from interlingua.translator.fidelity.verdict import Outcome, Verdict
 
 _WIDTH = 40
 

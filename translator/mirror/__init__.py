@@ -6,9 +6,9 @@ out, ``metrics`` and ``pairs`` pass it on: as numbers, and as recordings to be r
 compared belongs to ``translator.diff``.
 """
 
-from translator.mirror.build import build
-from translator.mirror.metrics import families
-from translator.mirror.mirror import Mirror
-from translator.mirror.report import MirrorReport, OutputReport, reports
+from interlingua.translator.mirror.build import build
+from interlingua.translator.mirror.metrics import families
+from interlingua.translator.mirror.mirror import Mirror
+from interlingua.translator.mirror.report import MirrorReport, OutputReport, reports
 
 __all__ = ["Mirror", "MirrorReport", "OutputReport", "build", "families", "reports"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runtime.target import Target
-from translator.config.options import Config, RouteOptions
-from translator.mirror.judge import Judge, LocalJudge
-from translator.mirror.mirror import Mirror
-from translator.mirror.process import JudgeProcess
-from translator.routing.names import Names, View
+from interlingua.runtime.target import Target
+from interlingua.translator.config.options import Config, RouteOptions
+from interlingua.translator.mirror.judge import Judge, LocalJudge
+from interlingua.translator.mirror.mirror import Mirror
+from interlingua.translator.mirror.process import JudgeProcess
+from interlingua.translator.routing.names import Names, View
 
 Find = Callable[[str], Target]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from translator.mirror.report import Counts
-from translator.mirror.verdict import Copy, Verdict
+from interlingua.translator.mirror.report import Counts
+from interlingua.translator.mirror.verdict import Copy, Verdict
 
 
 @dataclass(slots=True)

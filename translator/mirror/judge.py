@@ -12,16 +12,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from protocols.wire import REQUEST_ID
-from runtime.target import Target
-from schemas import CancelToken, ErrorCode, InferenceError, InferRequest, InferResponse, RequestedOutput
-from translator.config.mirror import MirrorOptions
-from translator.diff import AnswerDiff, Tolerance, compare_answers
-from translator.mirror.findings import Findings
-from translator.mirror.pairs import Pairs
-from translator.mirror.verdict import Copy, Verdict
-from translator.recording.listening import listen, owned
-from translator.recording.record import Answer, Record
+from interlingua.protocols.wire import REQUEST_ID
+from interlingua.runtime.target import Target
+from interlingua.schemas import (
+    CancelToken,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    RequestedOutput,
+)
+from interlingua.translator.config.mirror import MirrorOptions
+from interlingua.translator.diff import AnswerDiff, Tolerance, compare_answers
+from interlingua.translator.mirror.findings import Findings
+from interlingua.translator.mirror.pairs import Pairs
+from interlingua.translator.mirror.verdict import Copy, Verdict
+from interlingua.translator.recording.listening import listen, owned
+from interlingua.translator.recording.record import Answer, Record
 
 _log = logging.getLogger(__name__)
 

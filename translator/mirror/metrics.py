@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from translator.admin.metrics import Family, Kind, Sample, latency_samples
-from translator.mirror.report import MirrorReport
+from interlingua.translator.admin.metrics import Family, Kind, Sample, latency_samples
+from interlingua.translator.mirror.report import MirrorReport
 
 _Told = Iterator[tuple[float, Mapping[str, str]]]
 

@@ -12,15 +12,15 @@ import random
 import time
 from collections.abc import Callable
 
-from schemas import ErrorCode, InferRequest
-from translator.config.mirror import MirrorOptions
-from translator.mirror.findings import Findings
-from translator.mirror.judge import Judge
-from translator.mirror.report import Dropped, MirrorReport
-from translator.mirror.sequences import Sequences
-from translator.mirror.verdict import Copy
-from translator.observation import Observed
-from translator.recording.record import Record
+from interlingua.schemas import ErrorCode, InferRequest
+from interlingua.translator.config.mirror import MirrorOptions
+from interlingua.translator.mirror.findings import Findings
+from interlingua.translator.mirror.judge import Judge
+from interlingua.translator.mirror.report import Dropped, MirrorReport
+from interlingua.translator.mirror.sequences import Sequences
+from interlingua.translator.mirror.verdict import Copy
+from interlingua.translator.observation import Observed
+from interlingua.translator.recording.record import Record
 
 _log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from translator.config.mirror import KeepOptions
-from translator.recording.files import RecordingWriter
-from translator.recording.record import Record
-from translator.recording.redaction import Redaction
+from interlingua.translator.config.mirror import KeepOptions
+from interlingua.translator.recording.files import RecordingWriter
+from interlingua.translator.recording.record import Record
+from interlingua.translator.recording.redaction import Redaction
 
 _log = logging.getLogger(__name__)
 

@@ -20,23 +20,23 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from protocols.wire import Buffer
-from translator.config.options import Config
-from translator.mirror.findings import Findings
-from translator.mirror.judge import Told
-from translator.mirror.verdict import Copy
-from translator.mirror.wire import FindingsReader, Gathered, pack_copies
+from interlingua.protocols.wire import Buffer
+from interlingua.translator.config.options import Config
+from interlingua.translator.mirror.findings import Findings
+from interlingua.translator.mirror.judge import Told
+from interlingua.translator.mirror.verdict import Copy
+from interlingua.translator.mirror.wire import FindingsReader, Gathered, pack_copies
 
 _log = logging.getLogger(__name__)
 
 _PROGRAM = """
 import sys
 sys.path.insert(0, {root!r})
-from translator.mirror.worker import main
+from interlingua.translator.mirror.worker import main
 sys.path.pop(0)
 main({descriptor})
 """
-_ROOT = str(Path(__file__).parents[2])
+_ROOT = str(Path(__file__).parents[3])
 
 _AGAIN_SECS = 5.0
 """How long a process that has died is not started again."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schemas import Latencies
-from translator.admin.quantiles import quantile_ms
-from translator.diff import TensorDiff
-from translator.mirror.verdict import Verdict
-from translator.recording.record import Record
+from interlingua.schemas import Latencies
+from interlingua.translator.admin.quantiles import quantile_ms
+from interlingua.translator.diff import TensorDiff
+from interlingua.translator.mirror.verdict import Verdict
+from interlingua.translator.recording.record import Record
 
 _MOST_OUTPUTS = 256
 """Outputs that are told apart. A model has few, but a server may give its outputs any name."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from schemas import InferRequest
+from interlingua.schemas import InferRequest
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from translator.diff import AnswerDiff
-from translator.recording.record import Record
+from interlingua.translator.diff import AnswerDiff
+from interlingua.translator.recording.record import Record
 
 
 @dataclass(slots=True)

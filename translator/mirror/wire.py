@@ -13,8 +13,8 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from protocols.wire import Buffer
-from schemas import (
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,
@@ -25,11 +25,11 @@ from schemas import (
     SharedMemoryRef,
     Tensor,
 )
-from schemas import Sequence as TensorSequence
-from schemas.datatypes import DATATYPES, Datatype
-from translator.mirror.findings import Findings
-from translator.mirror.verdict import Copy
-from translator.recording.record import Answer, Record
+from interlingua.schemas import Sequence as TensorSequence
+from interlingua.schemas.datatypes import DATATYPES, Datatype
+from interlingua.translator.mirror.findings import Findings
+from interlingua.translator.mirror.verdict import Copy
+from interlingua.translator.recording.record import Answer, Record
 
 T = TypeVar("T")
 

@@ -11,15 +11,15 @@ import socket
 from collections.abc import Mapping
 from functools import partial
 
-from protocols.transport import loop
-from runtime.allocator import tune_allocator
-from translator import logs
-from translator.assembly import behind_upstreams
-from translator.config.options import Config
-from translator.mirror.build import by_callers_names
-from translator.mirror.findings import Findings
-from translator.mirror.judge import Judge, LocalJudge
-from translator.mirror.wire import COPIES, Gathered, pack_findings, read_copies
+from interlingua.protocols.transport import loop
+from interlingua.runtime.allocator import tune_allocator
+from interlingua.translator import logs
+from interlingua.translator.assembly import behind_upstreams
+from interlingua.translator.config.options import Config
+from interlingua.translator.mirror.build import by_callers_names
+from interlingua.translator.mirror.findings import Findings
+from interlingua.translator.mirror.judge import Judge, LocalJudge
+from interlingua.translator.mirror.wire import COPIES, Gathered, pack_findings, read_copies
 
 _log = logging.getLogger(__name__)
 

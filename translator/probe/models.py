@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from runtime.repository import examine_model, load_models, needed_models
-from translator.assembly import local_models
-from translator.config.document import Path
-from translator.config.options import Config
+from interlingua.runtime.repository import examine_model, load_models, needed_models
+from interlingua.translator.assembly import local_models
+from interlingua.translator.config.document import Path
+from interlingua.translator.config.options import Config
 
 Fault = tuple[Path, str]
 """What is wrong, and at which place of the configuration."""

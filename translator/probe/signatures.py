@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from protocols.dialect import Capability
-from schemas import Signature, TensorSpec
-from translator.config.document import Path
-from translator.config.models import ModelOptions
+from interlingua.protocols.dialect import Capability
+from interlingua.schemas import Signature, TensorSpec
+from interlingua.translator.config.document import Path
+from interlingua.translator.config.models import ModelOptions
 
 Fault = tuple[Path, str]
 """Where in the model's section something stands, and what is wrong with it."""

@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass
 from typing import Any, Self
 
-from protocols.registry import DIALECTS
-from protocols.transport.address import Url
-from protocols.transport.clients import CLIENTS
-from protocols.wire import ConnectionFailedError, HttpRequest
-from schemas import (
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.protocols.wire import ConnectionFailedError, HttpRequest
+from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,

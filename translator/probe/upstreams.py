@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from protocols.registry import DIALECTS
-from protocols.transport.address import parse_url
-from protocols.transport.reach import unreachable
-from schemas import (
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.reach import unreachable
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     ModelMetadata,
@@ -20,11 +20,11 @@ from schemas import (
     Operation,
     Readiness,
 )
-from translator.config.document import Path
-from translator.config.models import ModelOptions
-from translator.config.options import Config, UpstreamOptions
-from translator.probe.signatures import Fault, differences
-from translator.probe.speech import Conversation, Speech, spoken
+from interlingua.translator.config.document import Path
+from interlingua.translator.config.models import ModelOptions
+from interlingua.translator.config.options import Config, UpstreamOptions
+from interlingua.translator.probe.signatures import Fault, differences
+from interlingua.translator.probe.speech import Conversation, Speech, spoken
 
 _LISTED = 12
 """How many models are named at most."""

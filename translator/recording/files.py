@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from protocols.wire import Buffer
-from translator.recording.layout import DamagedError, pack, unpack
-from translator.recording.record import Record
+from interlingua.protocols.wire import Buffer
+from interlingua.translator.recording.layout import DamagedError, pack, unpack
+from interlingua.translator.recording.record import Record
 
 FORMAT_VERSION = 1
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from protocols.wire import Buffer
-from schemas import (
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,
@@ -24,9 +24,9 @@ from schemas import (
     SharedMemoryRef,
     Tensor,
 )
-from schemas import Sequence as TensorSequence
-from schemas.datatypes import DATATYPES
-from translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Place, Record
+from interlingua.schemas import Sequence as TensorSequence
+from interlingua.schemas.datatypes import DATATYPES
+from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Place, Record
 
 Head = dict[str, Any]
 

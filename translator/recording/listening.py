@@ -5,10 +5,10 @@ Such a stream may have no end. More than shows how it differs is not heard.
 
 from __future__ import annotations
 
-from runtime.kept import kept
-from runtime.target import Target
-from schemas import InferRequest, InferResponse
-from translator.recording.record import Answer
+from interlingua.runtime.kept import kept
+from interlingua.runtime.target import Target
+from interlingua.schemas import InferRequest, InferResponse
+from interlingua.translator.recording.record import Answer
 
 _SURPLUS = 16
 """How many responses too many are listened to: more would say nothing new."""

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from translator.recording.record import Record
+from interlingua.translator.recording.record import Record
 
 Numbered = tuple[int, Record]
 """A record and its number in the file, from 1."""

@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas import InferenceError, InferRequest, InferResponse
-from translator.observation import RESPONSE_BYTES, Observed
+from interlingua.schemas import InferenceError, InferRequest, InferResponse
+from interlingua.translator.observation import RESPONSE_BYTES, Observed
 
 QUESTION, ANSWER, MIRRORED = "request", "answer", "mirrored"
 """The parts of a record that hold tensors."""

@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 
 import orjson
 
-from protocols.grps.whole_request import HEADERS
-from schemas import Datatype, InferRequest, InferResponse, Parameter, Tensor, pack_bytes
-from translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Place, Record
+from interlingua.protocols.grps.whole_request import HEADERS
+from interlingua.schemas import Datatype, InferRequest, InferResponse, Parameter, Tensor, pack_bytes
+from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Place, Record
 
 _DIGEST_BYTES = 16
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from protocols.dialect import Capability
-from runtime.turns import Turns
-from runtime.upstream import Upstream
-from runtime.upstream_model import UpstreamModel
-from schemas import (
+from interlingua.protocols.dialect import Capability
+from interlingua.runtime.turns import Turns
+from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,
@@ -25,12 +25,17 @@ from schemas import (
     InferResponse,
     Signature,
 )
-from translator.diff import TensorDiff, Tolerance, compare_answers
-from translator.recording.listening import listen
-from translator.recording.pace import Numbered, Pace, in_order
-from translator.recording.record import QUESTION, Answer, Record
-from translator.recording.tally import Tally
-from translator.recording.unknown import UnknowableError, compare_redacted, generated, seen_signature
+from interlingua.translator.diff import TensorDiff, Tolerance, compare_answers
+from interlingua.translator.recording.listening import listen
+from interlingua.translator.recording.pace import Numbered, Pace, in_order
+from interlingua.translator.recording.record import QUESTION, Answer, Record
+from interlingua.translator.recording.tally import Tally
+from interlingua.translator.recording.unknown import (
+    UnknowableError,
+    compare_redacted,
+    generated,
+    seen_signature,
+)
 
 _CHANCE = frozenset(
     {ErrorCode.OVERLOADED, ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED, ErrorCode.CANCELLED}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from translator.diff import AnswerDiff, TensorDiff
+from interlingua.translator.diff import AnswerDiff, TensorDiff
 
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 

@@ -16,12 +16,12 @@ from fnmatch import fnmatchcase
 from queue import SimpleQueue
 from typing import Any
 
-from schemas import InferRequest
-from translator.admin.metrics import Family, Sample
-from translator.observation import Observed
-from translator.recording.files import RecordingWriter
-from translator.recording.record import Record
-from translator.recording.redaction import Redaction
+from interlingua.schemas import InferRequest
+from interlingua.translator.admin.metrics import Family, Sample
+from interlingua.translator.observation import Observed
+from interlingua.translator.recording.files import RecordingWriter
+from interlingua.translator.recording.record import Record
+from interlingua.translator.recording.redaction import Redaction
 
 _log = logging.getLogger(__name__)
 

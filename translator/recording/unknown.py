@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas import Datatype, InferResponse, Signature, Tensor, TensorSpec, pack_bytes
-from translator.diff import Fault, TensorDiff, Tolerance
-from translator.recording.record import ANSWER, Answer, Record
-from translator.recording.redaction import digest
+from interlingua.schemas import Datatype, InferResponse, Signature, Tensor, TensorSpec, pack_bytes
+from interlingua.translator.diff import Fault, TensorDiff, Tolerance
+from interlingua.translator.recording.record import ANSWER, Answer, Record
+from interlingua.translator.recording.redaction import digest
 
 _FLOATS = frozenset({Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64})
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from translator.config.options import RouteOptions
-from translator.observation import Observer
-from translator.routing.conditions import Conditions
-from translator.routing.names import Names
-from translator.routing.route import Route
-from translator.routing.split import Part, Split
+from interlingua.translator.config.options import RouteOptions
+from interlingua.translator.observation import Observer
+from interlingua.translator.routing.conditions import Conditions
+from interlingua.translator.routing.names import Names
+from interlingua.translator.routing.route import Route
+from interlingua.translator.routing.split import Part, Split
 
 
 def build(options: RouteOptions, mirror: Observer | None = None) -> Route:

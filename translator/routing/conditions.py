@@ -13,8 +13,8 @@ from fnmatch import translate
 from functools import cached_property
 from typing import Any
 
-from schemas import InferRequest
-from schemas.messages import Parameter
+from interlingua.schemas import InferRequest
+from interlingua.schemas.messages import Parameter
 
 _WILD = frozenset("*?[")
 

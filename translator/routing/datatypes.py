@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.dialect import Capability
-from schemas import Datatype, ErrorCode, InferenceError, InferRequest, Signature, Tensor
+from interlingua.protocols.dialect import Capability
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, InferRequest, Signature, Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from runtime.target import Target
-from schemas import InferenceError, Signature, TensorSpec
-from translator.routing.route import Route
+from interlingua.runtime.target import Target
+from interlingua.schemas import InferenceError, Signature, TensorSpec
+from interlingua.translator.routing.route import Route
 
 _AGAIN_SECS = (1.0, 5.0, 15.0, 60.0)
 """When models that could not be asked are asked again; the last one over and over."""

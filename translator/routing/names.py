@@ -10,9 +10,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from runtime.renames import Renames, refuse_hidden, renamed, renamed_signature, reversed_names
-from runtime.target import Target
-from schemas import (
+from interlingua.runtime.renames import Renames, refuse_hidden, renamed, renamed_signature, reversed_names
+from interlingua.runtime.target import Target
+from interlingua.schemas import (
     InferRequest,
     InferResponse,
     ModelMetadata,
@@ -21,7 +21,7 @@ from schemas import (
     RequestedOutput,
     Signature,
 )
-from schemas.oip import MESSAGES
+from interlingua.schemas.oip import MESSAGES
 
 OTHERS = "*"
 """Among versions: every one that is not named, and none."""

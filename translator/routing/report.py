@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from translator.admin.metrics import Family, Sample
-from translator.routing.route import Route
+from interlingua.translator.admin.metrics import Family, Sample
+from interlingua.translator.routing.route import Route
 
 
 def reports(routes: Sequence[Route]) -> list[dict[str, Any]]:

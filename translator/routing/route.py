@@ -12,14 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from protocols.registry import DIALECTS
-from runtime.target import Target
-from schemas import Context, ErrorCode, InferenceError, InferRequest, Readiness, Sequence, Signature
-from translator.observation import Observer
-from translator.routing.conditions import Conditions, Head
-from translator.routing.datatypes import HERE, Side, refuse_changes, widened
-from translator.routing.names import Names, View
-from translator.routing.split import Split
+from interlingua.protocols.registry import DIALECTS
+from interlingua.runtime.target import Target
+from interlingua.schemas import (
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    Readiness,
+    Sequence,
+    Signature,
+)
+from interlingua.translator.observation import Observer
+from interlingua.translator.routing.conditions import Conditions, Head
+from interlingua.translator.routing.datatypes import HERE, Side, refuse_changes, widened
+from interlingua.translator.routing.names import Names, View
+from interlingua.translator.routing.split import Split
 
 Datatypes = Literal["", "strict", "widen"]
 

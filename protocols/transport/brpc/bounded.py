@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from protocols.brpc_status import BrpcStatus
-from protocols.transport.grpc.status import RESOURCE_EXHAUSTED
-from protocols.wire import GrpcAnswer, GrpcHandler, GrpcRequest, HttpAnswer, HttpHandler, HttpRequest
+from interlingua.protocols.brpc_status import BrpcStatus
+from interlingua.protocols.transport.grpc.status import RESOURCE_EXHAUSTED
+from interlingua.protocols.wire import (
+    GrpcAnswer,
+    GrpcHandler,
+    GrpcRequest,
+    HttpAnswer,
+    HttpHandler,
+    HttpRequest,
+)
 
 
 class Limited(Protocol):

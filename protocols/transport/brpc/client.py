@@ -12,14 +12,20 @@ import re
 import time
 from typing import cast
 
-from protocols.brpc_status import ERROR_CODES
-from protocols.transport.address import Url
-from protocols.transport.brpc.compression import decompress
-from protocols.transport.brpc.frame import MAX_BODY_BYTES, Frame, FrameCutter, FrameError, write_request
-from protocols.transport.connect import UnsentError, connect
-from protocols.transport.http.answer import JOINED_BYTES
-from protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.brpc_status import ERROR_CODES
+from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.brpc.compression import decompress
+from interlingua.protocols.transport.brpc.frame import (
+    MAX_BODY_BYTES,
+    Frame,
+    FrameCutter,
+    FrameError,
+    write_request,
+)
+from interlingua.protocols.transport.connect import UnsentError, connect
+from interlingua.protocols.transport.http.answer import JOINED_BYTES
+from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
+from interlingua.schemas import ErrorCode, InferenceError
 
 _LARGEST_TIMEOUT_MS = 2**31 - 1
 _BROKEN_OFF = "closed the connection without an answer"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import cramjam
 
-from protocols.content_coding import inflate
-from protocols.wire import Buffer
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.content_coding import inflate
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import ErrorCode, InferenceError
 
 NAMES = ("none", "snappy", "gzip", "zlib")
 """The types by their number on the wire, in the words of the original."""

@@ -15,10 +15,10 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from protocols.protobuf_wire import varint
-from protocols.transport.brpc.trace import NO_HEADERS, headers_in, trace_fields, user_fields
-from protocols.wire import Buffer, Headers
-from schemas.brpc import MESSAGES
+from interlingua.protocols.protobuf_wire import varint
+from interlingua.protocols.transport.brpc.trace import NO_HEADERS, headers_in, trace_fields, user_fields
+from interlingua.protocols.wire import Buffer, Headers
+from interlingua.schemas.brpc import MESSAGES
 
 MAGIC = b"PRPC"
 MAX_BODY_BYTES = 2**32 - 1

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import cast
 
-from protocols.brpc_status import BrpcStatus, unparsable
-from protocols.transport.address import Address
-from protocols.transport.brpc.bounded import BoundedGrpc, BoundedHttp, full
-from protocols.transport.brpc.compression import decompress, name_of
-from protocols.transport.brpc.frame import (
+from interlingua.protocols.brpc_status import BrpcStatus, unparsable
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.brpc.bounded import BoundedGrpc, BoundedHttp, full
+from interlingua.protocols.transport.brpc.compression import decompress, name_of
+from interlingua.protocols.transport.brpc.frame import (
     MAGIC,
     Frame,
     FrameCutter,
@@ -29,13 +29,13 @@ from protocols.transport.brpc.frame import (
     write_answer,
     write_error,
 )
-from protocols.transport.grpc.server import GrpcServer
-from protocols.transport.h2.frames import PREFACE
-from protocols.transport.http.answer import JOINED_BYTES
-from protocols.transport.http.server import STALL_SECS, HttpServer
-from protocols.transport.sockets import SocketFile, bound, listen, send_at_once
-from protocols.transport.stall import StallWatch
-from protocols.wire import (
+from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.protocols.transport.h2.frames import PREFACE
+from interlingua.protocols.transport.http.answer import JOINED_BYTES
+from interlingua.protocols.transport.http.server import STALL_SECS, HttpServer
+from interlingua.protocols.transport.sockets import SocketFile, bound, listen, send_at_once
+from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcHandler,
     BrpcRequest,
@@ -43,7 +43,7 @@ from protocols.wire import (
     GrpcHandler,
     HttpHandler,
 )
-from schemas import Context, InferenceError
+from interlingua.schemas import Context, InferenceError
 
 MAX_REQUEST_BYTES = 64 << 20
 """The largest body that the original takes."""

@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from protocols.protobuf_wire import varint
-from protocols.wire import REQUEST_ID
+from interlingua.protocols.protobuf_wire import varint
+from interlingua.protocols.wire import REQUEST_ID
 
 NO_HEADERS: Mapping[str, str] = {}
 

@@ -13,12 +13,16 @@ import time
 from collections.abc import Sequence
 from typing import cast
 
-from protocols.transport.address import Url
-from protocols.transport.connect import UnsentError, connect
-from protocols.transport.framed.splitter import MAX_MESSAGE_BYTES, FrameSplitter, FrameTooLargeError
-from protocols.transport.http.answer import JOINED_BYTES
-from protocols.wire import Buffer, ConnectionFailedError, FramedReply, FramedRequest
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.connect import UnsentError, connect
+from interlingua.protocols.transport.framed.splitter import (
+    MAX_MESSAGE_BYTES,
+    FrameSplitter,
+    FrameTooLargeError,
+)
+from interlingua.protocols.transport.http.answer import JOINED_BYTES
+from interlingua.protocols.wire import Buffer, ConnectionFailedError, FramedReply, FramedRequest
+from interlingua.schemas import ErrorCode, InferenceError
 
 KEEP_SECS = 60.0
 """How long an idle connection is kept: less than the 300 seconds after which our own listener closes its end,

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from protocols.transport.address import Address
-from protocols.transport.framed.splitter import SIZE_BYTES, FrameSplitter, FrameTooLargeError
-from protocols.transport.http.answer import JOINED_BYTES
-from protocols.transport.http.server import HALF_CLOSED_SECS, IDLE_SECS, LINGER_SECS, STALL_SECS
-from protocols.transport.sockets import SocketFile, bound, listen, send_at_once
-from protocols.transport.stall import StallWatch
-from protocols.wire import Buffer, FramedHandler, FramedRequest
-from schemas import Context, ErrorCode, InferenceError
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.framed.splitter import SIZE_BYTES, FrameSplitter, FrameTooLargeError
+from interlingua.protocols.transport.http.answer import JOINED_BYTES
+from interlingua.protocols.transport.http.server import HALF_CLOSED_SECS, IDLE_SECS, LINGER_SECS, STALL_SECS
+from interlingua.protocols.transport.sockets import SocketFile, bound, listen, send_at_once
+from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.wire import Buffer, FramedHandler, FramedRequest
+from interlingua.schemas import Context, ErrorCode, InferenceError
 
 MAX_REQUEST_BYTES = 64 << 20
 """The largest message that is taken by default."""

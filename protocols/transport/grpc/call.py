@@ -13,9 +13,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from typing import Protocol
 
-from protocols.transport.grpc.head import ANSWER_HEAD, OK, Head, trailers, trailers_only
-from protocols.transport.grpc.messages import PREFIX, PREFIX_BYTES, MessageCutter, RefusedMessageError
-from protocols.transport.grpc.status import (
+from interlingua.protocols.transport.grpc.head import ANSWER_HEAD, OK, Head, trailers, trailers_only
+from interlingua.protocols.transport.grpc.messages import (
+    PREFIX,
+    PREFIX_BYTES,
+    MessageCutter,
+    RefusedMessageError,
+)
+from interlingua.protocols.transport.grpc.status import (
     CANCELLED,
     DEADLINE_EXCEEDED,
     INTERNAL,
@@ -24,10 +29,10 @@ from protocols.transport.grpc.status import (
     fitting,
     unforeseen,
 )
-from protocols.transport.h2.connection import Connection
-from protocols.transport.h2.stream import Stream
-from protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, Headers
-from schemas import Context
+from interlingua.protocols.transport.h2.connection import Connection
+from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, Headers
+from interlingua.schemas import Context
 
 _COPIED_BYTES = 1 << 14
 """Up to this size a message that came whole is copied out of what was received; a larger one is a view."""

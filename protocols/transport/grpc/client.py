@@ -13,9 +13,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from protocols.transport.address import Address, Url
-from protocols.wire import ConnectionFailedError, GrpcAnswer, GrpcRequest
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.transport.address import Address, Url
+from interlingua.protocols.wire import ConnectionFailedError, GrpcAnswer, GrpcRequest
+from interlingua.schemas import ErrorCode, InferenceError
 
 LARGEST_MESSAGE = 2**31 - 1
 

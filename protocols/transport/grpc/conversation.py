@@ -12,9 +12,9 @@ from queue import SimpleQueue
 
 import grpc
 
-from protocols.transport.address import Url
-from protocols.transport.grpc.client import LARGEST_MESSAGE
-from protocols.wire import GrpcAnswer
+from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.grpc.client import LARGEST_MESSAGE
+from interlingua.protocols.wire import GrpcAnswer
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", LARGEST_MESSAGE),

@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from protocols.content_coding import WINDOW_BITS
-from protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, UNIMPLEMENTED, cut
-from protocols.transport.h2.fields import KEEPING_BYTES, LARGEST_LIST, Fields
-from protocols.wire import GrpcAnswer
+from interlingua.protocols.content_coding import WINDOW_BITS
+from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, UNIMPLEMENTED, cut
+from interlingua.protocols.transport.h2.fields import KEEPING_BYTES, LARGEST_LIST, Fields
+from interlingua.protocols.wire import GrpcAnswer
 
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}

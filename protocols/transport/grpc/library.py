@@ -17,8 +17,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from protocols.transport.address import Address
-from protocols.transport.grpc.status import (
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.grpc.status import (
     CUT_SECS,
     KEEPALIVE_SECS,
     KEEPALIVE_TIMEOUT_SECS,
@@ -28,9 +28,9 @@ from protocols.transport.grpc.status import (
     too_large,
     unforeseen,
 )
-from protocols.transport.sockets import SocketFile, cannot_listen, claim
-from protocols.wire import GrpcAnswer, GrpcHandler, GrpcRequest
-from schemas import Context
+from interlingua.protocols.transport.sockets import SocketFile, cannot_listen, claim
+from interlingua.protocols.wire import GrpcAnswer, GrpcHandler, GrpcRequest
+from interlingua.schemas import Context
 
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 

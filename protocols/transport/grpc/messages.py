@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from protocols.content_coding import inflate
-from protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, too_large
-from protocols.wire import Buffer, GrpcAnswer
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.content_coding import inflate
+from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, too_large
+from interlingua.protocols.wire import Buffer, GrpcAnswer
+from interlingua.schemas import ErrorCode, InferenceError
 
 PREFIX = struct.Struct(">BL")
 """What stands before a message: whether it is compressed, and its length."""

@@ -14,17 +14,22 @@ from functools import partial
 from typing import cast
 from urllib.parse import quote
 
-from protocols.transport.address import Address
-from protocols.transport.grpc.call import Call, StreamCall, UnaryCall
-from protocols.transport.grpc.head import Head, read_head, trailers_only
-from protocols.transport.grpc.status import CUT_SECS, KEEPALIVE_SECS, KEEPALIVE_TIMEOUT_SECS, UNIMPLEMENTED
-from protocols.transport.h2.connection import Connection
-from protocols.transport.h2.fields import Fields
-from protocols.transport.h2.frames import Code, rst_stream
-from protocols.transport.h2.stream import Stream
-from protocols.transport.sockets import SocketFile, bound, listen, send_at_once
-from protocols.transport.stall import StallWatch
-from protocols.wire import GrpcAnswer, GrpcHandler
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.grpc.call import Call, StreamCall, UnaryCall
+from interlingua.protocols.transport.grpc.head import Head, read_head, trailers_only
+from interlingua.protocols.transport.grpc.status import (
+    CUT_SECS,
+    KEEPALIVE_SECS,
+    KEEPALIVE_TIMEOUT_SECS,
+    UNIMPLEMENTED,
+)
+from interlingua.protocols.transport.h2.connection import Connection
+from interlingua.protocols.transport.h2.fields import Fields
+from interlingua.protocols.transport.h2.frames import Code, rst_stream
+from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.transport.sockets import SocketFile, bound, listen, send_at_once
+from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.wire import GrpcAnswer, GrpcHandler
 
 STALL_SECS = 60.0
 """How long a client may take nothing of what is sent to it, or say nothing after it has connected."""

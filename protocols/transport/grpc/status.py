@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from protocols.wire import GrpcAnswer
+from interlingua.protocols.wire import GrpcAnswer
 
 LARGEST_MESSAGE = 2**31 - 1
 

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from protocols.transport.h2.cutter import FRAME_BYTES, FrameCutter, NotHttp2Error
-from protocols.transport.h2.fields import LARGEST_LIST, Fields
-from protocols.transport.h2.frames import (
+from interlingua.protocols.transport.h2.cutter import FRAME_BYTES, FrameCutter, NotHttp2Error
+from interlingua.protocols.transport.h2.fields import LARGEST_LIST, Fields
+from interlingua.protocols.transport.h2.frames import (
     ACK,
     FIRST_FRAME_BYTES,
     FIRST_WINDOW,
@@ -42,10 +42,10 @@ from protocols.transport.h2.frames import (
     settings_in,
     window_update,
 )
-from protocols.transport.h2.headers import HeaderReader
-from protocols.transport.h2.sender import Sender
-from protocols.transport.h2.stream import Stream
-from protocols.wire import Buffer
+from interlingua.protocols.transport.h2.headers import HeaderReader
+from interlingua.protocols.transport.h2.sender import Sender
+from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.wire import Buffer
 
 MAX_STREAMS = 1024
 """How many requests of one connection may be at work, those included that the peer has given up on, and those

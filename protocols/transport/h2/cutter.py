@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from protocols.transport.h2.frames import (
+from interlingua.protocols.transport.h2.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -25,7 +25,7 @@ from protocols.transport.h2.frames import (
     Code,
     H2Error,
 )
-from protocols.transport.h2.stream import Stream
+from interlingua.protocols.transport.h2.stream import Stream
 
 LARGEST_BLOCK = 1 << 18
 """How long a block of headers may be: more than is taken, so that one request is refused for it and its

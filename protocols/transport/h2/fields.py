@@ -13,7 +13,7 @@ from hpack import HPACKError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
-from protocols.transport.h2.frames import Code, H2Error
+from interlingua.protocols.transport.h2.frames import Code, H2Error
 
 Field = tuple[bytes, bytes]
 Fields = Sequence[Field]

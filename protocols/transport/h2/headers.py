@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from protocols.transport.h2.fields import FieldReader, Fields
+from interlingua.protocols.transport.h2.fields import FieldReader, Fields
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from protocols.transport.h2.frames import (
+from interlingua.protocols.transport.h2.frames import (
     FIRST_FRAME_BYTES,
     FIRST_WINDOW,
     Code,
@@ -17,8 +17,8 @@ from protocols.transport.h2.frames import (
     rst_stream,
     window_update,
 )
-from protocols.transport.h2.stream import Stream
-from protocols.wire import Buffer
+from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.wire import Buffer
 
 _AT_ONCE = 1 << 18
 """How much of one stream is sent before the next one has its turn."""

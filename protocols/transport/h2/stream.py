@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from protocols.wire import Buffer
+from interlingua.protocols.wire import Buffer
 
 if TYPE_CHECKING:
-    from protocols.transport.h2.sender import Sender
+    from interlingua.protocols.transport.h2.sender import Sender
 
 
 class Stream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from http import HTTPStatus
 
-from protocols.wire import Buffer, Headers, HttpAnswer
+from interlingua.protocols.wire import Buffer, Headers, HttpAnswer
 
 JOINED_BYTES = 1 << 16
 """Parts up to this size together are copied into one write: cheaper than two system calls."""

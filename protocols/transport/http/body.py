@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from aiohttp import StreamReader
 
-from schemas import InferenceError
+from interlingua.schemas import InferenceError
 
 READ_BYTES = 1 << 16
 """How much a connection reads ahead. Small enough for what was read to be still in the cache when it is

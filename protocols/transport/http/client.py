@@ -19,12 +19,12 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 from yarl import URL
 
-from protocols.content_coding import WINDOW_BITS, inflate
-from protocols.transport.address import Url
-from protocols.transport.http.answer import JOINED_BYTES, size_of
-from protocols.transport.http.body import READ_BYTES, read_body
-from protocols.wire import Buffer, ConnectionFailedError, HttpReply, HttpRequest
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.content_coding import WINDOW_BITS, inflate
+from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.http.answer import JOINED_BYTES, size_of
+from interlingua.protocols.transport.http.body import READ_BYTES, read_body
+from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpReply, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError
 
 KEEP_SECS = 4.0
 """How long an idle connection is kept: less than the 5 seconds after which uvicorn, under KServe and

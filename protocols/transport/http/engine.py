@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from protocols.transport.http.answer import size_of
-from protocols.wire import HttpAnswer, HttpHandler, HttpRequest
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.transport.http.answer import size_of
+from interlingua.protocols.wire import HttpAnswer, HttpHandler, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError
 
 FAULT = "internal error; the server's log has the details"
 """What is told of a handler that raises."""

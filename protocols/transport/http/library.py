@@ -15,9 +15,16 @@ from typing import Any
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 
-from protocols.transport.http.answer import BODILESS, JOINED_BYTES, flat, head_of, size_of, text_answer
-from protocols.transport.http.body import READ_BYTES, read_body
-from protocols.transport.http.engine import (
+from interlingua.protocols.transport.http.answer import (
+    BODILESS,
+    JOINED_BYTES,
+    flat,
+    head_of,
+    size_of,
+    text_answer,
+)
+from interlingua.protocols.transport.http.body import READ_BYTES, read_body
+from interlingua.protocols.transport.http.engine import (
     FAULT,
     READING_TURNS,
     Settings,
@@ -27,11 +34,11 @@ from protocols.transport.http.engine import (
     turns,
     within,
 )
-from protocols.transport.http1.head import MAX_FIELD_BYTES
-from protocols.transport.sockets import has_gone
-from protocols.transport.stall import StallWatch
-from protocols.wire import Buffer, HttpAnswer, HttpRequest
-from schemas import Context, InferenceError
+from interlingua.protocols.transport.http1.head import MAX_FIELD_BYTES
+from interlingua.protocols.transport.sockets import has_gone
+from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.wire import Buffer, HttpAnswer, HttpRequest
+from interlingua.schemas import Context, InferenceError
 
 _CUT_SECS = 1.0
 """How long a request that was cut may take to notice."""

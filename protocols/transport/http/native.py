@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from protocols.transport.http.engine import READING_TURNS, Settings, turns
-from protocols.transport.http1.connection import Connection, Crowd
+from interlingua.protocols.transport.http.engine import READING_TURNS, Settings, turns
+from interlingua.protocols.transport.http1.connection import Connection, Crowd
 
 _LOOKS = 8
 """How often silent clients are looked for within the time that they have. One timer for all connections: one

@@ -12,12 +12,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from protocols.transport.address import Address
-from protocols.transport.http.engine import Engine, Settings
-from protocols.transport.http.library import LibraryEngine
-from protocols.transport.http.native import NativeEngine
-from protocols.transport.sockets import SocketFile, bound, listen
-from protocols.wire import HttpHandler
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.http.engine import Engine, Settings
+from interlingua.protocols.transport.http.library import LibraryEngine
+from interlingua.protocols.transport.http.native import NativeEngine
+from interlingua.protocols.transport.sockets import SocketFile, bound, listen
+from interlingua.protocols.wire import HttpHandler
 
 IDLE_SECS = 300.0
 """How long a connection may stay without a complete request head, its first or its next."""

@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from protocols.wire import Buffer
+from interlingua.protocols.wire import Buffer
 
 _JOINED_BYTES = 1 << 16
 """Pieces below this size are put together as they come: drops must not cost an object each."""

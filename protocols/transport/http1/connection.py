@@ -12,8 +12,8 @@ import math
 from collections.abc import AsyncIterator
 from typing import cast
 
-from protocols.transport.http.answer import text_answer
-from protocols.transport.http.engine import (
+from interlingua.protocols.transport.http.answer import text_answer
+from interlingua.protocols.transport.http.engine import (
     FAULT,
     Settings,
     badly_framed,
@@ -21,12 +21,12 @@ from protocols.transport.http.engine import (
     stalled,
     within,
 )
-from protocols.transport.http1.body import BodyError, ChunkedBody, SizedBody
-from protocols.transport.http1.head import END, Head, HeadError, HeadScout, parse_head
-from protocols.transport.http1.writer import AnswerWriter
-from protocols.transport.sockets import has_gone, send_at_once
-from protocols.wire import HttpAnswer, HttpRequest, parts_of
-from schemas import Context, InferenceError
+from interlingua.protocols.transport.http1.body import BodyError, ChunkedBody, SizedBody
+from interlingua.protocols.transport.http1.head import END, Head, HeadError, HeadScout, parse_head
+from interlingua.protocols.transport.http1.writer import AnswerWriter
+from interlingua.protocols.transport.sockets import has_gone, send_at_once
+from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
+from interlingua.schemas import Context, InferenceError
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _KNOWN_BYTES = 1 << 12

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from protocols.transport.http.answer import BODILESS, JOINED_BYTES, flat, head_of, size_of
-from protocols.transport.stall import StallWatch
-from protocols.wire import Buffer, HttpAnswer
+from interlingua.protocols.transport.http.answer import BODILESS, JOINED_BYTES, flat, head_of, size_of
+from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.wire import Buffer, HttpAnswer
 
 
 class AnswerWriter:

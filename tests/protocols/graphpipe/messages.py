@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from graphpipe import convert
 
-from protocols.graphpipe import codec
-from schemas import Datatype, InferRequest, Signature, Tensor
+from interlingua.protocols.graphpipe import codec
+from interlingua.schemas import Datatype, InferRequest, Signature, Tensor
 from tests.strategies import signature_of
 
 STRINGS = Tensor.from_numpy("words", np.array([[b"abcd", b"x\0y\0"], [b"\xff\xfe\0raw", b""]], dtype=object))

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.graphpipe import codec, metadata
-from protocols.graphpipe.client import HTTP_CALLS
-from protocols.wire import HttpReply, HttpRequest
-from schemas import (
+from interlingua.protocols.graphpipe import codec, metadata
+from interlingua.protocols.graphpipe.client import HTTP_CALLS
+from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from graphpipe import convert
 
-from protocols.graphpipe import codec, writer
-from protocols.graphpipe.capability import CAPABILITY
-from schemas import (
+from interlingua.protocols.graphpipe import codec, writer
+from interlingua.protocols.graphpipe.capability import CAPABILITY
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -21,7 +21,7 @@ from schemas import (
     Signature,
     Tensor,
 )
-from schemas.graphpipe import TYPES
+from interlingua.schemas.graphpipe import TYPES
 from tests.protocols.graphpipe import oracle
 from tests.protocols.graphpipe.messages import (
     AB,

@@ -8,8 +8,8 @@ import struct
 import numpy as np
 import pytest
 
-from protocols.graphpipe import codec, reader, writer
-from schemas import (
+from interlingua.protocols.graphpipe import codec, reader, writer
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

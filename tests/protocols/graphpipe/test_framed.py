@@ -13,11 +13,11 @@ from graphpipe.graphpipefb import InferResponse as Answered
 from graphpipe.graphpipefb import MetadataResponse
 from hypothesis import given
 
-from protocols.graphpipe import codec, metadata, reader, writer
-from protocols.graphpipe.client import TCP_CALLS
-from protocols.graphpipe.server import FRAMED_ENDPOINT
-from protocols.wire import FramedReply, FramedRequest
-from schemas import (
+from interlingua.protocols.graphpipe import codec, metadata, reader, writer
+from interlingua.protocols.graphpipe.client import TCP_CALLS
+from interlingua.protocols.graphpipe.server import FRAMED_ENDPOINT
+from interlingua.protocols.wire import FramedReply, FramedRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -7,9 +7,9 @@ import json
 import pytest
 from graphpipe import convert
 
-from protocols.graphpipe import metadata
-from protocols.graphpipe.metadata import Description, Port
-from schemas import (
+from interlingua.protocols.graphpipe import metadata
+from interlingua.protocols.graphpipe.metadata import Description, Port
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from protocols.content_coding import deflate
-from protocols.dialect import Opened
-from protocols.graphpipe import DIALECT, client, codec, metadata, server
-from protocols.path_table import PathTable
-from protocols.wire import HttpAnswer, HttpRequest, parts_of
-from schemas import (
+from interlingua.protocols.content_coding import deflate
+from interlingua.protocols.dialect import Opened
+from interlingua.protocols.graphpipe import DIALECT, client, codec, metadata, server
+from interlingua.protocols.path_table import PathTable
+from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,

@@ -11,10 +11,10 @@ from graphpipe import convert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.graphpipe import codec, reader, writer
-from protocols.graphpipe.runs import copy_runs
-from schemas import Datatype, ErrorCode, InferenceError, Tensor, TensorSpec
-from schemas import Signature as Known
+from interlingua.protocols.graphpipe import codec, reader, writer
+from interlingua.protocols.graphpipe.runs import copy_runs
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor, TensorSpec
+from interlingua.schemas import Signature as Known
 
 SIGNATURE = Known((), (TensorSpec("x", Datatype.BYTES, (-1,)),))
 

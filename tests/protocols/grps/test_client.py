@@ -10,10 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.grps import DIALECT
-from protocols.grps.client import flavor_of
-from protocols.wire import BrpcAnswer, BrpcRequest, GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
-from schemas import InferenceError, InferRequest, ModelRef, Operation, Tensor
+from interlingua.protocols.grps import DIALECT
+from interlingua.protocols.grps.client import flavor_of
+from interlingua.protocols.wire import (
+    BrpcAnswer,
+    BrpcRequest,
+    GrpcAnswer,
+    GrpcRequest,
+    HttpReply,
+    HttpRequest,
+)
+from interlingua.schemas import InferenceError, InferRequest, ModelRef, Operation, Tensor
 from tests.conformance.mutations import mutated
 from tests.standins.grps_contract import GrpsMessage, gtensors, to_json
 from tests.standins.grps_server import ALL, GrpsServer

@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from protocols.grps.client_deployment import UNKNOWN, DeployedModel, index, joined, metadata, read_models
-from schemas import ErrorCode, InferenceError, ModelRef
+from interlingua.protocols.grps.client_deployment import (
+    UNKNOWN,
+    DeployedModel,
+    index,
+    joined,
+    metadata,
+    read_models,
+)
+from interlingua.schemas import ErrorCode, InferenceError, ModelRef
 
 RECORDED = Path(__file__).parents[2] / "golden" / "grps" / "http_exchanges.json"
 MODELS = (
@@ -33,7 +40,7 @@ def test_both_servers_tell_the_same(flavor: str) -> None:
 def test_without_libyaml_the_same_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "models: [{name: 12, version: 1.10}, {name: yes, inferer_type: &a torch, version: *a}]"
     fast = read_models(text)
-    monkeypatch.setattr("protocols.grps.client_deployment._FAST_LOADER", yaml.BaseLoader)
+    monkeypatch.setattr("interlingua.protocols.grps.client_deployment._FAST_LOADER", yaml.BaseLoader)
     assert (
         read_models(text) == fast == (DeployedModel("12", "1.10", ""), DeployedModel("yes", "torch", "torch"))
     )

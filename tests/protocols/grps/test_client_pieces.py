@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.grps.client_pieces import Piece, Pieces
+from interlingua.protocols.grps.client_pieces import Piece, Pieces
 
 STATUS = {"code": 200, "msg": "OK", "status": "SUCCESS"}
 PY = json.dumps({"status": STATUS, "str_data": "one"}, indent=2).encode()

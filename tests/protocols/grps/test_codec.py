@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.grps.codec import decode_request, decode_response, encode_request, encode_response
-from protocols.grps.message import OK, GenericTensor, GrpsMessage, Kind, Status, StatusFlag
-from protocols.grps.status import check, failure
-from protocols.grps.tensors import WIDENED, read_tensor, write_tensor
-from schemas import (
+from interlingua.protocols.grps.codec import decode_request, decode_response, encode_request, encode_response
+from interlingua.protocols.grps.message import OK, GenericTensor, GrpsMessage, Kind, Status, StatusFlag
+from interlingua.protocols.grps.status import check, failure
+from interlingua.protocols.grps.tensors import WIDENED, read_tensor, write_tensor
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.grps.codec_grpc import read_message, write_message
-from protocols.grps.message import DTYPES, OK, GenericTensor, GrpsMessage, Kind, Status
-from protocols.protobuf_wire import join, varint
-from schemas import ErrorCode, InferenceError
-from schemas.grps import MESSAGES
+from interlingua.protocols.grps.codec_grpc import read_message, write_message
+from interlingua.protocols.grps.message import DTYPES, OK, GenericTensor, GrpsMessage, Kind, Status
+from interlingua.protocols.protobuf_wire import join, varint
+from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.grps import MESSAGES
 
 MESSAGE: Any = MESSAGES["grps.protos.v1.GrpsMessage"]
 TENSOR: Any = MESSAGES["grps.protos.v1.GenericTensor"]

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from google.protobuf import json_format
 
-from protocols.grps.codec_json import parse_document, read_document
-from protocols.grps.json_habits import COMPACT, CPP, PY, REPLY, JsonHabits
-from protocols.grps.json_writer import write_message
-from protocols.grps.message import OK, GenericTensor, GrpsMessage, Kind
-from protocols.grps.status import failure
-from schemas import ErrorCode, InferenceError
-from schemas.grps import MESSAGES
+from interlingua.protocols.grps.codec_json import parse_document, read_document
+from interlingua.protocols.grps.json_habits import COMPACT, CPP, PY, REPLY, JsonHabits
+from interlingua.protocols.grps.json_writer import write_message
+from interlingua.protocols.grps.message import OK, GenericTensor, GrpsMessage, Kind
+from interlingua.protocols.grps.status import failure
+from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.grps import MESSAGES
 
 RECORDED: Any = json.loads(
     (Path(__file__).parents[2] / "golden" / "grps" / "http_exchanges.json").read_text()

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.grps.codec import decode_request, decode_response, encode_request, encode_response
-from protocols.grps.gmap import entry_name, entry_of
-from protocols.grps.message import GMAP_FIELDS, OK, GenericTensor, GrpsMessage, Kind
-from schemas import (
+from interlingua.protocols.grps.codec import decode_request, decode_response, encode_request, encode_response
+from interlingua.protocols.grps.gmap import entry_name, entry_of
+from interlingua.protocols.grps.message import GMAP_FIELDS, OK, GenericTensor, GrpsMessage, Kind
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

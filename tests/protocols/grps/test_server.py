@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from protocols.grps.options import PredictOptions, StreamingControl
-from protocols.wire import HttpRequest
+from interlingua.protocols.grps.options import PredictOptions, StreamingControl
+from interlingua.protocols.wire import HttpRequest
+from interlingua.translator.pipeline import Pipeline
 from tests.conformance.grps_echo import Echo
 from tests.conformance.grps_replay import Reply, pipeline, send
-from translator.pipeline import Pipeline
 
 PREDICT = "/grps/v1/infer/predict"
 PATHS = {

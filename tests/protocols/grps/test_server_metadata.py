@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from protocols.grps.metadata import cpp_model, cpp_server, py_model, py_server
-from protocols.grps.options import PredictOptions, StreamingControl
-from schemas import Deployment, Listening, ModelState, ModelStatus, VersionStatus
-from schemas.oip import MESSAGES
+from interlingua.protocols.grps.metadata import cpp_model, cpp_server, py_model, py_server
+from interlingua.protocols.grps.options import PredictOptions, StreamingControl
+from interlingua.schemas import Deployment, Listening, ModelState, ModelStatus, VersionStatus
+from interlingua.schemas.oip import MESSAGES
 
 CONFIG: Any = MESSAGES["inference.ModelConfig"]
 MODELS = {

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 import yaml
 
-from protocols.brpc_status import BrpcStatus
-from protocols.grps.codec_grpc import read_message, write_message
-from protocols.grps.message import OK, GenericTensor, GrpsMessage, Kind, Status, StatusFlag
-from protocols.grps.options import PredictOptions
-from protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE, STREAMING
-from protocols.wire import BrpcRequest, Buffer, GrpcAnswer, GrpcRequest, HttpRequest, parts_of
-from schemas import ServerMetadata
-from schemas.grps import MESSAGES
+from interlingua.protocols.brpc_status import BrpcStatus
+from interlingua.protocols.grps.codec_grpc import read_message, write_message
+from interlingua.protocols.grps.message import OK, GenericTensor, GrpsMessage, Kind, Status, StatusFlag
+from interlingua.protocols.grps.options import PredictOptions
+from interlingua.protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE, STREAMING
+from interlingua.protocols.wire import BrpcRequest, Buffer, GrpcAnswer, GrpcRequest, HttpRequest, parts_of
+from interlingua.schemas import ServerMetadata
+from interlingua.schemas.grps import MESSAGES
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import HttpPipeline, Pipeline
+from interlingua.translator.router import Router
 from tests.conformance.grps_echo import Echo
 from tests.conformance.grps_replay import flavored
-from translator.operations import Service
-from translator.pipeline import HttpPipeline, Pipeline
-from translator.router import Router
 
 CALLS = ("Predict", "Online", "Offline", "CheckLiveness", "CheckReadiness", "ServerMetadata", "ModelMetadata")
 OFFLINE = Status(503, "Service Unavailable", StatusFlag.FAILURE)

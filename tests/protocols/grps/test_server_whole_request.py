@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from protocols.dialect import Opened
-from protocols.grps.whole_request import INPUTS, fail, whole_request_action
-from protocols.wire import HttpAnswer, HttpRequest, parts_of
-from schemas import (
+from interlingua.protocols.dialect import Opened
+from interlingua.protocols.grps.whole_request import INPUTS, fail, whole_request_action
+from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import orjson
 
-from protocols.dialect import Opened
-from protocols.oip import DIALECT
-from protocols.wire import GrpcAnswer, GrpcRequest
-from schemas import InferenceError, InferRequest, Operation, Signature
+from interlingua.protocols.dialect import Opened
+from interlingua.protocols.oip import DIALECT
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.schemas import InferenceError, InferRequest, Operation, Signature
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "oip"
 SERVICE = "/inference.GRPCInferenceService/"

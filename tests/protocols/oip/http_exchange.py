@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from protocols.dialect import Opened
-from protocols.oip import DIALECT
-from protocols.path_table import PathTable
-from protocols.wire import HttpAnswer, HttpReply, HttpRequest, parts_of
-from schemas import InferenceError, Signature
+from interlingua.protocols.dialect import Opened
+from interlingua.protocols.oip import DIALECT
+from interlingua.protocols.path_table import PathTable
+from interlingua.protocols.wire import HttpAnswer, HttpReply, HttpRequest, parts_of
+from interlingua.schemas import InferenceError, Signature
 
 PATHS = PathTable(DIALECT.http_endpoints)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
-from protocols.oip.codec_http import encode_response
-from schemas import (
+from interlingua.protocols.oip.codec_http import encode_response
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -19,7 +19,7 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
-from schemas.datatypes import DATATYPES
+from interlingua.schemas.datatypes import DATATYPES
 from tests.protocols.oip.grpc_exchange import opened
 from tests.protocols.oip.http_exchange import decoded, post
 

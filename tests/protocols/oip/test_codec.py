@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.oip.codec import (
+from interlingua.protocols.oip.codec import (
     CODE_OF_GRPC_STATUS,
     CODE_OF_HTTP_STATUS,
     EMPTY_FINAL_RESPONSE,
@@ -17,7 +17,7 @@ from protocols.oip.codec import (
     requested_output,
     split_parameters,
 )
-from schemas import (
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -7,9 +7,9 @@ import json
 import pytest
 from tritonclient.grpc import service_pb2
 
-from protocols.oip.client import GRPC_CALLS, HTTP_CALLS
-from protocols.wire import GrpcAnswer, HttpReply
-from schemas import Operation
+from interlingua.protocols.oip.client import GRPC_CALLS, HTTP_CALLS
+from interlingua.protocols.wire import GrpcAnswer, HttpReply
+from interlingua.schemas import Operation
 
 ELEMENTS = [b"\x00\xff", b"plain!", b""]
 SENT = ["AP8=", "plain!", ""]

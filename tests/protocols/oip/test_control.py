@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tritonclient.grpc import model_config_pb2, service_pb2
 
-from protocols.oip import DIALECT
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest, parts_of
-from schemas import (
+from interlingua.protocols.oip import DIALECT
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest, parts_of
+from interlingua.schemas import (
     Duration,
     ErrorCode,
     IndexQuery,
@@ -26,7 +26,7 @@ from schemas import (
     VersionStatistics,
     VersionStatus,
 )
-from schemas.status import ExecutionStatistics
+from interlingua.schemas.status import ExecutionStatistics
 from tests.protocols.oip import grpc_exchange, http_exchange
 from tests.protocols.oip.http_exchange import post
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
-from protocols.oip import DIALECT
-from protocols.path_table import PathTable
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpRequest, parts_of
-from schemas import (
+from interlingua.protocols.oip import DIALECT
+from interlingua.protocols.path_table import PathTable
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpRequest, parts_of
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     IndexQuery,

@@ -10,10 +10,10 @@ import numpy as np
 import orjson
 import pytest
 
-from protocols.registry import DIALECTS
-from protocols.wire import HttpAnswer, HttpRequest
-from runtime.catalog import ModelCatalog
-from schemas import (
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import HttpAnswer, HttpRequest
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -24,10 +24,10 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.router import Router
 from tests.streaming_models import AddSub, Repeat
-from translator.operations import Service
-from translator.pipeline import Pipeline
-from translator.router import Router
 
 EVENTS = "text/event-stream; charset=utf-8"
 

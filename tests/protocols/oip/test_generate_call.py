@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.oip.client import HTTP_CALLS
-from protocols.oip.generate import GENERATE_ENDPOINTS
-from protocols.wire import HttpReply, HttpRequest
-from schemas import (
+from interlingua.protocols.oip.client import HTTP_CALLS
+from interlingua.protocols.oip.generate import GENERATE_ENDPOINTS
+from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

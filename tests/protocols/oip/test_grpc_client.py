@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
-from protocols.wire import GrpcAnswer
-from schemas import (
+from interlingua.protocols.wire import GrpcAnswer
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

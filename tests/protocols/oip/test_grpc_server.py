@@ -10,10 +10,10 @@ import pytest
 from tritonclient import grpc as triton
 from tritonclient.grpc import service_pb2
 
-from protocols.oip import codec_grpc
-from protocols.oip.codec import GRPC_STATUS
-from protocols.oip.grpc_probes import HEALTH_CHECK
-from schemas import (
+from interlingua.protocols.oip import codec_grpc
+from interlingua.protocols.oip.codec import GRPC_STATUS
+from interlingua.protocols.oip.grpc_probes import HEALTH_CHECK
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

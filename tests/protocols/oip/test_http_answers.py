@@ -10,12 +10,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from protocols.content_coding import inflate
-from protocols.dialect import Action, Opened
-from protocols.oip import DIALECT
-from protocols.oip.codec_http import ReplyForm, encode_response
-from protocols.wire import HttpAnswer, HttpRequest, parts_of
-from schemas import (
+from interlingua.protocols.content_coding import inflate
+from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.oip import DIALECT
+from interlingua.protocols.oip.codec_http import ReplyForm, encode_response
+from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

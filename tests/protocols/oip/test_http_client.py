@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
-from protocols.wire import HttpReply, HttpRequest
-from schemas import (
+from interlingua.protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
+from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

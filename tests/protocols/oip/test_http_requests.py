@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.oip.codec_http import ReplyForm
-from protocols.wire import HttpRequest
-from schemas import (
+from interlingua.protocols.oip.codec_http import ReplyForm
+from interlingua.protocols.wire import HttpRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

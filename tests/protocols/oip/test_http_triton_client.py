@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 
-from schemas import Datatype, InferResponse, RequestedOutput, Sequence, Signature, Tensor
+from interlingua.schemas import Datatype, InferResponse, RequestedOutput, Sequence, Signature, Tensor
 from tests.protocols.oip.http_exchange import decoded, opened, post, reply
 
 NO_SIGNATURE = Signature((), ())

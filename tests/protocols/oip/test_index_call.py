@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from protocols.oip.client import GRPC_CALLS, HTTP_CALLS
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
-from schemas import ErrorCode, InferenceError, ModelState, ModelStatus, Operation, VersionStatus
+from interlingua.protocols.oip.client import GRPC_CALLS, HTTP_CALLS
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError, ModelState, ModelStatus, Operation, VersionStatus
 from tests.properties.through import result_through
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "oip"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.oip import known_headers
-from protocols.oip.codec import RequestFields
-from protocols.oip.codec_http import ReplyForm
-from protocols.oip.known_headers import KnownHeaders
-from protocols.wire import HttpRequest
-from schemas import (
+from interlingua.protocols.oip import known_headers
+from interlingua.protocols.oip.codec import RequestFields
+from interlingua.protocols.oip.codec_http import ReplyForm
+from interlingua.protocols.oip.known_headers import KnownHeaders
+from interlingua.protocols.wire import HttpRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

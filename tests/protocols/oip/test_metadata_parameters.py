@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from protocols.oip import DIALECT
-from protocols.oip.client import GRPC_CALLS, HTTP_CALLS
-from protocols.oip.metadata_parameters import add_model_parameters, read_model_parameters
-from protocols.protobuf_wire import join
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest, parts_of
-from schemas import Datatype, ModelMetadata, ModelRef, Operation, Signature, TensorSpec
-from schemas.oip import MESSAGES
+from interlingua.protocols.oip import DIALECT
+from interlingua.protocols.oip.client import GRPC_CALLS, HTTP_CALLS
+from interlingua.protocols.oip.metadata_parameters import add_model_parameters, read_model_parameters
+from interlingua.protocols.protobuf_wire import join
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest, parts_of
+from interlingua.schemas import Datatype, ModelMetadata, ModelRef, Operation, Signature, TensorSpec
+from interlingua.schemas.oip import MESSAGES
 
 METHOD = "/inference.GRPCInferenceService/ModelMetadata"
 OF_MODEL = {"author": "us", "beams": 4, "exact": True, "share": 0.5}

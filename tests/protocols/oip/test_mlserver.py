@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tritonclient.grpc import service_pb2
 
-from protocols.oip import DIALECT
-from protocols.oip.client import GRPC_MLSERVER_CALLS
-from protocols.path_table import PathTable
-from protocols.wire import GrpcAnswer, GrpcRequest, HttpRequest
-from schemas import (
+from interlingua.protocols.oip import DIALECT
+from interlingua.protocols.oip.client import GRPC_MLSERVER_CALLS
+from interlingua.protocols.path_table import PathTable
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpRequest
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -27,7 +27,7 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
-from schemas.protobuf import load_messages
+from interlingua.schemas.protobuf import load_messages
 
 MLSERVER = DIALECT.flavors["mlserver"]
 PATHS = PathTable(MLSERVER.http_endpoints)
@@ -266,12 +266,12 @@ def test_control_over_grpc(prefix: str) -> None:
 
 
 def test_reflection_knows_the_second_service() -> None:
-    assert ("schemas.oip", "model_repository.desc") in MLSERVER.contracts
+    assert ("interlingua.schemas.oip", "model_repository.desc") in MLSERVER.contracts
     for flavor in (DIALECT, DIALECT.flavors["kserve"]):
-        assert ("schemas.oip", "model_repository.desc") not in flavor.contracts
+        assert ("interlingua.schemas.oip", "model_repository.desc") not in flavor.contracts
         assert not any(each.method.startswith(OLD_SERVICE) for each in flavor.grpc_endpoints)
     assert "inference.model_repository.RepositoryIndexRequest" in load_messages(
-        "schemas.oip", "model_repository.desc"
+        "interlingua.schemas.oip", "model_repository.desc"
     )
 
 

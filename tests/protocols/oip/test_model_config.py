@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
-from protocols.oip.client import GRPC_CALLS, HTTP_CALLS, HTTP_JSON_CALLS
-from protocols.wire import GrpcAnswer, HttpReply
-from schemas import ErrorCode, InferenceError, ModelRef, Operation
-from schemas.oip import MESSAGES
+from interlingua.protocols.oip.client import GRPC_CALLS, HTTP_CALLS, HTTP_JSON_CALLS
+from interlingua.protocols.wire import GrpcAnswer, HttpReply
+from interlingua.schemas import ErrorCode, InferenceError, ModelRef, Operation
+from interlingua.schemas.oip import MESSAGES
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "oip"
 CALL = HTTP_CALLS[Operation.MODEL_CONFIG]

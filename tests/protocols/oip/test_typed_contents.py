@@ -10,9 +10,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.oip.typed_contents import read_contents
-from schemas import Datatype, ErrorCode, InferenceError, Tensor
-from schemas.oip import MESSAGES
+from interlingua.protocols.oip.typed_contents import read_contents
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor
+from interlingua.schemas.oip import MESSAGES
 from tests.strategies import tensors
 
 CONTENTS: Any = MESSAGES["inference.InferTensorContents"]

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from protocols.transport.address import Address, parse_address
-from protocols.transport.http.server import HttpServer
-from protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
-from schemas import InferenceError
+from interlingua.protocols.transport.address import Address, parse_address
+from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
+from interlingua.schemas import InferenceError
 
 LOOPBACK = parse_address("127.0.0.1:0")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.transport.address import Address, Url, covers, parse_address, parse_url
-from protocols.transport.sockets import bound, listen
+from interlingua.protocols.transport.address import Address, Url, covers, parse_address, parse_url
+from interlingua.protocols.transport.sockets import bound, listen
 
 NO_ADDRESS = (
     "",

@@ -15,10 +15,16 @@ import grpc
 import grpc.aio
 import pytest
 
-from protocols.transport.address import parse_url
-from protocols.transport.clients import CLIENTS
-from protocols.wire import BrpcRequest, ConnectionFailedError, FramedRequest, GrpcRequest, HttpRequest
-from schemas import Context, ErrorCode, InferenceError
+from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.protocols.wire import (
+    BrpcRequest,
+    ConnectionFailedError,
+    FramedRequest,
+    GrpcRequest,
+    HttpRequest,
+)
+from interlingua.schemas import Context, ErrorCode, InferenceError
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from protocols.transport.address import Address
-from protocols.transport.reach import unreachable
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.reach import unreachable
 
 
 async def _take_leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

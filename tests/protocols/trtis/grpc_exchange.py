@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocols.dialect import Opened
-from protocols.trtis import DIALECT
-from protocols.wire import GrpcAnswer, GrpcRequest
-from schemas import Context, Datatype, InferenceError, InferResponse, Signature, TensorSpec
+from interlingua.protocols.dialect import Opened
+from interlingua.protocols.trtis import DIALECT
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.schemas import Context, Datatype, InferenceError, InferResponse, Signature, TensorSpec
 from tests.standins.trtis_contract import SERVICE, code_name, message, parse
 
 ENDPOINTS = {endpoint.method: endpoint for endpoint in DIALECT.grpc_endpoints}

@@ -8,13 +8,13 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
-from protocols.dialect import Opened
-from protocols.path_table import PathTable
-from protocols.trtis import DIALECT
-from protocols.trtis.codec import REQUEST_HEADER, RESPONSE_HEADER
-from protocols.trtis.status import REQUEST_STATUS
-from protocols.wire import HttpAnswer, HttpRequest, parts_of
-from schemas import Context, InferenceError, InferResponse, Signature
+from interlingua.protocols.dialect import Opened
+from interlingua.protocols.path_table import PathTable
+from interlingua.protocols.trtis import DIALECT
+from interlingua.protocols.trtis.codec import REQUEST_HEADER, RESPONSE_HEADER
+from interlingua.protocols.trtis.status import REQUEST_STATUS
+from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
+from interlingua.schemas import Context, InferenceError, InferResponse, Signature
 
 PATHS = PathTable(DIALECT.http_endpoints)
 CONTEXT = Context(server_id="inference:0", request_number=7)

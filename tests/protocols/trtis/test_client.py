@@ -11,9 +11,9 @@ import numpy as np
 import orjson
 import pytest
 
-from protocols.trtis import DIALECT
-from protocols.wire import GrpcAnswer, HttpReply
-from schemas import (
+from interlingua.protocols.trtis import DIALECT
+from interlingua.protocols.wire import GrpcAnswer, HttpReply
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -31,7 +31,7 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
-from schemas import Sequence as SequencePosition
+from interlingua.schemas import Sequence as SequencePosition
 from tests.protocols.trtis.grpc_exchange import BATCHED
 from tests.standins.trtis_contract import SERVICE, from_line, message, one_line, parse
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas import (
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from itertools import pairwise
 
-from protocols.wire import GrpcAnswer, GrpcRequest
-from schemas import Datatype, Signature, TensorSpec
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.schemas import Datatype, Signature, TensorSpec
 from tests.loopback import echoing, serving
 from tests.protocols.trtis.grpc_exchange import header, infer
 from tests.standins.trtis_contract import SERVICE, code_name, parse

@@ -9,11 +9,16 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.trtis import header_text
-from protocols.trtis.codec import REQUEST_HEADER, RESPONSE_HEADER
-from protocols.trtis.header_text import read, write_request_header, write_response_header, write_status
-from protocols.trtis.status import REQUEST_STATUS
-from schemas import ErrorCode, InferenceError
+from interlingua.protocols.trtis import header_text
+from interlingua.protocols.trtis.codec import REQUEST_HEADER, RESPONSE_HEADER
+from interlingua.protocols.trtis.header_text import (
+    read,
+    write_request_header,
+    write_response_header,
+    write_status,
+)
+from interlingua.protocols.trtis.status import REQUEST_STATUS
+from interlingua.schemas import ErrorCode, InferenceError
 from tests.protocols.trtis.http_exchange import text
 
 REAL = (

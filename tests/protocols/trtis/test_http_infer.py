@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from protocols.trtis.codec import RESPONSE_HEADER
-from schemas import (
+from interlingua.protocols.trtis.codec import RESPONSE_HEADER
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

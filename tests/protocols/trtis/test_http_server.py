@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 
-from protocols.trtis import DIALECT
-from protocols.trtis.status import (
+from interlingua.protocols.trtis import DIALECT
+from interlingua.protocols.trtis.status import (
     REPOSITORY_INDEX,
     SERVER_STATUS,
     SHARED_MEMORY_STATUS,
     STATUS_CODES,
     status_code,
 )
-from protocols.wire import HttpAnswer
-from schemas import (
+from interlingua.protocols.wire import HttpAnswer
+from interlingua.schemas import (
     Duration,
     ErrorCode,
     InferenceError,
@@ -32,7 +32,7 @@ from schemas import (
     VersionStatistics,
     VersionStatus,
 )
-from schemas.oip import MESSAGES as OIP_MESSAGES
+from interlingua.schemas.oip import MESSAGES as OIP_MESSAGES
 from tests.protocols.trtis.http_exchange import PATHS, asking, body, infer, opened, refused, status
 
 SHM = "/api/sharedmemorycontrol"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.trtis.shared_memory_control import read_control
-from schemas import ErrorCode, InferenceError, Operation, SharedMemoryRegion
+from interlingua.protocols.trtis.shared_memory_control import read_control
+from interlingua.schemas import ErrorCode, InferenceError, Operation, SharedMemoryRegion
 from tests.standins.trtis_contract import message
 
 REGISTER = Operation.SHARED_MEMORY_REGISTER

@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocols.trtis.words import in_own_words
+from interlingua.protocols.trtis.words import in_own_words
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from runtime.backends import Surroundings
-from runtime.backends.ensemble import EnsembleInstance
-from runtime.ensemble import Step, plan
-from runtime.target import Target
-from schemas import (
+from interlingua.runtime.backends import Surroundings
+from interlingua.runtime.backends.ensemble import EnsembleInstance
+from interlingua.runtime.ensemble import Step, plan
+from interlingua.runtime.target import Target
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,

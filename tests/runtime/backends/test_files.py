@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from runtime.backends import BACKENDS, onnx_file, onnxruntime, python_file, torch_file
-from runtime.model_config import LoadError, ModelConfig
-from schemas import Datatype, TensorSpec
+from interlingua.runtime.backends import BACKENDS, onnx_file, onnxruntime, python_file, torch_file
+from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.schemas import Datatype, TensorSpec
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "models"
 DECLARED = ModelConfig(outputs=(TensorSpec("OUTPUT__0", Datatype.FP32, (-1,)),))
@@ -151,7 +151,7 @@ def test_a_missing_engine_is_told_with_what_to_install(
 
     monkeypatch.setattr(builtins, "__import__", without)
     monkeypatch.delitem(sys.modules, BACKENDS[backend].module, raising=False)
-    monkeypatch.setattr("runtime.backends.find_spec", lambda name: None)
+    monkeypatch.setattr("interlingua.runtime.backends.find_spec", lambda name: None)
     install = f"pip install 'interlingua[{extra}]'"
     for attempt in (BACKENDS[backend].load, BACKENDS[backend].examine):
         with pytest.raises(LoadError) as raised:

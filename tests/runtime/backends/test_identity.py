@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.backends import BACKENDS
-from runtime.model_config import LoadError, ModelConfig
-from schemas import Datatype, Tensor, TensorSpec, pack_bytes
+from interlingua.runtime.backends import BACKENDS
+from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.schemas import Datatype, Tensor, TensorSpec, pack_bytes
 
 IDENTITY = BACKENDS["identity"]
 

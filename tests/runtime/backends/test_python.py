@@ -10,10 +10,10 @@ import numpy as np
 import orjson
 import pytest
 
-from runtime.backends import Job
-from runtime.model_config import DATATYPE_OF_TYPE, LoadError
-from runtime.repository import load_model
-from schemas import (
+from interlingua.runtime.backends import Job
+from interlingua.runtime.model_config import DATATYPE_OF_TYPE, LoadError
+from interlingua.runtime.repository import load_model
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -21,7 +21,7 @@ from schemas import (
     RequestedOutput,
     Tensor,
 )
-from schemas.datatypes import DATATYPES
+from interlingua.schemas.datatypes import DATATYPES
 from tests.runtime.python_models import (
     ECHO,
     INT32,

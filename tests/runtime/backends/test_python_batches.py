@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.backends import Answer, Answers, Job
-from runtime.model import LocalModel
-from schemas import CancelToken, Context, ErrorCode, InferenceError, InferRequest
+from interlingua.runtime.backends import Answer, Answers, Job
+from interlingua.runtime.model import LocalModel
+from interlingua.schemas import CancelToken, Context, ErrorCode, InferenceError, InferRequest
 from tests.runtime.python_models import DECOUPLED, INT32, instance, loaded, request, worker
 
 

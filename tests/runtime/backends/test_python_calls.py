@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.catalog import ModelCatalog
-from runtime.model import LocalModel
-from runtime.repository import load_model
-from schemas import CancelToken, Context, ErrorCode, InferenceError, InferRequest, Tensor
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.repository import load_model
+from interlingua.schemas import CancelToken, Context, ErrorCode, InferenceError, InferRequest, Tensor
 from tests.runtime.python_models import DECOUPLED, INT32, numbers, python_model, worker
 
 TWICE = """

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import runtime.backends.python as backend
-from runtime.catalog import ModelCatalog
-from runtime.model import LocalModel
-from runtime.repository import load_model
-from schemas import ErrorCode, InferenceError, InferRequest, Tensor
+import interlingua.runtime.backends.python as backend
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.repository import load_model
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Tensor
 from tests.runtime.python_models import DECOUPLED, INT32, instance, numbers, python_model
 
 SECS = 20

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.model import LocalModel
-from schemas import ErrorCode, InferenceError, InferRequest, Sequence, Tensor
+from interlingua.runtime.model import LocalModel
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Sequence, Tensor
 from tests.runtime.python_models import DECOUPLED, INT32, failure, instance, loaded, numbers, request
 
 SECS = 20

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from schemas import (
+from interlingua.schemas import (
     CancelToken,
     Context,
     ErrorCode,
@@ -220,7 +220,7 @@ def test_no_process_outlives_the_server(tmp_path: Path) -> None:
     program = f"""
 import os, sys
 from pathlib import Path
-from runtime.repository import ModelSource, load_model
+from interlingua.runtime.repository import ModelSource, load_model
 model = load_model(ModelSource("m", Path({str(tmp_path / "m")!r})))
 print(model._loaded[0].instance._workers[0]._process.pid, flush=True)
 os._exit(1)

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from runtime.model import LocalModel
-from schemas import (
+from interlingua.runtime.model import LocalModel
+from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,
     InferRequest,
 )
-from schemas.messages import Sequence
+from interlingua.schemas.messages import Sequence
 from tests.runtime.python_models import (
     DECOUPLED,
     INT32,

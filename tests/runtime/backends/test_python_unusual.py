@@ -12,8 +12,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.repository import load_model
-from schemas import Datatype, ErrorCode, InferRequest, Tensor
+from interlingua.runtime.repository import load_model
+from interlingua.schemas import Datatype, ErrorCode, InferRequest, Tensor
 from tests.runtime.python_models import (
     ECHO,
     INT32,

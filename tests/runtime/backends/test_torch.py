@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch' (make test-torch)")
 
-from runtime.backends.torch import load  # noqa: E402
-from runtime.model_config import LoadError, ModelConfig  # noqa: E402
-from schemas import Datatype, ErrorCode, InferenceError, Tensor, TensorSpec  # noqa: E402
+from interlingua.runtime.backends.torch import load  # noqa: E402
+from interlingua.runtime.model_config import LoadError, ModelConfig  # noqa: E402
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor, TensorSpec  # noqa: E402
 from tests.strategies import tensors  # noqa: E402
 
 NUMERIC = [datatype for datatype in Datatype if datatype is not Datatype.BYTES]

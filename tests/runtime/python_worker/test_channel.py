@@ -8,7 +8,7 @@ import socket
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.python_worker.channel import FrameReader, encode, receive, send
+from interlingua.runtime.python_worker.channel import FrameReader, encode, receive, send
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(),

@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.python_worker import cuda_memory, dlpack
-from runtime.python_worker.triton_python_backend_utils import Tensor, TritonModelException
+from interlingua.runtime.python_worker import cuda_memory, dlpack
+from interlingua.runtime.python_worker.triton_python_backend_utils import Tensor, TritonModelException
 
 
 class Driver:

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.python_worker import dlpack
-from runtime.python_worker.triton_python_backend_utils import Tensor, TritonModelException
+from interlingua.runtime.python_worker import dlpack
+from interlingua.runtime.python_worker.triton_python_backend_utils import Tensor, TritonModelException
 
 DTYPES = ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", ml_dtypes.bfloat16]
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from runtime.python_worker import regions
-from runtime.python_worker.channel import Frame
-from runtime.python_worker.packing import INLINE_BYTES, pack, unpack
-from runtime.python_worker.regions import ALIGNMENT, RegionPool, RegionViews
+from interlingua.runtime.python_worker import regions
+from interlingua.runtime.python_worker.channel import Frame
+from interlingua.runtime.python_worker.packing import INLINE_BYTES, pack, unpack
+from interlingua.runtime.python_worker.regions import ALIGNMENT, RegionPool, RegionViews
 
 Sides = tuple[RegionPool, RegionViews]
 

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.python_worker import triton_python_backend_utils as pb
+from interlingua.runtime.python_worker import triton_python_backend_utils as pb
 
 
 class Delivered:

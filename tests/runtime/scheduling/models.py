@@ -8,11 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from runtime.backends import Instance
-from runtime.model import LocalModel
-from runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits, Scheduling
-from runtime.version import Version
-from schemas import Datatype, ErrorCode, InferenceError, InferRequest, Signature, Tensor, TensorSpec
+from interlingua.runtime.backends import Instance
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits, Scheduling
+from interlingua.runtime.version import Version
+from interlingua.schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
 
 STAMP = 1000.0
 SIGNATURE = Signature(

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from runtime.backends import Instance
-from runtime.model import LocalModel
-from runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
-from runtime.scheduling.sequence_policy import (
+from interlingua.runtime.backends import Instance
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
+from interlingua.runtime.scheduling.sequence_policy import (
     CORRELATION_ID,
     END,
     READY,
@@ -23,9 +23,17 @@ from runtime.scheduling.sequence_policy import (
     SequenceBatching,
     State,
 )
-from runtime.version import Version
-from schemas import Datatype, ErrorCode, InferenceError, InferRequest, Signature, Tensor, TensorSpec
-from schemas.messages import Sequence
+from interlingua.runtime.version import Version
+from interlingua.schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
+from interlingua.schemas.messages import Sequence
 
 CONTROLS = (
     Control("start", START, Datatype.INT32),

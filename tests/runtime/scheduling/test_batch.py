@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.scheduling.batch import gathered, in_model_order, key_of, scattered
-from runtime.scheduling.queue import Entry
-from schemas import Datatype, ErrorCode, InferenceError, InferRequest, Tensor
-from schemas.tensor import pack_bytes
+from interlingua.runtime.scheduling.batch import gathered, in_model_order, key_of, scattered
+from interlingua.runtime.scheduling.queue import Entry
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, InferRequest, Tensor
+from interlingua.schemas.tensor import pack_bytes
 
 
 def entry(*inputs: Tensor) -> Entry:

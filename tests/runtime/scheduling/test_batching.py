@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runtime.scheduling.policy import DynamicBatching, Limits, QueuePolicy
-from runtime.version import Version
-from schemas import Context, ErrorCode, InferRequest, RequestedOutput, Signature, Tensor
+from interlingua.runtime.scheduling.policy import DynamicBatching, Limits, QueuePolicy
+from interlingua.runtime.version import Version
+from interlingua.schemas import Context, ErrorCode, InferRequest, RequestedOutput, Signature, Tensor
 from tests.runtime.scheduling.models import (
     SIGNATURE,
     STAMP,

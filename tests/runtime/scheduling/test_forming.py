@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from runtime.scheduling.forming import Rules, choose
-from runtime.scheduling.policy import DynamicBatching
-from runtime.scheduling.queue import Entry
-from schemas import InferRequest
+from interlingua.runtime.scheduling.forming import Rules, choose
+from interlingua.runtime.scheduling.policy import DynamicBatching
+from interlingua.runtime.scheduling.queue import Entry
+from interlingua.schemas import InferRequest
 
 MS = 1_000_000
 

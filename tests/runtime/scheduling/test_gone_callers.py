@@ -8,12 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.backends import Answer, Answers, Job, Surroundings
-from runtime.scheduling.policy import DynamicBatching, Scheduling
-from runtime.scheduling.sequence_policy import Oldest, SequenceBatching
-from runtime.version import RequestVersion
-from schemas import CancelToken, Context, Datatype, InferRequest, Readiness, Signature, Tensor, TensorSpec
-from schemas.messages import Sequence as Position
+from interlingua.runtime.backends import Answer, Answers, Job, Surroundings
+from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
+from interlingua.runtime.scheduling.sequence_policy import Oldest, SequenceBatching
+from interlingua.runtime.version import RequestVersion
+from interlingua.schemas import (
+    CancelToken,
+    Context,
+    Datatype,
+    InferRequest,
+    Readiness,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
+from interlingua.schemas.messages import Sequence as Position
 
 SIGNATURE = Signature(
     (TensorSpec("x", Datatype.FP32, (-1, 1)),), (TensorSpec("y", Datatype.FP32, (-1, 1)),), max_batch_size=8

@@ -6,8 +6,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from runtime.model import LocalModel
-from schemas import Context, ErrorCode, InferenceError, InferRequest
+from interlingua.runtime.model import LocalModel
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest
 from tests.runtime.python_models import loaded, numbers, request, worker
 from tests.runtime.scheduling.models import asked, refusal, settled
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.model import LocalModel
-from runtime.model_config import LoadError
-from runtime.repository import ModelSource, load_model
-from schemas import Datatype, InferenceError, InferRequest, RequestedOutput, Tensor
-from schemas.messages import Sequence
+from interlingua.runtime.model import LocalModel
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.repository import ModelSource, load_model
+from interlingua.schemas import Datatype, InferenceError, InferRequest, RequestedOutput, Tensor
+from interlingua.schemas.messages import Sequence
 from tests.runtime.onnx_models import node, value, write
 from tests.runtime.python_models import python_model
 

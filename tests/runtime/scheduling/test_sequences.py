@@ -7,10 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from runtime.scheduling.policy import Limits
-from runtime.scheduling.sequence_policy import Direct, Oldest
-from schemas import Context, ErrorCode, InferenceError, InferRequest, Tensor
-from schemas.messages import Sequence
+from interlingua.runtime.scheduling.policy import Limits
+from interlingua.runtime.scheduling.sequence_policy import Direct, Oldest
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, Tensor
+from interlingua.schemas.messages import Sequence
 from tests.runtime.scheduling.models import refusal, settled
 from tests.runtime.scheduling.sequence_models import Sums, asked, model_of, step, sums, total
 

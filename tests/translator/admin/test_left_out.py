@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from protocols.registry import DIALECTS
-from runtime.catalog import ModelCatalog
-from runtime.left_out import LeftOut
-from schemas import InferRequest, Tensor
+from interlingua.protocols.registry import DIALECTS
+from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.left_out import LeftOut
+from interlingua.schemas import InferRequest, Tensor
+from interlingua.translator.admin.models import families
 from tests.loopback import behind, echoing, serving
 from tests.strategies import signature_of
-from translator.admin.models import families
 
 X = Tensor.from_numpy("x", np.array([1], np.int32))
 SIGNATURE = signature_of([X], [X.renamed("y")])

@@ -8,13 +8,13 @@ import aiohttp
 import pytest
 import yaml
 
-from protocols.transport.address import Address, parse_address
-from runtime.repository import Loaded
-from translator.admin.listener import AdminListener
-from translator.assembly import assemble
-from translator.config import Config, parse
-from translator.config.surroundings import Installation
-from translator.welcome import welcome
+from interlingua.protocols.transport.address import Address, parse_address
+from interlingua.runtime.repository import Loaded
+from interlingua.translator.admin.listener import AdminListener
+from interlingua.translator.assembly import assemble
+from interlingua.translator.config import Config, parse
+from interlingua.translator.config.surroundings import Installation
+from interlingua.translator.welcome import welcome
 
 HTTP = frozenset({"http"})
 INSTALLATION = Installation(serves={"oip": HTTP}, calls={"oip": HTTP}, backends={"identity": False})

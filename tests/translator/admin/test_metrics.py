@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from translator.admin.metrics import Family, Histogram, Sample, exposition
+from interlingua.translator.admin.metrics import Family, Histogram, Sample, exposition
 
 
 def parsed(*families: Family) -> dict[str, list[tuple[dict[str, str], float]]]:

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import Latencies
-from schemas.status import LATENCY_BOUNDS_NS
-from translator.admin.quantiles import quantile_ms
+from interlingua.schemas import Latencies
+from interlingua.schemas.status import LATENCY_BOUNDS_NS
+from interlingua.translator.admin.quantiles import quantile_ms
 
 
 def counted(*values: int) -> Latencies:

@@ -14,16 +14,16 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from protocols.wire import HttpAnswer, HttpRequest, parts_of
-from runtime.model_config import LoadError
-from runtime.repository import Loaded
-from schemas import InferenceError, InferRequest, Listening, Tensor
-from translator.admin.handler import AdminHandler, document, plain
-from translator.admin.metrics import Family, Sample
-from translator.admin.site import Site
-from translator.assembly import Assembly, assemble, load_local
-from translator.config import parse
-from translator.config.surroundings import Installation
+from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
+from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.repository import Loaded
+from interlingua.schemas import InferenceError, InferRequest, Listening, Tensor
+from interlingua.translator.admin.handler import AdminHandler, document, plain
+from interlingua.translator.admin.metrics import Family, Sample
+from interlingua.translator.admin.site import Site
+from interlingua.translator.assembly import Assembly, assemble, load_local
+from interlingua.translator.config import parse
+from interlingua.translator.config.surroundings import Installation
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&\\"
 HTTP = frozenset({"http"})
@@ -424,12 +424,12 @@ async def test_what_refreshes_the_page_is_what_it_was_made_of() -> None:
 
 
 async def test_a_page_does_not_wait_for_an_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("translator.admin.overview._PATIENCE_SECS", 0.01)
+    monkeypatch.setattr("interlingua.translator.admin.overview._PATIENCE_SECS", 0.01)
     assembly = full()
     answered = asyncio.Event()
 
     async def slow(names: Any) -> Any:
-        from schemas import Readiness
+        from interlingua.schemas import Readiness
 
         await answered.wait()
         return Readiness(True)

@@ -10,10 +10,10 @@ import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from protocols.registry import DIALECTS
-from protocols.wire import BrpcRequest, GrpcRequest, HttpRequest
-from runtime.target import Target
-from schemas import (
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import BrpcRequest, GrpcRequest, HttpRequest
+from interlingua.runtime.target import Target
+from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,
@@ -26,13 +26,13 @@ from schemas import (
     Signature,
     TensorSpec,
 )
-from schemas.datatypes import Datatype
-from schemas.oip import MESSAGES
-from translator.admin.metrics import exposition
-from translator.admin.tally import Tally, families
-from translator.operations import Service
-from translator.pipeline import Pipeline
-from translator.router import Router
+from interlingua.schemas.datatypes import Datatype
+from interlingua.schemas.oip import MESSAGES
+from interlingua.translator.admin.metrics import exposition
+from interlingua.translator.admin.tally import Tally, families
+from interlingua.translator.operations import Service
+from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.router import Router
 
 SIGNATURE = Signature((TensorSpec("x", Datatype.FP32, (-1,)),), (TensorSpec("x", Datatype.FP32, (-1,)),))
 INFER = orjson.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas import Datatype
+from interlingua.schemas import Datatype
 from tests.e2e.daemon import ROOT, Daemon
 
 TOTAL = """

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from schemas import pack_bytes
+from interlingua.schemas import pack_bytes
 from tests.translator.conformance.relay import LENGTH, Passing, numbers, strings, with_numbers
 from tests.translator.conformance.seeded import seeds
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from schemas import pack_bytes
+from interlingua.schemas import pack_bytes
 
 LENGTH = "Inference-Header-Content-Length"
 

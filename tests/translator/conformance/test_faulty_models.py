@@ -9,16 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.registry import DIALECTS
-from protocols.wire import BrpcAnswer, BrpcRequest, FramedReply, FramedRequest
-from schemas import Datatype, InferRequest, InferResponse, Signature, Tensor, TensorSpec, pack_bytes
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, FramedReply, FramedRequest
+from interlingua.schemas import (
+    Datatype,
+    InferRequest,
+    InferResponse,
+    Signature,
+    Tensor,
+    TensorSpec,
+    pack_bytes,
+)
+from interlingua.translator.conformance.answers import ANSWERS
+from interlingua.translator.conformance.discovery import discover
+from interlingua.translator.conformance.kit import Effort, Outcome, run_all
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.wires import WIRES
+from interlingua.translator.pipeline import Pipeline
 from tests.loopback import GrpcLoopback, HttpLoopback, echoing, serving
-from translator.conformance.answers import ANSWERS
-from translator.conformance.discovery import discover
-from translator.conformance.kit import Effort, Outcome, run_all
-from translator.conformance.subject import Subject
-from translator.conformance.wires import WIRES
-from translator.pipeline import Pipeline
 
 EFFORT = Effort(examples=15, secs=2)
 

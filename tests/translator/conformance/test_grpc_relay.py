@@ -14,13 +14,13 @@ import grpc
 import pytest
 import yaml
 
-from schemas.grps import MESSAGES as GRPS
-from schemas.oip import MESSAGES as OIP
-from schemas.trtis import MESSAGES as TRTIS
+from interlingua.schemas.grps import MESSAGES as GRPS
+from interlingua.schemas.oip import MESSAGES as OIP
+from interlingua.schemas.trtis import MESSAGES as TRTIS
+from interlingua.translator.conformance.kit import Effort, Outcome, checks_of
+from interlingua.translator.conformance.session import examine
+from interlingua.translator.conformance.wires import WIRES
 from tests.translator.conformance.grpc_relay import Fault, grpc_relay
-from translator.conformance.kit import Effort, Outcome, checks_of
-from translator.conformance.session import examine
-from translator.conformance.wires import WIRES
 
 EFFORT = Effort(examples=8, secs=2)
 SECS = 1.0

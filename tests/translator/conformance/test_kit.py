@@ -11,17 +11,17 @@ from xml.etree import ElementTree as Xml
 import numpy as np
 import pytest
 
-from protocols.registry import DIALECTS
-from schemas import Datatype, InferRequest, Signature, Tensor, TensorSpec
+from interlingua.protocols.registry import DIALECTS
+from interlingua.schemas import Datatype, InferRequest, Signature, Tensor, TensorSpec
+from interlingua.translator.cli import main
+from interlingua.translator.conformance.exchange import shown_request
+from interlingua.translator.conformance.kit import Effort, Outcome, Verdict, checks_of
+from interlingua.translator.conformance.report import as_junit, as_markdown
+from interlingua.translator.conformance.session import examine, server_of
+from interlingua.translator.conformance.wires import WIRES
 from tests.e2e.daemon import ROOT
 from tests.translator.conformance.faults import wrong_value
 from tests.translator.conformance.relay import Passing, relay
-from translator.cli import main
-from translator.conformance.exchange import shown_request
-from translator.conformance.kit import Effort, Outcome, Verdict, checks_of
-from translator.conformance.report import as_junit, as_markdown
-from translator.conformance.session import examine, server_of
-from translator.conformance.wires import WIRES
 
 INT32 = np.array([70000, -2, 3], np.int32)
 
@@ -192,7 +192,12 @@ def in_pytest(folder: Path, *arguments: str) -> str:
 def test_inside_pytest(served: dict[str, str], tmp_path: Path) -> None:
     shown = in_pytest(
         tmp_path,
-        *("-p", "translator.conformance.plugin", "--pyargs", "translator.conformance.test_conformance"),
+        *(
+            "-p",
+            "interlingua.translator.conformance.plugin",
+            "--pyargs",
+            "interlingua.translator.conformance.test_conformance",
+        ),
         *("--conformance-dialect", "oip", "--conformance-transport", "http"),
         *("--conformance-url", served["http"], "--conformance-model", "simple", "-k", "exact or probes"),
     )
@@ -200,11 +205,11 @@ def test_inside_pytest(served: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_inside_a_suite_of_its_own(served: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["translator.conformance.plugin"]\n')
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["interlingua.translator.conformance.plugin"]\n')
     with relay(served["http"], wrong_value) as address:
         (tmp_path / "test_mine.py").write_text(
             "import pytest\n"
-            "from translator.conformance.test_conformance import *\n"
+            "from interlingua.translator.conformance.test_conformance import *\n"
             "@pytest.fixture(scope='session')\n"
             f"def conformance_url():\n    return '{address}'\n"
         )

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from schemas import Datatype
-from translator.conformance.kit import Effort, Verdict, checks_of
-from translator.conformance.session import examine
-from translator.conformance.wires import WIRES
+from interlingua.schemas import Datatype
+from interlingua.translator.conformance.kit import Effort, Verdict, checks_of
+from interlingua.translator.conformance.session import examine
+from interlingua.translator.conformance.wires import WIRES
 
 EFFORT = Effort(examples=8, secs=10)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from interlingua.translator.conformance.kit import Effort, checks_of
+from interlingua.translator.conformance.session import examine
+from interlingua.translator.conformance.wires import WIRES
 from tests.translator.conformance import faults, faults_by_rule
 from tests.translator.conformance.relay import relay
 from tests.translator.conformance.seeded import Seeded
-from translator.conformance.kit import Effort, checks_of
-from translator.conformance.session import examine
-from translator.conformance.wires import WIRES
 
 EFFORT = Effort(examples=12, secs=10)
 

@@ -6,12 +6,12 @@ import time
 
 from hypothesis import strategies as st
 
-from protocols.registry import DIALECTS
+from interlingua.protocols.registry import DIALECTS
+from interlingua.translator.conformance.check import Check, Draw, InapplicableError, Run, ViolationError
+from interlingua.translator.conformance.kit import Effort, Outcome, Verdict, run
+from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.wires import WIRES
 from tests.loopback import HttpLoopback, echoing, serving
-from translator.conformance.check import Check, Draw, InapplicableError, Run, ViolationError
-from translator.conformance.kit import Effort, Outcome, Verdict, run
-from translator.conformance.subject import Subject
-from translator.conformance.wires import WIRES
 
 NUMBERS = st.integers(0, 1000)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import (
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -23,18 +23,18 @@ from schemas import (
     Tensor,
     pack_bytes,
 )
-from tests.properties.through import WIRES
-from tests.strategies import signature_of
-from translator.conversion import raw
-from translator.conversion.convert import (
+from interlingua.translator.conversion import raw
+from interlingua.translator.conversion.convert import (
     Conversion,
     convert_answer,
     convert_request,
     read_answer,
     read_request,
 )
-from translator.conversion.ends import End
-from translator.fidelity.verdict import Outcome
+from interlingua.translator.conversion.ends import End
+from interlingua.translator.fidelity.verdict import Outcome
+from tests.properties.through import WIRES
+from tests.strategies import signature_of
 
 ENDS = [End(*wire) for wire in WIRES]
 pairs = pytest.mark.parametrize(("source", "to"), list(product(ENDS, ENDS)), ids=str)

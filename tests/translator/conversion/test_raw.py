@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.transport.brpc.frame import write_answer, write_error
-from protocols.wire import (
+from interlingua.protocols.transport.brpc.frame import write_answer, write_error
+from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
     FramedReply,
@@ -20,9 +20,9 @@ from protocols.wire import (
     HttpReply,
     HttpRequest,
 )
-from schemas import ErrorCode, InferenceError
+from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.translator.conversion.raw import body, read_answer, read_request, write
 from tests.standins.brpc_frames import request_frame
-from translator.conversion.raw import body, read_answer, read_request, write
 
 HTTP = HttpRequest("POST", "/v2/models/m/infer")
 GRPC = GrpcRequest("/a.B/C", b"")

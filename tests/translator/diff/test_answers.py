@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schemas import ErrorCode, InferenceError, InferResponse, Tensor
-from translator.diff import Fault, Tolerance, compare_answers
+from interlingua.schemas import ErrorCode, InferenceError, InferResponse, Tensor
+from interlingua.translator.diff import Fault, Tolerance, compare_answers
 
 EXACT = Tolerance()
 BUSY = InferenceError(ErrorCode.OVERLOADED, "too busy")

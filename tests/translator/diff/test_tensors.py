@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schemas import Datatype, Tensor
+from interlingua.schemas import Datatype, Tensor
+from interlingua.translator.diff import Fault, TensorDiff, Tolerance, compare_tensors
+from interlingua.translator.diff import tensors as diff_tensors
 from tests.strategies import shapes, tensors
-from translator.diff import Fault, TensorDiff, Tolerance, compare_tensors
-from translator.diff import tensors as diff_tensors
 
 FLOATS = (Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64)
 WHOLE = tuple(set(Datatype) - set(FLOATS) - {Datatype.BYTES})

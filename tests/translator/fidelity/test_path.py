@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from protocols.dialect import Capability
-from protocols.registry import DIALECTS
-from schemas import Datatype, ErrorCode, Signature, TensorSpec
-from translator.fidelity.ends import callers, targets
-from translator.fidelity.page import page
-from translator.fidelity.path import BINARY, PAYLOADS, judge, matrix
-from translator.fidelity.tensors import stated
-from translator.fidelity.verdict import Outcome, Verdict
+from interlingua.protocols.dialect import Capability
+from interlingua.protocols.registry import DIALECTS
+from interlingua.schemas import Datatype, ErrorCode, Signature, TensorSpec
+from interlingua.translator.fidelity.ends import callers, targets
+from interlingua.translator.fidelity.page import page
+from interlingua.translator.fidelity.path import BINARY, PAYLOADS, judge, matrix
+from interlingua.translator.fidelity.tensors import stated
+from interlingua.translator.fidelity.verdict import Outcome, Verdict
 
 
 def tensor(caller: str, target: str, name: str) -> tuple[str, str]:

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from interlingua.translator.cli import main
+from interlingua.translator.fidelity.ends import callers, targets
+from interlingua.translator.fidelity.features import FEATURES
+from interlingua.translator.fidelity.page import page
 from tests.e2e.daemon import ROOT
-from translator.cli import main
-from translator.fidelity.ends import callers, targets
-from translator.fidelity.features import FEATURES
-from translator.fidelity.page import page
 
 
 def told(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Tensor
-from schemas import Sequence as Place
-from translator.config.mirror import MirrorOptions
-from translator.mirror import Mirror
-from translator.mirror.judge import LocalJudge
-from translator.observation import Observed
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Tensor
+from interlingua.schemas import Sequence as Place
+from interlingua.translator.config.mirror import MirrorOptions
+from interlingua.translator.mirror import Mirror
+from interlingua.translator.mirror.judge import LocalJudge
+from interlingua.translator.observation import Observed
 
 _NUMBERS = itertools.count(1)
 

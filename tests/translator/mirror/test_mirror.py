@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 import pytest
 
-from schemas import (
+from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,
@@ -24,14 +24,14 @@ from schemas import (
     SharedMemoryRef,
     Tensor,
 )
+from interlingua.translator.config.mirror import KeepOptions, MirrorOptions
+from interlingua.translator.mirror import Mirror, reports
+from interlingua.translator.mirror import judge as judging
+from interlingua.translator.mirror.judge import LocalJudge
+from interlingua.translator.mirror.table import as_text
+from interlingua.translator.recording import listening
+from interlingua.translator.recording.files import RecordingReader
 from tests.translator.mirror.mirrored import GONE, Model, answered, mirror, request, settled, tensor
-from translator.config.mirror import KeepOptions, MirrorOptions
-from translator.mirror import Mirror, reports
-from translator.mirror import judge as judging
-from translator.mirror.judge import LocalJudge
-from translator.mirror.table import as_text
-from translator.recording import listening
-from translator.recording.files import RecordingReader
 
 
 async def shown(looker: Mirror, *seen: Any) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from schemas import InferResponse, RequestedOutput
+from interlingua.schemas import InferResponse, RequestedOutput
+from interlingua.translator.config.mirror import KeepOptions
+from interlingua.translator.config.tap import RedactOptions
+from interlingua.translator.mirror.pairs import Pairs
+from interlingua.translator.recording.files import RecordingReader
+from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Record
 from tests.translator.mirror.mirrored import answered, request, tensor
-from translator.config.mirror import KeepOptions
-from translator.config.tap import RedactOptions
-from translator.mirror.pairs import Pairs
-from translator.recording.files import RecordingReader
-from translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Record
 
 
 def test_what_is_redacted_is_in_no_part_of_a_pair(tmp_path: Path) -> None:

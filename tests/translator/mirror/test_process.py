@@ -18,10 +18,10 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.grps.codec import WireForm
-from protocols.grps.message import Kind
-from runtime.repository import Loaded
-from schemas import (
+from interlingua.protocols.grps.codec import WireForm
+from interlingua.protocols.grps.message import Kind
+from interlingua.runtime.repository import Loaded
+from interlingua.schemas import (
     CancelToken,
     Context,
     ErrorCode,
@@ -33,17 +33,17 @@ from schemas import (
     SharedMemoryRef,
     Tensor,
 )
+from interlingua.translator.assembly import assemble
+from interlingua.translator.config import Config, parse
+from interlingua.translator.mirror import Mirror, wire
+from interlingua.translator.mirror import process as processes
+from interlingua.translator.mirror.findings import Findings
+from interlingua.translator.mirror.process import JudgeProcess, RemoteJudge
+from interlingua.translator.mirror.verdict import Copy
+from interlingua.translator.recording.files import RecordingReader
+from interlingua.translator.recording.record import Answer, Record
 from tests.standins import oip_http_server
 from tests.translator.mirror.mirrored import answered, request, settled
-from translator.assembly import assemble
-from translator.config import Config, parse
-from translator.mirror import Mirror, wire
-from translator.mirror import process as processes
-from translator.mirror.findings import Findings
-from translator.mirror.process import JudgeProcess, RemoteJudge
-from translator.mirror.verdict import Copy
-from translator.recording.files import RecordingReader
-from translator.recording.record import Answer, Record
 
 
 def config(url: str, **mirror: Any) -> Config:

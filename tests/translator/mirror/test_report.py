@@ -13,17 +13,17 @@ import numpy as np
 import orjson
 import pytest
 
-from schemas import ErrorCode, InferenceError, InferResponse, Tensor
+from interlingua.schemas import ErrorCode, InferenceError, InferResponse, Tensor
+from interlingua.translator.admin.metrics import exposition
+from interlingua.translator.cli import main
+from interlingua.translator.diff import Tolerance, compare_answers
+from interlingua.translator.mirror import MirrorReport, families, reports
+from interlingua.translator.mirror import report as reporting
+from interlingua.translator.mirror.report import Counts, Dropped
+from interlingua.translator.mirror.table import as_text
+from interlingua.translator.mirror.verdict import Verdict
+from interlingua.translator.recording.record import Answer, Record
 from tests.translator.mirror.mirrored import answered, request, tensor
-from translator.admin.metrics import exposition
-from translator.cli import main
-from translator.diff import Tolerance, compare_answers
-from translator.mirror import MirrorReport, families, reports
-from translator.mirror import report as reporting
-from translator.mirror.report import Counts, Dropped
-from translator.mirror.table import as_text
-from translator.mirror.verdict import Verdict
-from translator.recording.record import Answer, Record
 
 
 def add(report: MirrorReport, *outputs: Tensor, right: tuple[Tensor, ...] = (), **more: Any) -> None:

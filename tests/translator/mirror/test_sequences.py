@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import Context, InferRequest, Sequence
-from translator.mirror import sequences
-from translator.mirror.sequences import Sequences
+from interlingua.schemas import Context, InferRequest, Sequence
+from interlingua.translator.mirror import sequences
+from interlingua.translator.mirror.sequences import Sequences
 
 Step = tuple[int, int]
 """The number of a sequence, and of a request in it."""

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from protocols.registry import DIALECTS
-from schemas import Datatype, Signature, TensorSpec
-from translator.config import parse
-from translator.config.models import ModelOptions
-from translator.probe.signatures import differences
+from interlingua.protocols.registry import DIALECTS
+from interlingua.schemas import Datatype, Signature, TensorSpec
+from interlingua.translator.config import parse
+from interlingua.translator.config.models import ModelOptions
+from interlingua.translator.probe.signatures import differences
 
 TOLD = Signature(
     (TensorSpec("a", Datatype.FP32, (-1, 4)), TensorSpec("b", Datatype.INT64, (-1,), optional=True)),

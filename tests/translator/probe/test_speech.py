@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from protocols.transport.address import parse_url
-from schemas import InferenceError
-from translator.probe import speech
-from translator.probe.speech import Conversation, Speech
+from interlingua.protocols.transport.address import parse_url
+from interlingua.schemas import InferenceError
+from interlingua.translator.probe import speech
+from interlingua.translator.probe.speech import Conversation, Speech
 
 
 async def test_a_server_that_never_ends_is_not_heard_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

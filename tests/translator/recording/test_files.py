@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import (
+from interlingua.schemas import (
     Context,
     Datatype,
     ErrorCode,
@@ -20,10 +20,10 @@ from schemas import (
     SharedMemoryRef,
     Tensor,
 )
+from interlingua.translator.observation import Observed
+from interlingua.translator.recording.files import RecordingError, RecordingReader, RecordingWriter
+from interlingua.translator.recording.record import ANSWER, QUESTION, Answer, Record
 from tests.strategies import names, tensor_tuples
-from translator.observation import Observed
-from translator.recording.files import RecordingError, RecordingReader, RecordingWriter
-from translator.recording.record import ANSWER, QUESTION, Answer, Record
 
 INTEGERS = st.integers(-(2**63), 2**64 - 1)
 PARAMETERS = st.dictionaries(

@@ -4,9 +4,9 @@ from itertools import islice
 
 import pytest
 
-from schemas import Datatype, InferRequest, Tensor
-from translator.recording.pace import Pace, in_order
-from translator.recording.record import Answer, Record
+from interlingua.schemas import Datatype, InferRequest, Tensor
+from interlingua.translator.recording.pace import Pace, in_order
+from interlingua.translator.recording.record import Answer, Record
 
 
 def record(began: int, size: int = 0) -> Record:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.registry import DIALECTS
-from runtime.target import Target
-from runtime.upstream import Upstream
-from schemas import (
+from interlingua.protocols.registry import DIALECTS
+from interlingua.runtime.target import Target
+from interlingua.runtime.upstream import Upstream
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -27,13 +27,13 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
+from interlingua.translator.diff import Tolerance
+from interlingua.translator.recording.pace import Pace
+from interlingua.translator.recording.record import ANSWER, QUESTION, Answer, Record
+from interlingua.translator.recording.redaction import digest
+from interlingua.translator.recording.replay import Aim, replay
+from interlingua.translator.recording.tally import Tally
 from tests.loopback import GrpcLoopback, HttpLoopback, serving
-from translator.diff import Tolerance
-from translator.recording.pace import Pace
-from translator.recording.record import ANSWER, QUESTION, Answer, Record
-from translator.recording.redaction import digest
-from translator.recording.replay import Aim, replay
-from translator.recording.tally import Tally
 
 SIGNATURE = Signature(
     (TensorSpec("x", Datatype.FP32, (-1,)),), (TensorSpec("y", Datatype.FP32, (-1,)),), max_batch_size=0
@@ -301,7 +301,7 @@ async def test_an_unforeseen_failure_ends_the_replay() -> None:
 
 
 async def test_a_server_that_is_not_there(unused_tcp_port: int) -> None:
-    from translator.cli.ask import upstream_of
+    from interlingua.translator.cli.ask import upstream_of
 
     def reach() -> Upstream:
         return upstream_of("oip", "http", f"127.0.0.1:{unused_tcp_port}", 5.0)

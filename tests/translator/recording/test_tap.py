@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas import (
+from interlingua.schemas import (
     Context,
     Datatype,
     InferRequest,
@@ -16,11 +16,11 @@ from schemas import (
     Tensor,
     pack_bytes,
 )
-from translator.observation import Observed
-from translator.recording.files import RecordingReader, RecordingWriter
-from translator.recording.record import ANSWER, MIRRORED, QUESTION, Record
-from translator.recording.redaction import Redaction, digest
-from translator.recording.tap import Tap
+from interlingua.translator.observation import Observed
+from interlingua.translator.recording.files import RecordingReader, RecordingWriter
+from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Record
+from interlingua.translator.recording.redaction import Redaction, digest
+from interlingua.translator.recording.tap import Tap
 
 
 def tensor(name: str, size: int = 4) -> Tensor:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from schemas import InferRequest
-from translator.routing.conditions import Conditions, Head
+from interlingua.schemas import InferRequest
+from interlingua.translator.routing.conditions import Conditions, Head
 
 
 @pytest.mark.parametrize(

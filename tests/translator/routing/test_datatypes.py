@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from protocols.registry import DIALECTS
-from schemas import (
+from interlingua.protocols.registry import DIALECTS
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -18,8 +18,8 @@ from schemas import (
     Tensor,
     TensorSpec,
 )
+from interlingua.translator.routing.datatypes import HERE, WIDER, Side, refuse_changes, widened
 from tests.strategies import tensors
-from translator.routing.datatypes import HERE, WIDER, Side, refuse_changes, widened
 
 FLOATS = (Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64)
 NUMBERS = [datatype for datatype in Datatype if datatype is not Datatype.BYTES]

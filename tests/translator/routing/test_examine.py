@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from schemas import Datatype, ErrorCode, InferenceError, Signature, TensorSpec
-from translator.routing import examine
-from translator.routing.examine import Examiner, oddities
-from translator.routing.names import Names
-from translator.routing.route import Route
-from translator.routing.split import Part, Split
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, Signature, TensorSpec
+from interlingua.translator.routing import examine
+from interlingua.translator.routing.examine import Examiner, oddities
+from interlingua.translator.routing.names import Names
+from interlingua.translator.routing.route import Route
+from interlingua.translator.routing.split import Part, Split
 
 
 def signature(inputs: str, outputs: str = "y:FP32") -> Signature:

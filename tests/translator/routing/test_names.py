@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas import (
+from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
@@ -25,8 +25,8 @@ from schemas import (
     TensorSpec,
     VersionStatus,
 )
-from schemas.oip import MESSAGES
-from translator.routing.names import Names, View
+from interlingua.schemas.oip import MESSAGES
+from interlingua.translator.routing.names import Names, View
 
 
 def spec(name: str) -> TensorSpec:

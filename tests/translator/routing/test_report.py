@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import orjson
 
-from translator.admin.metrics import exposition
-from translator.routing.conditions import Conditions, Head
-from translator.routing.report import families, reports
-from translator.routing.route import Route
-from translator.routing.split import Part, Split
+from interlingua.translator.admin.metrics import exposition
+from interlingua.translator.routing.conditions import Conditions, Head
+from interlingua.translator.routing.report import families, reports
+from interlingua.translator.routing.route import Route
+from interlingua.translator.routing.split import Part, Split
 
 
 def test_what_operators_are_told() -> None:

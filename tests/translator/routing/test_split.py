@@ -9,7 +9,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from translator.routing.split import Part, Split
+from interlingua.translator.routing.split import Part, Split
 
 WEIGHTS = st.floats(0.001, 1000) | st.integers(1, 100).map(float) | st.just(0.0)
 SPLITS = st.lists(WEIGHTS, min_size=1, max_size=5).filter(any)

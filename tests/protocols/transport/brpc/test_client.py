@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.transport.address import parse_address, parse_url
-from protocols.transport.brpc.client import BrpcConnectionClient
-from protocols.wire import BrpcAnswer, BrpcRequest
-from schemas import Context, ErrorCode, InferenceError
+from interlingua.protocols.transport.address import parse_address, parse_url
+from interlingua.protocols.transport.brpc.client import BrpcConnectionClient
+from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
+from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.brpc.test_server import serving
 from tests.standins.brpc_frames import SERVICE, Received
 from tests.standins.brpc_server import BrpcStandinServer, answer_frame

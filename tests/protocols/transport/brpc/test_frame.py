@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.transport.brpc.compression import decompress, name_of
-from protocols.transport.brpc.frame import (
+from interlingua.protocols.transport.brpc.compression import decompress, name_of
+from interlingua.protocols.transport.brpc.frame import (
     Frame,
     FrameCutter,
     FrameError,
@@ -23,7 +23,7 @@ from protocols.transport.brpc.frame import (
     write_error,
     write_request,
 )
-from schemas import ErrorCode, InferenceError
+from interlingua.schemas import ErrorCode, InferenceError
 from tests.standins.brpc_frames import SERVICE, fields, frame, number, request_frame, text
 from tests.standins.brpc_server import answer_frame
 

@@ -23,11 +23,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocols.brpc_status import unparsable
-from protocols.transport.address import Address, parse_address
-from protocols.transport.brpc import server as brpc_server
-from protocols.transport.brpc.server import BrpcServer
-from protocols.wire import BrpcAnswer, BrpcRequest
+from interlingua.protocols.brpc_status import unparsable
+from interlingua.protocols.transport.address import Address, parse_address
+from interlingua.protocols.transport.brpc import server as brpc_server
+from interlingua.protocols.transport.brpc.server import BrpcServer
+from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
 from tests.protocols.transport.h2.peer import START, RawH2, call, message
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho, RawHttp
 from tests.standins.brpc_client import BrpcStandinClient

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from protocols.transport.address import parse_url
-from protocols.transport.framed import client as framed_client
-from protocols.transport.framed.client import PooledFramedClient
-from protocols.wire import ConnectionFailedError, FramedRequest
-from schemas import Context, ErrorCode, InferenceError
+from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.framed import client as framed_client
+from interlingua.protocols.transport.framed.client import PooledFramedClient
+from interlingua.protocols.wire import ConnectionFailedError, FramedRequest
+from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.framed.test_server import serving, until
 from tests.standins.framed import framed, read_framed
 

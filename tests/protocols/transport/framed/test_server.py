@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.transport.address import Address, parse_address
-from protocols.transport.framed import server as framed_server
-from protocols.transport.framed.server import FramedServer
-from protocols.wire import FramedAnswer, FramedRequest
-from schemas import InferenceError
+from interlingua.protocols.transport.address import Address, parse_address
+from interlingua.protocols.transport.framed import server as framed_server
+from interlingua.protocols.transport.framed.server import FramedServer
+from interlingua.protocols.wire import FramedAnswer, FramedRequest
+from interlingua.schemas import InferenceError
 from tests.protocols.transport.peers import LOOPBACK
 from tests.standins.framed import FramedClient, framed
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.transport.framed import splitter as framed_splitter
-from protocols.transport.framed.splitter import FrameSplitter, FrameTooLargeError
+from interlingua.protocols.transport.framed import splitter as framed_splitter
+from interlingua.protocols.transport.framed.splitter import FrameSplitter, FrameTooLargeError
 from tests.standins.framed import framed
 
 LARGE = 1 << 16

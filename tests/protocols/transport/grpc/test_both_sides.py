@@ -13,12 +13,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from protocols.transport.address import Address, parse_url
-from protocols.transport.grpc.client import GrpcChannelClient
-from protocols.transport.grpc.library import GrpcioServer
-from protocols.transport.grpc.server import GrpcServer
-from protocols.wire import GrpcAnswer, GrpcRequest
-from schemas import Context, ErrorCode, InferenceError
+from interlingua.protocols.transport.address import Address, parse_url
+from interlingua.protocols.transport.grpc.client import GrpcChannelClient
+from interlingua.protocols.transport.grpc.library import GrpcioServer
+from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho
 
 MIB = 1 << 20

@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import pytest
 
-from protocols.transport.address import parse_url
-from protocols.transport.grpc.conversation import converse
-from protocols.wire import GrpcAnswer
+from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.grpc.conversation import converse
+from interlingua.protocols.wire import GrpcAnswer
 
 Behaviour = Callable[[Iterator[bytes], Any], Iterator[bytes]]
 

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import grpc.aio
 import pytest
 
-from protocols.transport.address import Address
-from protocols.transport.grpc.server import GrpcServer
-from protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from tests.protocols.transport.h2.peer import (
     ACK,
     DATA,

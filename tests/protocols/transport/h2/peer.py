@@ -12,8 +12,8 @@ from typing import Any
 from hpack import Decoder
 from hpack.hpack import encode_integer
 
-from protocols.transport.address import Address
-from protocols.transport.h2.frames import PREFACE
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.h2.frames import PREFACE
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
     range(10)

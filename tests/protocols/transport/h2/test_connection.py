@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.transport.grpc.head import ANSWER_HEAD, OK
-from protocols.transport.h2.connection import MAX_STREAMS, Connection
-from protocols.transport.h2.cutter import LARGEST_BLOCK
-from protocols.transport.h2.fields import Fields
-from protocols.transport.h2.frames import PREFACE, Code
-from protocols.transport.h2.stream import Stream
-from protocols.wire import Buffer
+from interlingua.protocols.transport.grpc.head import ANSWER_HEAD, OK
+from interlingua.protocols.transport.h2.connection import MAX_STREAMS, Connection
+from interlingua.protocols.transport.h2.cutter import LARGEST_BLOCK
+from interlingua.protocols.transport.h2.fields import Fields
+from interlingua.protocols.transport.h2.frames import PREFACE, Code
+from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.wire import Buffer
 from tests.protocols.transport.h2.peer import (
     ACK,
     CONTINUATION,

@@ -7,9 +7,9 @@ from hpack import Decoder, Encoder, HPACKError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.transport.h2.fields import FieldReader, Fields
-from protocols.transport.h2.frames import Code, H2Error
-from protocols.transport.h2.headers import HeaderReader
+from interlingua.protocols.transport.h2.fields import FieldReader, Fields
+from interlingua.protocols.transport.h2.frames import Code, H2Error
+from interlingua.protocols.transport.h2.headers import HeaderReader
 from tests.protocols.transport.h2.peer import block, fields
 
 TEXTS = st.one_of(st.sampled_from((b"", b":path", b"a", b"grpc-timeout", b"5S")), st.binary(max_size=40))

@@ -10,8 +10,8 @@ import struct
 
 import pytest
 
-from protocols.transport.http.server import HttpServer
-from protocols.wire import HttpAnswer
+from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.wire import HttpAnswer
 from tests.protocols.transport.peers import HttpEcho, RawHttp, post, serving
 
 MIB = 1 << 20

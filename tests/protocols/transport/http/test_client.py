@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from protocols.transport.address import Address, Url, parse_url
-from protocols.transport.http.client import PooledHttpClient
-from protocols.wire import HttpAnswer, HttpRequest
-from schemas import Context, ErrorCode, InferenceError
+from interlingua.protocols.transport.address import Address, Url, parse_url
+from interlingua.protocols.transport.http.client import PooledHttpClient
+from interlingua.protocols.wire import HttpAnswer, HttpRequest
+from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.peers import HttpEcho, serving
 
 MIB = 1 << 20

@@ -9,9 +9,9 @@ from contextlib import aclosing
 
 import pytest
 
-from protocols.transport.http.client import PooledHttpClient
-from protocols.wire import HttpReply
-from schemas import Context, ErrorCode, InferenceError
+from interlingua.protocols.transport.http.client import PooledHttpClient
+from interlingua.protocols.wire import HttpReply
+from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.http.test_client import a_post, answering, behaving, client
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nX-Kind: told\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from protocols.transport.http.server import HttpServer
-from protocols.wire import HttpAnswer
+from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.wire import HttpAnswer
 from tests.protocols.transport.peers import LOOPBACK, HttpEcho, post
 
 MIB = 1 << 20

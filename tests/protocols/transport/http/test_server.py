@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from protocols.transport.address import Address
-from protocols.transport.http.server import HttpServer
-from protocols.wire import HttpAnswer
-from schemas import ErrorCode
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.wire import HttpAnswer
+from interlingua.schemas import ErrorCode
 from tests.protocols.transport import peers
 from tests.protocols.transport.peers import LOOPBACK, HttpEcho, RawHttp, Reply, post, serving
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.transport.http1 import body as http1_body
-from protocols.transport.http1.body import BodyError, ChunkedBody, SizedBody
+from interlingua.protocols.transport.http1 import body as http1_body
+from interlingua.protocols.transport.http1.body import BodyError, ChunkedBody, SizedBody
 
 BEHIND = b"GET /next"
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.transport.http.engine import Settings
-from protocols.transport.http1.connection import Connection, Crowd
-from protocols.wire import HttpAnswer, HttpRequest
+from interlingua.protocols.transport.http.engine import Settings
+from interlingua.protocols.transport.http1.connection import Connection, Crowd
+from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from tests.protocols.transport.peers import HttpEcho, post
 
 
