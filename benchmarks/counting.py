@@ -8,14 +8,14 @@ from __future__ import annotations
 import timeit
 from collections.abc import Callable
 
-from interlingua.runtime.catalog import ModelCatalog
-from interlingua.runtime.statistics import Course, count_success
-from interlingua.runtime.upstream import Upstream
-from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.runtime.models.statistics import Course, count_success
+from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import Context, Operation, VersionStatistics
 from interlingua.translator.admin import models
 from interlingua.translator.admin.metrics import exposition
-from interlingua.translator.admin.tally import Tally
+from interlingua.translator.serving.request_metrics import Tally
 
 ROUNDS, TURNS = 7, 50_000
 STAGES = {"decode": 12_000, "queue": 1_000, "exec": 90_000, "encode": 15_000}

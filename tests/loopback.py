@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest, parts_of
-from interlingua.runtime.repository import ModelSource, load_models
+from interlingua.runtime.repository.files import ModelSource, load_models
 from interlingua.runtime.target import Target
-from interlingua.runtime.upstream import Upstream
-from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ServerMetadata, Signature
-from interlingua.translator.operations import Service
-from interlingua.translator.pipeline import Pipeline
-from interlingua.translator.router import Router
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.serving.router import Router
 
 
 def echoing(signatures: Mapping[str, Signature]) -> dict[str, Target]:

@@ -20,6 +20,7 @@ ROOMS = ("schemas", "protocols", "runtime", "translator")
 OUTSIDE = ("tests", "benchmarks", "examples", "scripts")
 SCHEMAS_MAY_USE = {"numpy", "ml_dtypes", "google", "flatbuffers"}
 ENGINES = {"aiohttp", "grpc", "asyncio", "socket", "ssl"}
+MODULES_AT_THE_TOP = 10
 DIALECT_FILES = {"__init__", "capability", "codec", "server", "client"}
 
 # models of users may have modules with the names of the rooms; and this file has violations in strings
@@ -131,6 +132,14 @@ def transports_that_import_a_dialect(root: Path) -> Violations:
             yield from ((path, name) for name in imports(path) if below(name, module))
 
 
+def crowded_rooms(root: Path) -> Violations:
+    """The top level of a room is a map: what a newcomer reads first."""
+    for room in ("runtime", "translator"):
+        modules = sorted(path.name for path in (root / room).glob("*.py"))
+        if len(modules) > MODULES_AT_THE_TOP:
+            yield root / room, f"{len(modules)} modules at the top level"
+
+
 def dialects_without_the_common_files(root: Path) -> Violations:
     for folder in dialects(root):
         yield from ((folder, name) for name in DIALECT_FILES - {path.stem for path in folder.glob("*.py")})
@@ -152,7 +161,7 @@ RULES: dict[Callable[[Path], Violations], list[dict[str, str]]] = {
     ],
     relative_imports: [
         {"runtime/x.py": "from . import model"},
-        {"runtime/pool/x.py": "from ..model import Model"},
+        {"runtime/upstream/pool/x.py": "from ..model import Model"},
     ],
     bare_names: [
         {"protocols/x.py": "from schemas import Tensor"},
@@ -179,6 +188,7 @@ RULES: dict[Callable[[Path], Violations], list[dict[str, str]]] = {
             "protocols/transport/http/server.py": "from interlingua.protocols.registry import DIALECTS",
         },
     ],
+    crowded_rooms: [{f"runtime/x{number}.py": _LINE for number in range(MODULES_AT_THE_TOP + 1)}],
     dialects_without_the_common_files: [{"protocols/one/capability.py": _LINE}],
 }
 

@@ -21,24 +21,30 @@ from interlingua.protocols.transport.address import Address, parse_url
 from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.transport.reach import unreachable
 from interlingua.protocols.transport.resolve import is_name, resolve
-from interlingua.runtime.attributes import Attributes
-from interlingua.runtime.catalog import ModelCatalog
-from interlingua.runtime.forwarding import Forwarding
-from interlingua.runtime.header_file import HeaderFile
-from interlingua.runtime.left_out import LeftOut
-from interlingua.runtime.polling import Poller
-from interlingua.runtime.pool import Gate, Member, Name, Names, Pool, Probes
-from interlingua.runtime.repository import Loaded, ModelSource, Progress, Repository, find_models, load_models
-from interlingua.runtime.response_cache import ResponseCache
+from interlingua.runtime.models.response_cache import ResponseCache
+from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.repository.files import (
+    Loaded,
+    ModelSource,
+    Progress,
+    Repository,
+    find_models,
+    load_models,
+)
+from interlingua.runtime.repository.polling import Poller
 from interlingua.runtime.target import Target
-from interlingua.runtime.upstream import Calls, Upstream
-from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.runtime.upstream.attributes import Attributes
+from interlingua.runtime.upstream.dropped_fields import LeftOut
+from interlingua.runtime.upstream.forwarding import Forwarding
+from interlingua.runtime.upstream.header_file import HeaderFile
+from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.runtime.upstream.pool import Gate, Member, Name, Names, Pool, Probes
+from interlingua.runtime.upstream.upstream import Calls, Upstream
 from interlingua.schemas import Listening, ServerMetadata
 from interlingua.translator import logs, mirror
 from interlingua.translator.admin.overview import ReadinessWatch
 from interlingua.translator.admin.site import Site, tell
 from interlingua.translator.admin.sources import Sources
-from interlingua.translator.admin.tally import Tally
 from interlingua.translator.config.options import (
     Config,
     ListenerOptions,
@@ -47,18 +53,19 @@ from interlingua.translator.config.options import (
     TapOptions,
     UpstreamOptions,
 )
-from interlingua.translator.header_parameters import HeaderParameters
 from interlingua.translator.mirror import Mirror
-from interlingua.translator.operations import Service
-from interlingua.translator.pipeline import Pipeline
 from interlingua.translator.recording.files import RecordingWriter
 from interlingua.translator.recording.redaction import Redaction
 from interlingua.translator.recording.tap import Tap
-from interlingua.translator.router import Router
-from interlingua.translator.routing import report
-from interlingua.translator.routing.build import build
-from interlingua.translator.routing.examine import Examiner
-from interlingua.translator.settings import LogBook
+from interlingua.translator.serving.header_parameters import HeaderParameters
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.serving.request_metrics import Tally
+from interlingua.translator.serving.router import Router
+from interlingua.translator.serving.routing import report
+from interlingua.translator.serving.routing.build import build
+from interlingua.translator.serving.routing.examine import Examiner
+from interlingua.translator.serving.settings import LogBook
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from interlingua.protocols.transport.grpc.library import GrpcioServer
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.runtime.allocator import tune_allocator
-from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.model_config.config import LoadError
 from interlingua.translator import logs
 from interlingua.translator.admin.listener import AdminListener
 from interlingua.translator.assembly import Assembly, assemble, load_local

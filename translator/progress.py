@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import TextIO
 
-from interlingua.runtime.repository import State
+from interlingua.runtime.repository.files import State
 
 _log = logging.getLogger(__name__)
 

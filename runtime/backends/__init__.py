@@ -1,7 +1,7 @@
 """The seam between a local model and the engine that runs it, and the table of engines.
 
 A backend loads one version of one model and gives back an :class:`Instance`. What several versions
-make together, who may ask and for how long one waits belong to ``runtime.model``; batching does not
+make together, who may ask and for how long one waits belong to ``runtime.models.model``; batching does not
 belong here either: an instance runs exactly the tensors that it is given.
 
 There are two kinds. An :class:`Instance` is a function on tensors, which is called in a thread. A
@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 from interlingua.protocols.dialect import Capability
-from interlingua.runtime.model_config import LoadError, ModelConfig
-from interlingua.runtime.response_cache import ResponseCache
-from interlingua.runtime.statistics import Execution
+from interlingua.runtime.model_config.config import LoadError, ModelConfig
+from interlingua.runtime.models.response_cache import ResponseCache
+from interlingua.runtime.models.statistics import Execution
 from interlingua.runtime.target import Target
 from interlingua.schemas import (
     CancelToken,

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import cast
 
 from interlingua.runtime.backends import Answer, Surroundings
-from interlingua.runtime.batch_dimension import fitted
-from interlingua.runtime.ensemble import Needed, Plan, Step, behind, plan
-from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.runtime.model_config.config import LoadError, ModelConfig
+from interlingua.runtime.models.batch_dimension import fitted
+from interlingua.runtime.models.ensemble import Needed, Plan, Step, behind, plan
 from interlingua.runtime.target import Target
 from interlingua.schemas import (
     Context,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from interlingua.runtime.model_config import LoadError, ModelConfig
-from interlingua.runtime.reshape import Reshape
+from interlingua.runtime.model_config.config import LoadError, ModelConfig
+from interlingua.runtime.models.reshape import Reshape
 from interlingua.schemas import Tensor, TensorSpec
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from interlingua.protocols.protobuf_wire import LENGTH_DELIMITED, fields, read_fields
-from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.runtime.model_config.config import LoadError, ModelConfig
 
 MAP_ADVICE = (
     "a classifier of skl2onnx gives its probabilities that way unless it is converted with "

@@ -16,9 +16,9 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from interlingua.runtime.backends.devices import cuda_count
 from interlingua.runtime.backends.onnx_file import MAP_ADVICE
-from interlingua.runtime.devices import cuda_count
-from interlingua.runtime.model_config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
+from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
 from interlingua.schemas import Datatype, ErrorCode, InferenceError, Signature, Tensor, TensorSpec
 
 CPU = "CPUExecutionProvider"

@@ -18,8 +18,8 @@ from typing import Any
 
 from interlingua.runtime.backends import Answer, Job, RequestInstance, Surroundings
 from interlingua.runtime.backends.python_file import refuse_environment
-from interlingua.runtime.model_config import DATATYPE_OF_TYPE, LoadError, ModelConfig
-from interlingua.runtime.model_config_message import config_message
+from interlingua.runtime.model_config.config import DATATYPE_OF_TYPE, LoadError, ModelConfig
+from interlingua.runtime.model_config.message import config_message
 from interlingua.runtime.python_worker.process import Worker, WorkerError
 from interlingua.schemas import (
     CancelToken,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.runtime.model_config.config import LoadError, ModelConfig
 
 
 def examine(path: Path, config: ModelConfig) -> None:

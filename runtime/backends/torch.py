@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from interlingua.runtime.backends.torch_file import UNDECLARED, examine_file
-from interlingua.runtime.model_config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
+from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
 from interlingua.schemas import Datatype, ErrorCode, InferenceError, Signature, Tensor, TensorSpec
 
 _DTYPES: dict[Datatype, torch.dtype] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path, PurePosixPath
 
-from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.runtime.model_config.config import LoadError, ModelConfig
 
 WEIGHTS_ADVICE = (
     "torch.jit.script(module).save(…) writes a program to model.pt, "

@@ -1,6 +1,6 @@
 """What a configuration says of the queue of a model and of its batches, as plain values.
 
-The words are those of ``config.pbtxt``. Reading them belongs to ``runtime.model_config_file``, keeping to
+The words are those of ``config.pbtxt``. Reading them belongs to ``runtime.model_config.pbtxt``, keeping to
 them to the other modules of this package.
 """
 

@@ -14,10 +14,10 @@ from concurrent.futures import Executor
 from typing import NamedTuple, Protocol
 
 from interlingua.runtime.backends import Answers, Job, Place, RequestInstance
-from interlingua.runtime.reshape import Run
+from interlingua.runtime.models.reshape import Run
+from interlingua.runtime.models.statistics import Execution
 from interlingua.runtime.scheduling.batch import gathered, scattered
 from interlingua.runtime.scheduling.queue import Entry
-from interlingua.runtime.statistics import Execution
 from interlingua.schemas import InferenceError, Tensor
 
 UNBOUNDED = 1 << 30

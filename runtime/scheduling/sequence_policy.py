@@ -1,7 +1,7 @@
 """What a configuration says of requests that belong together, as plain values.
 
 The words are those of ``sequence_batching`` in ``config.pbtxt``. Reading them belongs to
-``runtime.model_config_file``, keeping to them to the other modules of this package.
+``runtime.model_config.pbtxt``, keeping to them to the other modules of this package.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
-from interlingua.runtime.reshape import Run
+from interlingua.runtime.models.reshape import Run
 from interlingua.runtime.scheduling.batch import gathered, scattered
 from interlingua.runtime.scheduling.queue import Entry, Memory
 from interlingua.runtime.scheduling.runners import Ran, ThreadRunner, execution_of

@@ -16,7 +16,7 @@ from benchmarks.batching import CLIENTS, DAEMON, Question, Row, against_peers
 from benchmarks.processes import Server
 from interlingua.protocols.oip import codec_grpc
 from interlingua.protocols.wire import GrpcRequest
-from interlingua.runtime.model_config_file import read_config
+from interlingua.runtime.model_config.pbtxt import read_config
 from interlingua.schemas import InferResponse, Tensor
 
 ROOT = Path(__file__).parents[2]

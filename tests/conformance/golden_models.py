@@ -6,8 +6,8 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from interlingua.runtime.model import LocalModel
-from interlingua.runtime.repository import find_models, load_models
+from interlingua.runtime.models.model import LocalModel
+from interlingua.runtime.repository.files import find_models, load_models
 
 FOLDER = Path(__file__).parent.parent / "golden" / "oip" / "model_repository"
 

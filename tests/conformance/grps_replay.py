@@ -22,9 +22,9 @@ from interlingua.protocols.grps.options import PredictOptions, StreamingControl
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.runtime.target import Target
 from interlingua.schemas import ServerMetadata
-from interlingua.translator.operations import Service
-from interlingua.translator.pipeline import Pipeline
-from interlingua.translator.router import Router
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.serving.router import Router
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "grps"
 

@@ -21,14 +21,14 @@ from interlingua.protocols.content_coding import inflate
 from interlingua.protocols.oip import DIALECT
 from interlingua.protocols.oip.grpc_messages import SERVICE
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest, parts_of
-from interlingua.runtime.catalog import ModelCatalog
-from interlingua.runtime.model_config import LoadError
+from interlingua.runtime.model_config.config import LoadError
+from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.target import Target
 from interlingua.schemas import Context, ServerMetadata
 from interlingua.schemas.oip import MESSAGES
-from interlingua.translator.operations import Service
-from interlingua.translator.pipeline import Pipeline
-from interlingua.translator.router import Router
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.serving.router import Router
 from tests.conformance.oip_recordings import HEADER_LENGTH, GrpcRecording, HttpRecording, Reply, received
 
 UNFORESEEN = "internal error; the server's log has the details"

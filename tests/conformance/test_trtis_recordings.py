@@ -19,11 +19,11 @@ from interlingua.protocols.trtis import DIALECT
 from interlingua.protocols.trtis.codec import RESPONSE_HEADER
 from interlingua.protocols.trtis.status import SERVER_STATUS
 from interlingua.protocols.wire import HttpRequest, parts_of
-from interlingua.runtime.repository import find_models, load_models
+from interlingua.runtime.repository.files import find_models, load_models
 from interlingua.schemas import ServerMetadata
-from interlingua.translator.operations import Service
-from interlingua.translator.pipeline import Pipeline
-from interlingua.translator.router import Router
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.serving.router import Router
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "golden" / "trtis" / "http_exchanges.json"

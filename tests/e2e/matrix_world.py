@@ -16,7 +16,7 @@ from typing import Any
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.clients import CLIENTS
-from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import InferRequest, InferResponse, Operation, Signature
 from interlingua.translator.fidelity.ends import End, callers, targets
 from interlingua.translator.fidelity.tensors import stated

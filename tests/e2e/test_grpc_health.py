@@ -16,15 +16,15 @@ from interlingua.protocols.reflection import REFLECTION_METHODS
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.grpc.server import GrpcServer
-from interlingua.runtime.catalog import ModelCatalog
-from interlingua.runtime.model import LocalModel
-from interlingua.runtime.repository import Repository
+from interlingua.runtime.models.model import LocalModel
+from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.repository.files import Repository
 from interlingua.schemas import Readiness, ServerMetadata
 from interlingua.schemas.grpc import MESSAGES
 from interlingua.schemas.oip import HEALTH_MESSAGES
-from interlingua.translator.operations import Service
-from interlingua.translator.pipeline import Pipeline
-from interlingua.translator.router import Router
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.serving.router import Router
 from tests.runtime.python_models import ECHO, python_model, worker
 from tests.streaming_models import AddSub
 
@@ -92,7 +92,7 @@ async def test_a_watch_looks_at_nothing_while_nothing_changes(monkeypatch: pytes
         return Readiness(True)
 
     monkeypatch.setattr(ModelCatalog, "readiness", readiness)
-    monkeypatch.setattr("interlingua.translator.exchange._WATCH_SECS", 0.05)
+    monkeypatch.setattr("interlingua.translator.serving.exchange._WATCH_SECS", 0.05)
     service = Service(Router(ModelCatalog({})), ServerMetadata("interlingua", "0"), ready_when_empty=True)
     async with watching(service) as watch:
         assert await told(watch) == SERVING

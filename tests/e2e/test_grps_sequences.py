@@ -13,7 +13,7 @@ import pytest
 import requests
 import yaml
 
-from interlingua.runtime.repository import find_models, load_models
+from interlingua.runtime.repository.files import find_models, load_models
 from interlingua.schemas import InferRequest, Tensor
 from tests.e2e.daemon import ROOT, Daemon
 from tests.e2e.grps_clients import TRANSPORTS, clients_of, daemon, examples

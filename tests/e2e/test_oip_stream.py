@@ -21,15 +21,15 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address, parse_url
 from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.grpc.server import GrpcServer
-from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.target import Target
-from interlingua.runtime.upstream import Upstream
-from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import InferRequest, InferResponse, ServerMetadata
 from interlingua.schemas.oip import MESSAGES
-from interlingua.translator.operations import Service
-from interlingua.translator.pipeline import Pipeline
-from interlingua.translator.router import Router
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.serving.router import Router
 from tests.conformance.oip_recordings import GOLDEN
 from tests.streaming_models import AddSub, Repeat
 

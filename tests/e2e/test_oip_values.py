@@ -13,11 +13,11 @@ import pytest
 from interlingua.protocols.content_coding import inflate
 from interlingua.protocols.oip import DIALECT
 from interlingua.protocols.wire import HttpRequest, parts_of
-from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.schemas import Datatype, ServerMetadata, Signature, TensorSpec
-from interlingua.translator.operations import Service
-from interlingua.translator.pipeline import Pipeline
-from interlingua.translator.router import Router
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.serving.router import Router
 from tests.loopback import echoing
 
 LIMIT = 1 << 20

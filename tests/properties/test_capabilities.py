@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.dialect import Capability
 from interlingua.protocols.registry import DIALECTS
-from interlingua.runtime.left_out import KINDS, left_out
+from interlingua.runtime.upstream.dropped_fields import KINDS, left_out
 from interlingua.schemas import (
     Datatype,
     ErrorCode,

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from interlingua.runtime.model import LocalModel
+from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.scheduling.forming import choose
 from interlingua.runtime.scheduling.policy import DynamicBatching, Limits, QueuePolicy
 from interlingua.runtime.scheduling.queue import Entry

@@ -24,9 +24,9 @@ from interlingua.schemas import (
     Signature,
     TensorSpec,
 )
-from interlingua.translator.operations import Service
-from interlingua.translator.pipeline import Pipeline
-from interlingua.translator.router import Router
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.serving.router import Router
 from tests.conformance.mutations import mutated
 from tests.protocols.trtis.http_exchange import answered, decoded, header, infer
 from tests.standins.trtis_contract import message

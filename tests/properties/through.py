@@ -24,8 +24,8 @@ from interlingua.protocols.wire import (
     HttpRequest,
     parts_of,
 )
-from interlingua.runtime.model_config import ModelConfig
-from interlingua.runtime.model_config_message import config_message
+from interlingua.runtime.model_config.config import ModelConfig
+from interlingua.runtime.model_config.message import config_message
 from interlingua.schemas import (
     Context,
     Deployment,

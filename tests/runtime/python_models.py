@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from interlingua.runtime.backends.python import PythonInstance
-from interlingua.runtime.model import LocalModel
+from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.python_worker.process import Worker
-from interlingua.runtime.repository import ModelSource, load_model
+from interlingua.runtime.repository.files import ModelSource, load_model
 from interlingua.schemas import Datatype, InferenceError, InferRequest, InferResponse, Tensor
 
 INT32 = """

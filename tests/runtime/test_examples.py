@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from interlingua.runtime.catalog import ModelCatalog
-from interlingua.runtime.model import LocalModel
-from interlingua.runtime.repository import find_models, load_models
+from interlingua.runtime.models.model import LocalModel
+from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.repository.files import find_models, load_models
 from interlingua.schemas import Datatype, InferenceError, InferRequest, Tensor, pack_bytes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 
-from interlingua.runtime.model_config import LoadError
-from interlingua.runtime.model_config_file import read_config
+from interlingua.runtime.model_config.config import LoadError
+from interlingua.runtime.model_config.pbtxt import read_config
 from interlingua.schemas.oip import MESSAGES
 
 PAGE = Path(__file__).parents[2] / "docs" / "runtime.md"

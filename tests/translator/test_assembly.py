@@ -10,9 +10,9 @@ import yaml
 from interlingua.protocols.oip.metadata_json import parse_object, read_model_config
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import HttpRequest
-from interlingua.runtime.repository import Loaded
+from interlingua.runtime.repository.files import Loaded
 from interlingua.runtime.scheduling.policy import Limits
-from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.schemas import InferenceError, ModelControl, Operation
 from interlingua.translator.assembly import Assembly, _source, assemble
 from interlingua.translator.config import parse

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, Operation
 from tests.translator.test_assembly import assembled
 

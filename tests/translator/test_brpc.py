@@ -26,7 +26,7 @@ from interlingua.protocols.dialect import (
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.brpc.server import BrpcServer
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, HttpAnswer
-from interlingua.runtime.repository import Loaded
+from interlingua.runtime.repository.files import Loaded
 from interlingua.schemas import (
     Datatype,
     ErrorCode,

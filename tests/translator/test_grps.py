@@ -11,7 +11,7 @@ import yaml
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
-from interlingua.runtime.repository import Loaded
+from interlingua.runtime.repository.files import Loaded
 from interlingua.schemas import Listening
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config import parse

@@ -224,7 +224,7 @@ async def test_the_numbers_of_a_brpc_caller_become_a_traceparent() -> None:
 
 
 async def test_messages_that_pass_unread_carry_headers_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from interlingua.runtime.upstream import Upstream
+    from interlingua.runtime.upstream.upstream import Upstream
 
     passed = []
     usual = Upstream.pass_on

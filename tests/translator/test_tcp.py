@@ -19,7 +19,7 @@ from graphpipe import convert
 from graphpipe.graphpipefb import InferResponse as Answered
 
 from interlingua.protocols.transport.framed.server import FramedServer
-from interlingua.runtime.repository import Loaded
+from interlingua.runtime.repository.files import Loaded
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, ModelMetadata, Tensor
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.cli.ask import ask

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from interlingua.runtime.catalog import ModelCatalog
-from interlingua.runtime.model import LocalModel
+from interlingua.runtime.models.model import LocalModel
+from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.target import Target
-from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.schemas import ErrorCode, ModelState, RequestStatistics, VersionStatistics
 from interlingua.translator.admin.metrics import Family, Sample, latency_samples
 from interlingua.translator.admin.quantiles import quantile_ms

@@ -9,8 +9,8 @@ from typing import Any
 
 from interlingua.schemas import ErrorCode, Operation, Readiness
 from interlingua.translator.admin.metrics import Family, Sample
-from interlingua.translator.admin.tally import Tally
-from interlingua.translator.operations import OPERATIONS, Asked, Service
+from interlingua.translator.serving.operations import OPERATIONS, Asked, Service
+from interlingua.translator.serving.request_metrics import Tally
 
 ByListener = Sequence[Mapping[str, Tally]]
 """What each listener has counted, by dialect, in the order in which they are bound."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from interlingua.runtime.response_cache import ResponseCache
+from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.translator.admin.metrics import Family, Kind, Sample
 
 _PROC = Path("/proc")

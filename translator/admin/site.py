@@ -16,17 +16,18 @@ from typing import Any
 import orjson
 
 from interlingua.protocols.wire import HttpAnswer
-from interlingua.runtime.response_cache import ResponseCache
-from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.models.response_cache import ResponseCache
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import Operation, Readiness
-from interlingua.translator.admin import models, overview, process, tally, upstreams
+from interlingua.translator.admin import models, overview, process, upstreams
 from interlingua.translator.admin import page as dashboard
 from interlingua.translator.admin.handler import Page, answer, document, plain_json
 from interlingua.translator.admin.metrics import CONTENT_TYPE, exposition
 from interlingua.translator.admin.overview import ByListener, ReadinessWatch
 from interlingua.translator.admin.sources import ReportSource, Sources
 from interlingua.translator.admin.view import View, view
-from interlingua.translator.operations import OPERATIONS, Asked, Service
+from interlingua.translator.serving import request_metrics
+from interlingua.translator.serving.operations import OPERATIONS, Asked, Service
 
 
 def tell(
@@ -41,7 +42,7 @@ def tell(
     utilization = process.CpuUtilization()
     sources.metrics += [
         partial(models.families, service.catalog),
-        lambda: tally.families(list(zip(service.listeners, tallies, strict=False))),
+        lambda: request_metrics.families(list(zip(service.listeners, tallies, strict=False))),
         partial(upstreams.families, upstream_servers),
         partial(overview.families, service),
         lambda: (build, *process.families(), *utilization.families()),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from interlingua.runtime.pool import Member
-from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream.pool import Member
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.translator.admin.metrics import Family, Kind, Sample
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.clients import CLIENTS
-from interlingua.runtime.pool.unanswered import UnansweredError
-from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream.pool.unanswered import UnansweredError
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
     InferRequest,

@@ -165,7 +165,7 @@ def _signature(arguments: argparse.Namespace, source: End | None, model: str) ->
 
 async def _told(arguments: argparse.Namespace, source: End, model: str) -> Signature:
     """The signature of the model, as a server tells it."""
-    from interlingua.runtime.upstream_model import UpstreamModel
+    from interlingua.runtime.upstream.model import UpstreamModel
     from interlingua.translator.cli.ask import upstream_of
 
     upstream = upstream_of(source.dialect, source.transport, arguments.url, arguments.timeout_secs)

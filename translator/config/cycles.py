@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from interlingua.protocols.transport.address import Address, parse_address, parse_url
 from interlingua.translator.config.document import Path
 from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
-from interlingua.translator.routing.conditions import Conditions, Head
+from interlingua.translator.serving.routing.conditions import Conditions, Head
 
 _ANY = ("", "0.0.0.0", "::")
 _HERE = ("127.0.0.1", "::1", "localhost")

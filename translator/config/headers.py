@@ -12,10 +12,10 @@ from typing import Annotated
 from pydantic import AfterValidator, field_validator
 
 from interlingua.protocols.wire import REQUEST_ID
-from interlingua.runtime.forwarding import TRACE
-from interlingua.runtime.header_file import read_value
+from interlingua.runtime.upstream.forwarding import TRACE
+from interlingua.runtime.upstream.header_file import read_value
 from interlingua.translator.config.section import Section, Text
-from interlingua.translator.header_parameters import HeaderParameters
+from interlingua.translator.serving.header_parameters import HeaderParameters
 
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 

@@ -31,7 +31,7 @@ class Installation:
         """This program, as its tables say."""
         from interlingua.protocols.registry import DIALECTS
         from interlingua.runtime.backends import BACKENDS
-        from interlingua.runtime.devices import devices
+        from interlingua.runtime.backends.devices import devices
 
         return cls(
             serves={name: dialect.transports for name, dialect in DIALECTS.items()},

@@ -9,7 +9,7 @@ from interlingua.translator.config.options import Config, RouteOptions
 from interlingua.translator.mirror.judge import Judge, LocalJudge
 from interlingua.translator.mirror.mirror import Mirror
 from interlingua.translator.mirror.process import JudgeProcess
-from interlingua.translator.routing.names import Names, View
+from interlingua.translator.serving.routing.names import Names, View
 
 Find = Callable[[str], Target]
 

@@ -19,8 +19,8 @@ from interlingua.translator.mirror.judge import Judge
 from interlingua.translator.mirror.report import Dropped, MirrorReport
 from interlingua.translator.mirror.sequences import Sequences
 from interlingua.translator.mirror.verdict import Copy
-from interlingua.translator.observation import Observed
 from interlingua.translator.recording.record import Record
+from interlingua.translator.serving.observation import Observed
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from interlingua.runtime.repository import examine_model, load_models, needed_models
+from interlingua.runtime.repository.files import examine_model, load_models, needed_models
 from interlingua.translator.assembly import local_models
 from interlingua.translator.config.document import Path
 from interlingua.translator.config.options import Config

@@ -5,7 +5,7 @@ Such a stream may have no end. More than shows how it differs is not heard.
 
 from __future__ import annotations
 
-from interlingua.runtime.kept import kept
+from interlingua.runtime.models.kept import kept
 from interlingua.runtime.target import Target
 from interlingua.schemas import InferRequest, InferResponse
 from interlingua.translator.recording.record import Answer

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from interlingua.schemas import InferenceError, InferRequest, InferResponse
-from interlingua.translator.observation import RESPONSE_BYTES, Observed
+from interlingua.translator.serving.observation import RESPONSE_BYTES, Observed
 
 QUESTION, ANSWER, MIRRORED = "request", "answer", "mirrored"
 """The parts of a record that hold tensors."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from interlingua.protocols.dialect import Capability
-from interlingua.runtime.turns import Turns
-from interlingua.runtime.upstream import Upstream
-from interlingua.runtime.upstream_model import UpstreamModel
+from interlingua.runtime.models.turns import Turns
+from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
     ErrorCode,

@@ -18,10 +18,10 @@ from typing import Any
 
 from interlingua.schemas import InferRequest
 from interlingua.translator.admin.metrics import Family, Sample
-from interlingua.translator.observation import Observed
 from interlingua.translator.recording.files import RecordingWriter
 from interlingua.translator.recording.record import Record
 from interlingua.translator.recording.redaction import Redaction
+from interlingua.translator.serving.observation import Observed
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import yaml
 
 from interlingua.protocols.grps.options import PredictOptions, StreamingControl
 from interlingua.protocols.wire import HttpRequest
-from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.serving.pipeline import Pipeline
 from tests.conformance.grps_echo import Echo
 from tests.conformance.grps_replay import Reply, pipeline, send
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from interlingua.protocols.grps.page import LATENCIES, SCRIPT, TRENDS, page, series_json
-from interlingua.translator.trends import Trends
+from interlingua.translator.serving.trends import Trends
 
 
 def test_a_series_has_the_points_of_the_original() -> None:

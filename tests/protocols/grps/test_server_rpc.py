@@ -20,9 +20,9 @@ from interlingua.protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE, ST
 from interlingua.protocols.wire import BrpcRequest, Buffer, GrpcAnswer, GrpcRequest, HttpRequest, parts_of
 from interlingua.schemas import ServerMetadata
 from interlingua.schemas.grps import MESSAGES
-from interlingua.translator.operations import Service
-from interlingua.translator.pipeline import HttpPipeline, Pipeline
-from interlingua.translator.router import Router
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import HttpPipeline, Pipeline
+from interlingua.translator.serving.router import Router
 from tests.conformance.grps_echo import Echo
 from tests.conformance.grps_replay import flavored
 

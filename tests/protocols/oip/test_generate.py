@@ -12,7 +12,7 @@ import pytest
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
-from interlingua.runtime.catalog import ModelCatalog
+from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -24,9 +24,9 @@ from interlingua.schemas import (
     Tensor,
     TensorSpec,
 )
-from interlingua.translator.operations import Service
-from interlingua.translator.pipeline import Pipeline
-from interlingua.translator.router import Router
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.serving.router import Router
 from tests.streaming_models import AddSub, Repeat
 
 EVENTS = "text/event-stream; charset=utf-8"

@@ -9,7 +9,7 @@ import pytest
 
 from interlingua.runtime.backends import Surroundings
 from interlingua.runtime.backends.ensemble import EnsembleInstance
-from interlingua.runtime.ensemble import Step, plan
+from interlingua.runtime.models.ensemble import Step, plan
 from interlingua.runtime.target import Target
 from interlingua.schemas import (
     Datatype,

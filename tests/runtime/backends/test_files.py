@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from interlingua.runtime.backends import BACKENDS, onnx_file, onnxruntime, python_file, torch_file
-from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.schemas import Datatype, TensorSpec
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "models"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlingua.runtime.backends import BACKENDS
-from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.schemas import Datatype, Tensor, TensorSpec, pack_bytes
 
 IDENTITY = BACKENDS["identity"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlingua.runtime.backends.onnxruntime import OnnxInstance, load
-from interlingua.runtime.model_config import LoadError, ModelConfig
+from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor, TensorSpec, pack_bytes
 from tests.runtime.onnx_models import node, sequence, value, write, write_identity
 from tests.strategies import tensors

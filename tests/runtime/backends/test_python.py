@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from interlingua.runtime.backends import Job
-from interlingua.runtime.model_config import DATATYPE_OF_TYPE, LoadError
-from interlingua.runtime.repository import load_model
+from interlingua.runtime.model_config.config import DATATYPE_OF_TYPE, LoadError
+from interlingua.runtime.repository.files import load_model
 from interlingua.schemas import (
     Datatype,
     ErrorCode,

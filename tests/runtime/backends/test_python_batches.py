@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from interlingua.runtime.backends import Answer, Answers, Job
-from interlingua.runtime.model import LocalModel
+from interlingua.runtime.models.model import LocalModel
 from interlingua.schemas import CancelToken, Context, ErrorCode, InferenceError, InferRequest
 from tests.runtime.python_models import DECOUPLED, INT32, instance, loaded, request, worker
 

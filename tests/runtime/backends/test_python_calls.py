@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interlingua.runtime.catalog import ModelCatalog
-from interlingua.runtime.model import LocalModel
-from interlingua.runtime.repository import load_model
+from interlingua.runtime.models.model import LocalModel
+from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.repository.files import load_model
 from interlingua.schemas import CancelToken, Context, ErrorCode, InferenceError, InferRequest, Tensor
 from tests.runtime.python_models import DECOUPLED, INT32, numbers, python_model, worker
 

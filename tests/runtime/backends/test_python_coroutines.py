@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import interlingua.runtime.backends.python as backend
-from interlingua.runtime.catalog import ModelCatalog
-from interlingua.runtime.model import LocalModel
-from interlingua.runtime.repository import load_model
+from interlingua.runtime.models.model import LocalModel
+from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.repository.files import load_model
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Tensor
 from tests.runtime.python_models import DECOUPLED, INT32, instance, numbers, python_model
 

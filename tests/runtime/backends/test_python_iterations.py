@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interlingua.runtime.model import LocalModel
+from interlingua.runtime.models.model import LocalModel
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Sequence, Tensor
 from tests.runtime.python_models import DECOUPLED, INT32, failure, instance, loaded, numbers, request
 

@@ -220,7 +220,7 @@ def test_no_process_outlives_the_server(tmp_path: Path) -> None:
     program = f"""
 import os, sys
 from pathlib import Path
-from interlingua.runtime.repository import ModelSource, load_model
+from interlingua.runtime.repository.files import ModelSource, load_model
 model = load_model(ModelSource("m", Path({str(tmp_path / "m")!r})))
 print(model._loaded[0].instance._workers[0]._process.pid, flush=True)
 os._exit(1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from interlingua.runtime.model import LocalModel
+from interlingua.runtime.models.model import LocalModel
 from interlingua.schemas import (
     Context,
     ErrorCode,

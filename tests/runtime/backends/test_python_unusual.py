@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from interlingua.runtime.repository import load_model
+from interlingua.runtime.repository.files import load_model
 from interlingua.schemas import Datatype, ErrorCode, InferRequest, Tensor
 from tests.runtime.python_models import (
     ECHO,

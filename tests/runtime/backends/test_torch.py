@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="needs the extra 'torch' (make test-torch)")
 
 from interlingua.runtime.backends.torch import load  # noqa: E402
-from interlingua.runtime.model_config import LoadError, ModelConfig  # noqa: E402
+from interlingua.runtime.model_config.config import LoadError, ModelConfig  # noqa: E402
 from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor, TensorSpec  # noqa: E402
 from tests.strategies import tensors  # noqa: E402
 

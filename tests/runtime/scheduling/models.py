@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from interlingua.runtime.backends import Instance
-from interlingua.runtime.model import LocalModel
+from interlingua.runtime.models.model import LocalModel
+from interlingua.runtime.models.version import Version
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits, Scheduling
-from interlingua.runtime.version import Version
 from interlingua.schemas import (
     Datatype,
     ErrorCode,

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from interlingua.runtime.backends import Instance
-from interlingua.runtime.model import LocalModel
+from interlingua.runtime.models.model import LocalModel
+from interlingua.runtime.models.version import Version
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
 from interlingua.runtime.scheduling.sequence_policy import (
     CORRELATION_ID,
@@ -23,7 +24,6 @@ from interlingua.runtime.scheduling.sequence_policy import (
     SequenceBatching,
     State,
 )
-from interlingua.runtime.version import Version
 from interlingua.schemas import (
     Datatype,
     ErrorCode,

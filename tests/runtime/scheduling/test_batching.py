@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from interlingua.runtime.models.version import Version
 from interlingua.runtime.scheduling.policy import DynamicBatching, Limits, QueuePolicy
-from interlingua.runtime.version import Version
 from interlingua.schemas import Context, ErrorCode, InferRequest, RequestedOutput, Signature, Tensor
 from tests.runtime.scheduling.models import (
     SIGNATURE,

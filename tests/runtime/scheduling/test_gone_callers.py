@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from interlingua.runtime.backends import Answer, Answers, Job, Surroundings
+from interlingua.runtime.models.version import RequestVersion
 from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
 from interlingua.runtime.scheduling.sequence_policy import Oldest, SequenceBatching
-from interlingua.runtime.version import RequestVersion
 from interlingua.schemas import (
     CancelToken,
     Context,

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from interlingua.runtime.model import LocalModel
+from interlingua.runtime.models.model import LocalModel
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest
 from tests.runtime.python_models import loaded, numbers, request, worker
 from tests.runtime.scheduling.models import asked, refusal, settled

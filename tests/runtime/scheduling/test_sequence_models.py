@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interlingua.runtime.model import LocalModel
-from interlingua.runtime.model_config import LoadError
-from interlingua.runtime.repository import ModelSource, load_model
+from interlingua.runtime.model_config.config import LoadError
+from interlingua.runtime.models.model import LocalModel
+from interlingua.runtime.repository.files import ModelSource, load_model
 from interlingua.schemas import Datatype, InferenceError, InferRequest, RequestedOutput, Tensor
 from interlingua.schemas.messages import Sequence
 from tests.runtime.onnx_models import node, value, write

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from interlingua.protocols.registry import DIALECTS
-from interlingua.runtime.catalog import ModelCatalog
-from interlingua.runtime.left_out import LeftOut
+from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.upstream.dropped_fields import LeftOut
 from interlingua.schemas import InferRequest, Tensor
 from interlingua.translator.admin.models import families
 from tests.loopback import behind, echoing, serving

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from interlingua.protocols.transport.address import Address, parse_address
-from interlingua.runtime.repository import Loaded
+from interlingua.runtime.repository.files import Loaded
 from interlingua.translator.admin.listener import AdminListener
 from interlingua.translator.assembly import assemble
 from interlingua.translator.config import Config, parse

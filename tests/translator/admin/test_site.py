@@ -15,8 +15,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
-from interlingua.runtime.model_config import LoadError
-from interlingua.runtime.repository import Loaded
+from interlingua.runtime.model_config.config import LoadError
+from interlingua.runtime.repository.files import Loaded
 from interlingua.schemas import InferenceError, InferRequest, Listening, Tensor
 from interlingua.translator.admin.handler import AdminHandler, document, plain
 from interlingua.translator.admin.metrics import Family, Sample

@@ -25,7 +25,7 @@ from interlingua.translator.conformance.discovery import discover
 from interlingua.translator.conformance.kit import Effort, Outcome, run_all
 from interlingua.translator.conformance.subject import Subject
 from interlingua.translator.conformance.wires import WIRES
-from interlingua.translator.pipeline import Pipeline
+from interlingua.translator.serving.pipeline import Pipeline
 from tests.loopback import GrpcLoopback, HttpLoopback, echoing, serving
 
 EFFORT = Effort(examples=15, secs=2)

@@ -14,7 +14,7 @@ from interlingua.schemas import Sequence as Place
 from interlingua.translator.config.mirror import MirrorOptions
 from interlingua.translator.mirror import Mirror
 from interlingua.translator.mirror.judge import LocalJudge
-from interlingua.translator.observation import Observed
+from interlingua.translator.serving.observation import Observed
 
 _NUMBERS = itertools.count(1)
 

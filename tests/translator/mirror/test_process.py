@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.grps.codec import WireForm
 from interlingua.protocols.grps.message import Kind
-from interlingua.runtime.repository import Loaded
+from interlingua.runtime.repository.files import Loaded
 from interlingua.schemas import (
     CancelToken,
     Context,

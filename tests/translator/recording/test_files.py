@@ -20,9 +20,9 @@ from interlingua.schemas import (
     SharedMemoryRef,
     Tensor,
 )
-from interlingua.translator.observation import Observed
 from interlingua.translator.recording.files import RecordingError, RecordingReader, RecordingWriter
 from interlingua.translator.recording.record import ANSWER, QUESTION, Answer, Record
+from interlingua.translator.serving.observation import Observed
 from tests.strategies import names, tensor_tuples
 
 INTEGERS = st.integers(-(2**63), 2**64 - 1)

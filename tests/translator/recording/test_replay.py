@@ -13,7 +13,7 @@ import pytest
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.runtime.target import Target
-from interlingua.runtime.upstream import Upstream
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Datatype,
     ErrorCode,

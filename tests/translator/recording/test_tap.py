@@ -16,11 +16,11 @@ from interlingua.schemas import (
     Tensor,
     pack_bytes,
 )
-from interlingua.translator.observation import Observed
 from interlingua.translator.recording.files import RecordingReader, RecordingWriter
 from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Record
 from interlingua.translator.recording.redaction import Redaction, digest
 from interlingua.translator.recording.tap import Tap
+from interlingua.translator.serving.observation import Observed
 
 
 def tensor(name: str, size: int = 4) -> Tensor:

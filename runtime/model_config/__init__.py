@@ -1,0 +1,1 @@
+"""The configuration of a model: what ``config.pbtxt`` says, and what clients get to see of it."""

@@ -1,0 +1,183 @@
+"""What is known of a model before it is loaded, and how that is held against the model itself.
+
+A :class:`ModelConfig` comes from ``config.pbtxt`` (``model_config_file``), from an entry of the program's
+configuration, or from both. :func:`agreed_signature` holds what it declares against what the model file
+has. How a configuration is told to clients belongs to ``model_config_message``, loading anything to
+``runtime.repository.files``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from interlingua.runtime.models.ensemble import Step
+from interlingua.runtime.models.reshape import Reshape
+from interlingua.runtime.models.warmup import Warmup
+from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits
+from interlingua.runtime.scheduling.sequence_policy import SequenceBatching
+from interlingua.schemas import Signature, TensorSpec
+from interlingua.schemas.datatypes import DATATYPES, Datatype
+
+DATATYPE_OF_TYPE: dict[str, Datatype] = {
+    "TYPE_STRING" if datatype is Datatype.BYTES else f"TYPE_{name}": datatype
+    for name, datatype in DATATYPES.items()
+}
+"""The datatypes by the names that configurations use."""
+
+UNLIMITED_BATCH_SIZE = 65536
+"""The ``max_batch_size`` of a model whose own file shows that it batches, where nobody states a limit."""
+
+
+class LoadError(Exception):
+    """A model that cannot be loaded. The message names the file and what is wrong with it; ``versions``
+    are the reasons of those that were tried, ``config`` the serialized ``inference.ModelConfig`` that is
+    stated, where it could be read."""
+
+    def __init__(self, message: str, versions: Mapping[int, str] | None = None, config: bytes = b"") -> None:
+        super().__init__(message)
+        self.versions: Mapping[int, str] = versions or {}
+        self.config = config
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPolicy:
+    """Which of the versions in a model folder are served: the ``latest`` so many (0: all of them), or
+    the ``specific`` ones."""
+
+    latest: int = 1
+    specific: tuple[int, ...] = ()
+
+    def choose(self, available: Iterable[int]) -> tuple[int, ...]:
+        """The served versions among ``available``, ascending."""
+        if self.specific:
+            return tuple(sorted(set(available) & set(self.specific)))
+        return tuple(sorted(available)[-self.latest :])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A model as its configuration states it. Whatever is empty is up to the model file or a default.
+
+    ``inputs`` and ``outputs`` have the full shapes that clients see: with ``max_batch_size`` above 0 the
+    first dimension is the batch, -1. The model itself sees those in ``input_reshapes`` and
+    ``output_reshapes`` otherwise. ``instances`` is how many runs may go on at once, all of them on ``device``
+    (``cpu``, ``cuda`` or ``cuda:1``), or each on its own of ``devices``; ``groups`` are the names of the
+    groups that state them, each with how many it has. ``providers`` are ONNX Runtime's execution providers
+    with their options, first choice first; they win over ``device``.
+    ``decoupled`` is whether the model may answer any number of times.
+    ``sequence_batching`` is there for one whose requests belong together, ``ensemble`` for one that is
+    made of others, ``dynamic_batching`` for one whose requests may meet in a batch, unless it is ``ragged``;
+    ``response_cache`` is whether it answers what it was asked before without running.
+    ``limits`` are on what may be inside, ``warmup`` is what it is asked first. ``stated`` is the
+    configuration file as a serialized ``inference.ModelConfig``.
+    """
+
+    name: str = ""
+    backend: str = ""
+    platform: str = ""
+    description: str = ""
+    max_batch_size: int = 0
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    input_reshapes: Mapping[str, Reshape] = field(default_factory=dict)
+    output_reshapes: Mapping[str, Reshape] = field(default_factory=dict)
+    version_policy: VersionPolicy = VersionPolicy()
+    default_model_filename: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    instances: int = 0
+    groups: tuple[tuple[str, int], ...] = ()
+    device: str = ""
+    devices: tuple[str, ...] = ()
+    providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
+    decoupled: bool = False
+    sequence_batching: SequenceBatching | None = None
+    ensemble: tuple[Step, ...] = ()
+    response_cache: bool = False
+    dynamic_batching: DynamicBatching | None = None
+    ragged: bool = False
+    limits: Limits = DEFAULT_LIMITS
+    warmup: tuple[Warmup, ...] = ()
+    stated: bytes = b""
+
+    def with_signature(self, signature: Signature) -> ModelConfig:
+        """The same configuration with another declared signature."""
+        return replace(
+            self,
+            inputs=signature.inputs,
+            outputs=signature.outputs,
+            input_reshapes={},
+            output_reshapes={},
+            max_batch_size=signature.max_batch_size,
+        )
+
+
+def agreed_signature(path: Path, config: ModelConfig, found: Signature | None) -> Signature:
+    """The signature to serve, from what ``config`` declares and what the model at ``path`` has.
+
+    A side that the configuration leaves out is taken from the model; of a dimension that is free on
+    one side the other's value counts. Where it declares no tensor and no limit, the model's own limit
+    of the batch counts too. Raises ``LoadError`` where the two contradict each other, saying what the
+    model has: a name, a datatype, a shape, a batch dimension that is not free.
+    """
+    if found is None:
+        return Signature(config.inputs, config.outputs, config.max_batch_size)
+    if not (config.inputs or config.outputs or config.max_batch_size):
+        return found
+    inputs = _agreed(path, "input", config.inputs, found.inputs, config.input_reshapes)
+    outputs = _agreed(path, "output", config.outputs, found.outputs, config.output_reshapes)
+    for spec in found.inputs:
+        if not spec.optional and config.inputs and all(spec.name != declared.name for declared in inputs):
+            raise LoadError(f"{path}: the model also needs input {_described(spec)}, which is not declared")
+    if config.max_batch_size > 0:
+        for role, specs in (("input", inputs), ("output", outputs)):
+            for spec in specs:
+                if spec.shape[:1] != (-1,):
+                    raise LoadError(
+                        f"{path}: max_batch_size is {config.max_batch_size}, but the model has no free first "
+                        f"dimension in {role} {_described(spec)}"
+                    )
+    return Signature(inputs, outputs, config.max_batch_size)
+
+
+def _agreed(
+    path: Path,
+    role: str,
+    declared: tuple[TensorSpec, ...],
+    found: tuple[TensorSpec, ...],
+    reshapes: Mapping[str, Reshape],
+) -> tuple[TensorSpec, ...]:
+    if not declared:
+        return found
+    by_name = {spec.name: spec for spec in found}
+    agreed: list[TensorSpec] = []
+    for spec in declared:
+        other = by_name.get(spec.name)
+        if other is None:
+            names = ", ".join(_described(spec) for spec in found)
+            raise LoadError(f"{path}: {role} '{spec.name}' is declared, but the model's {role}s are {names}")
+        reshape = reshapes.get(spec.name)
+        inner = spec if reshape is None else replace(spec, shape=reshape.inner)
+        shape = _agreed_shape(inner.shape, other.shape)
+        if spec.datatype is not other.datatype or shape is None:
+            raise LoadError(
+                f"{path}: {role} {_described(inner)} is declared, but the model has {_described(other)}"
+            )
+        agreed.append(spec if reshape is not None else replace(spec, shape=shape))
+    return tuple(agreed)
+
+
+def _agreed_shape(declared: tuple[int, ...], found: tuple[int, ...]) -> tuple[int, ...] | None:
+    # ONNX Runtime reports an unknown rank as it reports a scalar, so the declared rank counts there
+    if not found:
+        return declared
+    if len(declared) != len(found):
+        return None
+    merged = tuple(there if here == -1 else here for here, there in zip(declared, found, strict=True))
+    matches = all(there in (-1, here) for here, there in zip(merged, found, strict=True))
+    return merged if matches else None
+
+
+def _described(spec: TensorSpec) -> str:
+    return f"'{spec.name}' ({spec.datatype.value} {list(spec.shape)})"

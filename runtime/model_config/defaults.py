@@ -1,0 +1,63 @@
+"""What a server fills in where the author of a configuration has said nothing.
+
+Version 1 and Triton fill in the same: preferred sizes of batches, the time after which a sequence is idle,
+pinned memory, and names, counts and kinds of instance groups. The messages are ``inference.ModelConfig``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from interlingua.runtime.model_config.config import ModelConfig
+
+_IDLE_MICROSECONDS = 1_000_000
+
+
+def fill_in_scheduling(message: Any) -> None:
+    """Put the defaults of batches and sequences into ``message``, whose ``max_batch_size`` is there."""
+    largest = [message.max_batch_size] if message.max_batch_size > 0 else []
+    if message.HasField("dynamic_batching") and not message.dynamic_batching.preferred_batch_size:
+        message.dynamic_batching.preferred_batch_size[:] = largest
+    if message.HasField("sequence_batching"):
+        sequences = message.sequence_batching
+        sequences.max_sequence_idle_microseconds = (
+            sequences.max_sequence_idle_microseconds or _IDLE_MICROSECONDS
+        )
+        if sequences.HasField("oldest") and not sequences.oldest.preferred_batch_size:
+            sequences.oldest.preferred_batch_size[:] = largest
+
+
+def fill_in_engine(message: Any, config: ModelConfig) -> None:
+    """Put into ``message`` what only a model with an engine of its own has: pinned memory, and the instance
+    groups as ``config`` has them served. Stated groups that make up another number of instances, because the
+    server was given one, become one group."""
+    for memory in ("input_pinned_memory", "output_pinned_memory"):
+        if not message.optimization.HasField(memory):
+            getattr(message.optimization, memory).enable = True
+    groups, instances = message.instance_group, config.instances or 1
+    if sum(max(group.count, 1) * max(len(group.gpus), 1) for group in groups) != instances:
+        del groups[:]
+        groups.add(name=message.name, count=instances, kind=_group_kind(config))
+    for number, group in enumerate(groups):
+        group.name = group.name or f"{message.name}_{number}"
+        group.count = max(group.count, 1)
+        _place(group, config)
+
+
+def _group_kind(config: ModelConfig) -> str:
+    places = config.devices or (config.device,)
+    return "KIND_GPU" if any(place.startswith("cuda") for place in places) else "KIND_CPU"
+
+
+def _place(group: Any, config: ModelConfig) -> None:
+    """Say of ``group`` where it runs: a repository may ask for a GPU that this machine has not."""
+    if group.kind == group.KIND_MODEL:
+        return
+    kind, _, index = config.device.partition(":")
+    if kind == "cuda":
+        group.kind, group.gpus[:] = group.KIND_GPU, [int(index or 0)]
+    elif not config.devices or group.kind != group.KIND_GPU:
+        group.kind, group.gpus[:] = group.KIND_CPU, []
+    elif not group.gpus:
+        numbers = {int(device.partition(":")[2] or 0) for device in config.devices if device != "cpu"}
+        group.gpus[:] = sorted(numbers)

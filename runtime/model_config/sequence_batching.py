@@ -1,0 +1,174 @@
+"""Reads ``sequence_batching`` of a ``config.pbtxt``.
+
+What is not supported is refused by name. The other fields of a configuration belong to
+``runtime.model_config.pbtxt``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from interlingua.runtime.model_config.config import DATATYPE_OF_TYPE, LoadError
+from interlingua.runtime.repository.overrides import is_inside
+from interlingua.runtime.scheduling.sequence_controls import zeros
+from interlingua.runtime.scheduling.sequence_policy import (
+    CONTROL_KINDS,
+    CORRELATION_ID,
+    DEFAULT_IDLE_US,
+    Control,
+    Direct,
+    Oldest,
+    SequenceBatching,
+    State,
+)
+from interlingua.schemas import Datatype, InferenceError, Tensor
+
+INITIAL_STATES = "initial_state"
+"""Where the files of initial states are, in the model's folder."""
+
+_CORRELATION_TYPES = {Datatype.UINT64, Datatype.INT64, Datatype.UINT32, Datatype.INT32, Datatype.BYTES}
+
+
+def read_sequence_batching(path: Path, message: Any) -> SequenceBatching | None:
+    """What ``message``, an ``inference.ModelConfig`` that stood at ``path``, says of sequences; None where
+    it says nothing. Raises ``LoadError`` naming the field at fault."""
+    if not message.HasField("sequence_batching"):
+        return None
+    batching = message.sequence_batching
+    for field in ("control_input", "state"):
+        if batching.iterative_sequence and getattr(batching, field):
+            raise LoadError(f"{path}: sequence_batching: {field} is not supported beside iterative_sequence")
+    controls = [
+        _control(path, given.name, each) for given in batching.control_input for each in given.control
+    ]
+    states = [_state(path, each, message.max_batch_size > 0) for each in batching.state]
+    _each_once(path, "control", (control.kind for control in controls))
+    unseen = [*(each.name for each in controls), *(each.input_name for each in states)]
+    _each_once(path, "input", unseen)
+    for given in message.input:
+        if given.name in unseen:
+            raise LoadError(f"{path}: sequence_batching states input '{given.name}', which clients give")
+    _each_once(path, "output", (state.output_name for state in states))
+    return SequenceBatching(
+        batching.max_sequence_idle_microseconds or DEFAULT_IDLE_US,
+        tuple(controls),
+        tuple(states),
+        _strategy(path, batching, message.max_batch_size),
+        batching.iterative_sequence,
+    )
+
+
+def _strategy(path: Path, batching: Any, max_batch_size: int) -> Direct | Oldest:
+    if batching.WhichOneof("strategy_choice") != "oldest":
+        direct = batching.direct
+        if not 0 <= direct.minimum_slot_utilization <= 1:
+            raise LoadError(
+                f"{path}: minimum_slot_utilization is {direct.minimum_slot_utilization}, not from 0 to 1"
+            )
+        return Direct(direct.max_queue_delay_microseconds, direct.minimum_slot_utilization)
+    oldest = batching.oldest
+    if oldest.max_candidate_sequences < 0:
+        raise LoadError(
+            f"{path}: max_candidate_sequences is {oldest.max_candidate_sequences}, must be 0 or more"
+        )
+    for size in oldest.preferred_batch_size:
+        if not 0 < size <= max(max_batch_size, 1):
+            raise LoadError(
+                f"{path}: sequence_batching: preferred_batch_size {size} is not from 1 to max_batch_size"
+            )
+    return Oldest(
+        oldest.max_candidate_sequences,
+        tuple(oldest.preferred_batch_size),
+        oldest.max_queue_delay_microseconds,
+        oldest.preserve_ordering,
+    )
+
+
+def _control(path: Path, name: str, message: Any) -> Control:
+    """One thing that input ``name`` tells a model of a sequence."""
+    kind = message.Kind.Name(message.kind) if message.kind in message.Kind.values() else str(message.kind)
+    if kind == CORRELATION_ID:
+        datatype = _datatype(path, f"control input '{name}'", message)
+        if datatype not in _CORRELATION_TYPES:
+            raise LoadError(
+                f"{path}: control input '{name}' is {datatype.value}, which holds no correlation id"
+            )
+        return Control(name, kind, datatype)
+    given = [
+        (datatype, tuple(values))
+        for datatype, values in (
+            (Datatype.INT32, message.int32_false_true),
+            (Datatype.FP32, message.fp32_false_true),
+            (Datatype.BOOL, message.bool_false_true),
+        )
+        if values
+    ]
+    if kind not in CONTROL_KINDS or len(given) != 1 or len(given[0][1]) != 2:
+        raise LoadError(
+            f"{path}: control input '{name}' needs int32_false_true, fp32_false_true or bool_false_true of "
+            "two values"
+        )
+    ((datatype, values),) = given
+    return Control(name, kind, datatype, values)
+
+
+def _state(path: Path, message: Any, batched: bool) -> State:
+    for field in ("input_name", "output_name"):
+        if not getattr(message, field):
+            raise LoadError(f"{path}: a state has no {field}")
+    name = message.input_name
+    datatype = _datatype(path, f"state '{name}'", message)
+    if any(size < -1 for size in message.dims):
+        raise LoadError(f"{path}: state '{name}' has dims {list(message.dims)}; -1 marks a free one")
+    if len(message.initial_state) > 1:
+        raise LoadError(
+            f"{path}: state '{name}' has {len(message.initial_state)} of initial_state, at most 1"
+        )
+    shape = (*((-1,) if batched else ()), *message.dims)
+    # a free dimension begins with 1, as the batch does
+    first = tuple(1 if size == -1 else size for size in shape)
+    initial = zeros(name, datatype, first)
+    for given in message.initial_state:
+        initial = _initial(path, name, given, datatype, shape)
+    return State(name, message.output_name, datatype, shape, initial)
+
+
+def _initial(path: Path, name: str, message: Any, datatype: Datatype, shape: tuple[int, ...]) -> Tensor:
+    what = f"initial_state of state '{name}'"
+    given = (*shape[: len(shape) - len(message.dims)], *message.dims)
+    fits = len(given) == len(shape) and all(
+        declared in (-1, size) for size, declared in zip(given, shape, strict=True)
+    )
+    if _datatype(path, what, message) is not datatype or not fits or any(size < 0 for size in message.dims):
+        raise LoadError(f"{path}: {what} is not of the datatype and dims of the state, none of them free")
+    first = (*(1 for size in given[: len(given) - len(message.dims)]), *message.dims)
+    if message.WhichOneof("state_data") is None:
+        raise LoadError(f"{path}: {what} needs zero_data or data_file")
+    if not message.data_file:
+        return zeros(name, datatype, first)
+    if not is_inside(message.data_file):
+        raise LoadError(f"{path}: file '{message.data_file}' is not in the model's folder")
+    file = path.parent / INITIAL_STATES / message.data_file
+    try:
+        return Tensor.checked(name, datatype, first, file.read_bytes())
+    except (OSError, InferenceError) as error:
+        raise LoadError(f"{path}: {what}: {file}: {error}") from error
+
+
+def _datatype(path: Path, what: str, message: Any) -> Datatype:
+    """The datatype that ``message`` states."""
+    named = message.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
+    value = named.get(message.data_type)
+    datatype = DATATYPE_OF_TYPE.get(value.name) if value else None
+    if datatype is None:
+        raise LoadError(f"{path}: {what} has no data_type")
+    return datatype
+
+
+def _each_once(path: Path, what: str, names: Iterable[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise LoadError(f"{path}: sequence_batching states {what} '{name}' {count} times")

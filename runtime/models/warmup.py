@@ -1,0 +1,108 @@
+"""What a model is asked before anybody else asks it: the samples of ``model_warmup`` in a configuration.
+
+Engines put off work until a first request of a size comes; a sample takes that request's place. Here a sample
+becomes a request. Running it belongs to ``runtime.models.version``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from interlingua.schemas import Datatype, InferenceError, InferRequest, Tensor
+
+FOLDER = "warmup"
+"""Where the files of samples are, in the model's folder."""
+
+_SEED = 0
+_WORD = 8
+"""How many letters a random element of BYTES has."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupInput:
+    """One input of a sample: ``shape`` without the batch, and the ``file`` with the bytes of one element of
+    the batch; without one the values are zeros or, where it is ``random``, drawn."""
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    random: bool = False
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Warmup:
+    """A sample as the configuration states it, to be run ``count`` times with ``batch_size`` elements."""
+
+    name: str
+    batch_size: int
+    inputs: tuple[WarmupInput, ...]
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A request that is ready to be run ``count`` times."""
+
+    name: str
+    request: InferRequest
+    count: int
+
+
+def read_samples(model: str, folder: Path, warmups: tuple[Warmup, ...], batched: bool) -> tuple[Sample, ...]:
+    """The requests to model ``model`` that ``warmups`` state; ``batched``: shapes begin with a batch. A batch
+    of 0 is left out, as by Triton.
+
+    Blocks. Raises ``ValueError`` naming the sample and the input: a dimension that is free, a file that is
+    not there or not of its size, a batch for a model without one.
+    """
+    return tuple(
+        Sample(warmup.name, _request(model, folder, warmup, batched), warmup.count)
+        for warmup in warmups
+        if warmup.batch_size
+    )
+
+
+def _request(model: str, folder: Path, warmup: Warmup, batched: bool) -> InferRequest:
+    if not batched and warmup.batch_size != 1:
+        raise ValueError(f"sample '{warmup.name}' has a batch of {warmup.batch_size}; the model takes none")
+    tensors = []
+    for each in warmup.inputs:
+        try:
+            tensors.append(_tensor(folder, each, warmup.batch_size, batched))
+        except (ValueError, OSError, MemoryError, InferenceError) as error:
+            raise ValueError(f"sample '{warmup.name}', input '{each.name}': {error}") from error
+    return InferRequest(model, tuple(tensors))
+
+
+def _tensor(folder: Path, stated: WarmupInput, batch_size: int, batched: bool) -> Tensor:
+    if any(dimension < 0 for dimension in stated.shape):
+        raise ValueError(f"dims {list(stated.shape)} have a free dimension, which a sample cannot have")
+    shape = (batch_size, *stated.shape) if batched else stated.shape
+    if not stated.file:
+        return Tensor.from_numpy(stated.name, _drawn(stated, shape), stated.datatype)
+    element = (folder / FOLDER / stated.file).read_bytes()
+    return Tensor.checked(stated.name, stated.datatype, shape, element * batch_size)
+
+
+def _drawn(stated: WarmupInput, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+    """Zeros or empty texts; or numbers from 0 to 1, small integers and words, the same each time."""
+    generator = np.random.default_rng(_SEED)
+    size = math.prod(shape)
+    if stated.datatype is Datatype.BYTES:
+        letters = generator.integers(ord("a"), ord("z") + 1, (size, _WORD if stated.random else 0), np.uint8)
+        words = np.empty(size, object)
+        words[:] = [row.tobytes() for row in letters]
+        return words.reshape(shape)
+    dtype = stated.datatype.dtype
+    if not stated.random:
+        return np.zeros(shape, dtype)
+    if dtype.kind in "iu":
+        return generator.integers(0, 128, shape).astype(dtype)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, shape).astype(dtype)
+    return generator.random(shape).astype(dtype)

@@ -1,0 +1,1 @@
+"""Models from files: repositories, the live catalog of models, polling, loads and unloads."""

@@ -1,0 +1,493 @@
+"""Every model that the server knows, now: what is served, what failed, what a client has unloaded.
+
+The catalog is what the router looks models up in, so a load or an unload shows at once. A model that is
+loaded again is replaced: the new versions are ready before the old ones take no more requests, and these
+finish what they have; versions that have not changed stay. How files become a model belongs to
+``runtime.repository.files``; who may ask for a load to ``runtime.repository.repositories``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from interlingua.runtime.backends import Surroundings
+from interlingua.runtime.model_config.config import LoadError
+from interlingua.runtime.models.changes import Changes
+from interlingua.runtime.models.model import UNLOADED, LocalModel
+from interlingua.runtime.models.response_cache import ResponseCache
+from interlingua.runtime.repository.absent import Absent, absent_by, all_in, not_renewed, partial_failure
+from interlingua.runtime.repository.files import Repository, needed_models
+from interlingua.runtime.repository.overrides import SentFiles
+from interlingua.runtime.repository.renewal import (
+    failing_sample,
+    free,
+    load_from,
+    needs_of,
+    reusable,
+    takes_away,
+)
+from interlingua.runtime.repository.repositories import Repositories, check_overrides, names_in
+from interlingua.runtime.target import Target
+from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.schemas import (
+    ErrorCode,
+    InferenceError,
+    ModelControl,
+    ModelRef,
+    ModelState,
+    ModelStatus,
+    Readiness,
+)
+
+_PLAIN = ModelControl()
+_KEPT_GONE = 1000
+"""Of how many models whose files have gone the status is kept, the latest ones."""
+
+_STATUS_SECS = 2.0
+"""How long the status of everything waits for one upstream to tell of its model."""
+
+_log = logging.getLogger(__name__)
+
+
+class ModelCatalog:
+    """The models of the server. ``models`` is the live mapping of those that are served.
+
+    ``changes`` tells when what :meth:`readiness` says of a model may have changed, but for models behind an
+    upstream. ``failed`` are those that could not be loaded. The models of ``repositories`` that are
+    controlled may be loaded and unloaded, but for those in ``fixed``, which the configuration defines by
+    itself; of two repositories with one model the later counts. ``asked_for`` names what clients, or new
+    files, have had loaded. Use on one event loop.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Target] | None = None,
+        failed: Mapping[str, LoadError] | None = None,
+        repositories: Sequence[Repository] = (),
+        fixed: Iterable[str] = (),
+        cache: ResponseCache | None = None,
+    ) -> None:
+        self._models = dict(models or {})
+        self.models: Mapping[str, Target] = self._models
+        self.asked_for: set[str] = set()
+        self._absent = {name: absent_by(name, error) for name, error in (failed or {}).items()}
+        self.repositories = Repositories(repositories, fixed)
+        self._homes: dict[str, Repository] = {}
+        for repository in repositories:
+            self._homes |= {name: repository for name in names_in(repository) if self._knows(name)}
+        self._gone: dict[str, ModelStatus] = {}
+        self._not_renewed: dict[str, LoadError] = {}
+        self._only_needed: set[str] = set()
+        self._joined: dict[str, tuple[Target, ModelRef]] = {}
+        self._files: dict[str, SentFiles] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._working: set[asyncio.Task[None]] = set()
+        self.changes = Changes()
+        self._surroundings = Surroundings(self.find, self.standing, self.changes.happened, cache)
+        for model in self._models.values():
+            if isinstance(model, LocalModel):
+                model.join(self._surroundings)
+
+    def names(self) -> list[str]:
+        """The models that are served or were, sorted; without those whose files have gone."""
+        return sorted(self._models.keys() | self._absent.keys())
+
+    async def joined(self, text: str) -> ModelRef:
+        """What ``text`` names: a model, or a model and a version of it joined by a dash; itself where that is
+        nothing that is served. Names and versions may have dashes of their own, so it is compared with what
+        there is and never taken apart. Raises UNAVAILABLE where that is not known because an upstream cannot
+        be asked."""
+        if text in self._models:
+            return ModelRef(text)
+        known = self._joined.get(text)
+        # a model that is loaded anew may have other versions
+        if known is not None and self._models.get(known[1].name) is known[0]:
+            return known[1]
+        failure: InferenceError | None = None
+        for name, target in tuple(self._models.items()):
+            if not text.startswith(f"{name}-"):
+                continue
+            named = ModelRef(name, text[len(name) + 1 :])
+            try:
+                if await _has(target, named.version):
+                    self._joined[text] = target, named
+                    return named
+            except InferenceError as error:
+                failure = error if error.retryable else failure
+        if failure is not None:
+            raise failure
+        return ModelRef(text)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no model is served, and none would be but for a client who has unloaded it."""
+        return not self._models and all(absent.blocks for absent in self._absent.values())
+
+    @property
+    def tells_all_changes(self) -> bool:
+        """Whether ``changes`` tells of every model, because none is elsewhere."""
+        return all(isinstance(model, LocalModel) for model in self._models.values())
+
+    def home(self, name: str) -> Repository | None:
+        """The repository that a model is, or was last, loaded from."""
+        return self._homes.get(name)
+
+    def find(self, name: str) -> Target:
+        """The model of that name, where it is served. Raises NOT_FOUND."""
+        target = self._models.get(name)
+        if target is None:
+            raise self.missing(name)
+        return target
+
+    def missing(self, name: str, version: str = "") -> InferenceError:
+        """NOT_FOUND for a model that is not served, in the words that Triton's clients match on."""
+        absent = self._absent.get(name)
+        status = self._gone.get(name) if absent is None else absent.status
+        known = [] if status is None else [each.version for each in status.versions]
+        if not known:
+            why = "is not found"
+        elif not version:
+            why = "has no available versions"
+        else:
+            why = f"version {version} is {'not at ready state' if version in known else 'not found'}"
+        return InferenceError(ErrorCode.NOT_FOUND, f"Request for unknown model: '{name}' {why}", origin=name)
+
+    def standing(self, name: str, version: str = "") -> Readiness:
+        """Whether a model would be run now, as far as that is known here: an upstream is not asked."""
+        target = self._models.get(name)
+        if target is None:
+            return Readiness(False, self.absence(name))
+        return target.readiness(version) if isinstance(target, LocalModel) else Readiness(True)
+
+    def absence(self, name: str) -> str:
+        """Why a model is not served."""
+        absent = self._absent.get(name)
+        if absent is None:
+            return "it is not known here"
+        return absent.blocks or f"it is {UNLOADED}"
+
+    async def readiness(self, names: Iterable[str]) -> Readiness:
+        """Whether each of ``names`` is ready with all its versions, or was unloaded; else what is not."""
+        served = []
+        for name in sorted(names):
+            target = self._models.get(name)
+            absent = self._absent.get(name)
+            if target is not None:
+                served.append(target)
+            elif absent is not None and absent.blocks:
+                return Readiness(False, absent.blocks)
+        for target in served:
+            if isinstance(target, LocalModel):
+                for version, reason in target.failed.items():
+                    return Readiness(False, f"model '{target.name}' version {version} is not ready: {reason}")
+        said = await asyncio.gather(*(target.ready() for target in served))
+        for target, state in zip(served, said, strict=True):
+            if not state.ready and not (isinstance(target, UpstreamModel) and target.unloaded):
+                return state
+        return Readiness(True)
+
+    async def status(self, name: str) -> ModelStatus | None:
+        """The status of one model, whose files may have gone; None for one that is not known. Raises
+        UNAVAILABLE where an upstream cannot be asked."""
+        target = self._models.get(name)
+        if target is not None:
+            status = replace(await target.status(), name=name)
+            failure = self._not_renewed.get(name)
+            return status if failure is None else not_renewed(status, failure)
+        absent = self._absent.get(name)
+        return self._gone.get(name) if absent is None else absent.status
+
+    async def statuses(self) -> dict[str, ModelStatus]:
+        """The status of every model that is served or was, those included whose files have gone; a name alone
+        where an upstream does not tell."""
+        return {**self._gone, **await self._statuses()}
+
+    async def _statuses(self) -> dict[str, ModelStatus]:
+        names = self.names()
+        told = await asyncio.gather(*(self._status_or_name(name) for name in names))
+        return dict(zip(names, told, strict=True))
+
+    async def index(self, repository: str = "") -> tuple[ModelStatus, ...]:
+        """Every model that is served or was, and those of the repositories that never were, by name alone;
+        where ``repository`` is named, the models of that one. Raises UNSUPPORTED for a name that is none."""
+        known = await self._statuses()
+        chosen = self.repositories.named(repository)
+        held: set[str] = set()
+        for found in await asyncio.gather(*(asyncio.to_thread(names_in, each) for each in chosen)):
+            held.update(found)
+        for name in held:
+            known.setdefault(name, ModelStatus(name))
+        if repository:
+            # two repositories may hold one model: it is of the one that it was loaded from
+            names = {name for name, home in self._homes.items() if home in chosen}
+            known = {name: known[name] for name in known if name in names | (held - self._homes.keys())}
+        return tuple(known[name] for name in sorted(known))
+
+    async def warm_up(self) -> None:
+        """Have every model run its samples before clients come. One that fails is not served, which is told
+        as of one that could not be loaded."""
+        models = [model for model in self._models.values() if isinstance(model, LocalModel)]
+        for model, failure in zip(
+            models, await asyncio.gather(*(failing_sample(model) for model in models)), strict=True
+        ):
+            if failure is not None:
+                _log.error("model not loaded", extra={"facts": {"model": model.name, "reason": str(failure)}})
+                del self._models[model.name]
+                self._absent[model.name] = absent_by(model.name, failure)
+                self._start(free(model, None))
+                self.changes.happened()
+
+    async def load(self, name: str, control: ModelControl = _PLAIN) -> None:
+        """Load a model, again where it is served already; it goes on being served if that fails. What its
+        requests go through is loaded before it, where it is not served and may be loaded.
+
+        Raises UNAVAILABLE where loading is not allowed, FORBIDDEN where a configuration or files may not
+        be given, UNSUPPORTED for a repository that there is not, INTERNAL in the original servers' words
+        for a model that is not there, MODEL_FAILED for one of which a version could not be loaded.
+        """
+        chosen = self.repositories.named(control.repository)
+        remote = self._remote(name, control)
+        if remote is not None:
+            await remote.load()
+            return
+        # not in a thread: acts on one model take turns in the order in which they came
+        repository = self.repositories.home(name, chosen)
+        self.repositories.check_control(name, repository)
+        if repository is None and control.files:
+            repository = self.repositories.home_of_files(name, chosen)
+        if repository is None:
+            raise _not_loaded(ErrorCode.INTERNAL, name, "failed to poll from model repository")
+        check_overrides(name, repository, control)
+        self._only_needed.discard(name)
+        self.asked_for.add(name)
+        # a caller who goes away must not leave a half-loaded model behind
+        await asyncio.shield(self._start(self._load_with_needs(name, repository, control, (name,))))
+
+    async def unload(self, name: str, control: ModelControl = _PLAIN) -> None:
+        """Take no more requests for a model and free it when those in flight are done, which is not
+        waited for; with its dependents, where that is asked: the models that were loaded for it alone. A
+        model that is not known is unloaded already, unless it was to be ``served``. Raises UNAVAILABLE where
+        unloading is not allowed, UNSUPPORTED for a repository that there is not, NOT_FOUND."""
+        chosen = self.repositories.named(control.repository)
+        remote = self._remote(name, control)
+        if remote is not None:
+            await remote.unload()
+            return
+        if control.served:
+            self.find(name)
+        # its folder may have gone since it was loaded
+        home = self._homes.get(name) or self.repositories.home(name, chosen)
+        self.repositories.check_control(name, home)
+        if control.repository and home not in chosen:
+            return
+        if self._knows(name):
+            await asyncio.shield(self._start(self._unload(name, dependents=control.dependents)))
+
+    async def follow(self, name: str, repository: Repository | None) -> None:
+        """Serve a model as its files are now, in ``repository``; where that is None they are gone, and so is
+        the model. What goes wrong is logged and told in the model's status."""
+        if repository is None:
+            await asyncio.shield(self._start(self._unload(name, gone=True)))
+            return
+        self.asked_for.add(name)
+        with contextlib.suppress(InferenceError):
+            await asyncio.shield(self._start(self._load(name, repository, _PLAIN)))
+
+    async def close(self) -> None:
+        """Finish loads and requests, then free every model."""
+        while self._working:
+            await asyncio.wait(self._working)
+        # at once, because a model in a process of its own takes some time to end
+        await asyncio.gather(*(free(target, self._files.get(name)) for name, target in self._models.items()))
+
+    # --- how it is done
+
+    async def _load_with_needs(
+        self, name: str, repository: Repository, control: ModelControl, above: tuple[str, ...]
+    ) -> None:
+        """Load a model after those that it needs; ``above`` are those that are being loaded for it."""
+        source = replace(repository.source(name), config=control.config)
+        for needed in await asyncio.to_thread(needed_models, source):
+            home = self.repositories.controlled_home(needed)
+            if home is None or needed in self._models or needed in above:
+                continue
+            self._only_needed.add(needed)
+            try:
+                await self._load_with_needs(needed, home, _PLAIN, (*above, needed))
+            except InferenceError as error:
+                reason = f"it needs model '{needed}': {error.message}"
+                raise _not_loaded(error.code, name, reason) from error
+        await self._load(name, repository, control)
+
+    async def _load(self, name: str, repository: Repository, control: ModelControl) -> None:
+        async with self._lock(name):
+            self._homes[name] = repository
+            old = self._models.get(name)
+            before = await self.status(name) or ModelStatus(name)
+            told = self._failure(name)
+            if old is None:
+                loading = all_in(before, ModelState.LOADING)
+                self._absent[name] = Absent(loading, f"model '{name}' is being loaded")
+                self.changes.happened()
+            try:
+                model, sent = await asyncio.to_thread(load_from, repository, name, control, reusable(old))
+                if model is not old and not takes_away(model, old):
+                    await self._warm(model, sent, old)
+            except Exception as error:
+                # whatever an engine may raise, a model must not stay in the state of being loaded
+                why = error if isinstance(error, LoadError) else LoadError(f"{type(error).__name__}: {error}")
+                # what is tried again and again is said once
+                level = logging.DEBUG if str(why) in told else logging.ERROR
+                _log.log(level, "model not loaded", extra={"facts": {"model": name, "reason": str(why)}})
+                if old is None:
+                    self._absent[name] = absent_by(name, why, before.config)
+                else:
+                    self._not_renewed[name] = why
+                self.changes.happened()
+                reason = f"no version is available: {why}"
+                raise _not_loaded(ErrorCode.MODEL_FAILED, name, reason) from error
+            self._not_renewed.pop(name, None)
+            if model is old:
+                _log.debug("model has not changed", extra={"facts": {"model": name}})
+            elif takes_away(model, old):
+                # to lose versions because others cannot be loaded would help nobody
+                self._not_renewed[name] = partial_failure(model)
+                self._start(free(model, sent, old))
+            else:
+                self._serve(model, sent, before)
+            self.changes.happened()
+        if model.failed:
+            numbers = ",".join(sorted(model.failed, key=int))
+            facts = {"model": name, "versions": numbers, "reason": str(partial_failure(model))}
+            _log.error("versions not loaded", extra={"facts": facts})
+            raise _not_loaded(ErrorCode.MODEL_FAILED, name, f"versions that are not available: {numbers}")
+
+    async def _warm(self, model: LocalModel, sent: SentFiles | None, old: Target | None) -> None:
+        """Have ``model`` run its samples among the models that are served. Raises ``LoadError``; it is freed
+        then, but for what it shares with ``old``."""
+        model.join(self._surroundings)
+        try:
+            await model.warm_up(old if isinstance(old, LocalModel) else None)
+        except LoadError:
+            self._start(free(model, sent, old))
+            raise
+
+    def _serve(self, model: LocalModel, sent: SentFiles | None, before: ModelStatus) -> None:
+        """Put ``model`` in the place of whatever has its name; its status was ``before``."""
+        name = model.name
+        old, old_files = self._models.get(name), self._files.pop(name, None)
+        model.continue_statistics({each.version: each.statistics for each in before.versions})
+        self._models[name] = model
+        self._absent.pop(name, None)
+        self._gone.pop(name, None)
+        if sent is not None:
+            self._files[name] = sent
+        if old is not None:
+            self._start(free(old, old_files, model))
+        _log.info("model loaded", extra={"facts": {"model": name, "versions": ",".join(model.loaded)}})
+
+    async def _unload(self, name: str, dependents: bool = False, gone: bool = False) -> None:
+        """Unload a model; with its ``dependents``; for good where its files are ``gone``."""
+        async with self._lock(name):
+            before = await self.status(name) or ModelStatus(name)
+            target = self._models.pop(name, None)
+            self._not_renewed.pop(name, None)
+            self._only_needed.discard(name)
+            unloaded = None if gone else Absent(all_in(before, ModelState.UNAVAILABLE, UNLOADED), "")
+            unloading = Absent(all_in(before, ModelState.UNLOADING), "")
+            self._absent[name] = unloading
+            if target is None:
+                self._freed(unloading, unloaded)
+            else:
+                self._start(self._free(target, self._files.pop(name, None), unloading, unloaded))
+            self.changes.happened()
+        _log.info("model unloaded", extra={"facts": {"model": name}})
+        if dependents and isinstance(target, LocalModel):
+            for needed in self._only_needed.intersection(target.needs):
+                if not any(needed in needs_of(model) for model in self._models.values()):
+                    await self._unload(needed, dependents=True)
+
+    async def _free(
+        self, target: Target, files: SentFiles | None, unloading: Absent, unloaded: Absent | None
+    ) -> None:
+        await free(target, files)
+        self._freed(unloading, unloaded)
+
+    def _freed(self, unloading: Absent, unloaded: Absent | None) -> None:
+        """A model that was ``unloading`` is ``unloaded`` now, or where that is None gone: its status alone is
+        kept, for clients that read the counts of what was there."""
+        name = unloading.status.name
+        # it may have been loaded again meanwhile
+        if self._absent.get(name) is not unloading:
+            return
+        if unloaded is None:
+            del self._absent[name]
+            self._gone[name] = all_in(unloading.status, ModelState.UNAVAILABLE, UNLOADED)
+            while len(self._gone) > _KEPT_GONE:
+                del self._gone[next(iter(self._gone))]
+            self._homes.pop(name, None)
+            self.asked_for.discard(name)
+        else:
+            self._absent[name] = unloaded
+
+    async def _status_or_name(self, name: str) -> ModelStatus:
+        try:
+            async with asyncio.timeout(_STATUS_SECS):
+                return await self.status(name) or ModelStatus(name)
+        except (InferenceError, TimeoutError) as error:
+            _log.warning("no status of a model", extra={"facts": {"model": name, "reason": str(error)}})
+            return ModelStatus(name)
+
+    def _knows(self, name: str) -> bool:
+        return name in self._models or name in self._absent
+
+    def _failure(self, name: str) -> str:
+        """Why the last load of a model failed, as far as that still counts."""
+        absent = self._absent.get(name)
+        return absent.blocks if absent is not None else str(self._not_renewed.get(name, ""))
+
+    def _remote(self, name: str, control: ModelControl) -> UpstreamModel | None:
+        """The model behind an upstream that clients may control there, where ``name`` is one. Raises
+        UNSUPPORTED for what does not travel to it."""
+        target = self._models.get(name)
+        if not isinstance(target, UpstreamModel) or not target.controlled:
+            return None
+        if control.repository or control.config is not None or control.files:
+            raise InferenceError(
+                ErrorCode.UNSUPPORTED,
+                f"model '{name}' is behind another server: no repository, configuration or files can be "
+                f"given with its load",
+                origin=name,
+            )
+        return target
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._working.discard(task)
+        # the caller who would be told may have gone away
+        if not task.cancelled():
+            task.exception()
+
+
+def _not_loaded(code: ErrorCode, name: str, why: str) -> InferenceError:
+    return InferenceError(code, f"failed to load '{name}', {why}", origin=name)
+
+
+async def _has(target: Target, version: str) -> bool:
+    """Whether ``target`` has ``version``: it lists it, or tells of it when it is asked for just that, as
+    servers do that list but one. Raises as ``Target.metadata``."""
+    if version in (await target.metadata()).versions:
+        return True
+    return version in (await target.metadata(version)).versions

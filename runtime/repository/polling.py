@@ -1,0 +1,165 @@
+"""Repositories whose models follow their files: looks at them again and again and has the catalog follow.
+
+A model is loaded, loaded again or unloaded when its files have changed and then looked the same twice in a
+row: what somebody is still writing is left alone. One that cannot be loaded is tried again when its files
+change, not before. How a model is loaded belongs to ``runtime.repository.files``, what is served to
+``runtime.repository.catalog``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from interlingua.runtime.model_config.config import LoadError
+from interlingua.runtime.models.model import LocalModel
+from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.repository.files import ALL, ModelSource, Repository
+from interlingua.runtime.repository.snapshot import Snapshot, snapshot
+
+SETTLE_SECS = 1.0
+"""After how long at most files that have changed are looked at again, to see whether that is all."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """A model as it was seen in ``repository``."""
+
+    repository: Repository
+    files: Snapshot
+
+
+@dataclass(slots=True)
+class _Look:
+    """What was seen at one time: the models, and the paths of those that could not be made out."""
+
+    models: dict[str, _Sight] = field(default_factory=dict)
+    unclear: set[Path] = field(default_factory=set)
+
+
+class Poller:
+    """Has the watched models of ``catalog`` follow their files, ``secs`` apart. ``start`` it on the
+    catalog's event loop, and ``stop`` it before the catalog is closed."""
+
+    def __init__(self, catalog: ModelCatalog, secs: float) -> None:
+        self._catalog = catalog
+        self._secs = secs
+        self._followed: dict[str, _Sight] = {}
+        self._last: Mapping[str, _Sight] = {}
+        self._unreadable: dict[Path, str] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to watch."""
+        return any(each.watched for each in self._catalog.repositories.by_precedence)
+
+    def start(self) -> None:
+        """Look from now on, starting from the files that the models were loaded from."""
+        self._followed = self._last = dict(self._served())
+        self._task = asyncio.create_task(self._poll())
+
+    async def stop(self) -> None:
+        """Look no more. A load that has begun goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def look(self) -> bool:
+        """Look once, and have the catalog follow what has changed and settled; whether something has
+        changed and not settled yet."""
+        look = await asyncio.to_thread(self._look)
+        now, before, self._last = look.models, self._last, look.models
+        due: dict[str, Repository | None] = {}
+        unsettled = False
+        for name in now.keys() | self._followed.keys():
+            seen, followed = now.get(name), self._followed.get(name)
+            if seen == followed or (followed is not None and _path(name, followed) in look.unclear):
+                continue
+            if seen != before.get(name):
+                unsettled = True
+            elif seen is None:
+                del self._followed[name]
+                due[name] = None
+            else:
+                self._followed[name] = seen
+                due[name] = seen.repository
+        await asyncio.gather(*(self._catalog.follow(name, home) for name, home in due.items()))
+        return unsettled
+
+    # --- how it is done
+
+    async def _poll(self) -> None:
+        secs = self._secs
+        while True:
+            await asyncio.sleep(secs)
+            try:
+                unsettled = await self.look()
+            except Exception:
+                # whatever it was, models must go on following their files
+                _log.exception("repositories could not be looked at")
+                unsettled = False
+            secs = min(self._secs, SETTLE_SECS) if unsettled else self._secs
+
+    def _served(self) -> Iterator[tuple[str, _Sight]]:
+        """The watched models that are served, as their files were when they were loaded."""
+        for name, model in self._catalog.models.items():
+            origin = model.origin if isinstance(model, LocalModel) else None
+            if origin is None or origin.files is None or not isinstance(origin.stated, ModelSource):
+                continue
+            for repository in self._catalog.repositories.by_precedence:
+                if _watches(repository, name) and repository.source(name) == origin.stated:
+                    yield name, _Sight(repository, origin.files)
+
+    def _look(self) -> _Look:
+        """Look at every model that is watched. Blocks."""
+        look = _Look()
+        seen = set(self._catalog.repositories.fixed)
+        for repository in self._catalog.repositories.by_precedence:
+            names = self._names(repository)
+            if names is None:
+                # nobody has said that its models are gone
+                names = [name for name, sight in self._followed.items() if sight.repository == repository]
+                look.unclear.update(repository.path / name for name in names)
+            for name in names:
+                path = repository.path / name
+                if name in seen or path in look.unclear or not self._is_watched(name, repository):
+                    continue
+                seen.add(name)
+                try:
+                    look.models[name] = _Sight(repository, snapshot(path))
+                except OSError:
+                    # somebody is at work on it, or has just removed it
+                    if path.exists():
+                        look.unclear.add(path)
+        return look
+
+    def _is_watched(self, name: str, repository: Repository) -> bool:
+        """Whether ``name`` follows its files in ``repository``, unless it is of one without a watch."""
+        home = self._catalog.home(name)
+        return _watches(repository, name) and (home is None or _watches(home, name))
+
+    def _names(self, repository: Repository) -> list[str] | None:
+        """The models that ``repository`` holds; None where it cannot be read, which is said once."""
+        try:
+            names = repository.names()
+        except LoadError as error:
+            if self._unreadable.get(repository.path) != str(error):
+                _log.error("repository cannot be polled", extra={"facts": {"reason": str(error)}})
+            self._unreadable[repository.path] = str(error)
+            return None
+        self._unreadable.pop(repository.path, None)
+        return names
+
+
+def _path(name: str, sight: _Sight) -> Path:
+    return sight.repository.path / name
+
+
+def _watches(repository: Repository, name: str) -> bool:
+    return repository.watched == ALL or name in repository.watched

@@ -1,0 +1,60 @@
+"""The configuration of a model behind an upstream: asked of it, and as our clients see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from interlingua.runtime.model_config.message import write_signature
+from interlingua.runtime.models.renames import Renames
+from interlingua.runtime.upstream.attributes import Attributes
+from interlingua.runtime.upstream.upstream import Upstream
+from interlingua.schemas import InferenceError, ModelRef, Operation, Signature
+from interlingua.schemas.oip import MESSAGES
+
+_MODEL_CONFIG: Any = MESSAGES["inference.ModelConfig"]
+
+
+def read_config(serialized: bytes) -> Any:
+    """An ``inference.ModelConfig``; None where nothing is told."""
+    return _MODEL_CONFIG.FromString(serialized) if serialized else None
+
+
+async def asked_config(upstream: Upstream, model: ModelRef) -> Any:
+    """The ``inference.ModelConfig`` that ``upstream`` has of ``model``; None where it has none, as many
+    servers of a dialect that can tell it. Raises what may pass, such as UNAVAILABLE."""
+    if not upstream.offers(Operation.MODEL_CONFIG):
+        return None
+    try:
+        asked: bytes = await upstream.call(Operation.MODEL_CONFIG, model)
+    except InferenceError as error:
+        if error.retryable:
+            raise
+        return None
+    return read_config(asked)
+
+
+def is_decoupled(config: Any) -> bool:
+    """Whether a model with ``config``, None where there is none, answers any number of times."""
+    return config is not None and bool(config.model_transaction_policy.decoupled)
+
+
+def shown_config(
+    config: Any, name: str, inputs: Renames, outputs: Renames, signature: Signature, attributes: Attributes
+) -> bytes:
+    """``config``, an ``inference.ModelConfig``, of a model that our clients know as ``name``, serialized with
+    the ``signature`` that is served and the ``attributes``. ``inputs`` and ``outputs`` map the upstream's
+    names to the clients'.
+
+    The steps of an ensemble are left out: they name models of the upstream, of which nothing is counted here,
+    and clients would look for those among ours.
+    """
+    config.name = name
+    for tensors, names in ((config.input, inputs), (config.output, outputs)):
+        for tensor in tensors:
+            tensor.name = names.get(tensor.name, tensor.name)
+    if config.HasField("ensemble_scheduling"):
+        del config.ensemble_scheduling.step[:]
+    write_signature(config, signature)
+    attributes.write(config)
+    written: bytes = config.SerializeToString(deterministic=True)
+    return written

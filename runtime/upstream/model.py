@@ -1,0 +1,446 @@
+"""A model behind another server, as a target like those here.
+
+An ``UpstreamModel`` is a model of an ``Upstream`` under the name, and with the tensor names, that our
+clients know it by. What is asked of it is counted here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from interlingua.protocols.dialect import Opened, Passed
+from interlingua.runtime.model_config.config import ModelConfig
+from interlingua.runtime.model_config.message import config_message
+from interlingua.runtime.models.model import UNLOADED
+from interlingua.runtime.models.only_answer import only_answer
+from interlingua.runtime.models.renames import Renames
+from interlingua.runtime.models.statistics import Course, batch_size
+from interlingua.runtime.models.turns import Turns
+from interlingua.runtime.repository.absent import all_in
+from interlingua.runtime.upstream.attributes import NO_ATTRIBUTES, Attributes
+from interlingua.runtime.upstream.config import asked_config, is_decoupled, read_config, shown_config
+from interlingua.runtime.upstream.counts import UNNAMED_VERSION, UpstreamCounts
+from interlingua.runtime.upstream.dropped_fields import LeftOut
+from interlingua.runtime.upstream.names import UpstreamNames
+from interlingua.runtime.upstream.pool.unanswered import UnansweredError
+from interlingua.runtime.upstream.signature import Known, UpstreamSignature
+from interlingua.runtime.upstream.upstream import Upstream
+from interlingua.schemas import (
+    Context,
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelRef,
+    ModelState,
+    ModelStatus,
+    Operation,
+    Parameter,
+    Readiness,
+    Signature,
+    VersionStatistics,
+    VersionStatus,
+)
+
+_STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
+"""Errors after which the upstream's model may have changed under us: ask for its signature again."""
+
+_ASKED_SECS = 2.0
+"""How long an upstream may take to say whether its model is decoupled."""
+
+
+class UpstreamModel:
+    """A ``Target`` that asks a model of an upstream.
+
+    ``inputs`` and ``outputs`` map the names that our clients use to the upstream's. ``declared`` is
+    the signature in our clients' names, for upstreams whose metadata is missing or wrong. ``controlled``:
+    whether clients may have it loaded and unloaded there. ``statistics`` are by version. ``left_out`` takes
+    note of what the upstream's dialect has no place for, ``widened`` is what it carries as another datatype.
+    With ``strict_signature`` the upstream gets no request that does not fit the signature, to which
+    ``attributes`` are added.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        upstream: Upstream,
+        remote_model: str,
+        *,
+        inputs: Renames | None = None,
+        outputs: Renames | None = None,
+        declared: Signature | None = None,
+        description: str = "",
+        parameters: Mapping[str, Parameter] | None = None,
+        controlled: bool = False,
+        left_out: LeftOut | None = None,
+        widened: Mapping[Datatype, Datatype] | None = None,
+        strict_signature: bool = True,
+        attributes: Attributes = NO_ATTRIBUTES,
+    ) -> None:
+        self.name = name
+        self.left_out = left_out
+        self.controlled = controlled
+        self.upstream = upstream
+        self._remote = remote_model
+        self._names = UpstreamNames(name, upstream.name, inputs, outputs)
+        self._declared = declared
+        self._description = description
+        self._parameters = parameters or {}
+        self._attributes = attributes
+        self._signatures = UpstreamSignature(
+            name, upstream, remote_model, self._names, declared, widened or {}, self._attributes
+        )
+        self._strict = strict_signature
+        self._turns = Turns()
+        self._counts = UpstreamCounts()
+        self.statistics: Mapping[str, VersionStatistics] = self._counts.by_version
+        self._last = ModelStatus(name, versions=(VersionStatus(UNNAMED_VERSION, ModelState.READY),))
+        self._streams = upstream.offers(Operation.INFER_STREAM)
+
+    @property
+    def unloaded(self) -> bool:
+        """Whether a client of ours has had the model unloaded there, so that it is not missed."""
+        return self._remote in self.upstream.unloaded
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """Ask the upstream; names are translated both ways, the answer is put in signature order.
+
+        Requests of one sequence are asked one after the other: on their way, each by itself, they could
+        overtake each other. Where the only answer of a model that streams will do, such a model is asked for
+        a stream as soon as it is known, which is when it has refused to give one answer.
+        """
+        if request.answers == "only":
+            known = await self._known(request.version, request.context)
+            if not known.decoupled:
+                try:
+                    return await self._infer_in_turn(request)
+                except InferenceError as error:
+                    unable = error.code is ErrorCode.UNSUPPORTED and self._streams
+                    if not unable or not await self._is_decoupled(known):
+                        raise
+            return await only_answer(self.stream(request), self.name)
+        return await self._infer_in_turn(request)
+
+    async def _infer_in_turn(self, request: InferRequest) -> InferResponse:
+        if request.sequence is None:
+            return await self._infer(request)
+        async with self._turns.of(request.sequence.id):
+            return await self._infer(request)
+
+    async def _infer(self, request: InferRequest, known: Known | None = None) -> InferResponse:
+        known = known or await self._fitting(request)
+        ours = known.ours
+        began = sent = time.monotonic_ns()
+        try:
+            asked = self._translated(request)
+            sent = time.monotonic_ns()
+            answer: InferResponse = await self.upstream.call(
+                Operation.INFER, asked, known.theirs, request.context
+            )
+            received = time.monotonic_ns()
+            answer.outputs = self._names.chosen(self._names.answered(answer), request.outputs, ours)
+        except (InferenceError, asyncio.CancelledError) as end:
+            self._count_failed(end, request, ours, began)
+            request.context.timings["upstream"] = time.monotonic_ns() - sent
+            raise
+        self._own(answer, request)
+        # no queue is ours to see: what the upstream's takes is part of its time
+        course = Course(began, sent, sent, received, time.monotonic_ns())
+        self._counts.success(answer.version, batch_size(request, ours), course, request.context)
+        request.context.timings["upstream"] = received - sent
+        return answer
+
+    async def relay(self, opened: Opened[Any], model: str, version: str, context: Context) -> Any:
+        """The answer, in the caller's form, to a message of inference in the dialect of the upstream, passed
+        on with its tensors unread; the caller calls this ``model``. None where the request must be read
+        here. Raises as :meth:`infer`."""
+        passage = opened.action.passage
+        if passage is None or not self.upstream.passes(passage):
+            return None
+        heads = passage.heads(opened)
+        if heads is None:
+            return None
+        known = await self._known(version, context)
+        if self._strict and not known.check.passes(heads):
+            return None  # to be refused as what is read
+        ours = known.ours
+        passed = Passed(
+            model,
+            self._remote,
+            tuple(ours.output_names),
+            self._names.inputs,
+            self._names.outputs,
+            self._names.outputs_back,
+            bool(ours.inputs or ours.outputs),
+            version,
+        )
+        began = time.monotonic_ns()
+        message = passage.ask(opened, passed)
+        if message is None:
+            return None
+        size = batch_size(heads, ours)
+        sent = time.monotonic_ns()
+        try:
+            answered = partial(passage.answer, opened, passed)
+            if isinstance(message, InferRequest):
+                told = answered(await self.upstream.call(Operation.INFER, message, known.theirs, context))
+            else:
+                told = await self.upstream.pass_on(message, context, answered)
+            received = time.monotonic_ns()
+            if isinstance(told, InferResponse):
+                told = self._encoded(told, opened, ours, model)
+        except (InferenceError, asyncio.CancelledError) as end:
+            self._count_end(end, version, size, began, context)
+            context.timings["upstream"] = time.monotonic_ns() - sent
+            raise
+        answer, version = told
+        course = Course(began, sent, sent, received, time.monotonic_ns())
+        self._counts.success(version, size, course, context)
+        context.timings["upstream"] = received - sent
+        return answer
+
+    def _encoded(
+        self, response: InferResponse, opened: Opened[Any], ours: Signature, model: str
+    ) -> tuple[Any, str]:
+        """The answer to ``opened`` out of a response that could not be passed on, and its version."""
+        assert opened.action.decode is not None, "inference has a decoder"  # noqa: S101
+        request, form = opened.action.decode(opened, ours)
+        response.outputs = self._names.chosen(self._names.answered(response), request.outputs, ours)
+        response.model = model
+        return opened.action.encode(form, response), response.version
+
+    async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        """The upstream's responses as they come; the one that :meth:`infer` gives where it has no streams
+        in its dialect, or does not know that method. Sequences are as there."""
+        async with AsyncExitStack() as turn:
+            if request.sequence is not None:
+                await turn.enter_async_context(self._turns.of(request.sequence.id))
+            async with aclosing(self._stream(request)) as answers:
+                async for answer in answers:
+                    if answer.final:
+                        # an answer may wait for others to go first, and they for this sequence to go on
+                        await turn.aclose()
+                    yield answer
+
+    async def _stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        if not self._streams:
+            yield await self._infer(request)
+            return
+        known = await self._fitting(request)
+        if self.upstream.streams_at_need and not await self._is_decoupled(known):
+            yield await self._infer(request, known)
+            return
+        ours = known.ours
+        began = time.monotonic_ns()
+        final = answered = counted = False
+        size = batch_size(request, ours)
+        try:
+            async with aclosing(
+                self.upstream.stream(self._translated(request), known.theirs, request.context)
+            ) as answers:
+                async for answer in answers:
+                    if not answered and answer.error and answer.error.code is ErrorCode.NOT_FOUND:
+                        raise answer.error  # no model has been asked
+                    answered, final = True, final or answer.final
+                    outputs = self._names.answered(answer)
+                    # not every response need have every output
+                    names = {tensor.name for tensor in outputs}
+                    asked = tuple(output for output in request.outputs or () if output.name in names)
+                    answer.outputs = self._names.chosen(
+                        outputs, None if request.outputs is None else asked, ours
+                    )
+                    if answer.error is not None:
+                        answer.error.origin = self.upstream.name
+                    self._own(answer, request)
+                    if answer.final and not counted:
+                        counted = True
+                        self._counts.streamed(size, began, request.context)
+                    yield answer
+        except InferenceError as error:
+            if answered or error.code is not ErrorCode.UNSUPPORTED:
+                if not counted:
+                    self._count_failed(error, request, ours, began)
+                raise
+            self._streams = False
+        except (asyncio.CancelledError, GeneratorExit) as end:
+            if not counted:
+                self._count_failed(end, request, ours, began)
+            raise
+        if not self._streams:
+            yield await self._infer(request)
+            return
+        if not counted:
+            self._counts.streamed(size, began, request.context)
+        if not final:
+            # that it ended is all that some say
+            yield InferResponse(self.name, (), request.version, request.id)
+
+    async def decoupled(self, version: str = "") -> bool:
+        """Whether its configuration there says so; False where it cannot be asked in streams, and where
+        nobody says so in time."""
+        if not self._streams:
+            return False
+        try:
+            async with asyncio.timeout(_ASKED_SECS):
+                return await self._is_decoupled(await self._signatures.of(version))
+        except TimeoutError:
+            return False
+
+    async def signature(self, version: str = "") -> Signature:
+        """The signature in our clients' names: declared, or asked of the upstream once."""
+        return (await self._signatures.of(version)).ours
+
+    async def renew_signature(self, version: str = "") -> None:
+        """Ask the upstream for the signature again, unless that was just done, because a request does not fit
+        the one that is known. Raises NOT_FOUND."""
+        await self._signatures.renewed(version)
+
+    async def metadata(self, version: str = "") -> ModelMetadata:
+        """What the upstream says now, in our clients' names."""
+        try:
+            theirs: ModelMetadata = await self._ask_about(Operation.MODEL_METADATA, version)
+        except InferenceError as error:
+            # a declared signature is there because this upstream cannot tell
+            if self._declared is None or not _tells_nothing(error):
+                raise
+            theirs = ModelMetadata(self._remote, self._declared)
+        ours = self._declared or self._names.here(theirs.signature)
+        return replace(
+            theirs,
+            name=self.name,
+            signature=ours,
+            description=self._description or theirs.description,
+            parameters={**theirs.parameters, **self._parameters},
+        )
+
+    async def status(self) -> ModelStatus:
+        """The configuration as the upstream has it, or as its metadata tell it, and what we have asked of its
+        versions; as it was last where it was unloaded there through us."""
+        if self.unloaded and not (await self.ready()).ready:
+            return all_in(self._last, ModelState.UNAVAILABLE, UNLOADED)
+        told = await self.metadata()
+        versions = told.versions or (self._counts.answered,)
+        self._last = ModelStatus(
+            self.name,
+            await self._config(told),
+            tuple(VersionStatus(each, ModelState.READY, "", self._counts.of(each)) for each in versions),
+        )
+        return self._last
+
+    async def ready(self, version: str = "") -> Readiness:
+        """Whether the upstream says that the model is ready; False where it cannot be asked. A server that
+        answers no such question is ready when it can be connected to, if the signature is declared."""
+        try:
+            said: Readiness = await self._ask_about(Operation.MODEL_READY, version)
+        except InferenceError as error:
+            if self._declared is not None and isinstance(error, UnansweredError):
+                return Readiness(True)
+            return Readiness(False, f"model '{self.name}': {error.message}")
+        if said.ready:
+            self.upstream.unloaded.discard(self._remote)
+        return said if said.ready else Readiness(False, said.reason or f"model '{self.name}' is not ready")
+
+    async def _ask_about(self, operation: Operation, version: str) -> Any:
+        declared = self._declared is not None
+        return await self.upstream.call(operation, ModelRef(self._remote, version), dispensable=declared)
+
+    async def close(self) -> None:
+        """Nothing of its own to close: the connections belong to the upstream."""
+
+    def _translated(self, request: InferRequest) -> InferRequest:
+        """The request in the upstream's names. Raises UNREPRESENTABLE for what may not be left out of it."""
+        if self.left_out is not None:
+            self.left_out.note(request, self.upstream.name)
+        return self._names.asked(request, self._remote)
+
+    def _own(self, answer: InferResponse, request: InferRequest) -> None:
+        """Put our names on an answer, and note which version gives them."""
+        answer.model, answer.id = self.name, request.id
+        self._counts.answered = answer.version or self._counts.answered
+
+    def _count_failed(self, end: BaseException, request: InferRequest, ours: Signature, began: int) -> None:
+        self._count_end(end, request.version, batch_size(request, ours), began, request.context)
+
+    def _count_end(self, end: BaseException, version: str, size: int, began: int, context: Context) -> None:
+        if isinstance(end, InferenceError) and end.code in _STALE:
+            self._signatures.forget()
+        self._counts.failure(version, size, began, end, context)
+
+    def count_unread(self, end: BaseException, version: str, began: int, context: Context) -> None:
+        """Count a request that came at ``began`` (``time.monotonic_ns()``) and ended by ``end`` because the
+        signature to read it with could not be had."""
+        self._counts.failure(version, 1, began, end, context)
+
+    async def load(self) -> None:
+        """Have the upstream load the model. Raises what it says, UNSUPPORTED where its dialect cannot."""
+        await self.upstream.call(Operation.MODEL_LOAD, ModelRef(self._remote))
+        self.upstream.unloaded.discard(self._remote)
+        self._signatures.forget()
+
+    async def unload(self) -> None:
+        """Have the upstream unload the model. Raises as :meth:`load`."""
+        with suppress(InferenceError):
+            await self.status()  # which the upstream may not tell of a model that it has unloaded
+        await self.upstream.call(Operation.MODEL_UNLOAD, ModelRef(self._remote))
+        self.upstream.unloaded.add(self._remote)
+        self._signatures.forget()
+
+    async def _config(self, told: ModelMetadata) -> bytes:
+        """The upstream's own configuration as our clients see it, told with its metadata or asked for, else
+        one made of these. Where a signature is declared nobody asks: such an upstream tells little."""
+        stated = read_config(told.config)
+        if stated is None and self._declared is None:
+            stated = await asked_config(self.upstream, ModelRef(self._remote))
+        signature = await self.signature()
+        if stated is None:
+            made = ModelConfig(name=self.name, platform=told.platform, stated=self._attributes.stated())
+            return config_message(made, signature)
+        names = self._names.inputs_back, self._names.outputs_back
+        return shown_config(stated, self.name, *names, signature, self._attributes)
+
+    async def _is_decoupled(self, known: Known) -> bool:
+        """Whether the upstream says that the model answers any number of times; asked once."""
+        if known.decoupled is None:
+            known.decoupled = is_decoupled(await asked_config(self.upstream, ModelRef(self._remote)))
+        return known.decoupled
+
+    async def _known(self, version: str, context: Context, *, anew: bool = False) -> Known:
+        """The signature of ``version``, discovered again with ``anew``. A request that fails for want of it
+        is counted."""
+        began = time.monotonic_ns()
+        try:
+            return await (self._signatures.renewed(version) if anew else self._signatures.of(version))
+        except (InferenceError, asyncio.CancelledError) as end:
+            self.count_unread(end, version, began, context)
+            raise
+
+    async def _fitting(self, request: InferRequest) -> Known:
+        """The signature that ``request`` fits. Raises INVALID_TENSOR where it does not, in the words of
+        models that run here."""
+        known = await self._known(request.version, request.context)
+        if not self._strict:
+            return known
+        try:
+            known.check.check(request)
+            return known
+        except InferenceError:
+            fresh = await self._known(request.version, request.context, anew=True)
+        try:
+            fresh.check.check(request)
+        except InferenceError:
+            self._counts.refused(request.version, request.context)
+            self._names.refuse_hidden(request)
+            raise
+        return fresh
+
+
+def _tells_nothing(error: InferenceError) -> bool:
+    return isinstance(error, UnansweredError) or error.code is ErrorCode.UNSUPPORTED

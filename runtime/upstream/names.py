@@ -1,0 +1,85 @@
+"""The tensors of a model behind an upstream by two names each: our clients' and the upstream's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from interlingua.runtime.models.renames import (
+    Renames,
+    refuse_hidden,
+    renamed,
+    renamed_signature,
+    reversed_names,
+)
+from interlingua.schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    RequestedOutput,
+    Signature,
+    Tensor,
+)
+
+
+class UpstreamNames:
+    """The names of ``model`` behind ``upstream``. ``inputs`` and ``outputs`` map our clients' to the
+    upstream's, ``inputs_back`` and ``outputs_back`` the other way."""
+
+    def __init__(self, model: str, upstream: str, inputs: Renames | None, outputs: Renames | None) -> None:
+        self.inputs: Renames = inputs or {}
+        self.outputs: Renames = outputs or {}
+        self.inputs_back = reversed_names(self.inputs)
+        self.outputs_back = reversed_names(self.outputs)
+        self._model = model
+        self._upstream = upstream
+
+    def here(self, signature: Signature) -> Signature:
+        """The upstream's ``signature`` in our clients' names."""
+        return renamed_signature(signature, self.inputs_back, self.outputs_back)
+
+    def there(self, signature: Signature) -> Signature:
+        """Our clients' ``signature`` in the upstream's names."""
+        return renamed_signature(signature, self.inputs, self.outputs)
+
+    def asked(self, request: InferRequest, remote: str) -> InferRequest:
+        """``request`` to the upstream's model ``remote``, in its names. Outputs are asked for raw: classes
+        are ranked here, from values that no server has rounded."""
+        outputs = request.outputs
+        if outputs is not None:
+            outputs = tuple(map(self._raw, outputs))
+        return replace(request, model=remote, inputs=renamed(request.inputs, self.inputs), outputs=outputs)
+
+    def _raw(self, output: RequestedOutput) -> RequestedOutput:
+        return replace(output, name=self.outputs.get(output.name, output.name), classification=0)
+
+    def answered(self, response: InferResponse) -> tuple[Tensor, ...]:
+        """The outputs of ``response`` in our clients' names."""
+        return renamed(response.outputs, self.outputs_back)
+
+    def refuse_hidden(self, request: InferRequest) -> None:
+        """Raise INVALID_TENSOR for a tensor under its name there, which is not the one that clients know."""
+        inputs = [tensor.name for tensor in request.inputs]
+        outputs = [output.name for output in request.outputs or ()]
+        refuse_hidden("input", inputs, self.inputs, self.inputs_back, self._model)
+        refuse_hidden("output", outputs, self.outputs, self.outputs_back, self._model)
+
+    def chosen(
+        self, answered: tuple[Tensor, ...], asked: tuple[RequestedOutput, ...] | None, signature: Signature
+    ) -> tuple[Tensor, ...]:
+        """The outputs asked for, in signature order; some servers answer with all of them in any. Raises
+        BAD_UPSTREAM naming one that is missing."""
+        by_name = {tensor.name: tensor for tensor in answered}
+        if asked is not None:
+            missing = [output.name for output in asked if output.name not in by_name]
+            if missing:
+                refuse_hidden("output", missing, self.outputs, self.outputs_back, self._model)
+                raise InferenceError(
+                    ErrorCode.BAD_UPSTREAM,
+                    f"upstream '{self._upstream}' answered without output '{missing[0]}' "
+                    f"of model '{self._model}'",
+                    origin=self._upstream,
+                )
+            by_name = {output.name: by_name[output.name] for output in asked}
+        ordered = [by_name.pop(spec.name) for spec in signature.outputs if spec.name in by_name]
+        return (*ordered, *by_name.values())

@@ -1,0 +1,254 @@
+"""Chooses the server that is asked, and the next one where that is safe.
+
+Contract: a request that may have reached a server goes to no other, unless it only reads. One that could not
+be sent goes to the next server, each of which is tried once. A sequence is asked where its state is, and
+nowhere else. Requests of one stream that are pinned stay together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence as Several
+from types import TracebackType
+from typing import Any
+
+from interlingua.protocols.wire import ConnectionFailedError
+from interlingua.runtime.upstream.pool.homes import Homes, Key, in_order
+from interlingua.runtime.upstream.pool.member import Member
+from interlingua.runtime.upstream.pool.names import Names
+from interlingua.runtime.upstream.pool.probes import Ask, Probes
+from interlingua.runtime.upstream.pool.unanswered import UnansweredError
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest
+
+_log = logging.getLogger(__name__)
+
+
+class Pool:
+    """``members`` are the servers of one upstream, at least one of them; more may come and go by ``names``.
+    Without ``probes`` nobody asks them how they are."""
+
+    def __init__(
+        self, members: Several[Member], probes: Probes | None = None, names: Names | None = None
+    ) -> None:
+        self.members = list(members)
+        self._probes = probes
+        self._names = names
+        self.watched = self._watching = False
+        self._upstream = ""
+        self._ask: Ask | None = None
+        self._homes = Homes()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._turn = 0
+
+    async def watch(self, upstream: str, ask: Ask | None) -> None:
+        """Serve ``upstream``, and probe every server by ``ask`` (None: its dialect has no probe) from now on;
+        once is enough. Returns when the servers are known."""
+        self._upstream, self._ask = upstream, ask
+        if not self._watching:
+            self._watching = True
+            self._begin(self.members)
+        if self._names is not None:
+            await self._names.follow(self._change)
+        self.watched = True
+
+    def _begin(self, members: Several[Member]) -> None:
+        probed = self._probes is not None and self._ask is not None
+        for member in members:
+            member.upstream, member.probed = self._upstream, probed
+        if self._probes is not None and self._ask is not None:
+            self._probes.start(members, self._ask)
+
+    def _change(self, come: Several[Member], go: Several[Member]) -> None:
+        """Have other servers from now on; those that go finish what they have."""
+        self._begin(come)
+        self.members = [member for member in self.members if member not in go] + list(come)
+        facts = {
+            "upstream": self._upstream,
+            "come": ",".join(member.url for member in come),
+            "go": ",".join(member.url for member in go),
+        }
+        _log.info("upstream servers have changed", extra={"facts": facts})
+        for member in go:
+            leaving = asyncio.create_task(self._leave(member))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
+    async def _leave(self, member: Member) -> None:
+        try:
+            if self._probes is not None:
+                await self._probes.stop((member,))
+            await member.idle()
+        finally:
+            await member.close()
+
+    def attempt(self, request: InferRequest | None = None, *, harmless: bool = False) -> Attempt:
+        """How to ask a server; ``request`` is what will be asked, where it is an inference. ``harmless``:
+        to ask twice changes nothing."""
+        return Attempt(self, request, harmless)
+
+    def choose(self, tried: Several[Member]) -> Member | None:
+        """The server with the least to do among those that are best off, in turn among equals; None where
+        no server but those ``tried`` takes a request now."""
+        count = len(self.members)
+        best: tuple[int, int] | None = None
+        chosen = self._turn
+        for step in range(1, count + 1):
+            place = (self._turn + step) % count
+            member = self.members[place]
+            if not member.usable or member in tried:
+                continue
+            rated = member.rating, member.running
+            if best is None or rated < best:
+                best, chosen = rated, place
+        if best is None:
+            return None
+        self._turn = chosen
+        return self.members[chosen]
+
+    def pinned(self, pins: dict[object, object], tried: Several[Member]) -> Member | None:
+        """The server that the requests which share ``pins`` go to. They stay there while it works and says
+        that it is ready, then all go to another one."""
+        member = pins.get(self)
+        if (
+            isinstance(member, Member)
+            and member in self.members
+            and member not in tried
+            and not member.rating
+        ):
+            return member
+        chosen = self.choose(tried)
+        if chosen is not None:
+            pins[self] = chosen
+        return chosen
+
+    def home(self, request: InferRequest, tried: Several[Member]) -> Member | None:
+        """The server of a sequence. One that starts may choose among those that work; another goes where
+        its state is, or nowhere."""
+        sequence = request.sequence
+        assert sequence is not None, "only a sequence has a home"  # noqa: S101
+        key: Key = (request.model, sequence.id)
+        if sequence.start:
+            ordered = sorted(in_order(sequence.id, self.members), key=lambda member: member.rating)
+            home = next((member for member in ordered if member not in tried), None)
+        else:
+            home = self._homes.find(key) or in_order(sequence.id, self.members)[0]
+            home = None if home in tried or home not in self.members else home
+        if home is None or not home.usable:
+            return None
+        if sequence.end:
+            self._homes.forget(key)
+        else:
+            self._homes.remember(key, home)
+        return home
+
+    def has_other(self, member: Member) -> bool:
+        """Whether a server besides ``member`` works."""
+        return any(not other.open for other in self.members if other is not member)
+
+    async def close(self) -> None:
+        """Stop looking after the servers and close every connection."""
+        if self._names is not None:
+            await self._names.stop()
+        for leaving in list(self._leaving):
+            leaving.cancel()
+            await asyncio.wait((leaving,))
+        if self._probes is not None:
+            await self._probes.stop(self.members)
+        for member in self.members:
+            await member.close()
+
+
+class Attempt:
+    """One request, at one server after the other: enter it to get the client to ask, again and again until
+    the block is left by a result or an exception.
+
+    The block is left without either, to be entered once more, where it raised ``ConnectionFailedError`` and
+    another server may be asked. To enter raises the last such error where no server is left, UNAVAILABLE
+    where none takes a request.
+    """
+
+    __slots__ = ("_failure", "_harmless", "_member", "_pins", "_pool", "_request", "_trial", "_tried")
+
+    def __init__(self, pool: Pool, request: InferRequest | None, harmless: bool) -> None:
+        self._pool = pool
+        self._request = request if request is not None and request.sequence is not None else None
+        self._pins = None if request is None else request.context.pins
+        self._harmless = harmless
+        self._tried: list[Member] = []
+        self._failure: InferenceError | None = None
+        self._member: Member
+        self._trial = False
+
+    def __enter__(self) -> Any:
+        pool, request = self._pool, self._request
+        if request is not None:
+            member = pool.home(request, self._tried)
+        elif self._pins is not None:
+            member = pool.pinned(self._pins, self._tried)
+        else:
+            member = pool.choose(self._tried)
+        if member is None:
+            raise self._failure or InferenceError(ErrorCode.UNAVAILABLE, self._why_nobody())
+        self._member = member
+        member.begin()
+        self._trial = member.open
+        if self._trial:
+            member.trying = True
+        return member.client
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        member = self._member
+        member.end()
+        if self._trial:
+            member.trying = False
+        if error is None:
+            member.answered()
+        elif isinstance(error, InferenceError):
+            self._judge(error)
+        if isinstance(error, ConnectionFailedError) and (self._harmless or not error.sent):
+            self._tried.append(member)
+            self._failure = error
+            return True
+        return False
+
+    @property
+    def member(self) -> Member:
+        """The server that is asked."""
+        return self._member
+
+    def heard(self) -> None:
+        """The server has said something, though not yet all."""
+        self._member.answered()
+        if self._trial:
+            self._trial = self._member.trying = False
+
+    def _judge(self, error: InferenceError) -> None:
+        member = self._member
+        if isinstance(error, UnansweredError):
+            return
+        if self._harmless and (error.code is ErrorCode.BAD_UPSTREAM or getattr(error, "sent", False)):
+            # what a server does not tell of its models is no reason to send it no requests: a probe will tell
+            member.suspected.set()
+        elif isinstance(error, ConnectionFailedError):
+            member.failed(error.message, unreachable=not error.sent)
+        elif error.code is ErrorCode.DEADLINE_EXCEEDED:
+            # perhaps the caller was impatient: a probe will tell
+            member.suspected.set()
+        elif error.code is ErrorCode.BAD_UPSTREAM:
+            # what one model answers badly is no reason to leave the last server
+            if self._pool.has_other(member):
+                member.failed(error.message)
+        elif error.code is not ErrorCode.MALFORMED:  # which may never have been sent
+            member.answered()
+
+    def _why_nobody(self) -> str:
+        reasons = [member.reason for member in self._pool.members if member.reason]
+        last = reasons[-1] if reasons else "none has been seen"
+        if self._request is not None and self._request.sequence is not None:
+            who = f"the server of sequence '{self._request.sequence.id}' is gone or being tried"
+        else:
+            who = "all servers fail and are being tried"
+        return f"{who}; the last failure: {last}"

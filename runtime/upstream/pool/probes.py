@@ -1,0 +1,71 @@
+"""Asks the servers of a pool how they are, at intervals, and at once where one is under suspicion.
+
+A probe that gets an answer of any kind shows that the server is there; the answer itself tells whether it
+wants requests. One that gets none counts as a failed request does, except from a server that answers no
+probes at all: that one is only connected to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+
+from interlingua.protocols.wire import ConnectionFailedError
+from interlingua.runtime.upstream.pool.member import Member
+from interlingua.runtime.upstream.pool.unanswered import UnansweredError
+from interlingua.schemas import ErrorCode, InferenceError, Readiness
+
+Ask = Callable[[Member, float], Awaitable[Readiness]]
+"""Asks a server whether it is ready, within a number of seconds. Raises ``InferenceError``."""
+
+_AT_LEAST = 0.2
+"""How much of the interval lies between two probes, whatever is suspected."""
+
+
+class Probes:
+    """Probes each server every ``interval_secs``; an answer may take ``timeout_secs``."""
+
+    def __init__(self, interval_secs: float, timeout_secs: float) -> None:
+        self._interval = interval_secs
+        self._timeout = min(timeout_secs, interval_secs)
+        self._tasks: dict[Member, asyncio.Task[None]] = {}
+
+    def start(self, members: Iterable[Member], ask: Ask) -> None:
+        """Begin with ``members``."""
+        for member in members:
+            self._tasks[member] = asyncio.create_task(self._watch(member, ask))
+
+    async def stop(self, members: Iterable[Member]) -> None:
+        """End with ``members``, and wait for that."""
+        tasks = [self._tasks.pop(member) for member in members if member in self._tasks]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _watch(self, member: Member, ask: Ask) -> None:
+        while True:
+            await asyncio.sleep(self._interval * _AT_LEAST)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval * (1 - _AT_LEAST)):
+                    await member.suspected.wait()
+            member.suspected.clear()
+            await probe(member, ask, self._timeout)
+
+
+async def probe(member: Member, ask: Ask, timeout_secs: float) -> None:
+    """Ask ``member`` once, and note what that tells."""
+    try:
+        said = await ask(member, timeout_secs)
+    except UnansweredError:
+        member.reached()
+    except ConnectionFailedError as error:
+        member.failed(error.message, unreachable=not error.sent)
+    except InferenceError as error:
+        if error.code in (ErrorCode.DEADLINE_EXCEEDED, ErrorCode.BAD_UPSTREAM):
+            member.failed(error.message)
+        else:
+            member.answered()
+    else:
+        member.said(said.ready)

@@ -1,0 +1,207 @@
+"""The signature of a model behind an upstream: declared here or discovered there, and what it leaves open.
+
+Requests are held against it before the upstream sees them, as against that of a model here. Metadata tell
+less than a model that is loaded here does: ``Leeway`` says what they leave open. A server may load
+another model under the same name at any time: a discovered signature that a request does not fit is
+discovered again before the request is refused, at most once in ``RENEWAL_SECS``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from interlingua.runtime.models.validation import RequestCheck
+from interlingua.runtime.upstream.attributes import Attributes
+from interlingua.runtime.upstream.config import asked_config, is_decoupled
+from interlingua.runtime.upstream.names import UpstreamNames
+from interlingua.runtime.upstream.upstream import Upstream
+from interlingua.schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    Leeway,
+    ModelMetadata,
+    ModelRef,
+    Operation,
+    Signature,
+    TensorSpec,
+)
+
+RENEWAL_SECS = 1.0
+"""How long a signature that was discovered again is believed, whatever does not fit it."""
+
+_KEPT = 64
+"""Some servers take any text for a version of their model, so clients could make us keep any number."""
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """A signature, ``ours`` in our clients' names and ``theirs`` in the upstream's. ``check`` holds requests
+    in our clients' names against it. It was ``renewed`` at that ``time.monotonic()``, or a ``renewal`` is
+    under way. ``decoupled``: whether the model answers any number of times, None where nobody has asked."""
+
+    ours: Signature
+    theirs: Signature
+    check: RequestCheck
+    decoupled: bool | None = None
+    renewed: float = -math.inf
+    renewal: asyncio.Task[Known] | None = None
+
+
+@dataclass(slots=True)
+class _Question:
+    """A question for a signature that is under way, asked once for all who wait for its answer."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+    answer: asyncio.Task[Known] | None = None
+
+
+class UpstreamSignature:
+    """The signatures of model ``remote`` of ``upstream``, by version; clients know it as ``model``.
+
+    Tensors have two ``names``. ``declared``, in our clients' names, takes the place of what the upstream
+    says. ``widened`` is what the upstream's dialect carries as another datatype, ``attributes`` are added to
+    whatever signature it is.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        upstream: Upstream,
+        remote: str,
+        names: UpstreamNames,
+        declared: Signature | None,
+        widened: Mapping[Datatype, Datatype],
+        attributes: Attributes,
+    ) -> None:
+        self.declared = declared
+        self._model = model
+        self._upstream = upstream
+        self._remote = remote
+        self._names = names
+        self._widened = widened
+        self._attributes = attributes
+        self._known: dict[str, Known] = {}
+        self._asked: dict[str, _Question] = {}
+
+    async def of(self, version: str) -> Known:
+        """What is known of ``version``; the upstream is asked where nothing is. Raises what it says."""
+        if self.declared is not None:
+            version = ""  # the same for all
+        known = self._known.get(version)
+        if known is not None and version not in self._asked:
+            return known
+        asked = self._asked.setdefault(version, _Question())
+        asked.waiting += 1
+        try:
+            # one after the other, or who comes when it is just known would overtake those who wait
+            async with asked.turn:
+                if asked.answer is None:
+                    asked.answer = _kept(self._find(version))
+                return await asyncio.shield(asked.answer)
+        finally:
+            asked.waiting -= 1
+            if not asked.waiting:
+                del self._asked[version]
+
+    async def renewed(self, version: str) -> Known:
+        """What is known of ``version`` now that a request does not fit it: discovered again, unless that was
+        just done. What is known stands where the upstream cannot tell. Raises NOT_FOUND."""
+        if self.declared is not None:
+            return await self.of(version)
+        known = self._known.get(version) or await self.of(version)
+        if known.renewal is None:
+            if time.monotonic() < known.renewed + RENEWAL_SECS:
+                return known
+            known.renewal = _kept(self._renew(version, known))
+        return await asyncio.shield(known.renewal)
+
+    def forget(self) -> None:
+        """The upstream's model may be another than the one that is known."""
+        self._known.clear()
+
+    async def _renew(self, version: str, known: Known) -> Known:
+        try:
+            fresh = await self._find(version)
+        except InferenceError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                self.forget()
+                raise
+            fresh = known
+        finally:
+            known.renewal = None
+        fresh.renewed = time.monotonic()
+        return fresh
+
+    async def _find(self, version: str) -> Known:
+        known = await self._discover(version) if self.declared is None else self._declared(self.declared)
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        self._known[version] = known
+        return known
+
+    def _declared(self, ours: Signature) -> Known:
+        room = Leeway(inputs=not ours.inputs, carried=self._widened)
+        theirs = self._names.there(ours)
+        ours = self._attributes.labelled(self._model, ours)
+        return Known(ours, theirs, RequestCheck(self._model, ours, room))
+
+    async def _discover(self, version: str) -> Known:
+        model = ModelRef(self._remote, version)
+        told: ModelMetadata = await self._upstream.call(Operation.MODEL_METADATA, model)
+        configured = self._upstream.offers(Operation.MODEL_CONFIG)
+        config = await asked_config(self._upstream, model)
+        theirs = told.signature if config is None else _configured(told.signature, config)
+        room = self._leeway(told.leeway, theirs, config, silent=configured and config is None)
+        ours = self._attributes.labelled(self._model, self._names.here(theirs))
+        back = self._names.inputs_back
+        room = replace(room, shapes=frozenset(back.get(name, name) for name in room.shapes))
+        return Known(ours, theirs, RequestCheck(self._model, ours, room), is_decoupled(config))
+
+    def _leeway(self, told: Leeway, signature: Signature, config: Any, *, silent: bool) -> Leeway:
+        """What ``signature`` leaves open beside what the dialect knows of it (``told``). ``config`` is the
+        upstream's ``inference.ModelConfig`` of the model, or None.
+
+        Only a configuration tells which inputs are optional: nobody knows of a server that is ``silent``.
+        Metadata have one form for a scalar and for a shape that is not known. A shape tensor has no batch
+        dimension, though Triton's metadata give it one.
+        """
+        shapes = {spec.name for spec in signature.inputs if not spec.shape}
+        if config is not None:
+            shapes |= {tensor.name for tensor in config.input if tensor.is_shape_tensor}
+        return replace(
+            told,
+            inputs=not signature.inputs,
+            outputs=not signature.outputs,
+            missing=silent or (config is not None and not config.input),
+            shapes=told.shapes | shapes,
+            carried=self._widened,
+        )
+
+
+def _configured(told: Signature, config: Any) -> Signature:
+    """``told`` with what Triton's metadata leave to the configuration: the limit of the batch, and which
+    inputs are optional."""
+    batched = all(spec.shape[:1] == (-1,) for spec in (*told.inputs, *told.outputs))
+    optional = {tensor.name for tensor in config.input if tensor.optional}
+    inputs = tuple(_optional(spec) if spec.name in optional else spec for spec in told.inputs)
+    limit = max(config.max_batch_size, 0) if batched else 0
+    return Signature(inputs, told.outputs, told.max_batch_size or limit)
+
+
+def _optional(spec: TensorSpec) -> TensorSpec:
+    return replace(spec, optional=True)
+
+
+def _kept(finding: Coroutine[Any, Any, Known]) -> asyncio.Task[Known]:
+    """``finding`` as a task that goes on when those who wait for it have gone away."""
+    task = asyncio.create_task(finding)
+    # so that nobody may be left to look at a failure
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task

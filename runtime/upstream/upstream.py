@@ -1,0 +1,340 @@
+"""A server elsewhere, in some dialect: the same codecs as the listeners use, as a client.
+
+An ``Upstream`` carries out operations there. What its models are to our clients belongs to
+``upstream_model``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+from interlingua.protocols.dialect import Passage, SharedReply, UpstreamCall
+from interlingua.protocols.wire import FramedRequest, HttpRequest
+from interlingua.runtime.upstream.forwarding import Forwarding
+from interlingua.runtime.upstream.pool import Gate, Member, Pool, unanswered
+from interlingua.runtime.upstream.pool.probes import Ask
+from interlingua.runtime.upstream.shared_value import SharedValue
+from interlingua.runtime.upstream.unnamed import naming_all
+from interlingua.schemas import (
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+    Readiness,
+    ServerMetadata,
+    Signature,
+)
+
+T = TypeVar("T")
+
+_FLAVORED = frozenset({Operation.INFER, Operation.INFER_STREAM, Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
+"""Operations that have another form on some servers."""
+
+_HARMLESS = frozenset(
+    {
+        Operation.LIVE,
+        Operation.READY,
+        Operation.MODEL_READY,
+        Operation.SERVER_METADATA,
+        Operation.MODEL_METADATA,
+        Operation.MODEL_CONFIG,
+        Operation.STATISTICS,
+        Operation.REPOSITORY_INDEX,
+    }
+)
+"""Operations that only read: another server may be asked when one breaks off."""
+
+_EVERYWHERE = frozenset({Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
+"""Operations that every server must carry out, to stay like the others."""
+
+Calls = Mapping[Operation, UpstreamCall[Any, Any]]
+
+
+class Upstream:
+    """Servers in some dialect that are alike, as if they were one: ``clients``, or the pool of them. ``gate``
+    bounds what is under way.
+
+    ``flavors`` are the calls for servers of this dialect that need another form than ``calls``, by the
+    name that such a server's metadata gives; it is asked for that name before the first inference.
+    ``forwarding`` says which headers calls carry.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        calls: Calls,
+        clients: Sequence[Any] | Pool,
+        request_timeout_secs: float,
+        flavors: Mapping[str, Calls] | None = None,
+        gate: Gate | None = None,
+        forwarding: Forwarding | None = None,
+    ) -> None:
+        self.name = name
+        self._calls = calls
+        if not isinstance(clients, Pool):
+            clients = Pool([Member(client, str(place)) for place, client in enumerate(clients)])
+        self.pool = clients
+        self.gate = gate
+        self._timeout = request_timeout_secs
+        self._flavors: Mapping[str, Calls] = flavors or {}
+        self._shared: dict[SharedReply[Any], SharedValue[Any]] = {}
+        self._forwarding = forwarding or Forwarding()
+        self.unloaded: set[str] = set()
+        """The models there that were unloaded through us, and not loaded since as far as is known."""
+
+    async def call(
+        self,
+        operation: Operation,
+        argument: Any = None,
+        signature: Signature | None = None,
+        context: Context | None = None,
+        *,
+        dispensable: bool = False,
+    ) -> Any:
+        """Carry out ``operation`` there; arguments and results are those of ``UpstreamCall``. An inference
+        whose answers have no names gives every output, whichever were asked for. ``dispensable``: the caller
+        can do without the answer of a server that is there.
+
+        Raises the upstream's own error with its own words, or UNAVAILABLE, DEADLINE_EXCEEDED, OVERLOADED,
+        BAD_UPSTREAM, UNREPRESENTABLE; ``origin`` names the upstream.
+        """
+        call = await self._call(operation, context)
+        try:
+            if call.shared is not None:
+                return await self._call_shared(operation, call, argument)
+            if operation in _EVERYWHERE:
+                return await self._call_everywhere(call, argument, self._bounded(context))
+            if call.unnamed:
+                argument = naming_all(argument, signature)
+            request, form = call.encode(argument, signature)
+            self._prepare(request, context)
+            if call.optional is not None:
+                return await self._ask_optional(call, request, form, dispensable)
+            return await self._ask(operation, request, _inference(argument), partial(call.decode, form))
+        except InferenceError as error:
+            error.origin = error.origin or self.name
+            raise
+
+    def passes(self, passage: Passage[Any, Any, Any] | None) -> bool:
+        """Whether messages of inference may go there by ``passage``, as they came."""
+        call = self._calls.get(Operation.INFER)
+        return passage is not None and call is not None and call.passage is passage
+
+    async def pass_on(self, request: Any, context: Context, read: Callable[[Any], T]) -> T:
+        """What ``read`` makes of the reply to ``request``, an inference. Raises as :meth:`call` does."""
+        await self._call(Operation.INFER, context)
+        try:
+            self._prepare(request, context)
+            return await self._ask(Operation.INFER, request, None, read)
+        except InferenceError as error:
+            error.origin = error.origin or self.name
+            raise
+
+    async def _ask(
+        self,
+        operation: Operation,
+        message: Any,
+        request: InferRequest | None,
+        read: Callable[[Any], T],
+    ) -> T:
+        async with self._passing(operation, message):
+            attempt = self.pool.attempt(request, harmless=operation in _HARMLESS)
+            while True:
+                with attempt as client:
+                    return self._read(read, await self._send(client, message))
+
+    def _read(self, read: Callable[[Any], T], reply: Any) -> T:
+        try:
+            return read(reply)
+        except InferenceError as error:
+            if error.code is ErrorCode.BAD_UPSTREAM:
+                self._name(error)
+            raise
+
+    async def _ask_optional(
+        self, call: UpstreamCall[Any, Any], message: Any, form: Any, dispensable: bool
+    ) -> Any:
+        attempt = self.pool.attempt(harmless=True)
+        while True:
+            with attempt:
+                member = attempt.member
+                return await unanswered.ask(
+                    member,
+                    call,
+                    message,
+                    form,
+                    self._send,
+                    dispensable=dispensable,
+                    label=f"upstream '{self.name}': ",
+                )
+
+    async def stream(
+        self, request: InferRequest, signature: Signature | None, context: Context
+    ) -> AsyncGenerator[InferResponse, None]:
+        """The answers to an INFER_STREAM there, as they come. Raises as :meth:`call` does."""
+        call = await self._call(Operation.INFER_STREAM, context)
+        try:
+            message, form = call.encode(request, signature)
+            self._prepare(message, context)
+            async with self._passing(Operation.INFER_STREAM, message):
+                attempt = self.pool.attempt(request)
+                while True:
+                    with attempt as client:
+                        async with aclosing(client.stream(message)) as answers:
+                            async for answer in answers:
+                                attempt.heard()
+                                for response in call.decode(form, answer):
+                                    yield response
+                        return
+        except InferenceError as error:
+            error.origin = error.origin or self.name
+            raise
+
+    async def _call_shared(self, operation: Operation, call: UpstreamCall[Any, Any], argument: Any) -> Any:
+        """What the form makes of the shared reply, which is no caller's own: no caller's deadline counts."""
+        request, form = call.encode(argument, None)
+        shared = call.shared
+        assert shared is not None, "chosen by the caller"  # noqa: S101
+
+        async def fetch() -> Any:
+            self._prepare(request, None)
+            reply = await self._ask(operation, request, None, lambda reply: reply)
+            return await asyncio.to_thread(self._read, shared.read, reply)
+
+        if shared not in self._shared:
+            self._shared[shared] = SharedValue(shared.keep_secs)
+        return form(await self._shared[shared].get(fetch))
+
+    async def _call_everywhere(self, call: UpstreamCall[Any, Any], argument: Any, context: Context) -> Any:
+        """One of the results of all servers. Raises one of their errors, when all have been asked."""
+
+        async def ask(member: Member) -> Any:
+            request, form = call.encode(argument, None)
+            request.context = context
+            self._forwarding.of_our_own(request)
+            return call.decode(form, await self._send(member.client, request))
+
+        told = await asyncio.gather(*map(ask, self.pool.members), return_exceptions=True)
+        failed = [each for each in told if isinstance(each, BaseException)]
+        if failed:
+            raise failed[0]
+        return told[0]
+
+    async def _call(self, operation: Operation, context: Context | None) -> UpstreamCall[Any, Any]:
+        if not self.pool.watched:
+            await self.pool.watch(self.name, self._probe)
+        if self._flavors and operation in _FLAVORED:
+            await self._find_flavor(context)
+        call = self._calls.get(operation)
+        if call is None:
+            raise InferenceError(
+                ErrorCode.UNSUPPORTED,
+                f"upstream '{self.name}' has no {operation.value} in its dialect",
+                origin=self.name,
+            )
+        return call
+
+    def _prepare(self, message: Any, context: Context | None) -> None:
+        """Give ``message`` its limit and its headers."""
+        message.context = self._bounded(context)
+        if context is not None:
+            self._forwarding.of_the_caller(message, context)
+        self._forwarding.of_our_own(message)
+
+    def _bounded(self, context: Context | None) -> Context:
+        """The caller's context with a deadline no later than the upstream's own limit."""
+        deadline = time.monotonic() + self._timeout
+        caller = context or Context()
+        if caller.deadline is not None:
+            deadline = min(deadline, caller.deadline)
+        return replace(caller, deadline=deadline)
+
+    def offers(self, operation: Operation) -> bool:
+        """Whether the upstream's dialect has a call for ``operation``."""
+        return operation in self._calls
+
+    @property
+    def streams_at_need(self) -> bool:
+        """Whether its streams are for models alone that cannot be asked otherwise."""
+        call = self._calls.get(Operation.INFER_STREAM)
+        return call is not None and call.last_resort
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.pool.close()
+
+    async def _find_flavor(self, context: Context | None) -> None:
+        flavors, self._flavors = self._flavors, {}
+        try:
+            limit = None if context is None else Context(deadline=context.deadline)
+            said: ServerMetadata = await self.call(Operation.SERVER_METADATA, context=limit)
+        except InferenceError as error:
+            if error.retryable:
+                # it cannot be reached now, so the next request asks again
+                self._flavors = flavors
+                raise
+            # a server that cannot introduce itself is none that we know to differ
+            return
+        self._calls = flavors.get(said.name, self._calls)
+
+    @cached_property
+    def _probe(self) -> Ask | None:
+        """Asks a server whether it is ready, or alive where its dialect has only that."""
+        call = self._calls.get(Operation.READY) or self._calls.get(Operation.LIVE)
+        if call is None:
+            return None
+
+        async def ask(member: Member, timeout_secs: float) -> Readiness:
+            request, form = call.encode(None, None)
+            request.context = Context(deadline=time.monotonic() + timeout_secs)
+            self._forwarding.of_our_own(request)
+            if call.optional is not None:
+                told = await unanswered.ask(member, call, request, form, _send_plain, dispensable=True)
+            else:
+                told = call.decode(form, await member.client.send(request))
+            said: Readiness = told
+            return said
+
+        return ask
+
+    def _passing(self, operation: Operation, request: Any) -> AbstractAsyncContextManager[None]:
+        """The gate, for what is inference."""
+        if self.gate is None or operation not in (Operation.INFER, Operation.INFER_STREAM):
+            return nullcontext()
+        return self.gate.passing(self.name, _nbytes(request), request.context.deadline)
+
+    async def _send(self, client: Any, request: Any) -> Any:
+        try:
+            return await client.send(request)
+        except InferenceError as error:
+            self._name(error)
+            raise
+
+    def _name(self, error: InferenceError) -> None:
+        """Put this upstream's name into the words of ``error``. A command has no other name for a server
+        than its address, which is there already."""
+        if not error.message.startswith(f"the upstream at {self.name} "):
+            error.message = f"upstream '{self.name}': {error.message}"
+
+
+async def _send_plain(client: Any, request: Any) -> Any:
+    return await client.send(request)
+
+
+def _inference(argument: Any) -> InferRequest | None:
+    return argument if isinstance(argument, InferRequest) else None
+
+
+def _nbytes(request: Any) -> int:
+    """The bytes of a message that is to be sent."""
+    if isinstance(request, HttpRequest | FramedRequest):
+        return sum(memoryview(part).nbytes for part in request.parts)
+    return memoryview(request.message).nbytes

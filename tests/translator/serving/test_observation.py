@@ -1,0 +1,341 @@
+"""What observers are told of a request: whole, unchanged by what happens to it later, and theirs to keep."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from interlingua.protocols.dialect import Action, Opened
+from interlingua.runtime.models.kept import kept
+from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.schemas import (
+    Context,
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+    RequestedOutput,
+    ServerMetadata,
+    SharedMemoryRef,
+    SharedMemoryRegion,
+    Signature,
+    Tensor,
+)
+from interlingua.translator.serving.exchange import Exchange
+from interlingua.translator.serving.observation import RESPONSE_BYTES, Observed, Room
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.router import Router
+from tests.runtime.python_models import ECHO, loaded
+from tests.streaming_models import Repeat
+
+
+class Looker:
+    """An observer that notes everything; ``wanted`` is what it answers."""
+
+    def __init__(self, wanted: bool = True, max_stream_bytes: int = 1 << 20) -> None:
+        self.wanted = wanted
+        self.max_stream_bytes = max_stream_bytes
+        self.asked: list[InferRequest] = []
+        self.seen: list[Observed] = []
+
+    def wants(self, request: InferRequest) -> bool:
+        self.asked.append(request)
+        return self.wanted
+
+    def saw(self, observed: Observed) -> None:
+        self.seen.append(observed)
+
+
+class Echo:
+    """A ``Target`` that answers with its inputs, or fails with ``failure``, after ``secs``."""
+
+    name = "echo"
+
+    def __init__(self, failure: BaseException | None = None, secs: float = 0.0) -> None:
+        self._failure = failure
+        self._secs = secs
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        await asyncio.sleep(self._secs)
+        if self._failure is not None:
+            raise self._failure
+        return InferResponse(self.name, request.inputs, "3", request.id)
+
+    async def signature(self, version: str = "") -> Signature:
+        return Signature((), ())
+
+
+def serving(target: Any, *observers: Looker) -> Service:
+    models: Any = {"m": target}
+    return Service(Router(models), ServerMetadata("s", "1"), observers=observers)
+
+
+def opened(request: InferRequest, operation: Operation = Operation.INFER) -> Opened[Any]:
+    action: Action[Any] = Action(operation, lambda form, response: response, lambda *_: (request, None))
+    return Opened(action, "m")
+
+
+def request(*values: int, **more: Any) -> InferRequest:
+    return InferRequest("m", (Tensor.from_numpy("IN", np.array(values, np.int32)),), id="7", **more)
+
+
+def ask(service: Service, asked: InferRequest) -> Any:
+    return Exchange(service, "here:1").perform(opened(asked), "oip", Context(peer="127.0.0.1"))
+
+
+async def test_a_request_and_its_answer() -> None:
+    looker, other = Looker(), Looker(wanted=False)
+    answer = await ask(serving(Echo(), looker, other), request(1, 2))
+    (seen,) = looker.seen
+    assert (seen.dialect, seen.listener, seen.answered_by, seen.error) == ("oip", "here:1", "echo", None)
+    assert seen.request == request(1, 2)
+    (response,) = seen.responses
+    assert (response.model, answer.model) == ("echo", "m"), "as the model gave it"
+    assert seen.elapsed_ns > 0
+    assert len(other.asked) == 1
+    assert not other.seen
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (InferenceError(ErrorCode.MODEL_FAILED, "no"), ErrorCode.MODEL_FAILED),
+        (InferenceError(ErrorCode.DEADLINE_EXCEEDED, "late"), ErrorCode.DEADLINE_EXCEEDED),
+        (RuntimeError("secret"), ErrorCode.INTERNAL),
+    ],
+)
+async def test_a_request_that_fails(failure: Exception, code: ErrorCode) -> None:
+    looker = Looker()
+    with pytest.raises(type(failure)):
+        await ask(serving(Echo(failure), looker), request(1))
+    (seen,) = looker.seen
+    assert not seen.responses
+    assert seen.error is not None
+    assert seen.error.code is code
+    assert "secret" not in seen.error.message
+
+
+async def test_an_answer_that_cannot_be_written() -> None:
+    looker = Looker()
+
+    def refuse(form: Any, response: InferResponse) -> Any:
+        raise InferenceError(ErrorCode.UNREPRESENTABLE, "not so")
+
+    asked = opened(request(1))
+    asked.action = replace(asked.action, encode=refuse)
+    with pytest.raises(InferenceError):
+        await Exchange(serving(Echo(), looker), "here:1").perform(asked, "oip", Context())
+    (seen,) = looker.seen
+    assert len(seen.responses) == 1
+    assert seen.error is not None
+    assert seen.error.code is ErrorCode.UNREPRESENTABLE
+
+
+async def test_a_caller_that_goes_away() -> None:
+    looker = Looker()
+    waiting = asyncio.create_task(ask(serving(Echo(secs=60), looker), request(1)))
+    while not looker.asked:
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert looker.seen[0].error is not None
+    assert looker.seen[0].error.code is ErrorCode.CANCELLED
+
+
+async def test_what_cannot_be_read_is_not_seen() -> None:
+    looker = Looker()
+
+    def refuse(*_: Any) -> Any:
+        raise InferenceError(ErrorCode.MALFORMED, "no")
+
+    action: Action[Any] = Action(Operation.INFER, lambda form, response: response, refuse)
+    with pytest.raises(InferenceError):
+        await Exchange(serving(Echo(), looker), "here:1").perform(Opened(action, "m"), "oip", Context())
+    assert not looker.asked
+    assert not looker.seen
+
+
+async def test_an_observer_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Looker):
+        def saw(self, observed: Observed) -> None:
+            raise RuntimeError("broken")
+
+    class Blind(Looker):
+        def wants(self, request: InferRequest) -> bool:
+            raise RuntimeError("blind")
+
+    looker = Looker()
+    assert (await ask(serving(Echo(), Broken(), Blind(), looker), request(1))).outputs
+    assert len(looker.seen) == 1
+    assert not looker.seen[0].streamed
+    assert [record.message for record in caplog.records] == ["an observer failed"] * 2
+
+
+# --- streams
+
+
+async def test_the_responses_of_a_stream() -> None:
+    looker = Looker()
+    stream = Exchange(serving(Repeat(), looker), "here:1").stream(
+        opened(request(4, -1, 5), Operation.INFER_STREAM), "oip", Context()
+    )
+    assert [final async for _, final in stream] == [False, False, False, True]
+    (seen,) = looker.seen
+    assert [len(response.outputs) for response in seen.responses] == [1, 0, 1, 0]
+    assert [response.final for response in seen.responses] == [False, False, False, True]
+    assert seen.responses[1].error is not None
+    assert seen.error is None
+    assert seen.streamed
+
+
+@pytest.mark.parametrize(("taken", "code"), [(2, ErrorCode.CANCELLED), (4, None)])
+async def test_a_stream_that_is_closed(taken: int, code: ErrorCode | None) -> None:
+    """Whoever has heard the last response may close the stream without having gone away."""
+    looker = Looker()
+    stream = Exchange(serving(Repeat(), looker), "here:1").stream(
+        opened(request(1, 2, 3), Operation.INFER_STREAM), "oip", Context()
+    )
+    async with aclosing(stream) as answers:
+        for _ in range(taken):
+            await anext(answers)
+    (seen,) = looker.seen
+    assert len(seen.responses) == taken
+    assert (seen.error and seen.error.code) is code
+
+
+async def heard_in_full(service: Service, *values: int) -> int:
+    """How many responses the caller of a stream gets."""
+    asked = opened(request(*values), Operation.INFER_STREAM)
+    return len([final async for _, final in Exchange(service, "here:1").stream(asked, "oip", Context())])
+
+
+@pytest.mark.parametrize(("fit", "cut"), [(2, True), (4, False)])
+async def test_a_stream_is_kept_as_far_as_somebody_has_use_for_it(fit: int, cut: bool) -> None:
+    lookers = Looker(max_stream_bytes=fit * (RESPONSE_BYTES + 4)), Looker(max_stream_bytes=0)
+    service = serving(Repeat(), *lookers)
+    assert await heard_in_full(service, 1, 2, 3) == 4, "callers get all"
+    for looker in lookers:
+        (seen,) = looker.seen
+        assert (len(seen.responses), seen.cut, seen.error) == (fit, cut, None)
+
+
+async def test_nothing_is_kept_behind_a_gap() -> None:
+    """A small response has no place behind a large one that was left out."""
+
+    class Uneven(Repeat):
+        async def stream(self, request: InferRequest) -> Any:
+            for size in (1, 1 << 20, 1):
+                yield InferResponse("m", (Tensor.from_numpy("OUT", np.zeros(size)),), final=False)
+
+    looker = Looker()
+    assert await heard_in_full(serving(Uneven(), looker), 1) == 3
+    assert [len(seen.responses) for seen in looker.seen] == [1]
+
+
+async def test_all_streams_together_have_room_and_give_it_back() -> None:
+    looker = Looker()
+    service = serving(Repeat(), looker)
+    service.stream_room = Room(3 * (RESPONSE_BYTES + 4))
+    first = Exchange(service, "here:1").stream(
+        opened(request(1, 2, 3), Operation.INFER_STREAM), "oip", Context()
+    )
+    async with aclosing(first) as answers:
+        await anext(answers)
+        await anext(answers)
+        assert await heard_in_full(service, 1, 2, 3) == 4
+    assert [(len(seen.responses), seen.cut) for seen in looker.seen] == [(1, True), (2, False)]
+    assert service.stream_room.free == 3 * (RESPONSE_BYTES + 4)
+
+
+async def test_one_answer_is_kept_however_large() -> None:
+    looker = Looker(max_stream_bytes=0)
+    await ask(serving(Echo(), looker), request(1, 2))
+    assert [(len(seen.responses), seen.cut) for seen in looker.seen] == [(1, False)]
+
+
+# --- memory that others write to
+
+
+@pytest.fixture
+def key() -> Iterator[str]:
+    path = Path(f"/dev/shm/interlingua_test_{os.getpid()}_{time.monotonic_ns()}")
+    path.write_bytes(np.arange(8, dtype=np.float32).tobytes())
+    yield f"/{path.name}"
+    path.unlink()
+
+
+async def test_what_stands_in_a_clients_region_is_copied(key: str) -> None:
+    looker = Looker()
+    service = serving(Echo(), looker)
+    service.shared_memory.register(SharedMemoryRegion("r", key, 0, 32))
+    placed = (RequestedOutput("x", placement=SharedMemoryRef("r", 16, 16)),)
+    asked = InferRequest("m", (Tensor("x", Datatype.FP32, (4,), SharedMemoryRef("r", 0, 16)),), placed)
+    answer = await ask(service, asked)
+    assert answer.outputs[0].data == SharedMemoryRef("r", 16, 16)
+    Path("/dev/shm", key[1:]).write_bytes(bytes(32))
+    (seen,) = looker.seen
+    assert seen.request.inputs[0].numpy().tolist() == [0, 1, 2, 3]
+    assert seen.responses[0].outputs[0].numpy().tolist() == [0, 1, 2, 3], "an echo lies where its input does"
+
+
+async def test_what_a_python_model_gives_is_copied(tmp_path: Path) -> None:
+    """To keep its memory would take it away from the model's process."""
+    model = loaded(tmp_path, ECHO)
+    looker = Looker()
+    values = np.arange(1 << 16, dtype=np.int32)
+    asked = InferRequest("m", (Tensor.from_numpy("IN", values),))
+    try:
+        response = await model.infer(asked)
+        assert kept(response.outputs)[0].view.obj is not response.outputs[0].view.obj
+        await ask(serving(model, looker), asked)
+    finally:
+        await model.close()
+    (output,) = looker.seen[0].responses[0].outputs
+    assert isinstance(output.view.obj, bytes)
+    assert output.numpy().tolist() == values.tolist()
+
+
+def test_only_what_is_shared_is_copied() -> None:
+    shared = mmap.mmap(-1, 64)
+    array = np.frombuffer(shared, np.float32)
+    for data in (memoryview(shared), array.data.cast("B"), array[4:].view(np.uint8).data):
+        tensor = Tensor("x", Datatype.UINT8, (len(data),), data.toreadonly())
+        assert isinstance(kept([tensor])[0].view.obj, bytes)
+    own = Tensor.from_numpy("x", np.zeros(4))
+    assert kept([own])[0] is own
+
+
+# --- what passes through
+
+
+@pytest.mark.parametrize("looked_at", [False, True])
+async def test_what_is_looked_at_is_read(looked_at: bool) -> None:
+    """A message that could pass to its upstream unread is read where somebody looks on."""
+    target: Any = UpstreamModel("m", SimpleNamespace(name="there", offers=lambda _: False), "m")  # type: ignore[arg-type]
+    echo = Echo()
+    target.infer, target.signature = echo.infer, echo.signature
+
+    async def relay(*_: Any) -> str:
+        return "relayed"
+
+    target.relay = relay
+    asked = opened(request(1))
+    asked.action = replace(asked.action, passage=object())  # type: ignore[arg-type]
+    observers = (Looker(),) if looked_at else ()
+    answer = await Exchange(serving(target, *observers), "here:1").perform(asked, "oip", Context())
+    assert (answer == "relayed") is not looked_at
+    assert [len(looker.seen) for looker in observers] == [1] * looked_at

@@ -1,0 +1,283 @@
+"""What happens to a request between its decoding and its encoding: route, decode, execute, encode.
+
+The same for every dialect and transport: what each step does in a dialect stands in that dialect's tables.
+How a request comes and how its answer goes is for ``translator.serving.pipeline``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from interlingua.protocols.dialect import Opened
+from interlingua.runtime.shared_memory import Placement, is_used
+from interlingua.schemas import (
+    Context,
+    Duration,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+)
+from interlingua.translator.serving.dispatch import Asking
+from interlingua.translator.serving.header_parameters import HeaderParameters
+from interlingua.translator.serving.interleave import Told
+from interlingua.translator.serving.operations import (
+    OF_A_MODEL,
+    OF_SHARED_MEMORY,
+    OPERATIONS,
+    Asked,
+    Service,
+    by_route,
+)
+from interlingua.translator.serving.peers import is_local
+from interlingua.translator.serving.routing.conditions import Head
+
+T = TypeVar("T")
+
+_WATCH_SECS = 5.0
+"""How often what is watched is looked at where an upstream may change without a word."""
+
+_log = logging.getLogger(__name__)
+
+
+class Exchange:
+    """What the handlers of listener ``listener`` ask with a message that they have opened.
+
+    ``service`` answers. Requests that name no model go to ``default_model``. Headers that
+    ``header_parameters`` choose become parameters of requests for inference.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        listener: str,
+        default_model: str = "",
+        header_parameters: HeaderParameters | None = None,
+    ) -> None:
+        self.service = service
+        self._listener = listener
+        self._default_model = default_model
+        self._header_parameters = header_parameters
+
+    def admit(self, context: Context) -> None:
+        """Number a request, as dialects that show a number in every answer want it."""
+        context.server_id = self.service.id
+        context.request_number = next(self.service.numbers)
+
+    async def perform(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
+        """Carry out what ``opened`` asks and encode the result. Raises ``InferenceError``."""
+        if opened.action.operation is Operation.INFER:
+            began, failed = time.monotonic_ns(), True
+            try:
+                # targets keep to the deadline in the context themselves
+                answer = await self._infer(opened, dialect, context)
+                failed = False
+            finally:
+                self.service.trends.count(time.monotonic_ns() - began, failed)
+            return answer
+        return await _within(context.deadline, self._operate(opened, dialect, context))
+
+    async def stream(
+        self, opened: Opened[Any], dialect: str, context: Context
+    ) -> AsyncGenerator[Told[Any], None]:
+        """Every answer to an INFER_STREAM, and whether it is the last. Raises ``InferenceError`` in place
+        of the first answer; what fails later is told in an answer of its own."""
+        asking = await self._asking(opened, dialect, context)
+        await asking.read()
+        encode = opened.action.encode
+        answered = False
+        ended: BaseException | None = None
+        began = time.monotonic_ns()
+        try:
+            async with aclosing(asking.stream()) as responses:
+                async for response in responses:
+                    read = asking.told
+                    if read.placement is not None and response.outputs:
+                        read.placement.fill(response)
+                    response.model = read.request.model
+                    answer = encode(read.form, response)
+                    if response.final and not (answered or response.ordered):
+                        # alone it would wait for the answers to earlier messages
+                        yield None, False
+                    answered = answered or answer is not None
+                    yield answer, response.final
+            return
+        except InferenceError as error:
+            ended = error
+            if not answered:
+                raise
+            failure = error
+        except Exception as error:
+            ended = error
+            if not answered:
+                raise
+            failure = unforeseen(f"a stream of model '{asking.told.request.model}'")
+        except BaseException as error:
+            ended = error
+            raise
+        finally:
+            self.service.trends.count(time.monotonic_ns() - began, isinstance(ended, Exception))
+            if asking.watch is not None:
+                asking.watch.ended(ended)
+        context.failure = failure.code
+        asked = asking.told.request
+        last = InferResponse(asked.model, (), asked.version, asked.id, error=failure)
+        yield encode(asking.told.form, last), True
+
+    async def watch(
+        self, opened: Opened[Any], dialect: str, context: Context
+    ) -> AsyncGenerator[Told[Any], None]:
+        """The answer to an operation that is watched, now and each time that it has changed. Raises
+        ``InferenceError``."""
+        catalog = self.service.catalog
+        told, leaving = None, False
+        while not leaving:
+            # looked at before, so that the last answer tells of it
+            leaving, count = self.service.draining, catalog.changes.count
+            # asked for once, however often it is looked at
+            look = self._operate if told is None else self._carry_out
+            answer = await look(opened, dialect, context)
+            if answer != told:
+                yield answer, False
+                told = answer
+            if not leaving:
+                await catalog.changes.since(count, None if catalog.tells_all_changes else _WATCH_SECS)
+
+    async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
+        asking = await self._asking(opened, dialect, context)
+        if opened.action.passage is not None:
+            relayed = await asking.relay()
+            if relayed is not None:
+                return relayed
+        await asking.read()
+        if asking.watch is None:
+            return await self._answer(opened, asking)
+        try:
+            answer = await self._answer(opened, asking)
+        except BaseException as failure:
+            asking.watch.ended(failure)
+            raise
+        asking.watch.ended()
+        return answer
+
+    async def _answer(self, opened: Opened[Any], asking: Asking) -> Any:
+        response = await asking.infer()
+        answered = time.monotonic_ns()
+        read = asking.told
+        if read.placement is not None:
+            read.placement.fill(response)
+        # a route may have sent the request elsewhere; the caller gets the name it knows
+        response.model = read.request.model
+        answer = opened.action.encode(read.form, response)
+        read.request.context.timings["encode"] = time.monotonic_ns() - answered
+        return answer
+
+    async def _asking(self, opened: Opened[Any], dialect: str, context: Context) -> Asking:
+        """What ``opened`` asks of which model. Raises ``InferenceError``."""
+        service = self.service
+        model, version = opened.model or self._default_model, opened.version
+        if not model:
+            raise self._unnamed()
+        if opened.joined:
+            named = await service.router.joined(model)
+            model, version = named.name, named.version
+        head = Head(model, dialect, self._listener, version, context.headers)
+        chosen = self._header_parameters
+        return Asking(
+            service.router,
+            opened,
+            head,
+            context,
+            service.observers,
+            self._place,
+            service.stream_room,
+            None if chosen is None else chosen.of(context.headers),
+        )
+
+    def _place(self, request: InferRequest, context: Context) -> Placement | None:
+        """Find inputs in shared memory, and where outputs go there. Raises ``InferenceError``."""
+        if not is_used(request):
+            return None
+        self._admit_to_shared_memory(context)
+        return self.service.shared_memory.resolve(request)
+
+    async def _operate(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
+        """Carry out an operation that is not inference and count it."""
+        began = time.monotonic_ns()
+        answer = await self._carry_out(opened, dialect, context)
+        spent = time.monotonic_ns() - began
+        self.service.counted.setdefault(opened.action.operation.value, Duration()).add(spent)
+        context.timings["exec"] = spent
+        return answer
+
+    def _unnamed(self) -> InferenceError:
+        return InferenceError(
+            ErrorCode.NOT_FOUND,
+            f"the request names no model and listener '{self._listener}' has no default_model",
+        )
+
+    async def _carry_out(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
+        operation = opened.action.operation
+        perform = OPERATIONS.get(operation)
+        if perform is None:
+            raise InferenceError(ErrorCode.UNSUPPORTED, f"this server does not offer {operation.value}")
+        if operation in OF_SHARED_MEMORY:
+            self._admit_to_shared_memory(context)
+        model = opened.model
+        if operation in OF_A_MODEL:
+            model = model or self._default_model
+            if not model and operation is not Operation.MODEL_READY:  # a probe is answered, with no
+                raise self._unnamed()
+        router = self.service.router
+        route = router.route(Head(model, dialect, self._listener, opened.version, context.headers))
+        asked = Asked(
+            self.service,
+            model,
+            opened.version,
+            model,
+            router.models.get(model),
+            opened.argument,
+            self._default_model,
+        )
+        if route is None:
+            result = await perform(asked)
+        else:
+            route.bound(context)
+            result = await _within(context.deadline, by_route(operation, asked, route))
+        return opened.action.encode(opened, result)
+
+    def _admit_to_shared_memory(self, context: Context) -> None:
+        allowed = self.service.shared_memory_for
+        if allowed == "none":
+            raise InferenceError(ErrorCode.UNSUPPORTED, "this server does not allow shared memory")
+        if allowed == "local" and not is_local(context.peer, self._listener):
+            raise InferenceError(
+                ErrorCode.UNSUPPORTED,
+                "this server allows shared memory to clients on its own machine alone, over a loopback "
+                "address or a unix socket",
+            )
+
+
+def unforeseen(where: str) -> InferenceError:
+    """A fault of ours: logged whole here, told to the caller without internals."""
+    _log.exception("unforeseen failure while answering %s", where)
+    return InferenceError(ErrorCode.INTERNAL, "internal error; the server's log has the details")
+
+
+async def _within(deadline: float | None, work: Awaitable[T]) -> T:
+    """Await ``work``, no longer than to ``deadline`` (``time.monotonic()``)."""
+    if deadline is None:
+        return await work
+    try:
+        async with asyncio.timeout(deadline - time.monotonic()):
+            return await work
+    except TimeoutError as timeout:
+        raise InferenceError(
+            ErrorCode.DEADLINE_EXCEEDED, "the deadline passed before the answer was ready"
+        ) from timeout

@@ -1,0 +1,442 @@
+"""The handlers of a listener: what a transport calls with a request, and gets an answer from, never an
+exception.
+
+One pipeline per listener, with a handler for each transport; all of them open a message by their dialect's
+tables, have ``translator.serving.exchange`` do what it asks, and tell errors in the dialect's form.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import cache, partial
+from typing import Literal
+
+from interlingua.protocols.accept import wants_html
+from interlingua.protocols.dialect import (
+    BrpcEndpoint,
+    Dialect,
+    FramedEndpoint,
+    GrpcEndpoint,
+    HttpEndpoint,
+    Opened,
+)
+from interlingua.protocols.path_table import PathTable
+from interlingua.protocols.reflection import REFLECTION_METHODS, Reflection
+from interlingua.protocols.wire import (
+    BrpcAnswer,
+    BrpcRequest,
+    Buffer,
+    FramedAnswer,
+    FramedRequest,
+    GrpcAnswer,
+    GrpcRequest,
+    HttpAnswer,
+    HttpRequest,
+    parts_of,
+)
+from interlingua.schemas import ErrorCode, InferenceError, Operation
+from interlingua.translator.serving import request_id
+from interlingua.translator.serving.exchange import Exchange, unforeseen
+from interlingua.translator.serving.header_parameters import HeaderParameters
+from interlingua.translator.serving.interleave import Told, interleave
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.request_metrics import Tally, size_of
+
+_STREAM_WINDOW = 64
+"""How many messages of one stream are at work, or answered and not yet taken, at a time."""
+
+_SMALL_BYTES, _SMALL_WINDOW = 16384, 4096
+"""Messages up to this size, and how many of those are at work: the sequences of one stream may be many, and
+the first one ends with a message that comes late."""
+
+
+Tallies = Mapping[str, Tally]
+"""What counts the requests of a listener, by dialect."""
+
+
+class Pipeline:
+    """Answers the requests of one listener, for which it asks ``service``. Use a side of it as a handler:
+    ``http``, ``grpc``, ``brpc``, ``brpc_http`` and ``brpc_grpc`` for what comes to a bRPC listener over HTTP
+    and gRPC, or ``framed`` for tcp, which is there where a dialect has a form for it. ``tallies`` count what
+    is asked, by dialect, and with ``timed`` how long it takes."""
+
+    def __init__(
+        self,
+        service: Service,
+        listener: str,
+        dialects: Sequence[Dialect],
+        default_model: str = "",
+        max_request_bytes: int | None = None,
+        nonfinite_json: bool = False,
+        timed: bool = False,
+        header_parameters: HeaderParameters | None = None,
+    ) -> None:
+        self.service = service
+        exchange = Exchange(service, listener, default_model, header_parameters)
+        self.tallies: Tallies = {dialect.name: Tally(timed) for dialect in dialects}
+        self.http = HttpPipeline(exchange, dialects, self.tallies, max_request_bytes, nonfinite_json)
+        self.grpc = GrpcPipeline(exchange, dialects, self.tallies)
+        self.brpc = BrpcPipeline(exchange, dialects, self.tallies)
+        speaking = [dialect for dialect in dialects if dialect.framed_endpoint is not None]
+        self.framed = FramedPipeline(exchange, speaking[0], self.tallies) if speaking else None
+        beside = [
+            replace(
+                dialect,
+                http_endpoints=dialect.brpc_http_endpoints,
+                unmatched=dialect.brpc_unmatched,
+                grpc_endpoints=dialect.brpc_grpc_endpoints,
+                contracts=(),
+            )
+            for dialect in dialects
+        ]
+        self.brpc_http = HttpPipeline(exchange, beside, self.tallies, max_request_bytes, nonfinite_json)
+        self.brpc_grpc = GrpcPipeline(exchange, beside, self.tallies)
+
+
+class HttpPipeline:
+    """The HTTP side of a pipeline: an ``HttpHandler``."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        dialects: Sequence[Dialect],
+        tallies: Tallies,
+        max_request_bytes: int | None,
+        nonfinite_json: bool,
+    ) -> None:
+        self._exchange = exchange
+        self._tallies = tallies
+        self._dialects = dialects
+        self._limit = max_request_bytes
+        self._nonfinite_json = nonfinite_json
+        alone = len(dialects) == 1
+        self._owners: dict[HttpEndpoint, str] = {
+            endpoint: dialect.name
+            for dialect in dialects
+            for endpoint in dialect.http_endpoints
+            if alone or endpoint.path != "*"
+        }
+        plain = {(endpoint.method, endpoint.path): endpoint for endpoint in self._owners if not endpoint.page}
+        self._instead_of_page = {
+            endpoint: plain[endpoint.method, endpoint.path]
+            for endpoint in self._owners
+            if endpoint.page and (endpoint.method, endpoint.path) in plain
+        }
+        hidden = set(self._instead_of_page.values())
+        self._paths = PathTable(endpoint for endpoint in self._owners if endpoint not in hidden)
+
+    def head(self, request: HttpRequest) -> HttpAnswer | None:
+        """Choose the endpoint; refuse unknown paths and methods before the body is read."""
+        methods, params = self._paths.find(request.path)
+        endpoint = methods.get(request.method) or methods.get("*")
+        if endpoint is None:
+            return request_id.in_http(self._unmatched(request, tuple(methods)), request.headers)
+        if endpoint.page and not wants_html(request.headers.get("accept", "")):
+            endpoint = self._instead_of_page.get(endpoint, endpoint)
+        request.endpoint = endpoint
+        request.params = params
+        request.max_body_bytes = self._limit
+        request.nonfinite_json = self._nonfinite_json
+        return None
+
+    async def serve(self, request: HttpRequest) -> HttpAnswer:
+        """Answer a request whose endpoint ``head`` has chosen."""
+        began = time.monotonic_ns()
+        endpoint: HttpEndpoint = request.endpoint
+        dialect = self._owners[endpoint]
+        tally = self._tallies[dialect]
+        counted = tally.begin(request.context, len(request.body))
+        self._exchange.admit(request.context)
+        opened: Opened[HttpAnswer] | None = None
+        answer: HttpAnswer
+        try:
+            opened = endpoint.open(request)
+            counted.operation = opened.action.operation
+            if opened.action.operation is Operation.INFER_STREAM:
+                answers = counted.stream(self._exchange.stream(opened, dialect, request.context))
+                if opened.action.collects:
+                    answer = await _collected(answers)
+                else:
+                    answer = await _streamed(answers, tally)
+            else:
+                answer = await self._exchange.perform(opened, dialect, request.context)
+                counted.end()
+        except InferenceError as error:
+            counted.end(error.code)
+            answer = endpoint.fail(request, opened, error)
+        except Exception:
+            counted.end(ErrorCode.INTERNAL)
+            answer = endpoint.fail(request, opened, unforeseen(f"{request.method} {request.path}"))
+        except BaseException:
+            counted.end(ErrorCode.CANCELLED)
+            raise
+        if not isinstance(answer.parts, AsyncIterator):
+            tally.sent_bytes += size_of(answer.parts)
+        if endpoint.timed:
+            # what failed before any stage was over had got no further than the first
+            timings = request.context.timings or {"decode": time.monotonic_ns() - began}
+            answer.headers = (*answer.headers, ("Server-Timing", _timing(timings)))
+        return request_id.in_http(answer, request.headers)
+
+    def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:
+        """The transport's own refusal (body too large, say) in the dialect's form."""
+        endpoint: HttpEndpoint | None = request.endpoint
+        if endpoint is None:
+            return _plain(400, error.message)
+        if not request.context.request_number:  # it was not served
+            self._exchange.admit(request.context)
+            self._tallies[self._owners[endpoint]].refuse(error.code)
+        return request_id.in_http(endpoint.fail(request, None, error), request.headers)
+
+    def _unmatched(self, request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
+        owner = next(
+            (dialect for dialect in self._dialects if request.path.startswith(dialect.prefixes)),
+            self._dialects[0],
+        )
+        self._tallies[owner.name].refuse(ErrorCode.NOT_FOUND)
+        if owner.unmatched is not None:
+            return owner.unmatched(request, allowed)
+        return _plain(405 if allowed else 404, "Method Not Allowed" if allowed else "Not Found")
+
+
+class GrpcPipeline:
+    """The gRPC side of a pipeline: a ``GrpcHandler``."""
+
+    def __init__(self, exchange: Exchange, dialects: Sequence[Dialect], tallies: Tallies) -> None:
+        self._exchange = exchange
+        self._tallies = tallies
+        self._methods: dict[str, tuple[GrpcEndpoint, str]] = {
+            endpoint.method: (endpoint, dialect.name)
+            for dialect in dialects
+            for endpoint in dialect.grpc_endpoints
+        }
+        self._reflection = Reflection(contract for dialect in dialects for contract in dialect.contracts)
+
+    def offers(self, method: str) -> Literal["unary", "stream"] | None:
+        """Whether, and how, a dialect of this listener has ``method``."""
+        found = self._methods.get(method)
+        if found is None:
+            return "stream" if method in REFLECTION_METHODS else None
+        return "stream" if found[0].streaming else "unary"
+
+    async def serve(self, request: GrpcRequest) -> GrpcAnswer:
+        """Answer one unary call."""
+        endpoint, dialect = self._methods[request.method]
+        tally = self._tallies[dialect]
+        counted = tally.begin(request.context, len(request.message))
+        self._exchange.admit(request.context)
+        opened: Opened[GrpcAnswer] | None = None
+        try:
+            opened = endpoint.open(request)
+            counted.operation = opened.action.operation
+            answer: GrpcAnswer = await self._exchange.perform(opened, dialect, request.context)
+            counted.end()
+            tally.sent_bytes += len(answer.message)
+            return request_id.in_grpc(answer, request.metadata)
+        except InferenceError as error:
+            counted.end(error.code)
+            return request_id.in_grpc(endpoint.fail(request, opened, error), request.metadata)
+        except Exception:
+            counted.end(ErrorCode.INTERNAL)
+            failure = unforeseen(request.method)
+            return request_id.in_grpc(endpoint.fail(request, opened, failure), request.metadata)
+        except BaseException:
+            counted.end(ErrorCode.CANCELLED)
+            raise
+
+    async def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
+        """Answer every message of a stream, while later ones are already at work."""
+        if call.method in REFLECTION_METHODS:
+            async for message in messages:
+                yield self._reflection.answer(message)
+            return
+        if self._methods[call.method][0].pinned:
+            call.context.pins = {}
+        every = interleave(
+            messages,
+            partial(self._answers, call),
+            _STREAM_WINDOW,
+            _SMALL_WINDOW,
+            lambda message: len(message) <= _SMALL_BYTES,
+        )
+        async with aclosing(every) as answers:
+            async for answer in answers:
+                yield request_id.in_grpc(answer, call.metadata)
+                if answer.code:
+                    return
+
+    async def _answers(self, call: GrpcRequest, message: Buffer) -> AsyncGenerator[Told[GrpcAnswer], None]:
+        """Everything that is answered to one message of a stream."""
+        endpoint, dialect = self._methods[call.method]
+        request = GrpcRequest(call.method, message, call.metadata, replace(call.context, timings={}))
+        tally = self._tallies[dialect]
+        counted = tally.begin(request.context, len(message))
+        self._exchange.admit(request.context)
+        opened: Opened[GrpcAnswer] | None = None
+        try:
+            opened = endpoint.open(request)
+            counted.operation = opened.action.operation
+            several = (
+                self._exchange.stream
+                if opened.action.operation is Operation.INFER_STREAM
+                else self._exchange.watch
+                if opened.action.watched
+                else None
+            )
+            if several is None:
+                answer: GrpcAnswer = await self._exchange.perform(opened, dialect, request.context)
+                counted.end()
+                tally.sent_bytes += len(answer.message)
+                yield answer, True
+                return
+            async with aclosing(counted.stream(several(opened, dialect, request.context))) as answers:
+                async for told, last in answers:
+                    if told is not None:
+                        tally.sent_bytes += len(told.message)
+                    yield told, last
+        except InferenceError as error:
+            counted.end(error.code)
+            yield endpoint.fail(request, opened, error), True
+        except Exception:
+            counted.end(ErrorCode.INTERNAL)
+            yield endpoint.fail(request, opened, unforeseen(request.method)), True
+        except BaseException:
+            counted.end(ErrorCode.CANCELLED)
+            raise
+
+
+class BrpcPipeline:
+    """The bRPC side of a pipeline: a ``BrpcHandler``."""
+
+    def __init__(self, exchange: Exchange, dialects: Sequence[Dialect], tallies: Tallies) -> None:
+        self._exchange = exchange
+        self._tallies = tallies
+        self._methods: dict[tuple[str, str], tuple[BrpcEndpoint, str]] = {
+            (service, endpoint.method): (endpoint, dialect.name)
+            for dialect in dialects
+            for endpoint in dialect.brpc_endpoints
+            for service in (endpoint.service, endpoint.service.rpartition(".")[2])
+        }
+        self._services = frozenset(service for service, _ in self._methods)
+
+    def knows(self, service: str) -> bool:
+        """Whether a dialect of this listener has ``service``, with or without its package."""
+        return service in self._services
+
+    def offers(self, service: str, method: str) -> bool:
+        """Whether a dialect of this listener has ``method`` in ``service``."""
+        return (service, method) in self._methods
+
+    async def serve(self, request: BrpcRequest) -> BrpcAnswer:
+        """Answer one call."""
+        endpoint, dialect = self._methods[request.service, request.method]
+        tally = self._tallies[dialect]
+        counted = tally.begin(request.context, len(request.message))
+        self._exchange.admit(request.context)
+        opened: Opened[BrpcAnswer] | None = None
+        try:
+            opened = endpoint.open(request)
+            counted.operation = opened.action.operation
+            answer: BrpcAnswer = await self._exchange.perform(opened, dialect, request.context)
+            counted.end()
+            tally.sent_bytes += len(answer.message)
+            return request_id.in_brpc(answer, request.context.headers)
+        except InferenceError as error:
+            counted.end(error.code)
+            return request_id.in_brpc(endpoint.fail(request, opened, error), request.context.headers)
+        except Exception:
+            counted.end(ErrorCode.INTERNAL)
+            failure = unforeseen(f"{request.service}/{request.method}")
+            return request_id.in_brpc(endpoint.fail(request, opened, failure), request.context.headers)
+        except BaseException:
+            counted.end(ErrorCode.CANCELLED)
+            raise
+
+
+class FramedPipeline:
+    """The side of a pipeline that is a ``FramedHandler``, in ``dialect``, which has an endpoint for that."""
+
+    def __init__(self, exchange: Exchange, dialect: Dialect, tallies: Tallies) -> None:
+        assert dialect.framed_endpoint is not None, "the dialect travels over tcp"  # noqa: S101
+        self._exchange = exchange
+        self._tally = tallies[dialect.name]
+        self._dialect = dialect.name
+        self._endpoint: FramedEndpoint = dialect.framed_endpoint
+
+    async def serve(self, request: FramedRequest) -> FramedAnswer:
+        """Answer one message."""
+        endpoint, tally = self._endpoint, self._tally
+        counted = tally.begin(request.context, len(request.message))
+        self._exchange.admit(request.context)
+        opened: Opened[FramedAnswer] | None = None
+        try:
+            opened = endpoint.open(request)
+            counted.operation = opened.action.operation
+            answer: FramedAnswer = await self._exchange.perform(opened, self._dialect, request.context)
+            counted.end()
+            tally.sent_bytes += sum(map(len, answer.parts))
+            return answer
+        except InferenceError as error:
+            counted.end(error.code)
+            return endpoint.fail(request, opened, error)
+        except Exception:
+            counted.end(ErrorCode.INTERNAL)
+            return endpoint.fail(request, opened, unforeseen("a message"))
+        except BaseException:
+            counted.end(ErrorCode.CANCELLED)
+            raise
+
+    def refuse(self, request: FramedRequest, error: InferenceError) -> FramedAnswer:
+        """The transport's own refusal (a message too large, say) in the dialect's form."""
+        if not request.context.request_number:  # it was not served
+            self._tally.refuse(error.code)
+        return self._endpoint.fail(request, None, error)
+
+
+async def _streamed(answers: AsyncGenerator[Told[HttpAnswer], None], tally: Tally) -> HttpAnswer:
+    """One answer with a streamed body out of ``answers``, whose first one says how it begins; ``tally``
+    counts its bytes. Raises as they do before the first."""
+    async for first, _ in answers:
+        if first is not None:
+            break
+    else:
+        raise RuntimeError("a stream of answers has at least one")
+
+    async def body() -> AsyncIterator[Buffer]:
+        async with aclosing(answers):
+            for part in parts_of(first):
+                tally.sent_bytes += len(part)
+                yield part
+            async for answer, _ in answers:
+                for part in () if answer is None else parts_of(answer):
+                    tally.sent_bytes += len(part)
+                    yield part
+
+    return HttpAnswer(first.status, first.headers, body())
+
+
+async def _collected(answers: AsyncGenerator[Told[HttpAnswer], None]) -> HttpAnswer:
+    """The one answer that is made of a whole stream of responses. Raises as they do."""
+    async with aclosing(answers):
+        async for answer, _ in answers:
+            if answer is not None:
+                return answer
+    raise RuntimeError("a stream of answers has at least one")
+
+
+def _timing(timings: Mapping[str, int]) -> str:
+    """``timings`` as the header has them: milliseconds."""
+    return _timing_form(*timings) % tuple([spent / 1e6 for spent in timings.values()])
+
+
+@cache
+def _timing_form(*stages: str) -> str:
+    return ", ".join(f"{stage};dur=%.3f" for stage in stages)
+
+
+def _plain(status: int, text: str) -> HttpAnswer:
+    body = f"{text}\n".encode()
+    return HttpAnswer(status, (("content-type", "text/plain; charset=utf-8"),), (body,))

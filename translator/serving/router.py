@@ -1,0 +1,85 @@
+"""Decides who answers a request: the first route of the configuration that takes it, else the model of the
+name that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.target import Target
+from interlingua.schemas import ModelRef
+from interlingua.translator.serving.routing.conditions import Head
+from interlingua.translator.serving.routing.route import Route
+
+_KEPT_NAMES = 1024
+
+
+class Router:
+    """Models by the names that clients use, and ``routes`` before them. Models that never change may come as
+    a plain mapping. ``behind`` has the dialect of every model that is behind an upstream."""
+
+    def __init__(
+        self,
+        models: ModelCatalog | Mapping[str, Target],
+        routes: Sequence[Route] = (),
+        behind: Mapping[str, str] | None = None,
+    ) -> None:
+        self.catalog = models if isinstance(models, ModelCatalog) else ModelCatalog(models)
+        self.models = self.catalog.models
+        self.routes = tuple(routes)
+        self.behind: Mapping[str, str] = behind or {}
+        self._stated = {route.when.literal: route for route in reversed(self.routes) if route.when.literal}
+        self._joined: dict[ModelRef, Target] = {}
+        self._named: dict[str, tuple[Route, ...]] = {}
+
+    def candidates(self, head: Head) -> list[Route]:
+        """The routes that may take a request: those whose heads fit, up to the first that asks for nothing
+        else. Where none of them takes it, the model itself answers."""
+        found = []
+        for route in self._naming(head.model):
+            if route.when.admits(head):
+                found.append(route)
+                if not route.when.parameters:
+                    break
+        return found
+
+    def route(self, head: Head) -> Route | None:
+        """The route for what is no inference, and so has no parameters."""
+        named = self._naming(head.model)
+        return next((route for route in named if not route.when.parameters and route.when.admits(head)), None)
+
+    def _naming(self, model: str) -> tuple[Route, ...]:
+        """The routes for requests that ask for ``model``; there may be many for others."""
+        found = self._named.get(model)
+        if found is None:
+            # clients may ask for any number of names
+            if len(self._named) >= _KEPT_NAMES:
+                self._named.clear()
+            found = self._named[model] = tuple(route for route in self.routes if route.when.names(model))
+        return found
+
+    def target(self, name: str, version: str = "") -> Target:
+        """The model called ``name``. Raises NOT_FOUND, of ``version`` where one was asked, in the words that
+        clients of Triton match on."""
+        target = self.models.get(name)
+        if target is None:
+            raise self.catalog.missing(name, version)
+        return target
+
+    async def joined(self, text: str) -> ModelRef:
+        """What ``text`` names, which may have a version joined to it by a dash: the name that a route asks
+        for, or what :meth:`ModelCatalog.joined` finds. Raises as that."""
+        if text in self._stated:
+            return ModelRef(text)
+        for name, route in self._stated.items():
+            if not text.startswith(f"{name}-"):
+                continue
+            named = ModelRef(name, text[len(name) + 1 :])
+            lead = self.models.get(route.lead(self.models))
+            # asked for once: upstreams would be asked for every request
+            if lead is not None and self._joined.get(named) is lead:
+                return named
+            if lead is not None and named.version in (await route.view(lead, name).metadata()).versions:
+                self._joined[named] = lead
+                return named
+        return await self.catalog.joined(text)

@@ -1,0 +1,101 @@
+"""Looks at the models of routes once they are known: whether they take and give the same, and have the
+tensors that routes rename. What is odd is logged, once; nothing is refused for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+from interlingua.runtime.target import Target
+from interlingua.schemas import InferenceError, Signature, TensorSpec
+from interlingua.translator.serving.routing.route import Route
+
+_AGAIN_SECS = (1.0, 5.0, 15.0, 60.0)
+"""When models that could not be asked are asked again; the last one over and over."""
+
+_log = logging.getLogger(__name__)
+
+
+def oddities(route: Route, signatures: Mapping[str, Signature]) -> Iterator[str]:
+    """What is odd about the models of ``route``, by their own ``signatures``; those that are not there are
+    not known."""
+    known = [(name, signatures[name]) for name in route.models if name in signatures]
+    for name, signature in known:
+        for kind, renames, names in (
+            ("input", route.names.inputs, signature.input_names),
+            ("output", route.names.outputs, signature.output_names),
+        ):
+            for theirs in renames.values():
+                if theirs not in names:
+                    yield f"model '{name}' has no {kind} '{theirs}', which the route renames"
+    for name, signature in known[1:]:
+        first, model = known[0]
+        for kind, here, there in (
+            ("input", model.inputs, signature.inputs),
+            ("output", model.outputs, signature.outputs),
+        ):
+            ours, others = _described(here), _described(there)
+            for tensor in dict.fromkeys((*ours, *others)):
+                if ours.get(tensor) != others.get(tensor):
+                    told = f"'{first}' has {ours.get(tensor, 'none')}, '{name}' {others.get(tensor, 'none')}"
+                    yield f"models differ in {kind} '{tensor}': {told}"
+
+
+def _described(specs: Sequence[TensorSpec]) -> dict[str, str]:
+    return {spec.name: f"{spec.datatype.value} {list(spec.shape)}" for spec in specs}
+
+
+class Examiner:
+    """Examines ``routes`` to ``models`` in the background, from :meth:`start` to :meth:`stop`: every model
+    that is served then, once it tells what it takes. Models that nothing can be odd about are not asked."""
+
+    def __init__(self, routes: Sequence[Route], models: Mapping[str, Target]) -> None:
+        self._routes = routes
+        self._models = models
+        self._signatures: dict[str, Signature] = {}
+        self._told: set[tuple[int, str]] = set()
+        self._asking: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin, where there is anything to examine."""
+        asked = {
+            name
+            for route in self._routes
+            if len(route.models) > 1 or not route.names.plain
+            for name in route.models
+            if name in self._models
+        }
+        self._asking = [asyncio.create_task(self._ask(name)) for name in sorted(asked)]
+
+    async def stop(self) -> None:
+        """Ask no model any more."""
+        for task in self._asking:
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
+
+    async def known(self) -> None:
+        """Wait until every model has told."""
+        await asyncio.gather(*self._asking)
+
+    async def _ask(self, name: str) -> None:
+        """Ask until the model tells, or is served no more."""
+        tries = 0
+        while (target := self._models.get(name)) is not None:
+            try:
+                self._signatures[name] = await target.signature()
+            except InferenceError:
+                await asyncio.sleep(_AGAIN_SECS[min(tries, len(_AGAIN_SECS) - 1)])
+                tries += 1
+            else:
+                self._tell()
+                return
+
+    def _tell(self) -> None:
+        """Log what is odd and has not been logged yet."""
+        for number, route in enumerate(self._routes, 1):
+            for oddity in oddities(route, self._signatures):
+                if (number, oddity) not in self._told:
+                    self._told.add((number, oddity))
+                    _log.warning("odd route", extra={"facts": {"route": number, "reason": oddity}})

@@ -1,0 +1,199 @@
+"""A model under the names that the callers of a route use: of the model, its tensors, its versions.
+
+Everything here is pure but :class:`View`, which is a ``Target`` that asks another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from interlingua.runtime.models.renames import (
+    Renames,
+    refuse_hidden,
+    renamed,
+    renamed_signature,
+    reversed_names,
+)
+from interlingua.runtime.target import Target
+from interlingua.schemas import (
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelStatus,
+    Readiness,
+    RequestedOutput,
+    Signature,
+)
+from interlingua.schemas.oip import MESSAGES
+
+OTHERS = "*"
+"""Among versions: every one that is not named, and none."""
+
+_KEPT_SIGNATURES = 64
+
+
+class Names:
+    """``inputs``, ``outputs`` and ``versions`` map the callers' names to the model's; what is not among them
+    has one name."""
+
+    def __init__(
+        self,
+        inputs: Renames | None = None,
+        outputs: Renames | None = None,
+        versions: Mapping[str, str] | None = None,
+    ) -> None:
+        self.inputs: Renames = inputs or {}
+        self.outputs: Renames = outputs or {}
+        self.versions: Mapping[str, str] = versions or {}
+        self.plain = not (self.inputs or self.outputs or self.versions)
+        self._inputs = reversed_names(self.inputs)
+        self._outputs = reversed_names(self.outputs)
+        # of several names for one version the first
+        self._versions = reversed_names({name: self.versions[name] for name in reversed(list(self.versions))})
+        self._signatures: dict[tuple[str, str], tuple[Signature, Signature]] = {}
+
+    def version(self, asked: str) -> str:
+        """The model's version for one that a caller asks for."""
+        return self.versions.get(asked, self.versions.get(OTHERS, asked))
+
+    def told_version(self, ran: str, asked: str = "") -> str:
+        """What a caller who has ``asked`` is told of the version that ``ran``."""
+        if asked and (asked in self.versions or OTHERS in self.versions or self.version(asked) == ran):
+            return asked
+        named = self._versions.get(ran, ran)
+        return ran if named in ("", OTHERS) else named
+
+    def told_versions(self, served: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that a caller can ask for, of a model with the versions ``served``; they themselves where
+        any will do."""
+        stated = [
+            name
+            for name, version in self.versions.items()
+            if name not in ("", OTHERS) and (version in served or not version)
+        ]
+        same = [version for version in served if self.version(version) == version and version not in stated]
+        return (*stated, *same) or served
+
+    def signature(self, model: str, version: str, theirs: Signature) -> Signature:
+        """The signature of ``version`` of ``model`` in the callers' names; one and the same for the same."""
+        if not self.inputs and not self.outputs:
+            return theirs
+        known = self._signatures.get((model, version))
+        if known is not None and known[0] is theirs:
+            return known[1]
+        ours = renamed_signature(theirs, self._inputs, self._outputs)
+        # some servers take any text for a version, so clients could make us keep any number
+        if len(self._signatures) >= _KEPT_SIGNATURES:
+            self._signatures.clear()
+        self._signatures[model, version] = theirs, ours
+        return ours
+
+    def status(self, status: ModelStatus, model: str) -> ModelStatus:
+        """``status`` as callers see it, who call it ``model``."""
+        versions = status.versions
+        if self.versions:
+            # where two have one name, the one that the name leads to comes last, and stays
+            named = sorted(versions, key=lambda each: each.version in self._versions)
+            told = {self.told_version(each.version): each for each in named}
+            known = [replace(each, version=name) for name, each in told.items()]
+            versions = tuple(sorted(known, key=lambda each: (len(each.version), each.version)))
+        return replace(status, name=model, config=self.config(status.config, model), versions=versions)
+
+    def config(self, config: bytes, model: str) -> bytes:
+        """``config``, a serialized ``inference.ModelConfig``, as callers see it, who call it ``model``."""
+        if not config:
+            return config
+        message: Any = MESSAGES["inference.ModelConfig"].FromString(config)
+        message.name = model
+        for tensors, names in ((message.input, self._inputs), (message.output, self._outputs)):
+            for tensor in tensors:
+                tensor.name = names.get(tensor.name, tensor.name)
+        written: bytes = message.SerializeToString(deterministic=True)
+        return written
+
+    def asked(self, request: InferRequest) -> InferRequest:
+        """``request`` in the model's names. Raises INVALID_TENSOR for a tensor that callers know by another
+        name."""
+        inputs, outputs, model = request.inputs, request.outputs, request.model
+        refuse_hidden("input", [each.name for each in inputs], self.inputs, self._inputs, model)
+        refuse_hidden("output", [each.name for each in outputs or ()], self.outputs, self._outputs, model)
+        if outputs and self.outputs:
+            outputs = tuple(self._asked_output(output) for output in outputs)
+        return replace(
+            request,
+            version=self.version(request.version),
+            inputs=renamed(inputs, self.inputs),
+            outputs=outputs,
+        )
+
+    def _asked_output(self, output: RequestedOutput) -> RequestedOutput:
+        return replace(output, name=self.outputs.get(output.name, output.name))
+
+    def answered(self, response: InferResponse, request: InferRequest) -> InferResponse:
+        """``response``, with what it has turned into the names of ``request``."""
+        response.outputs = renamed(response.outputs, self._outputs)
+        response.version = self.told_version(response.version, request.version)
+        return response
+
+
+class View:
+    """``target`` by other ``names``, and called ``model``."""
+
+    def __init__(self, target: Target, names: Names, model: str) -> None:
+        self.name = target.name
+        self._target = target
+        self._names = names
+        self._model = model
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """See ``Target``."""
+        answer = await self._target.infer(self._names.asked(request))
+        return self._names.answered(answer, request)
+
+    async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        """See ``Target``."""
+        responses: Any = self._target.stream(self._names.asked(request))
+        # an iterator that is no generator has nothing to close
+        async with aclosing(responses if hasattr(responses, "aclose") else _each(responses)) as answers:
+            async for answer in answers:
+                yield self._names.answered(answer, request)
+
+    async def decoupled(self, version: str = "") -> bool:
+        """See ``Target``."""
+        return await self._target.decoupled(self._names.version(version))
+
+    async def signature(self, version: str = "") -> Signature:
+        """See ``Target``."""
+        theirs = self._names.version(version)
+        return self._names.signature(self.name, theirs, await self._target.signature(theirs))
+
+    async def metadata(self, version: str = "") -> ModelMetadata:
+        """See ``Target``."""
+        theirs = self._names.version(version)
+        told = await self._target.metadata(theirs)
+        return replace(
+            told,
+            name=self._model,
+            signature=self._names.signature(self.name, theirs, told.signature),
+            versions=self._names.told_versions(told.versions),
+            config=self._names.config(told.config, self._model),
+        )
+
+    async def status(self) -> ModelStatus:
+        """See ``Target``."""
+        return self._names.status(await self._target.status(), self._model)
+
+    async def ready(self, version: str = "") -> Readiness:
+        """See ``Target``."""
+        return await self._target.ready(self._names.version(version))
+
+    async def close(self) -> None:
+        """Nothing of its own to close."""
+
+
+async def _each(responses: Any) -> AsyncGenerator[InferResponse, None]:
+    async for response in responses:
+        yield response

@@ -1,0 +1,192 @@
+"""A route: which requests it takes, whom they go to, and what becomes of those that are turned away there.
+
+Contract: what has begun is never given to another model. A sequence is asked of one model from its start to
+its end: of the one that its id leads to, or of the fallback where that one has turned away its start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from interlingua.protocols.registry import DIALECTS
+from interlingua.runtime.target import Target
+from interlingua.schemas import (
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    Readiness,
+    Sequence,
+    Signature,
+)
+from interlingua.translator.serving.observation import Observer
+from interlingua.translator.serving.routing.conditions import Conditions, Head
+from interlingua.translator.serving.routing.datatypes import HERE, Side, refuse_changes, widened
+from interlingua.translator.serving.routing.names import Names, View
+from interlingua.translator.serving.routing.split import Split
+
+Datatypes = Literal["", "strict", "widen"]
+
+_TURNED_AWAY = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.OVERLOADED})
+
+_MOVED = 1 << 16
+"""How many sequences that the fallback has are remembered; the oldest are forgotten."""
+
+
+def is_absent(error: InferenceError) -> bool:
+    """Whether it is the model, or its version, that is not there: not something that a request names."""
+    return error.code is ErrorCode.NOT_FOUND and not error.details
+
+
+@dataclass(slots=True)
+class RouteCounts:
+    """What a route has been asked, whatever became of it: ``parts`` are the requests that were meant for each
+    of its models, ``fallbacks`` those among them that the fallback was given in its place."""
+
+    requests: int = 0
+    fallbacks: int = 0
+    parts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Route:
+    """Requests that it takes ``when`` its conditions hold go ``to`` a model, or to several by weight, in its
+    ``names``; to the model ``fallback`` where they are turned away.
+
+    Of a split each sequence stays at one model, and so does what has the same value in the header ``sticky``.
+    ``timeout_secs`` bounds what a request may take. ``datatypes``: see :mod:`translator.routing.datatypes`.
+    ``mirror`` looks on.
+    """
+
+    to: Split
+    when: Conditions = field(default_factory=Conditions)
+    names: Names = field(default_factory=Names)
+    sticky: str = ""
+    fallback: str = ""
+    timeout_secs: float | None = None
+    datatypes: Datatypes = ""
+    mirror: Observer | None = None
+    counts: RouteCounts = field(default_factory=RouteCounts)
+
+    def __post_init__(self) -> None:
+        self.sticky = self.sticky.lower()
+        self.counts.parts = dict.fromkeys(self.to.used, 0)
+        # every model that a request may go to, the fallback last
+        self.models = tuple(dict.fromkeys(filter(None, (*self.to.used, self.fallback))))
+        self._moved: dict[int | str, None] = {}
+        # the model whose signature requests are read with until it is known whom they go to
+        self.reader = ""
+
+    @property
+    def passes(self) -> bool:
+        """Whether its requests may go on with their tensors unread."""
+        return self.names.plain and not (self.when.parameters or self.datatypes or self.mirror)
+
+    def bound(self, context: Context) -> None:
+        """Give a request no more time than the route allows."""
+        if self.timeout_secs is not None:
+            limit = time.monotonic() + self.timeout_secs
+            context.deadline = limit if context.deadline is None else min(limit, context.deadline)
+
+    # --- whom a request goes to
+
+    def unkeyed(self, head: Head) -> str:
+        """The model for a request that is of no sequence."""
+        value = head.headers.get(self.sticky) if self.sticky else None
+        return self.to.keyed(value) if value else self.to.next()
+
+    def settled(self, head: Head, sequence: Sequence | None, drawn: str = "") -> str:
+        """The model for a request, which is counted: the fallback for a sequence that has started there.
+        ``drawn`` is what :meth:`unkeyed` has said before."""
+        if sequence is None:
+            model = drawn or self.unkeyed(head)
+        else:
+            model = self.to.keyed(str(sequence.id))
+            if sequence.start:
+                self._moved.pop(sequence.id, None)
+            elif sequence.id in self._moved:
+                self.count(model)
+                self._fall_back(sequence)
+                return self.fallback
+        self.count(model)
+        return model
+
+    def count(self, model: str) -> None:
+        """A request is meant for ``model``."""
+        self.counts.requests += 1
+        self.counts.parts[model] += 1
+
+    def falls_back(
+        self, model: str, error: InferenceError, sequence: Sequence | None, *, unread: bool
+    ) -> bool:
+        """Whether a request that ``model`` has answered with ``error`` goes to the fallback, where it counts.
+        ``unread``: nobody has been asked yet but for the signature."""
+        if not self.fallback or model == self.fallback or error.begun:
+            return False
+        if sequence is not None and not sequence.start:
+            return False
+        away = is_absent(error) or (error.code in _TURNED_AWAY and (error.retryable or unread))
+        if away:
+            self._fall_back(sequence)
+        return away
+
+    def _fall_back(self, sequence: Sequence | None) -> None:
+        self.counts.fallbacks += 1
+        if sequence is None:
+            return
+        if sequence.end:
+            self._moved.pop(sequence.id, None)
+        else:
+            # from its start on; one that goes on keeps its place
+            self._moved.setdefault(sequence.id)
+            if len(self._moved) > _MOVED:
+                del self._moved[next(iter(self._moved))]
+
+    # --- what happens on the way
+
+    def convert(self, request: InferRequest, signature: Signature, dialect: str, behind: str) -> None:
+        """Treat the datatypes of ``request`` as the route wants it: from a caller in ``dialect`` to a model
+        behind an upstream in the dialect ``behind``, here where that is empty. Raises UNREPRESENTABLE."""
+        if self.datatypes == "strict":
+            callee = Side.of(behind, DIALECTS[behind].capability) if behind else HERE
+            refuse_changes(request, signature, Side.of(dialect, DIALECTS[dialect].capability), callee)
+        elif self.datatypes == "widen":
+            request.inputs = widened(request.inputs, signature)
+
+    async def timed_signature(self, target: Target, version: str, context: Context) -> Signature:
+        """The signature of ``target``, in the time that there is. Raises as it, and DEADLINE_EXCEEDED."""
+        if self.timeout_secs is None or context.deadline is None:
+            return await target.signature(version)
+        try:
+            async with asyncio.timeout(context.deadline - time.monotonic()):
+                return await target.signature(version)
+        except TimeoutError:
+            raise InferenceError(
+                ErrorCode.DEADLINE_EXCEEDED, f"model '{target.name}' did not answer before the deadline"
+            ) from None
+
+    # --- what else is asked
+
+    def view(self, target: Target, model: str) -> Target:
+        """``target`` as callers see it, who call it ``model``."""
+        return View(target, self.names, model)
+
+    def lead(self, models: Mapping[str, Target]) -> str:
+        """The model that is shown for all: the first that is served, else the first."""
+        return next((name for name in self.models if name in models), self.models[0])
+
+    async def ready(self, models: Mapping[str, Target], version: str) -> Readiness | None:
+        """Whether a request might be answered now; None where no model is served."""
+        told: Readiness | None = None
+        for name in self.models:
+            target = models.get(name)
+            if target is not None:
+                said = await target.ready(self.names.version(version))
+                if said.ready:
+                    return said
+                told = told or said
+        return told
