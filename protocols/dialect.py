@@ -264,6 +264,8 @@ class Capability:
 
     ``model_name``: whether a server of the dialect has several models, ``many_models``: whether one address
     of ours has. ``versions`` and ``ids`` of requests are any ``text``, a ``number``, or have no place.
+    ``joined_versions``: whether a request joins the version to the model's name, and so names one only where
+    the versions of the model are known; ``version_lists``: whether metadata list them.
     ``parameters`` are the types of values that a request's own parameters may have, ``parameter_names`` those
     that there is a place for where it is not for all. ``sequences`` are the types of ids that sequences may
     have. ``priorities``: whether a request tells its priority, and how long it may wait. ``classification``:
@@ -284,6 +286,8 @@ class Capability:
     model_name: bool = True
     many_models: bool = True
     versions: Literal["text", "number", ""] = "text"
+    joined_versions: bool = False
+    version_lists: bool = True
     ids: Literal["text", "number", ""] = "text"
     parameters: frozenset[type] = PARAMETER_TYPES
     parameter_names: frozenset[str] | None = None

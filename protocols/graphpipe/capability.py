@@ -16,6 +16,7 @@ _OVER_HTTP = Capability(
     model_name=False,  # one model a server; ours tell theirs apart by path
     output_names=False,  # the tensors of an answer stand in the order asked for
     ids="",
+    version_lists=False,
     parameters=frozenset({str}),
     parameter_names=frozenset({"config"}),
     sequences=frozenset(),

@@ -19,6 +19,7 @@ _OVER_GRPC = Capability(
     exact=frozenset(DATATYPES.values()),
     widened=WIDENED,
     ids="",
+    joined_versions=True,
     parameters=frozenset(),
     sequences=frozenset(),
     priorities=False,

@@ -15,7 +15,7 @@ from tritonclient.utils import InferenceServerException
 from tests.conformance.oip_client import Server
 from tests.peers.beside import Servers, alike, beside, http
 from tests.runtime.python_models import ECHO, HEAD, INT32, python_model
-from tests.runtime.test_backend_of_files import AUTO
+from tests.runtime.repository.test_backend_of_files import AUTO
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(180)]
 

@@ -58,6 +58,8 @@ def _versions(caller: End, target: End) -> Verdict:
         return _UNSAID
     if not target.capability.versions:
         return Verdict(Outcome.REFUSED, code=caller.told(ErrorCode.UNREPRESENTABLE), by=target.name)
+    if caller.capability.joined_versions and not target.capability.version_lists:
+        return Verdict(Outcome.REFUSED, code=caller.told(ErrorCode.NOT_FOUND), by=target.name)
     return _CARRIED
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.test_catalog import states
 
 from interlingua.runtime.backends import Job
 from interlingua.runtime.model_config.config import LoadError
@@ -18,6 +17,7 @@ from interlingua.runtime.repository.files import ModelSource, Repository, find_m
 from interlingua.schemas import Datatype, InferenceError, InferRequest, ModelState, Tensor
 from tests.runtime.onnx_models import node, value, write
 from tests.runtime.python_models import python_model
+from tests.runtime.repository.test_catalog import states
 
 BATCHED = """
 max_batch_size: 8

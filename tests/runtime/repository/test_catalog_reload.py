@@ -11,13 +11,22 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.runtime.test_catalog import ALL, X, ask, catalog_of, settled, states, write_broken, write_model
 
 from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import Repository, find_models
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, ModelControl, ModelState
 from tests.runtime.python_models import ECHO, python_model, request
+from tests.runtime.repository.test_catalog import (
+    ALL,
+    X,
+    ask,
+    catalog_of,
+    settled,
+    states,
+    write_broken,
+    write_model,
+)
 
 
 def versions(catalog: ModelCatalog, name: str = "m") -> dict[str, object]:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.test_catalog import ALL, ask, settled, states, write_broken, write_model
 
 from interlingua.runtime.repository import polling
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import Repository, find_models, load_models
 from interlingua.runtime.repository.polling import Poller
 from interlingua.schemas import ErrorCode, InferenceError, ModelState
+from tests.runtime.repository.test_catalog import ALL, ask, settled, states, write_broken, write_model
 
 
 def polled(*folders: Path, load: Any = "*", others: tuple[Repository, ...] = ()) -> ModelCatalog:
