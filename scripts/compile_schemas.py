@@ -21,12 +21,14 @@ PROTOS = (
     "schemas/brpc/rpc_meta.proto",
     "schemas/grpc/reflection.proto",
     "schemas/grps/grps.proto",
+    "schemas/model_config/model_config.proto",
     "schemas/oip/grpc_service.proto",
     "schemas/oip/health.proto",
     "schemas/oip/model_repository.proto",
     "schemas/trtis/grpc_service.proto",
 )
-"""Contracts by their top file; what a file imports stands in the same folder and in the same set."""
+"""Contracts by their top file. A set includes what the file imports, from the same folder or SHARED."""
+SHARED = ROOT / "schemas/model_config"
 FLATBUFFERS = {"schemas/graphpipe/graphpipe.fbs": "tests/oracle/graphpipe_fbs/graphpipe"}
 """FlatBuffers schemas, and the folder that their namespace has to itself."""
 
@@ -49,7 +51,13 @@ def differences(generated: Path) -> list[str]:
 def _descriptor_set(proto: Path, output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     # without --include_source_info: comments would make every edit of one a change of the contract
-    arguments = ("protoc", f"-I{proto.parent}", "--include_imports", f"--descriptor_set_out={output}")
+    arguments = (
+        "protoc",
+        f"-I{proto.parent}",
+        f"-I{SHARED}",
+        "--include_imports",
+        f"--descriptor_set_out={output}",
+    )
     if protoc.main([*arguments, proto.name]) != 0:
         raise SystemExit(f"protoc refused {proto}")
 

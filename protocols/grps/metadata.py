@@ -15,11 +15,10 @@ import yaml
 
 from interlingua.protocols.grps.options import PredictOptions
 from interlingua.schemas import Deployment, Listening, ModelState, ModelStatus
-from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.model_config import MODEL_CONFIG
 
 Document = Mapping[str, Any]
 
-_CONFIG: Any = MESSAGES["inference.ModelConfig"]
 _GPU = 1
 """The kind of an instance group that runs on GPUs."""
 
@@ -125,7 +124,7 @@ def _cpp_entry(name: str, version: str, config: bytes) -> str:
 
 
 def _entry(name: str, version: str, stated: bytes) -> Document:
-    config = _CONFIG.FromString(stated)
+    config = MODEL_CONFIG.FromString(stated)
     engine = config.backend or config.platform
     kinds = (kind for start, kind in _INFERERS.items() if engine.startswith(start))
     batching = config.HasField("dynamic_batching")

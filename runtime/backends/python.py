@@ -33,7 +33,7 @@ from interlingua.schemas import (
     TensorSpec,
 )
 from interlingua.schemas.message_json import message_json
-from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.model_config import MODEL_CONFIG
 
 _FIRST_DELAY_SECS = 0.5
 _LONGEST_DELAY_SECS = 30.0
@@ -296,7 +296,7 @@ def load(path: Path, config: ModelConfig) -> PythonInstance:
     numbered = version.isdecimal()
     home = folder.parent if numbered else folder
     declared = Signature(config.inputs, config.outputs, config.max_batch_size)
-    message: Any = MESSAGES["inference.ModelConfig"]()
+    message = MODEL_CONFIG()
     message.ParseFromString(config_message(config, declared))
     name = config.name or home.name
     told = []

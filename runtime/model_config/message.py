@@ -14,7 +14,7 @@ from interlingua.runtime.model_config.config import DATATYPE_OF_TYPE, ModelConfi
 from interlingua.runtime.model_config.defaults import fill_in_engine, fill_in_scheduling
 from interlingua.runtime.models.reshape import Reshape
 from interlingua.schemas import Signature, TensorSpec
-from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.model_config import MODEL_CONFIG
 
 _NO_RESHAPES: Mapping[str, Reshape] = {}
 _TYPE_OF_DATATYPE = {datatype: name for name, datatype in DATATYPE_OF_TYPE.items()}
@@ -26,7 +26,7 @@ def config_message(config: ModelConfig, signature: Signature) -> bytes:
     ``config`` names it and is complete but for what it may leave open: no policy is the latest version,
     no device the CPU, no number of instances one. ``dims`` never hold the batch.
     """
-    message: Any = MESSAGES["inference.ModelConfig"]()
+    message = MODEL_CONFIG()
     message.MergeFromString(config.stated)
     message.name = config.name
     # as with Triton, an ensemble has no engine of its own
@@ -49,7 +49,7 @@ def config_message(config: ModelConfig, signature: Signature) -> bytes:
 
 def with_decoupled(config: bytes, decoupled: bool) -> bytes:
     """``config``, a serialized ``inference.ModelConfig``, of a model that is ``decoupled`` or not."""
-    message: Any = MESSAGES["inference.ModelConfig"].FromString(config)
+    message = MODEL_CONFIG.FromString(config)
     if message.model_transaction_policy.decoupled == decoupled:
         return config
     message.model_transaction_policy.decoupled = decoupled

@@ -26,7 +26,7 @@ from interlingua.runtime.models.warmup import Warmup, WarmupInput
 from interlingua.runtime.repository.overrides import is_inside
 from interlingua.runtime.scheduling.policy import MOST_PRIORITY_LEVELS, DynamicBatching, QueuePolicy
 from interlingua.schemas import TensorSpec
-from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.model_config import MODEL_CONFIG
 
 CONFIG_FILENAME = "config.pbtxt"
 
@@ -58,7 +58,7 @@ def given_config(folder: Path, message: bytes) -> ModelConfig:
     """The configuration in ``message``, a serialized ``inference.ModelConfig``, in place of the file in
     ``folder``; label files are looked for there. Raises as :func:`read_config`."""
     try:
-        parsed: Any = MESSAGES["inference.ModelConfig"].FromString(message)
+        parsed = MODEL_CONFIG.FromString(message)
     except DecodeError as error:
         raise LoadError(f"{folder}: the configuration that was given is none: {error}") from error
     # whoever gives a configuration may not have files read that are none of the model's
@@ -107,13 +107,13 @@ def _config(path: Path, message: Any) -> ModelConfig:
 
 
 def _parsed(path: Path, text: str) -> Any:
-    message: Any = MESSAGES["inference.ModelConfig"]()
+    message = MODEL_CONFIG()
     try:
         text_format.Parse(text, message, allow_unknown_field=True)
     except text_format.ParseError as error:
         raise LoadError(f"{path}: {error}") from error
     try:
-        text_format.Parse(text, MESSAGES["inference.ModelConfig"]())
+        text_format.Parse(text, MODEL_CONFIG())
     except text_format.ParseError as error:
         if _GENERATIVE.search(text):
             raise LoadError(f"{path}: generative_sequence is not supported") from error

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from interlingua.schemas import Signature
-from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.model_config import MODEL_CONFIG
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Attributes:
 
     def stated(self) -> bytes:
         """The formats as a serialized ``inference.ModelConfig`` of which nothing else is known."""
-        config: Any = MESSAGES["inference.ModelConfig"]()
+        config = MODEL_CONFIG()
         for name, form in self.formats.items():
             config.input.add(name=name, format=form)
         written: bytes = config.SerializeToString(deterministic=True)

@@ -9,14 +9,12 @@ from interlingua.runtime.models.renames import Renames
 from interlingua.runtime.upstream.attributes import Attributes
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import InferenceError, ModelRef, Operation, Signature
-from interlingua.schemas.oip import MESSAGES
-
-_MODEL_CONFIG: Any = MESSAGES["inference.ModelConfig"]
+from interlingua.schemas.model_config import MODEL_CONFIG
 
 
 def read_config(serialized: bytes) -> Any:
     """An ``inference.ModelConfig``; None where nothing is told."""
-    return _MODEL_CONFIG.FromString(serialized) if serialized else None
+    return MODEL_CONFIG.FromString(serialized) if serialized else None
 
 
 async def asked_config(upstream: Upstream, model: ModelRef) -> Any:

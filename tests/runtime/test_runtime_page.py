@@ -11,7 +11,7 @@ from google.protobuf import text_format
 
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.model_config.pbtxt import read_config
-from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.model_config import MODEL_CONFIG
 
 PAGE = Path(__file__).parents[2] / "docs" / "runtime.md"
 STATES = {"supported", "told", "refused"}
@@ -40,7 +40,7 @@ def documented() -> dict[str, dict[str, str]]:
 def test_every_field_has_a_row() -> None:
     known = {
         name: [field.name for field in descriptor.fields]
-        for name, descriptor in messages(MESSAGES["inference.ModelConfig"].DESCRIPTOR).items()
+        for name, descriptor in messages(MODEL_CONFIG.DESCRIPTOR).items()
         if descriptor.fields
     }
     page = documented()
@@ -69,7 +69,7 @@ def test_what_the_page_calls_refused_is() -> None:
 
 @pytest.mark.parametrize(("field", "text"), [(field, text) for (_, field), text in REFUSED.items()])
 def test_a_refused_field_is_named(tmp_path: Path, field: str, text: str) -> None:
-    text_format.Parse(text, MESSAGES["inference.ModelConfig"]())
+    text_format.Parse(text, MODEL_CONFIG())
     (tmp_path / "config.pbtxt").write_text(text)
     with pytest.raises(LoadError, match=f"{field} is not supported"):
         read_config(tmp_path)

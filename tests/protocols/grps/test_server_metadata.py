@@ -11,9 +11,9 @@ import yaml
 from interlingua.protocols.grps.metadata import cpp_model, cpp_server, py_model, py_server
 from interlingua.protocols.grps.options import PredictOptions, StreamingControl
 from interlingua.schemas import Deployment, Listening, ModelState, ModelStatus, VersionStatus
-from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.model_config import MODEL_CONFIG
 
-CONFIG: Any = MESSAGES["inference.ModelConfig"]
+CONFIG = MODEL_CONFIG
 MODELS = {
     "your_model": ModelStatus(
         "your_model",

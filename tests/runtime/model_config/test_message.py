@@ -11,7 +11,7 @@ from interlingua.runtime.model_config.message import config_message
 from interlingua.runtime.model_config.pbtxt import read_config
 from interlingua.runtime.repository.files import ModelSource, load_model
 from interlingua.schemas import Datatype, Signature, TensorSpec
-from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.model_config import MODEL_CONFIG
 from tests.runtime.onnx_models import node, value, write, write_identity
 
 SIGNATURE = Signature(
@@ -22,11 +22,11 @@ SIGNATURE = Signature(
 
 
 def told(config: ModelConfig, signature: Signature = SIGNATURE) -> Any:
-    return MESSAGES["inference.ModelConfig"].FromString(config_message(config, signature))
+    return MODEL_CONFIG.FromString(config_message(config, signature))
 
 
 def as_message(text: str) -> Any:
-    return text_format.Parse(text, MESSAGES["inference.ModelConfig"]())
+    return text_format.Parse(text, MODEL_CONFIG())
 
 
 def test_the_defaults_are_filled_in() -> None:
@@ -161,7 +161,7 @@ async def test_what_the_author_wrote_is_told_again(tmp_path: Path, caplog: pytes
     (folder / "config.pbtxt").write_text(WRITTEN)
     (folder / "labels.txt").write_text("cat\n")
     model = load_model(ModelSource("alias", folder))
-    message = MESSAGES["inference.ModelConfig"].FromString((await model.status()).config)
+    message = MODEL_CONFIG.FromString((await model.status()).config)
     assert message == as_message("""
         name: "alias" platform: "onnxruntime_onnx" backend: "onnxruntime" max_batch_size: 8
         version_policy { latest { num_versions: 1 } }
@@ -210,7 +210,7 @@ async def test_a_bare_model_file_tells_whether_it_batches(tmp_path: Path, shapes
     )
     model = load_model(ModelSource("bare", file))
     assert (await model.signature()).max_batch_size == limit
-    message = MESSAGES["inference.ModelConfig"].FromString((await model.status()).config)
+    message = MODEL_CONFIG.FromString((await model.status()).config)
     assert message.max_batch_size == limit
     assert message.default_model_filename == "bare.onnx"
     whole = [size if isinstance(size, int) else -1 for size in given]

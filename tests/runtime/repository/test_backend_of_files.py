@@ -9,7 +9,7 @@ import pytest
 
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.files import ModelSource, load_model
-from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.model_config import MODEL_CONFIG
 from tests.runtime.onnx_models import write_identity
 from tests.runtime.python_models import ECHO, INT32, numbers, python_model, request
 
@@ -31,7 +31,7 @@ def broken(folder: Path, *names: str, config: str = "") -> str:
         (folder / "config.pbtxt").write_text(config)
     with pytest.raises(LoadError) as caught:
         load_model(ModelSource("m", folder))
-    return str(MESSAGES["inference.ModelConfig"].FromString(caught.value.config).backend)
+    return str(MODEL_CONFIG.FromString(caught.value.config).backend)
 
 
 @pytest.mark.parametrize("config", [None, "", INT32], ids=["none", "empty", "no backend"])
@@ -41,7 +41,7 @@ async def test_a_folder_with_model_py_is_a_python_model(tmp_path: Path, config: 
         (tmp_path / "m" / "config.pbtxt").write_text(config)
     model = load_model(source)
     assert numbers(await model.infer(request(1, 2))) == [1, 2]
-    told = MESSAGES["inference.ModelConfig"].FromString((await model.status()).config)
+    told = MODEL_CONFIG.FromString((await model.status()).config)
     assert (told.backend, told.platform, told.default_model_filename) == ("python", "", "model.py")
     await model.close()
 
@@ -49,7 +49,7 @@ async def test_a_folder_with_model_py_is_a_python_model(tmp_path: Path, config: 
 async def test_a_configuration_without_backend_in_place_of_the_model_s_own(tmp_path: Path) -> None:
     """Triton serves a Python model then, with a limit of the batch and no tensors that anybody declared."""
     python_model(tmp_path, ECHO)
-    given = MESSAGES["inference.ModelConfig"](max_batch_size=16).SerializeToString()
+    given = MODEL_CONFIG(max_batch_size=16).SerializeToString()
     model = load_model(ModelSource("m", tmp_path / "m", config=given))
     signature = await model.signature()
     assert (signature.max_batch_size, signature.inputs, signature.outputs) == (16, (), ())

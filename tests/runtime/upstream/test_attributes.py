@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
 from interlingua.runtime.upstream.attributes import Attributes
 from interlingua.schemas import Datatype, Signature, TensorSpec
-from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.model_config import MODEL_CONFIG
 
 SIGNATURE = Signature(
     (TensorSpec("x", Datatype.FP32, (-1, 3, 4, 4)),),
@@ -26,7 +25,7 @@ def test_labels_are_added_and_others_stay() -> None:
 
 
 def test_formats_are_written_into_a_configuration() -> None:
-    config: Any = MESSAGES["inference.ModelConfig"]()
+    config = MODEL_CONFIG()
     config.input.add(name="x")
     config.input.add(name="other", format="FORMAT_NHWC")
     Attributes(formats={"x": "FORMAT_NCHW"}).write(config)
@@ -34,9 +33,7 @@ def test_formats_are_written_into_a_configuration() -> None:
 
 
 def test_formats_are_a_configuration_where_there_is_none() -> None:
-    config: Any = MESSAGES["inference.ModelConfig"].FromString(
-        Attributes(formats={"x": "FORMAT_NHWC"}).stated()
-    )
+    config = MODEL_CONFIG.FromString(Attributes(formats={"x": "FORMAT_NHWC"}).stated())
     assert [(tensor.name, tensor.format) for tensor in config.input] == [("x", 1)]
     assert Attributes(labels={"p": ("a",)}).stated() == b""
 

@@ -27,7 +27,7 @@ from interlingua.schemas import (
     RequestedOutput,
     Signature,
 )
-from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.model_config import MODEL_CONFIG
 
 OTHERS = "*"
 """Among versions: every one that is not named, and none."""
@@ -106,7 +106,7 @@ class Names:
         """``config``, a serialized ``inference.ModelConfig``, as callers see it, who call it ``model``."""
         if not config:
             return config
-        message: Any = MESSAGES["inference.ModelConfig"].FromString(config)
+        message = MODEL_CONFIG.FromString(config)
         message.name = model
         for tensors, names in ((message.input, self._inputs), (message.output, self._outputs)):
             for tensor in tensors:
