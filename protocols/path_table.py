@@ -1,12 +1,15 @@
 """Finds the endpoint for a method and a path among the tables of the dialects on a listener.
 
-Patterns are tried segment by segment, a literal before a ``{name}``; so a model may be called like a
-literal segment of another endpoint and is still found. Percent-escapes are left to the dialect.
+A pattern is ``*`` or a path whose segments are literals, ``{name}`` or ``{name}suffix``, such as
+``/v1/models/{model}:predict``. Segments match in this order: literal, longest suffix, any name. A search goes
+back to the next choice where the rest of the path does not match, so a model may have the name of a literal
+segment of another endpoint. Percent-escapes stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -14,54 +17,83 @@ from interlingua.protocols.dialect import HttpEndpoint
 
 _KNOWN_PATHS = 4096
 _LONGEST_KNOWN = 256
-"""Paths are the clients' choice, so how many are remembered has an end, and how much of memory they take."""
+"""Clients choose the paths: these limits bound the number of cached paths and their memory."""
+
+_SEGMENT = re.compile(r"(?:\{(?P<name>\w+)\})?(?P<literal>[^{}*]*)")
 
 Methods = Mapping[str, HttpEndpoint]
+
+
+class CollisionError(ValueError):
+    """Two endpoints of a listener answer the same requests."""
+
+    def __init__(self, first: HttpEndpoint, second: HttpEndpoint) -> None:
+        super().__init__(f"two endpoints for {second.method} {second.path}")
+        self.endpoints = first, second
 
 
 @dataclass(slots=True)
 class _Node:
     literals: dict[str, _Node] = field(default_factory=dict)
-    named: _Node | None = None
+    named: dict[str, _Node] = field(default_factory=dict)
+    """By literal suffix, the longest first; without one, the suffix is empty."""
     names: tuple[str, ...] = ()
     methods: dict[str, HttpEndpoint] = field(default_factory=dict)
 
 
 class PathTable:
-    """The endpoints of a listener, by path. Two endpoints for the same method and pattern are a
-    programming error and raise ``ValueError``."""
+    """The endpoints of a listener, by path. Raises ``CollisionError`` for two endpoints with the same method
+    and pattern, ``ValueError`` for a pattern that it cannot read.
+
+    A page and another endpoint may share a method and a pattern: the table has the page, ``without_html`` the
+    endpoint that answers in its place where a client does not want HTML.
+    """
 
     def __init__(self, endpoints: Iterable[HttpEndpoint]) -> None:
         self._root = _Node()
         self._anything: dict[str, HttpEndpoint] = {}
+        self.without_html: dict[HttpEndpoint, HttpEndpoint] = {}
         for endpoint in endpoints:
-            methods = self._anything if endpoint.path == "*" else self._node(endpoint.path).methods
-            if endpoint.method in methods:
-                raise ValueError(f"two endpoints for {endpoint.method} {endpoint.path}")
-            methods[endpoint.method] = endpoint
-        # clients come back with the same few paths
+            self._add(endpoint)
+        # clients repeat a few paths
         self._find = lru_cache(maxsize=_KNOWN_PATHS)(self._search)
 
     def find(self, path: str) -> tuple[Methods, Mapping[str, str]]:
-        """The endpoints of ``path`` by method (``*``: any method), and its named segments; no methods
-        for a path that nobody has."""
+        """The endpoints of ``path`` by method (``*``: any method), and its named segments; no methods for an
+        unknown path."""
         return self._find(path) if len(path) <= _LONGEST_KNOWN else self._search(path)
 
+    def _add(self, endpoint: HttpEndpoint) -> None:
+        methods = self._anything if endpoint.path == "*" else self._node(endpoint.path).methods
+        other = methods.setdefault(endpoint.method, endpoint)
+        if other is endpoint:
+            return
+        page, plain = (endpoint, other) if endpoint.page else (other, endpoint)
+        if plain.page or not page.page or page in self.without_html:
+            raise CollisionError(self.without_html.get(other, other), endpoint)
+        methods[endpoint.method] = page
+        self.without_html[page] = plain
+
     def _node(self, pattern: str) -> _Node:
+        if not pattern.startswith("/"):
+            raise ValueError(f"path pattern '{pattern}' does not start with a slash")
         node, names = self._root, []
         for segment in pattern.split("/")[1:]:
-            if segment.startswith("{"):
-                names.append(segment[1:-1])
-                node.named = node.named or _Node()
-                node = node.named
-            else:
+            read = _SEGMENT.fullmatch(segment)
+            if read is None or read["name"] in names:
+                raise ValueError(f"path pattern '{pattern}' has a segment that is not readable: '{segment}'")
+            if read["name"] is None:
                 node = node.literals.setdefault(segment, _Node())
+                continue
+            names.append(read["name"])
+            above, node = node, node.named.setdefault(read["literal"], _Node())
+            above.named = dict(sorted(above.named.items(), key=lambda entry: -len(entry[0])))
         node.names = tuple(names)
         return node
 
     def _search(self, path: str) -> tuple[Methods, Mapping[str, str]]:
         segments = path.split("/")
-        found = None if segments[0] else _descend(self._root, segments, 1, ())
+        found = None if segments[0] else next(_descend(self._root, segments, 1, ()), None)
         if found is None:
             return self._anything, {}
         node, values = found
@@ -70,15 +102,17 @@ class PathTable:
 
 def _descend(
     node: _Node, segments: list[str], depth: int, values: tuple[str, ...]
-) -> tuple[_Node, tuple[str, ...]] | None:
+) -> Iterator[tuple[_Node, tuple[str, ...]]]:
+    """Every node that the path matches, with the named segments, the preferred first."""
     if depth == len(segments):
-        return (node, values) if node.methods else None
+        if node.methods:
+            yield node, values
+        return
     segment = segments[depth]
     literal = node.literals.get(segment)
     if literal is not None:
-        found = _descend(literal, segments, depth + 1, values)
-        if found is not None:
-            return found
-    if node.named is not None and segment:
-        return _descend(node.named, segments, depth + 1, (*values, segment))
-    return None
+        yield from _descend(literal, segments, depth + 1, values)
+    for suffix, named in node.named.items():
+        value = segment.removesuffix(suffix)
+        if value and len(value) + len(suffix) == len(segment):
+            yield from _descend(named, segments, depth + 1, (*values, value))

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from interlingua.protocols.dialect import HttpEndpoint
-from interlingua.protocols.path_table import PathTable
+from interlingua.protocols.path_table import CollisionError, PathTable
 
 
 def endpoint(method: str, path: str) -> HttpEndpoint:
@@ -21,7 +22,11 @@ MODEL = endpoint("GET", "/v2/models/{model}")
 INFER = endpoint("POST", "/v2/models/{model}/infer")
 VERSION = endpoint("POST", "/v2/models/{model}/versions/{version}/infer")
 ROOT = endpoint("GET", "/")
-TABLE = PathTable([INDEX, MODEL, INFER, VERSION, ROOT])
+V1_MODEL = endpoint("GET", "/v1/models/{model}")
+PREDICT = endpoint("POST", "/v1/models/{model}:predict")
+EXPLAIN = endpoint("POST", "/v1/models/{model}/versions/{version}:explain")
+LONGER = endpoint("POST", "/v1/models/{model}:very:predict")
+TABLE = PathTable([INDEX, MODEL, INFER, VERSION, ROOT, V1_MODEL, PREDICT, EXPLAIN, LONGER])
 
 
 @pytest.mark.parametrize(
@@ -33,6 +38,13 @@ TABLE = PathTable([INDEX, MODEL, INFER, VERSION, ROOT])
         ("/v2/models/m/versions/1/infer", VERSION, {"model": "m", "version": "1"}),
         ("/v2/models/a%2Fb", MODEL, {"model": "a%2Fb"}),
         ("/", ROOT, {}),
+        ("/v1/models/m", V1_MODEL, {"model": "m"}),
+        ("/v1/models/m:predict", PREDICT, {"model": "m"}),
+        ("/v1/models/a:b:predict", PREDICT, {"model": "a:b"}),
+        ("/v1/models/m:very:predict", LONGER, {"model": "m"}),
+        ("/v1/models/m:other", V1_MODEL, {"model": "m:other"}),
+        ("/v1/models/:predict", V1_MODEL, {"model": ":predict"}),
+        ("/v1/models/m:predict/versions/3:explain", EXPLAIN, {"model": "m:predict", "version": "3"}),
     ],
 )
 def test_paths_that_exist(path: str, found: HttpEndpoint, params: dict[str, str]) -> None:
@@ -70,3 +82,30 @@ def test_long_paths_are_found_and_not_remembered() -> None:
 def test_the_same_endpoint_twice_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="GET /v2/models"):
         PathTable([MODEL, endpoint("GET", "/v2/models/{name}")])
+
+
+def test_of_a_page_and_another_endpoint_the_table_has_the_page() -> None:
+    page = replace(endpoint("GET", "/"), page=True)
+    for both in ([ROOT, page], [page, ROOT]):
+        table = PathTable(both)
+        assert table.find("/")[0] == {"GET": page}
+        assert table.without_html == {page: ROOT}
+    other = endpoint("GET", "/")
+    for three in ([ROOT, page, other], [page, ROOT, other]):
+        with pytest.raises(CollisionError) as raised:
+            PathTable(three)
+        assert raised.value.endpoints == (ROOT, other)
+    with pytest.raises(CollisionError):
+        PathTable([page, replace(page)])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("", "v1/models", "/v1/{model", "/v1/model}", "/v1/{}", "/v1/{a}{b}", "/v1/pre{model}", "/v1/{a b}"),
+        *("/v1/*", "/v1/{model}:*", "/v1/{model}/{model}"),
+    ],
+)
+def test_a_pattern_that_cannot_be_read_is_a_mistake(pattern: str) -> None:
+    with pytest.raises(ValueError, match="path pattern"):
+        PathTable([endpoint("GET", pattern)])

@@ -119,14 +119,7 @@ class HttpPipeline:
             for endpoint in dialect.http_endpoints
             if alone or endpoint.path != "*"
         }
-        plain = {(endpoint.method, endpoint.path): endpoint for endpoint in self._owners if not endpoint.page}
-        self._instead_of_page = {
-            endpoint: plain[endpoint.method, endpoint.path]
-            for endpoint in self._owners
-            if endpoint.page and (endpoint.method, endpoint.path) in plain
-        }
-        hidden = set(self._instead_of_page.values())
-        self._paths = PathTable(endpoint for endpoint in self._owners if endpoint not in hidden)
+        self._paths = PathTable(self._owners)
 
     def head(self, request: HttpRequest) -> HttpAnswer | None:
         """Choose the endpoint; refuse unknown paths and methods before the body is read."""
@@ -135,7 +128,7 @@ class HttpPipeline:
         if endpoint is None:
             return request_id.in_http(self._unmatched(request, tuple(methods)), request.headers)
         if endpoint.page and not wants_html(request.headers.get("accept", "")):
-            endpoint = self._instead_of_page.get(endpoint, endpoint)
+            endpoint = self._paths.without_html.get(endpoint, endpoint)
         request.endpoint = endpoint
         request.params = params
         request.max_body_bytes = self._limit
