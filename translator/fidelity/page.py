@@ -12,51 +12,51 @@ from interlingua.translator.fidelity.verdict import Outcome, Verdict
 _HEAD = """\
 # Fidelity
 
-What arrives, of everything that a request and its answer may have, on the way from any caller to any target:
-a model that runs here, or an upstream. Callers and upstreams are named by dialect and transport.
+What each path from caller to target preserves of a request and its response. A target is a local model or an
+upstream. Callers and upstreams are named by dialect and transport.
 
-This page is computed from what each dialect and each backend declares that it carries, and it is what came
-out of `tests/e2e/test_matrix.py`, which sends each of these things through two daemons on every one of the
-paths below, with the values that go wrong first: infinities, NaN, -0, subnormals, the ends of integers,
-strings that are no text, tensors without elements or dimensions. `interlingua fidelity` tells the same, and
-of one path in words: `interlingua fidelity --from oip/http --to grps/brpc`.
+This page is computed from the capabilities that each dialect and each backend declares, and is verified by
+`tests/e2e/test_matrix.py`, which sends each item through two daemons on every path below, critical values
+first: infinities, NaN, -0, subnormals, integer limits, strings that are not UTF-8, tensors without elements
+or dimensions. `interlingua fidelity` prints the same, and one path in words: `interlingua fidelity --from
+oip/http --to grps/brpc`.
 
 | in the tables | |
 |---|---|
-| = | arrives: tensors bit for bit, everything else in the words of the other dialect |
-| a datatype | arrives with the same value, in this wider datatype |
-| here | the target is not told: it is done here, and the caller sees no difference |
-| - | does not arrive; the request is answered without it, which an upstream's model counts |
+| = | preserved: tensors bit for bit, everything else in the form of the other dialect |
+| a datatype | preserved in value, in this wider datatype |
+| here | handled by the daemon; the target does not see it, and the caller sees no difference |
+| - | dropped; the request is executed without it, and an upstream's model counts it |
 | no | refused, with an error that names the tensor, parameter or version, and the dialect |
-| (nothing) | cannot come up: the caller's dialect has no words for it, or the target no such models |
+| (nothing) | impossible: the caller's dialect cannot express it, or the target has no such models |
 
-`sent / answered` stand in one cell where they differ. A widened tensor becomes itself again where the model's
-signature declares the narrow type: so it reaches models, and callers who know the signature. What a caller's
-dialect cannot say is refused by its own client before anything is sent. An upstream that is `strict` refuses
-what it would leave out ([upstreams.md](upstreams.md#what-is-left-out)).
+A cell has `sent / answered` where the two differ. A widened tensor is narrowed again where the model's
+signature declares the narrow type, so models and callers that know the signature see the narrow type. The
+caller's own client refuses what its dialect cannot express. An upstream with `strict` refuses what it would
+drop ([upstreams.md](upstreams.md#dropped-fields)).
 """
 
 _STATED = """\
-An upstream's signature has to be stated in the configuration (`signature`) where the upstream cannot tell it:
-of every model, or of those that have a tensor of a datatype, or a batch, that its metadata have no form for.
+The configuration must declare an upstream's signature (`signature`) where the upstream cannot describe it:
+for every model, or for models with a datatype or a batch that its metadata cannot express.
 """
 
 _NOTES = """\
-- *Ids*: the answer has the caller's id in any case. A model that is a function on tensors is told none.
-- *Parameters with a place of their own*: GraphPipe's `config`, which is a text.
-- *Classes* are ranked here from the raw output, also of upstreams that could: theirs are rounded.
-- *A sequence* whose id does not fit is refused, because it would be taken for another one.
-- *A map of scalars* is grps' `gmap`. Each entry is a tensor, and the answer a map again; to a grps server the
-  map goes as it is. Every map and every datatype but UINT64 arrives.
-- *Several answers* come over oip/http in the flat form of `generate_stream`, without shapes and datatypes. A
-  model that answers once can be asked for a stream on every path.
-- *Shared memory*: inputs are read and outputs placed here; no upstream is told of a region.
+- *Ids*: the response always has the caller's id. A model that is a function on tensors gets none.
+- *Parameters with a place of their own*: GraphPipe's `config`, which is text.
+- *Classes* are always ranked by the daemon from the raw output, because upstreams round their values.
+- *A sequence* whose id does not fit is refused, because it could be confused with another one.
+- *A map of scalars* is grps' `gmap`. Each entry becomes a tensor, and the response a map again; a grps
+  server gets the map itself. Every map and every datatype but UINT64 is preserved.
+- *Several answers* use the flat form of `generate_stream` over oip/http, without shapes and datatypes. Every
+  path can request a stream from a model that answers once.
+- *Shared memory*: the daemon reads inputs and places outputs; upstreams see no region.
 """
 
 _ERRORS = """\
-What a client understands of each error, by the status or the code that its dialect has for it; its words
-arrive beside it. An error of an upstream is read by the upstream's column and then told by the caller's. That
-there is no such model is understood from the words where a dialect has no code for it.
+The meaning that a client derives from the status or code of each error; the message is always preserved. The
+upstream's column decodes an upstream error, the caller's column encodes it. Where a dialect has no code for
+a missing model, the daemon recognizes the message.
 """
 
 
