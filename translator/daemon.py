@@ -28,7 +28,7 @@ from interlingua.translator.admin.listener import AdminListener
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.options import Config, ListenerOptions
 from interlingua.translator.progress import LoadingProgress
-from interlingua.translator.welcome import serving, welcome
+from interlingua.translator.welcome import welcome
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def serve(config: Config) -> int:
     except (OSError, LoadError) as error:
         # with a file's name in it an error's own text says more
         words = isinstance(error, OSError) and error.filename is None and error.strerror
-        _log.error("cannot start: %s", words or error)
+        _log.error("startup failed", extra={"facts": {"reason": str(words or error)}})
         return FAILED
 
 
@@ -92,7 +92,7 @@ async def _load_and_serve(config: Config, operators: AdminListener, stop: _StopS
     with LoadingProgress(sys.stderr) as progress:
         loaded = await asyncio.to_thread(load_local, config, progress)
     for name, reason in sorted(loaded.failed.items()):
-        _log.error("model not loaded", extra={"facts": {"model": name, "reason": str(reason)}})
+        _log.error("model failed to load", extra={"facts": {"model": name, "reason": str(reason)}})
     assembly = assemble(config, loaded)
     try:
         await assembly.service.catalog.warm_up()
@@ -133,7 +133,7 @@ async def _listen(assembly: Assembly) -> list[Listening]:
         _log.info("listening", extra={"facts": facts})
     served, failed = _models(assembly)
     if failed:
-        _log.warning(serving(served, failed), extra={"facts": {"failed": ",".join(failed)}})
+        _log.warning("models failed to load", extra={"facts": {"failed": ",".join(failed)}})
     _log.info("serving", extra={"facts": {"models": len(served), "of": len(served) + len(failed)}})
     return listening
 
@@ -200,7 +200,7 @@ async def _drain(assembly: Assembly, listening: list[Listening], stop: _StopSign
     grace = 0.0 if stop.second.done() else options.shutdown_timeout_secs
     cut = await _stopped(listening, grace, stop.second)
     if cut:
-        _log.warning("requests were cut", extra={"facts": {"count": cut}})
+        _log.warning("requests cut at shutdown", extra={"facts": {"count": cut}})
 
 
 async def _stopped(listening: list[Listening], grace: float, hurry: asyncio.Future[None]) -> int:

@@ -51,8 +51,5 @@ def placed(where: Path, device: str) -> str:
         return device
     if cuda_count():
         raise LoadError(f"{where}: there is no device '{device}' here, only {', '.join(devices())}")
-    _log.warning(
-        "there is no GPU here: a model that asks for one runs on the CPU",
-        extra={"facts": {"model": where.name}},
-    )
+    _log.warning("no GPU, model runs on the CPU", extra={"facts": {"model": where.name}})
     return "cpu"

@@ -164,7 +164,7 @@ class PythonInstance:
                     await asyncio.sleep(0.01)
         except TimeoutError:
             _log.warning(
-                "requests that did not end", extra={"facts": {"instance": self._told[0]["instance"]}}
+                "requests unfinished at unload", extra={"facts": {"instance": self._told[0]["instance"]}}
             )
         for worker in self._workers:
             if worker is not None:
@@ -217,9 +217,7 @@ class PythonInstance:
     def _lost(self, worker: Worker) -> None:
         index = self._workers.index(worker)
         self._workers[index] = None
-        _log.error(
-            "the process of a model has ended", extra={"facts": {"instance": self._told[index]["instance"]}}
-        )
+        _log.error("model process exited", extra={"facts": {"instance": self._told[index]["instance"]}})
         for waiter, place in list(self._waiting.items()):
             if not self._has(place):
                 del self._waiting[waiter]
@@ -241,7 +239,7 @@ class PythonInstance:
             except (WorkerError, OSError) as error:
                 self._failure = str(error)
                 facts = {"instance": self._told[index]["instance"], "reason": str(error)}
-                _log.error("the process of a model did not start again", extra={"facts": facts})
+                _log.error("model process failed to restart", extra={"facts": facts})
                 self._closing.wait(delay)
                 delay = min(2 * delay, _LONGEST_DELAY_SECS)
                 continue

@@ -297,5 +297,7 @@ def _set_threads(path: Path, config: ModelConfig) -> None:
     if not count.isdecimal() or not int(count):
         raise LoadError(f"{path}: parameter {_THREADS} is '{count}', not a number of threads")
     if torch.get_num_threads() != int(count):
-        _log.info("%s: PyTorch runs on %s threads from now on, for every model", path, count)
+        _log.info(
+            "PyTorch threads set for every model", extra={"facts": {"model": path.name, "threads": count}}
+        )
         torch.set_num_threads(int(count))

@@ -119,7 +119,7 @@ def _parsed(path: Path, text: str) -> Any:
             raise LoadError(f"{path}: generative_sequence is not supported") from error
         # it parses but for what is unknown; a strict parser stops at the first such field
         facts = {"file": str(path), "first": str(error)}
-        _log.warning("model configuration has fields that are not known here", extra={"facts": facts})
+        _log.warning("unknown fields in model configuration", extra={"facts": facts})
     return message
 
 

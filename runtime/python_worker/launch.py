@@ -39,7 +39,7 @@ def end(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
     try:
         sock.shutdown(socket.SHUT_WR)
     except OSError:
-        _log.debug("a worker was gone before it was told to end")
+        _log.debug("worker exited before the stop request")
     try:
         process.wait(_STOP_SECS)
     except subprocess.TimeoutExpired:

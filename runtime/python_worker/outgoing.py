@@ -123,7 +123,7 @@ class Outgoing:
         except InferenceError as error:
             await self._reply(number, (), {}, told_of(error), True)
         except Exception as error:
-            _log.exception("unforeseen failure of a call of model '%s'", name)
+            _log.exception("unexpected error in model call", extra={"facts": {"model": name}})
             failure = InferenceError(ErrorCode.INTERNAL, f"{type(error).__name__}: {error}")
             await self._reply(number, (), {}, told_of(failure), True)
 

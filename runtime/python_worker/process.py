@@ -230,7 +230,7 @@ class Worker:
             self._sock.sendall(channel.encode(["load", told]))
         except ConnectionError:
             # it has ended already, as reading will show
-            _log.debug("a worker ended before it was told what to load")
+            _log.debug("worker exited before the load request")
         while True:
             try:
                 data, descriptors = channel.receive(self._sock)

@@ -235,7 +235,9 @@ class ModelCatalog:
             models, await asyncio.gather(*(failing_sample(model) for model in models)), strict=True
         ):
             if failure is not None:
-                _log.error("model not loaded", extra={"facts": {"model": model.name, "reason": str(failure)}})
+                _log.error(
+                    "model failed to load", extra={"facts": {"model": model.name, "reason": str(failure)}}
+                )
                 del self._models[model.name]
                 self._absent[model.name] = absent_by(model.name, failure)
                 self._start(free(model, None))
@@ -342,7 +344,7 @@ class ModelCatalog:
                 why = error if isinstance(error, LoadError) else LoadError(f"{type(error).__name__}: {error}")
                 # what is tried again and again is said once
                 level = logging.DEBUG if str(why) in told else logging.ERROR
-                _log.log(level, "model not loaded", extra={"facts": {"model": name, "reason": str(why)}})
+                _log.log(level, "model failed to load", extra={"facts": {"model": name, "reason": str(why)}})
                 if old is None:
                     self._absent[name] = absent_by(name, why, before.config)
                 else:
@@ -352,7 +354,7 @@ class ModelCatalog:
                 raise _not_loaded(ErrorCode.MODEL_FAILED, name, reason) from error
             self._not_renewed.pop(name, None)
             if model is old:
-                _log.debug("model has not changed", extra={"facts": {"model": name}})
+                _log.debug("model unchanged", extra={"facts": {"model": name}})
             elif takes_away(model, old):
                 # to lose versions because others cannot be loaded would help nobody
                 self._not_renewed[name] = partial_failure(model)
@@ -363,7 +365,7 @@ class ModelCatalog:
         if model.failed:
             numbers = ",".join(sorted(model.failed, key=int))
             facts = {"model": name, "versions": numbers, "reason": str(partial_failure(model))}
-            _log.error("versions not loaded", extra={"facts": facts})
+            _log.error("model versions failed to load", extra={"facts": facts})
             raise _not_loaded(ErrorCode.MODEL_FAILED, name, f"versions that are not available: {numbers}")
 
     async def _warm(self, model: LocalModel, sent: SentFiles | None, old: Target | None) -> None:
@@ -439,7 +441,7 @@ class ModelCatalog:
             async with asyncio.timeout(_STATUS_SECS):
                 return await self.status(name) or ModelStatus(name)
         except (InferenceError, TimeoutError) as error:
-            _log.warning("no status of a model", extra={"facts": {"model": name, "reason": str(error)}})
+            _log.warning("model status unavailable", extra={"facts": {"model": name, "reason": str(error)}})
             return ModelStatus(name)
 
     def _knows(self, name: str) -> bool:

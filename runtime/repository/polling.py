@@ -102,7 +102,7 @@ class Poller:
                 unsettled = await self.look()
             except Exception:
                 # whatever it was, models must go on following their files
-                _log.exception("repositories could not be looked at")
+                _log.exception("repository poll failed")
                 unsettled = False
             secs = min(self._secs, SETTLE_SECS) if unsettled else self._secs
 
@@ -150,7 +150,7 @@ class Poller:
             names = repository.names()
         except LoadError as error:
             if self._unreadable.get(repository.path) != str(error):
-                _log.error("repository cannot be polled", extra={"facts": {"reason": str(error)}})
+                _log.error("repository unreadable", extra={"facts": {"reason": str(error)}})
             self._unreadable[repository.path] = str(error)
             return None
         self._unreadable.pop(repository.path, None)

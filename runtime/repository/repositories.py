@@ -87,5 +87,5 @@ def names_in(repository: Repository) -> list[str]:
     try:
         return repository.names()
     except LoadError as error:
-        _log.warning("no index of a repository", extra={"facts": {"reason": str(error)}})
+        _log.warning("repository index unavailable", extra={"facts": {"reason": str(error)}})
         return []

@@ -33,7 +33,7 @@ class Attributes:
         ]
         if unknown and (signature.inputs or signature.outputs):
             facts = {"model": model, "keys": ", ".join(unknown)}
-            _log.warning("attributes of tensors that the model does not have", extra={"facts": facts})
+            _log.warning("attributes of unknown tensors", extra={"facts": facts})
         if not self.labels:
             return signature
         outputs = (

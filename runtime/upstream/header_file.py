@@ -52,7 +52,7 @@ class HeaderFile:
                 self._keep(stamp, str(getattr(error, "strerror", None) or error))
             else:
                 self._stamp = stamp
-                _log.info("header file has changed", extra={"facts": {"file": str(self._path)}})
+                _log.info("header file reloaded", extra={"facts": {"file": str(self._path)}})
         return self._value
 
     def _look(self) -> Stamp:
@@ -65,4 +65,4 @@ class HeaderFile:
         if stamp != self._stamp:
             self._stamp = stamp
             facts = {"file": str(self._path), "reason": reason}
-            _log.warning("header file cannot be read; the value before stays", extra={"facts": facts})
+            _log.warning("header file unreadable, last value kept", extra={"facts": facts})

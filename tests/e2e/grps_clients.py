@@ -23,7 +23,7 @@ def daemon(folder: Path, config: dict[str, Any], transports: Sequence[str] = TRA
     try:
         yield running
         assert running.stop() == 0
-        assert not [line for line in running.log if "unforeseen" in line["event"]], running.log
+        assert not [line for line in running.log if "unexpected error" in line["event"]], running.log
     finally:
         running.kill()
 

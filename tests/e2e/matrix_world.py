@@ -143,7 +143,7 @@ def _daemon(folder: Path, config: dict[str, Any]) -> Iterator[tuple[Daemon, dict
     try:
         yield running, dict(zip(places, running.addresses, strict=True))
         assert running.stop() == 0
-        unforeseen = [line for line in running.log if "unforeseen" in line["event"]]
+        unforeseen = [line for line in running.log if "unexpected error" in line["event"]]
         assert not unforeseen, unforeseen[:3]
     finally:
         running.kill()

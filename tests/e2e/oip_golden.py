@@ -33,6 +33,6 @@ def golden_daemon(folder: Path) -> Iterator[Server]:
     try:
         yield Server(*daemon.addresses)
         assert daemon.stop() == 0
-        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+        assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
         daemon.kill()

@@ -35,7 +35,7 @@ def config(**more: Any) -> dict[str, Any]:
 
 def operators(daemon: Daemon) -> str:
     """The URL of the operator's address."""
-    (line,) = (line for line in daemon.log if line["event"] == "listening to operators")
+    (line,) = (line for line in daemon.log if line["event"] == "admin listening")
     return f"http://{line['address']}"
 
 
@@ -61,7 +61,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     try:
         yield daemon
         assert daemon.stop() == 0
-        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+        assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
         daemon.kill()
 
@@ -194,7 +194,7 @@ def test_health_is_there_while_models_load(tmp_path: Path) -> None:
     )
     daemon = Daemon.begin(tmp_path, config(model_repository=[{"path": str(tmp_path / "models")}]))
     try:
-        daemon.until("listening to operators")
+        daemon.until("admin listening")
         admin = operators(daemon)
         assert requests.get(f"{admin}/health/live", timeout=5).json() == {"live": True}
         reply = requests.get(f"{admin}/health/ready", timeout=5)
@@ -257,10 +257,10 @@ def test_an_address_in_use_is_told_and_nothing_stays_open(tmp_path: Path) -> Non
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         path = tmp_path / "admin.sock"
-        with pytest.raises(AssertionError, match=f"cannot start: .*{address}"):
+        with pytest.raises(AssertionError, match=f"startup failed.*{address}"):
             Daemon.start(tmp_path, config(admin={"listen": address}))
         # and a listener that cannot be had leaves no socket of the operator's behind
         listeners = [{"listen": address, "transport": "http"}]
-        with pytest.raises(AssertionError, match="cannot start"):
+        with pytest.raises(AssertionError, match="startup failed"):
             Daemon.start(tmp_path, config(listeners=listeners, admin={"listen": f"unix:{path}"}))
         assert not path.exists()

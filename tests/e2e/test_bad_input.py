@@ -27,7 +27,7 @@ def still_serving(examples: Daemon) -> Any:
     reply = post(examples, INFER.format("identity_fp32"), {"inputs": [GOOD]})
     assert reply.json()["outputs"][0]["data"] == [1.0, 2.0]
     assert examples.process.poll() is None
-    assert not [line for line in examples.log if "unforeseen" in line["event"]], examples.log
+    assert not [line for line in examples.log if "unexpected error" in line["event"]], examples.log
 
 
 def post(daemon: Daemon, path: str, body: Any, **headers: str) -> requests.Response:

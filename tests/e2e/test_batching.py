@@ -142,7 +142,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ask]
             "v1 over grpc": _v1(TrtisGrpc, grpc),
         }
         assert daemon.stop() == 0
-        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+        assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
         daemon.kill()
 

@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     )
     try:
         yield Server(*daemon.addresses)
-        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+        assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
         daemon.kill()
 

@@ -59,7 +59,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             },
         )
         try:
-            admin = f"http://{daemon.until('listening to operators')['address']}"
+            admin = f"http://{daemon.until('admin listening')['address']}"
             yield World(daemon.addresses[0], admin, servers)
             assert daemon.stop() == 0
         finally:

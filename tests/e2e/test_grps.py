@@ -98,7 +98,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     try:
         yield daemon
         assert daemon.stop() == 0
-        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+        assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
         daemon.kill()
 

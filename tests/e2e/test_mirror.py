@@ -109,7 +109,7 @@ def reports(daemon: Daemon) -> dict[str, dict[str, Any]]:
 
 
 def operators(daemon: Daemon) -> str:
-    (line,) = (line for line in daemon.log if line["event"] == "listening to operators")
+    (line,) = (line for line in daemon.log if line["event"] == "admin listening")
     return f"http://{line['address']}"
 
 
@@ -183,7 +183,7 @@ def daemon(far: Far, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     try:
         yield daemon
         assert daemon.stop() == 0
-        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+        assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
         daemon.kill()
         background.close()
@@ -365,7 +365,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         daemon = Daemon.start(tmp_path_factory.mktemp("near"), config)
         yield daemon
         assert daemon.stop() == 0
-        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+        assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
         far.kill()
         if daemon is not None:

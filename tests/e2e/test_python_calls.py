@@ -98,7 +98,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, 
         assert daemon.stop() == 0
         assert behind.stop() == 0
         for each in (daemon, behind):
-            assert not [line for line in each.log if "unforeseen" in line["event"]], each.log
+            assert not [line for line in each.log if "unexpected error" in line["event"]], each.log
     finally:
         daemon.kill()
         behind.kill()

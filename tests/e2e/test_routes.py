@@ -161,11 +161,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     daemon = Daemon.start(folder, config)
     world.http, world.grpc, world.brpc = daemon.addresses[:3]
     world.log = daemon.log
-    world.admin = next(line["address"] for line in daemon.log if line["event"] == "listening to operators")
+    world.admin = next(line["address"] for line in daemon.log if line["event"] == "admin listening")
     try:
         yield world
         assert daemon.stop() == 0
-        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+        assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
         daemon.kill()
         for server, _ in servers.values():
@@ -360,7 +360,7 @@ def test_what_is_told_of_a_name(world: World) -> None:
 
 def test_what_is_odd_about_a_route_is_logged(world: World) -> None:
     deadline = time.monotonic() + 10
-    while len(told := [line for line in world.log if line["event"] == "odd route"]) < 2:
+    while len(told := [line for line in world.log if line["event"] == "suspicious route"]) < 2:
         assert time.monotonic() < deadline, world.log
         time.sleep(0.02)
     assert [(line["route"], line["reason"]) for line in told] == [

@@ -190,7 +190,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     try:
         yield daemon.addresses[:2]
         assert daemon.stop() == 0
-        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+        assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
         daemon.kill()
 

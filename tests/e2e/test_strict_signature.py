@@ -110,7 +110,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     daemon = Daemon.start(tmp_path_factory.mktemp("strict"), configuration(urls))
     try:
         yield World(daemon.addresses[0], daemon.addresses[1], seen)
-        assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+        assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
         daemon.kill()
         background.run(server.stop(None))

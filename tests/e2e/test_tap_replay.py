@@ -190,7 +190,7 @@ def test_redacted_requests_are_sent_with_what_was_made_up(
 
 def test_a_tap_that_cannot_be_written_keeps_the_daemon_from_starting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(AssertionError, match="cannot start"):
+    with pytest.raises(AssertionError, match="startup failed"):
         start(tmp_path, tap={"path": str(tmp_path / "file" / "r")})
 
 
@@ -198,7 +198,7 @@ def test_operators_see_what_the_tap_has_done(tmp_path: Path) -> None:
     daemon = start(tmp_path, tap={"path": str(tmp_path / "r")}, admin={"listen": "127.0.0.1:0"})
     try:
         ask(daemon, "oip", "http", "identity_uint8", "[1]")
-        [place] = [line["address"] for line in daemon.log if line["event"] == "listening to operators"]
+        [place] = [line["address"] for line in daemon.log if line["event"] == "admin listening"]
         deadline = time.monotonic() + 10
         while 'interlingua_tap_requests_total{outcome="recorded"} 1' not in fetched(place, "/metrics"):
             assert time.monotonic() < deadline

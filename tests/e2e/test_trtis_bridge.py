@@ -123,7 +123,7 @@ def world(v1: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worl
         with clients_of(bridge) as clients, clients_of(v1) as local:
             yield World(bridge, clients, local, seen)
         assert bridge.stop() == 0
-        assert not [line for line in bridge.log if "unforeseen" in line["event"]], bridge.log
+        assert not [line for line in bridge.log if "unexpected error" in line["event"]], bridge.log
     finally:
         bridge.kill()
         background.run(old_grpc.stop(None))

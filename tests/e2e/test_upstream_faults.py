@@ -162,7 +162,7 @@ async def world(
             )
             yield World(daemon.addresses[0], standins, "OUTPUT0" if dialect == "oip" else "INPUT0", session)
             assert await asyncio.to_thread(daemon.stop) == 0
-            assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+            assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
         finally:
             await asyncio.to_thread(daemon.kill)
 

@@ -63,7 +63,7 @@ def beside(
         try:
             yield {"triton": triton, "daemon": Server(*daemon.addresses)}
             assert daemon.stop() == 0
-            assert not [line for line in daemon.log if "unforeseen" in line["event"]], daemon.log
+            assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
         finally:
             daemon.kill()
 

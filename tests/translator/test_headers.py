@@ -316,9 +316,7 @@ async def test_a_header_from_a_file_follows_the_file(
         assert await sent() == "Bearer fourth"
     assert "Bearer" not in caplog.text
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert [record.getMessage() for record in warnings] == [
-        "header file cannot be read; the value before stays"
-    ] * 2
+    assert [record.getMessage() for record in warnings] == ["header file unreadable, last value kept"] * 2
 
 
 async def test_a_copy_for_a_mirror_carries_the_trace_but_no_request_id() -> None:

@@ -50,7 +50,7 @@ class AdminHandler:
         try:
             return await page()
         except Exception:
-            _log.exception("unforeseen failure while answering %s", request.path)
+            _log.exception("unexpected error", extra={"facts": {"path": request.path}})
             return plain(500, "internal error; the server's log has the details")
 
     def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:

@@ -38,7 +38,7 @@ class AdminListener:
     async def __aenter__(self) -> AdminListener:
         if self._server is not None:
             self.address = await self._server.start()
-            _log.info("listening to operators", extra={"facts": {"address": str(self.address)}})
+            _log.info("admin listening", extra={"facts": {"address": str(self.address)}})
         return self
 
     async def __aexit__(

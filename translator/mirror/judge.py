@@ -98,7 +98,7 @@ class LocalJudge:
         try:
             verdict = await self._judge(copy.record, copy.secs)
         except Exception:
-            _log.exception("a copy could not be judged")
+            _log.exception("mirror comparison failed")
         told(Findings.of(copy, verdict))
 
     async def _judge(self, record: Record, secs: float) -> Verdict:
@@ -145,7 +145,7 @@ class LocalJudge:
         except TimeoutError:
             failure = InferenceError(ErrorCode.DEADLINE_EXCEEDED, "no answer within the time of a copy")
         except Exception as error:
-            _log.exception("unforeseen failure while a copy was answered")
+            _log.exception("unexpected error in mirror target")
             failure = InferenceError(ErrorCode.INTERNAL, f"unforeseen: {error}")
         return Answer(self._to, tuple(responses), failure, time.monotonic_ns() - began)
 

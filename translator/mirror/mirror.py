@@ -102,7 +102,7 @@ class Mirror:
                 await self._idle.wait()
         except TimeoutError:
             facts = {"mirror": self.report.name, "count": self.report.held}
-            _log.warning("copies were dropped", extra={"facts": facts})
+            _log.warning("mirror copies dropped", extra={"facts": facts})
         await self._judge.close()
         self.report.count_dropped(Dropped.SHUTDOWN, self.report.held)
         self.report.held = self.report.held_bytes = 0

@@ -65,7 +65,7 @@ class Pairs:
         except (OSError, ValueError) as error:
             self._failed = True
             facts = {"path": str(self._path), "reason": str(error)}
-            _log.error("pairs of a mirror cannot be written", extra={"facts": facts})
+            _log.error("mirror pairs not written", extra={"facts": facts})
             return False
 
     def close(self) -> None:

@@ -113,7 +113,7 @@ class JudgeProcess:
             config = pickle.dumps(self._config)
             self._link.send([len(config).to_bytes(8, "little"), config])
         except OSError as error:
-            _log.error("the process of mirrors cannot start", extra={"facts": {"reason": str(error)}})
+            _log.error("mirror process failed to start", extra={"facts": {"reason": str(error)}})
         self._starting = None
         early, self._early = self._early, []
         for mirror, copy, told in early:
@@ -175,7 +175,7 @@ class _Link(asyncio.Protocol):
         asked, self._asked = self._asked, {}
         if self._closed:
             return
-        _log.error("the process of mirrors has died; it is started again when it is needed")
+        _log.error("mirror process exited")
         for each in asked.values():
             sequences = [(id_, False) for id_ in each.sequences]
             each.told(Findings(count=each.count, nbytes=each.nbytes, lost=each.count, sequences=sequences))
@@ -211,7 +211,7 @@ class _Link(asyncio.Protocol):
                 for each in copies:
                     self._send_copies([each])
                 return
-            _log.error("a copy cannot be sent", extra={"facts": {"reason": str(error)}})
+            _log.error("mirror copy not sent", extra={"facts": {"reason": str(error)}})
             ((mirror, copy),) = copies
             self._over(mirror, Findings.of(copy, None))
 

@@ -45,7 +45,7 @@ async def _serve(sock: socket.socket) -> None:
         logs.set_up(config.server.log_level, config.server.log_format)
         await _judge_all(config, reader, writer)
     except (asyncio.IncompleteReadError, ConnectionError):
-        _log.debug("nobody listens any more")
+        _log.debug("daemon connection closed")
     finally:
         writer.close()
 

@@ -133,4 +133,4 @@ class Tap:
             # a thread that ended here would drop all that comes
             self.counts.failed += 1
             if self.counts.failed == 1:
-                _log.error("a request could not be recorded", extra={"facts": {"reason": str(error)}})
+                _log.error("recording failed", extra={"facts": {"reason": str(error)}})

@@ -266,7 +266,7 @@ class Exchange:
 
 def unforeseen(where: str) -> InferenceError:
     """A fault of ours: logged whole here, told to the caller without internals."""
-    _log.exception("unforeseen failure while answering %s", where)
+    _log.exception("unexpected error", extra={"facts": {"request": where}})
     return InferenceError(ErrorCode.INTERNAL, "internal error; the server's log has the details")
 
 

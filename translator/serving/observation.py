@@ -186,7 +186,7 @@ class Watch:
             try:
                 observer.saw(seen)
             except Exception:
-                _log.exception("an observer failed")
+                _log.exception("observer failed")
 
     def _takes(self, room: Room, response: InferResponse) -> bool:
         """Whether one more response of a stream is kept; none is after the first that is not."""
@@ -202,7 +202,7 @@ def _wants(observer: Observer, request: InferRequest) -> bool:
     try:
         return observer.wants(request)
     except Exception:
-        _log.exception("an observer failed")
+        _log.exception("observer failed")
         return False
 
 

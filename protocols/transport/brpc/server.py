@@ -143,7 +143,9 @@ class BrpcServer:
                     await self.empty.wait()
         cut = len(self.running)
         if cut:
-            _log.warning("%s: %d calls were cut", self.address, cut)
+            _log.warning(
+                "requests cut on listener", extra={"facts": {"address": str(self.address), "count": cut}}
+            )
         for connection in tuple(self.connections):
             connection.abort()
         cut += sum(await others)
@@ -251,7 +253,8 @@ class _Connection(asyncio.Protocol):
                     break
                 self._begin(frame)
         except FrameError as fault:
-            _log.debug("%s: closing the connection from %s: %s", self._server.address, self._peer, fault)
+            facts = {"address": str(self._server.address), "peer": self._peer, "reason": str(fault)}
+            _log.debug("malformed bRPC, connection closed", extra={"facts": facts})
             self._close()
             return
         if room != self._reading and not self._transport.is_closing():
@@ -324,7 +327,8 @@ class _Connection(asyncio.Protocol):
         try:
             answer = await self._server.handler.serve(request)
         except Exception:
-            _log.exception("unforeseen failure while answering %s/%s", request.service, request.method)
+            method = f"{request.service}/{request.method}"
+            _log.exception("unexpected error", extra={"facts": {"method": method}})
             answer = BrpcAnswer(
                 code=BrpcStatus.EINTERNAL, text="internal error; the server's log has the details"
             )

@@ -97,7 +97,9 @@ class FramedServer:
                     await self.empty.wait()
         cut = len(self.running)
         if cut:
-            _log.warning("%s: %d messages were cut", self.address, cut)
+            _log.warning(
+                "requests cut on listener", extra={"facts": {"address": str(self.address), "count": cut}}
+            )
         for connection in tuple(self.connections):
             connection.abort()
         await asyncio.sleep(0)  # aborted connections hear of it in the next turn of the loop
@@ -221,12 +223,12 @@ class _Connection(asyncio.BufferedProtocol):
             return False
         self._fresh = False
         if start in _HTTP_STARTS:
-            _log.warning(
-                "%s: a client at %s speaks HTTP to a tcp listener, where every message has its size before "
-                "it: it wants a listener with transport http",
-                self._server.address,
-                self._peer or "a unix socket",
-            )
+            facts = {
+                "address": str(self._server.address),
+                "peer": self._peer or "unix socket",
+                "reason": "messages need a size prefix; HTTP needs a listener with transport http",
+            }
+            _log.warning("HTTP client on tcp listener", extra={"facts": facts})
             self._transport.close()
         return not self._transport.is_closing()
 
@@ -292,7 +294,7 @@ class _Connection(asyncio.BufferedProtocol):
         try:
             answer = await handler.serve(call.request)
         except Exception:
-            _log.exception("unforeseen failure while answering a message")
+            _log.exception("unexpected error")
             words = "internal error; the server's log has the details"
             answer = handler.refuse(call.request, InferenceError(ErrorCode.INTERNAL, words))
         size = sum(map(len, answer.parts)) - SIZE_BYTES

@@ -106,7 +106,9 @@ class GrpcioServer:
         cut = 0
         if not await self._calls.ended(grace_secs):
             cut = self._calls.running
-            _log.warning("%s: %d calls were cut", self.address, cut)
+            _log.warning(
+                "requests cut on listener", extra={"facts": {"address": str(self.address), "count": cut}}
+            )
             await self._server.stop(None)
             await self._calls.ended(CUT_SECS)
         await closing

@@ -111,7 +111,9 @@ class GrpcServer:
         await self._until_over(grace_secs)
         cut = len(self.calls) + sum(peer.owes for peer in self.peers)
         if cut:
-            _log.warning("%s: %d calls were cut", self.address, cut)
+            _log.warning(
+                "requests cut on listener", extra={"facts": {"address": str(self.address), "count": cut}}
+            )
         for peer in tuple(self.peers):
             peer.cut()
         await self._until_over(CUT_SECS)

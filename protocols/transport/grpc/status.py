@@ -41,7 +41,7 @@ def cut(details: str) -> str:
 
 def unforeseen(method: str) -> GrpcAnswer:
     """The answer for a handler that broke its promise: logged whole, told without internals."""
-    _log.exception("unforeseen failure while answering %s", method)
+    _log.exception("unexpected error", extra={"facts": {"method": method}})
     return GrpcAnswer(code=INTERNAL, details="internal error; the server's log has the details")
 
 

@@ -218,7 +218,7 @@ class _Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """The answer to a head that cannot be read (400), or to a fault of the handler (500)."""
         if status >= 500:
-            _log.error("unforeseen failure while answering %s", request.path, exc_info=exc)
+            _log.error("unexpected error", exc_info=exc, extra={"facts": {"path": request.path}})
             message = FAULT
         answer = text_answer(status, (message or "not HTTP").strip())
         return _Answer(answer, close=True, stall_secs=0, written=_nothing)

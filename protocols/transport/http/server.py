@@ -109,7 +109,9 @@ class HttpServer:
             self._listener.close()
         cut = await self._engine.stop(grace_secs)
         if cut:
-            _log.warning("%s: %d requests were cut", self.address, cut)
+            _log.warning(
+                "requests cut on listener", extra={"facts": {"address": str(self.address), "count": cut}}
+            )
         if self._file is not None:
             self._file.remove()
         return cut

@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
         except ConnectionError:
             pass  # the client has gone, and has been told to whoever works for it
         except Exception:
-            _log.exception("unforeseen failure while answering on a connection")
+            _log.exception("unexpected error")
         finally:
             if not self._ended:
                 self._transport.abort()  # half an answer must not look like a whole one
@@ -372,7 +372,7 @@ class Connection(asyncio.Protocol):
 
     def _fault(self, request: HttpRequest) -> HttpAnswer:
         """The answer where the handler breaks its promise not to raise."""
-        _log.exception("unforeseen failure while answering %s", request.path)
+        _log.exception("unexpected error", extra={"facts": {"path": request.path}})
         self._unread = True
         return text_answer(500, FAULT)
 

@@ -87,7 +87,7 @@ class Member:
             self._hushed = True
             return
         if not self._mute_until:
-            _log.info("upstream server tells nothing", extra={"facts": {**self._facts(), "reason": why}})
+            _log.info("upstream health unknown", extra={"facts": {**self._facts(), "reason": why}})
         self._mute_until = time.monotonic() + MUTE_SECS
 
     def begin(self) -> None:
@@ -113,7 +113,7 @@ class Member:
             self.told = self._hushed = False
         if self.open:
             self.open, self.reason = False, ""
-            _log.info("upstream server is back", extra={"facts": self._facts()})
+            _log.info("upstream recovered", extra={"facts": self._facts()})
 
     def failed(self, reason: str, *, unreachable: bool = False) -> None:
         """It broke off, or what it said makes no sense; ``unreachable``: there is no connection to it, which
@@ -125,7 +125,8 @@ class Member:
         if not self.open and (unreachable or self._in_a_row >= self._threshold):
             self.open = True
             self.ejections += 1
-            _log.warning("upstream server fails", extra={"facts": {**self._facts(), "reason": reason}})
+            message = "upstream unreachable" if unreachable else "upstream failed"
+            _log.warning(message, extra={"facts": {**self._facts(), "reason": reason}})
         self._cut_off = unreachable
         if unreachable:
             self._mute_until = 0.0  # another may come in its place
@@ -140,8 +141,8 @@ class Member:
         self.answered()
         if ready is not self.ready:
             self.ready = ready
-            words = "upstream server is ready" if ready else "upstream server is not ready"
-            _log.info(words, extra={"facts": self._facts()})
+            message = "upstream ready" if ready else "upstream not ready"
+            _log.info(message, extra={"facts": self._facts()})
 
     async def close(self) -> None:
         """Close its connections."""

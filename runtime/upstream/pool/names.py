@@ -93,7 +93,7 @@ class Names:
                 except OSError as error:
                     if not name.lost:
                         facts = {"host": name.host, "reason": str(error)}
-                        _log.warning("host of an upstream not found", extra={"facts": facts})
+                        _log.warning("upstream host not found", extra={"facts": facts})
                     name.lost = True
                     continue
                 name.lost = False

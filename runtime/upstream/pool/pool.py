@@ -65,10 +65,10 @@ class Pool:
         self.members = [member for member in self.members if member not in go] + list(come)
         facts = {
             "upstream": self._upstream,
-            "come": ",".join(member.url for member in come),
-            "go": ",".join(member.url for member in go),
+            "added": ",".join(member.url for member in come),
+            "removed": ",".join(member.url for member in go),
         }
-        _log.info("upstream servers have changed", extra={"facts": facts})
+        _log.info("upstream servers changed", extra={"facts": facts})
         for member in go:
             leaving = asyncio.create_task(self._leave(member))
             self._leaving.add(leaving)

@@ -133,7 +133,7 @@ async def test_a_failure_is_logged_once_and_tried_again_when_files_change(
     for _ in range(5):
         await seen(poller)
     (told,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
-    assert (told.msg, told.facts["model"]) == ("model not loaded", "good")  # type: ignore[attr-defined]
+    assert (told.msg, told.facts["model"]) == ("model failed to load", "good")  # type: ignore[attr-defined]
     assert await ask(catalog, "good") == [1, 2], "the old one goes on"
     assert states(await catalog.status("good"))[0][2].startswith("not loaded again: ")
     assert not (await catalog.readiness(["bad"])).ready
@@ -174,7 +174,7 @@ async def test_a_repository_that_cannot_be_read_keeps_its_models(
     assert await ask(catalog) == [1, 2]
     assert await ask(catalog, "n") == [-1, -2], "the other is looked at all the same"
     (told,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
-    assert told.msg == "repository cannot be polled"
+    assert told.msg == "repository unreadable"
     (tmp_path / "gone").rename(tmp_path / "a")
     served = catalog.models["m"]
     await seen(poller)
@@ -277,5 +277,5 @@ async def test_whatever_goes_wrong_it_looks_on(
         write_model(tmp_path, "new")
         while "new" not in catalog.models:
             await asyncio.sleep(0.01)
-    assert "repositories could not be looked at" in caplog.text
+    assert "repository poll failed" in caplog.text
     await close(catalog, poller)

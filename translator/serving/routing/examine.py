@@ -98,4 +98,4 @@ class Examiner:
             for oddity in oddities(route, self._signatures):
                 if (number, oddity) not in self._told:
                     self._told.add((number, oddity))
-                    _log.warning("odd route", extra={"facts": {"route": number, "reason": oddity}})
+                    _log.warning("suspicious route", extra={"facts": {"route": number, "reason": oddity}})

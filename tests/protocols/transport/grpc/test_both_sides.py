@@ -170,7 +170,7 @@ class TestServer(OnEachEngine):
             error = await failed(server, method=RAISE)
         assert error.code() is grpc.StatusCode.INTERNAL
         assert "promise" not in (error.details() or "")
-        assert "unforeseen failure" in caplog.text
+        assert "unexpected error" in caplog.text
 
     async def test_a_large_request_is_refused_by_the_name_of_the_option(self) -> None:
         handler = GrpcEcho()

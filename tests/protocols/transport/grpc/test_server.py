@@ -433,7 +433,7 @@ class TestCancelling:
         async with raw(handler=Broken()) as client:
             await client.send(head(1, STREAM))
             assert (await client.answer()).status == 13
-        assert "unforeseen failure" in caplog.text
+        assert "unexpected error" in caplog.text
 
     async def test_a_handler_that_gives_up_by_itself(self) -> None:
         class Quitter(GrpcEcho):
