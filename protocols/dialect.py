@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
+from interlingua.protocols.manifest import Manifest
 from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
@@ -337,6 +338,7 @@ class Dialect:
 
     name: str
     capability: Capability
+    manifest: Manifest = field(default_factory=Manifest)
     prefixes: tuple[str, ...] = ()
     http_endpoints: tuple[HttpEndpoint, ...] = ()
     grpc_endpoints: tuple[GrpcEndpoint, ...] = ()

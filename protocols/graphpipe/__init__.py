@@ -7,6 +7,7 @@ from dataclasses import replace
 from interlingua.protocols.dialect import Dialect
 from interlingua.protocols.graphpipe.capability import CAPABILITY
 from interlingua.protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
+from interlingua.protocols.graphpipe.manifest import MANIFEST
 from interlingua.protocols.graphpipe.server import (
     FRAMED_ENDPOINT,
     HTTP_ENDPOINTS,
@@ -17,6 +18,7 @@ from interlingua.protocols.graphpipe.server import (
 DIALECT = Dialect(
     name="graphpipe",
     capability=CAPABILITY,
+    manifest=MANIFEST,
     prefixes=("/graphpipe/",),
     http_endpoints=HTTP_ENDPOINTS,
     framed_endpoint=FRAMED_ENDPOINT,

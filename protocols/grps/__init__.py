@@ -10,6 +10,7 @@ from interlingua.protocols.grps.capability import CAPABILITY
 from interlingua.protocols.grps.client_http import HTTP_CALLS, HTTP_CPP_CALLS
 from interlingua.protocols.grps.client_rpc import BRPC_CALLS, GRPC_CALLS
 from interlingua.protocols.grps.flavors import CPP, PY, Flavor
+from interlingua.protocols.grps.manifest import MANIFEST
 from interlingua.protocols.grps.message import DIALECT_NAME
 from interlingua.protocols.grps.options import PredictOptions
 from interlingua.protocols.grps.server import http_endpoints
@@ -41,6 +42,7 @@ def dialect(options: PredictOptions | None = None) -> Dialect:
     common = Dialect(
         name=DIALECT_NAME,
         capability=CAPABILITY,
+        manifest=MANIFEST,
         prefixes=("/grps/", *(f"/{service}/" for service in BRPC_NAMES)),
         brpc_endpoints=brpc_endpoints(CPP, chosen),
         brpc_http_endpoints=stub_endpoints(CPP, chosen),

@@ -15,11 +15,13 @@ from interlingua.protocols.oip.client import (
 )
 from interlingua.protocols.oip.codec import DIALECT_NAME
 from interlingua.protocols.oip.flavors import HABITS, grpc_endpoints, http_endpoints
+from interlingua.protocols.oip.manifest import MANIFEST
 from interlingua.protocols.oip.server import GRPC_ENDPOINTS, HTTP_ENDPOINTS, http_unmatched
 
 _TRITON = Dialect(
     name=DIALECT_NAME,
     capability=CAPABILITY,
+    manifest=MANIFEST,
     prefixes=("/v2",),
     http_endpoints=HTTP_ENDPOINTS,
     grpc_endpoints=GRPC_ENDPOINTS,

@@ -9,10 +9,12 @@ module of their own, ``models``.
 from __future__ import annotations
 
 import typing
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from interlingua.protocols.registry import DIALECTS
 from interlingua.translator.config.grps import GrpsOptions
 from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
@@ -60,12 +62,6 @@ LARGEST_MESSAGE = 2**31 - 1
 MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE, "brpc": 64 << 20, "tcp": 64 << 20}
 """How much a listener takes by default: what Triton, and bRPC itself, take over the same transport; over tcp
 as over http."""
-
-LISTENER_FLAVORS = {"oip": ("triton", "kserve", "mlserver"), "grps": ("py", "cpp")}
-"""Whose habits a listener can follow, by dialect, the default first."""
-
-UPSTREAM_FLAVORS = {"oip": ("triton", "kserve", "mlserver"), "grps": ("py", "cpp")}
-"""Whose habits an upstream can have, by dialect; ``auto`` is always among them."""
 
 
 class SharedMemoryOptions(Section):
@@ -125,7 +121,7 @@ class ListenerOptions(Section):
     """How messages travel."""
     dialects: tuple[KnownDialect, ...] = Field(default=None, validate_default=True)
     """What is spoken here. The default is every dialect that the transport carries."""
-    flavors: dict[str, str] = Field(default={name: known[0] for name, known in LISTENER_FLAVORS.items()})
+    flavors: dict[str, str] = Field(default_factory=lambda: {name: known[0] for name, known in _flavors()})
     """Whose habits to follow, by dialect, where servers of one dialect differ."""
     default_model: KnownModel | None = None
     """The model for requests that name none. The default is the `default_model` of the whole file."""
@@ -178,9 +174,10 @@ class ListenerOptions(Section):
     @field_validator("flavors")
     @classmethod
     def _flavors(cls, flavors: dict[str, str]) -> dict[str, str]:
+        known = dict(_flavors())
         for dialect, flavor in flavors.items():
-            require("dialect with flavors", dialect, LISTENER_FLAVORS)
-            require("flavor", flavor, LISTENER_FLAVORS[dialect])
+            require("dialect with flavors", dialect, known)
+            require("flavor", flavor, known[dialect])
         return flavors
 
     @field_validator("max_request_bytes", mode="before")
@@ -290,7 +287,7 @@ class UpstreamOptions(Section):
     @classmethod
     def _flavor(cls, flavor: str, info: ValidationInfo) -> str:
         if "dialect" in info.data:
-            require("flavor", flavor, ("auto", *UPSTREAM_FLAVORS.get(info.data["dialect"], ())))
+            require("flavor", flavor, ("auto", *dict(_flavors()).get(info.data["dialect"], ())))
         return flavor
 
     @field_validator("forward_headers", "headers")
@@ -332,6 +329,11 @@ class Config(Section):
     """A recording of requests and their answers. The default is none."""
     grps: GrpsOptions = Field(default_factory=GrpsOptions)
     """What concerns grps alone."""
+
+
+def _flavors() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The flavors of every dialect that has several."""
+    return ((name, flavors) for name, each in DIALECTS.items() if (flavors := each.manifest.flavors))
 
 
 def section_at(path: tuple[str | int, ...]) -> type[Section]:

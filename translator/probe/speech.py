@@ -22,9 +22,6 @@ from interlingua.schemas import (
     ServerMetadata,
 )
 
-TITLES = {"oip": "OIP v2", "trtis": "TRTIS v1", "graphpipe": "GraphPipe"}
-"""Dialects as people call them, where that is not their name."""
-
 _NOWHERE = HttpRequest("GET", "/interlingua/probe/of/nothing")
 """What no dialect has."""
 
@@ -41,7 +38,7 @@ class Speech:
     transport: str
 
     def __str__(self) -> str:
-        return f"{TITLES.get(self.dialect, self.dialect)} over {self.transport}"
+        return f"{DIALECTS[self.dialect].manifest.title or self.dialect} over {self.transport}"
 
 
 def known() -> tuple[Speech, ...]:

@@ -1,4 +1,4 @@
-"""What a recording must not hold: the data of some tensors, the values of some parameters, most headers."""
+"""Redaction of recordings: the data of some tensors, the values of some parameters, most headers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 import orjson
 
-from interlingua.protocols.grps.whole_request import HEADERS
+from interlingua.protocols.registry import DIALECTS
 from interlingua.schemas import Datatype, InferRequest, InferResponse, Parameter, Tensor, pack_bytes
 from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Place, Record
 
@@ -19,15 +19,14 @@ _DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """Globs of tensors and of parameters to leave out, and of headers to keep (in lower case)."""
+    """Globs of tensors and parameters to redact, and of headers to keep (in lower case)."""
 
     tensors: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
 
     def apply(self, record: Record) -> Record:
-        """``record`` without what must not be kept: of tensors their digests stay, of parameters their
-        names."""
+        """``record`` redacted: digests of tensors and names of parameters stay."""
         headers = record.request.context.headers
         kept = {
             name.lower(): headers[name]
@@ -40,12 +39,12 @@ class Redaction:
         return self._without_parameters(record) if self.parameters else record
 
     def _of_a_whole_request(self, record: Record) -> Record:
-        """Headers are headers where a model is given them as an input, too."""
-        if record.dialect != "grps" or not any(each.name == HEADERS for each in record.request.inputs):
+        """Redact headers in inputs, too: some models get the HTTP request as it came."""
+        dialect = DIALECTS.get(record.dialect)
+        names = dialect.manifest.header_inputs if dialect is not None else ()
+        if not any(each.name in names for each in record.request.inputs):
             return record
-        inputs = tuple(
-            [self._shown(each) if each.name == HEADERS else each for each in record.request.inputs]
-        )
+        inputs = tuple([self._shown(each) if each.name in names else each for each in record.request.inputs])
         return replace(record, request=replace(record.request, inputs=inputs))
 
     def _shown(self, tensor: Tensor) -> Tensor:
@@ -98,8 +97,7 @@ class Redaction:
 
 
 def digest(tensor: Tensor) -> str:
-    """What tells ``tensor`` from others of its kind, in hexadecimal. Few or short values can be guessed from
-    it."""
+    """A hash of the data of ``tensor``, in hexadecimal. Few or short values can be guessed from it."""
     return hashlib.blake2b(tensor.view, digest_size=_DIGEST_BYTES).hexdigest()
 
 

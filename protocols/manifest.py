@@ -1,0 +1,33 @@
+"""The facts that a dialect declares about itself, beside its codecs: title, examples, flavors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Manifest:
+    """The facts of a dialect that the configuration, reports and recordings need.
+
+    ``title`` is its name in sentences; empty, it is the dialect's name. ``examples`` are shell commands by
+    transport, with ``+unix`` for a unix socket: they need only this program and curl, and have the fields
+    ``{python}``, ``{url}``, ``{path}`` (of the socket) and ``{model}``. ``flavors`` are the servers whose
+    quirks a listener can follow and an upstream can have, the default first. ``header_inputs`` are inputs
+    that hold the HTTP headers of a request, as one JSON object: recordings redact them like headers.
+    """
+
+    title: str = ""
+    examples: Mapping[str, str] = field(default_factory=dict)
+    flavors: tuple[str, ...] = ()
+    header_inputs: frozenset[str] = frozenset()
+
+
+def grpc_example(dialect: str, method: str, request: str, response: str, member: str) -> str:
+    """A unary call with the message classes of this program; ``member`` of ``request`` names the model."""
+    return (
+        f'{{python}} -c "import grpc; from interlingua.schemas.{dialect} import MESSAGES as M; '
+        f"call = grpc.insecure_channel('{{url}}').unary_unary('/{method}'); "
+        f"ask = M['{request}']({member}='{{model}}').SerializeToString(); "
+        f"print(M['{response}'].FromString(call(ask)))\""
+    )

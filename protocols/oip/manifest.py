@@ -1,0 +1,21 @@
+"""The manifest of OIP."""
+
+from __future__ import annotations
+
+from interlingua.protocols.manifest import Manifest, grpc_example
+
+MANIFEST = Manifest(
+    title="OIP v2",
+    flavors=("triton", "kserve", "mlserver"),
+    examples={
+        "http": "curl -s http://{url}/v2/models/{model}",
+        "http+unix": "curl -s --unix-socket {path} http://localhost/v2/models/{model}",
+        "grpc": grpc_example(
+            "oip",
+            "inference.GRPCInferenceService/ModelMetadata",
+            "inference.ModelMetadataRequest",
+            "inference.ModelMetadataResponse",
+            "name",
+        ),
+    },
+)
