@@ -30,6 +30,7 @@ from interlingua.schemas import (
     Tensor,
     element_count,
 )
+from interlingua.schemas.errors import SHARED_MEMORY_REGION
 
 FOLDER = "/dev/shm"  # noqa: S108 where POSIX shared memory is on Linux, no temporary file of ours
 RESERVED_PREFIX = "triton_python_backend_shm_region_"
@@ -237,4 +238,4 @@ def _open(key: str) -> int:
 
 
 def _unknown(name: str, what: str) -> InferenceError:
-    return InferenceError(ErrorCode.NOT_FOUND, f"{what}: '{name}'", details={"shared_memory_region": name})
+    return InferenceError(ErrorCode.NOT_FOUND, f"{what}: '{name}'", details={SHARED_MEMORY_REGION: name})

@@ -1,7 +1,8 @@
 """One error for everything that can go wrong with a request, and the codes that it may carry.
 
 An error says what happened (``code``), in words for a person (``message``), and where (``origin``).
-How a code looks on a wire belongs to each dialect's codec; no transport appears here.
+``HTTP_STATUS`` is the status of each code over HTTP; a dialect whose original servers answer otherwise
+overrides entries of it in its codec.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 class ErrorCode(enum.Enum):
     """Why a request failed. ``value`` is a stable number, which GraphPipe carries in band;
-    ``retryable`` tells whether the same request may succeed later without a change."""
+    ``retryable``: the same request may succeed later, unchanged."""
 
     MALFORMED = (1, False)
     """The bytes are not a message of the dialect."""
@@ -50,17 +51,40 @@ class ErrorCode(enum.Enum):
     __hash__ = object.__hash__
 
 
+HTTP_STATUS: Mapping[ErrorCode, int] = {
+    ErrorCode.MALFORMED: 400,
+    ErrorCode.INVALID_TENSOR: 400,
+    ErrorCode.UNREPRESENTABLE: 422,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.ALREADY_EXISTS: 400,
+    ErrorCode.UNSUPPORTED: 501,
+    ErrorCode.UNAUTHENTICATED: 401,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.TOO_LARGE: 413,
+    ErrorCode.OVERLOADED: 429,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.DEADLINE_EXCEEDED: 504,
+    ErrorCode.CANCELLED: 499,
+    ErrorCode.MODEL_FAILED: 500,
+    ErrorCode.BAD_UPSTREAM: 502,
+    ErrorCode.INTERNAL: 500,
+}
+"""The HTTP status of each code: RFC 9110 section 15, for 429 RFC 6585 section 4. No RFC defines 499, nginx's
+status for a client that has closed its connection."""
+
 UNKNOWN_KIND: Mapping[str, Any] = {"kind": "unknown"}
-"""The details of a MODEL_FAILED that does not know its own kind. gRPC has a status for it, UNKNOWN."""
+"""The details of a MODEL_FAILED without a more precise status; gRPC's status UNKNOWN."""
+
+SHARED_MEMORY_REGION = "shared_memory_region"
+"""The key in the details of a NOT_FOUND that concerns a shared-memory region; its value is the name."""
 
 
 class InferenceError(Exception):
     """A request that cannot be answered.
 
-    ``message`` names the tensor, key or option at fault. ``origin`` is empty for the request itself,
-    else the model or upstream that failed. ``details`` are machine-readable extras (never tensor
-    contents). ``begun`` tells of an error that may help to ask elsewhere whether some of the work may have
-    been done by then: such a request must not be repeated.
+    ``message`` names the tensor, key or option at fault. ``origin`` is the model or upstream that failed,
+    empty where the request itself is at fault. ``details`` are machine-readable extras (never tensor
+    contents). ``begun``: a server may have done some of the work, so the request must not be repeated.
     """
 
     def __init__(
@@ -80,6 +104,11 @@ class InferenceError(Exception):
         self.retryable = code.retryable if retryable is None else retryable
         self.details: Mapping[str, Any] = details or {}
         self.begun = begun
+
+    @property
+    def model_not_found(self) -> bool:
+        """Whether the model, or this version of it, does not exist."""
+        return self.code is ErrorCode.NOT_FOUND and SHARED_MEMORY_REGION not in self.details
 
     def __repr__(self) -> str:
         return f"InferenceError({self.code.name}, {self.message!r})"

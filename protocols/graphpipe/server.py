@@ -27,26 +27,7 @@ from interlingua.schemas import (
     Readiness,
     Signature,
 )
-
-STATUS: dict[ErrorCode, int] = {
-    ErrorCode.MALFORMED: 400,
-    ErrorCode.INVALID_TENSOR: 400,
-    ErrorCode.UNREPRESENTABLE: 422,
-    ErrorCode.NOT_FOUND: 404,
-    ErrorCode.ALREADY_EXISTS: 400,
-    ErrorCode.UNSUPPORTED: 501,
-    ErrorCode.UNAUTHENTICATED: 401,
-    ErrorCode.FORBIDDEN: 403,
-    ErrorCode.TOO_LARGE: 413,
-    ErrorCode.OVERLOADED: 429,
-    ErrorCode.UNAVAILABLE: 503,
-    ErrorCode.DEADLINE_EXCEEDED: 504,
-    ErrorCode.CANCELLED: 499,
-    ErrorCode.MODEL_FAILED: 500,
-    ErrorCode.BAD_UPSTREAM: 502,
-    ErrorCode.INTERNAL: 500,
-}
-"""The HTTP status of each error; 499 is for a caller who has gone."""
+from interlingua.schemas.errors import HTTP_STATUS
 
 _BINARY = (("content-type", "application/octet-stream"),)
 _JSON = (("content-type", "application/json"),)
@@ -58,7 +39,7 @@ def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: Inferen
     headers = [("retry-after", "1")] if error.code is ErrorCode.OVERLOADED else []
     if "accept_encoding" in error.details:
         return _text(415, error.message, ("accept-encoding", error.details["accept_encoding"]))
-    return _text(STATUS[error.code], error.message, *headers)
+    return _text(HTTP_STATUS[error.code], error.message, *headers)
 
 
 def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:

@@ -1,6 +1,6 @@
-"""What every endpoint of the dialect answers but for inference: a status, and text beside it.
+"""The answers of all endpoints except inference: a status, and text beside it.
 
-The words are those of the original servers, which clients show and match on; the codes of errors in general
+The texts are those of the original servers, which clients show and match on; the codes of errors in general
 belong to ``status``.
 """
 
@@ -19,43 +19,46 @@ DONE = GrpsMessage(status=OK)
 
 _NOT_READY = Status(503, "Service Unavailable", StatusFlag.FAILURE)
 _INFERENCE = frozenset({Operation.INFER, Operation.INFER_STREAM})
-_STATUS, _IN_STREAM = "grps_status", "grps_in_stream"
 
 
-def refusal(status: Status) -> InferenceError:
-    """An error that is told by exactly this status."""
-    return InferenceError(ErrorCode.MALFORMED, status.msg, details={_STATUS: status})
+class StatusError(InferenceError):
+    """A refusal with a ``status`` of its own. ``in_stream``: a caller that requested a stream gets it there,
+    else as a plain answer."""
+
+    def __init__(self, status: Status, *, in_stream: bool = True) -> None:
+        super().__init__(ErrorCode.MALFORMED, status.msg)
+        self.status = status
+        self.in_stream = in_stream
 
 
-def bad_request(text: str, in_stream: bool = True) -> InferenceError:
-    """An error that is told by the code 400 and ``text``; not ``in_stream``: even where a stream was asked
-    for it is told in an answer of its own."""
-    details = {_STATUS: Status(400, text, StatusFlag.FAILURE), _IN_STREAM: in_stream}
-    return InferenceError(ErrorCode.MALFORMED, text, details=details)
+def bad_request(text: str, *, in_stream: bool = True) -> StatusError:
+    """A refusal with the code 400 and ``text``."""
+    return StatusError(Status(400, text, StatusFlag.FAILURE), in_stream=in_stream)
 
 
 def in_stream(error: InferenceError) -> bool:
-    """Whether ``error`` is told in the stream that was asked for."""
-    return bool(error.details.get(_IN_STREAM, True))
+    """Whether a caller that requested a stream gets ``error`` there."""
+    return not isinstance(error, StatusError) or error.in_stream
 
 
-def is_no_message(opened: Opened[Any] | None, error: InferenceError) -> bool:
-    """Whether ``error`` says that the bytes of a request are no message at all, which most endpoints tell in
-    the way of their transport, not in band."""
-    return opened is None and error.code is ErrorCode.MALFORMED and _STATUS not in error.details
+def is_unparsable(opened: Opened[Any] | None, error: InferenceError) -> bool:
+    """Whether the bytes of a request do not parse. Most endpoints answer that in the form of their transport,
+    not in band."""
+    return opened is None and error.code is ErrorCode.MALFORMED and not isinstance(error, StatusError)
 
 
-def no_metadata(flavor: Flavor) -> InferenceError:
-    """That there is no such model to tell of."""
-    return refusal(Status(404, flavor.no_metadata, StatusFlag.FAILURE))
+def no_metadata(flavor: Flavor) -> StatusError:
+    """The refusal for metadata of an unknown model."""
+    return StatusError(Status(404, flavor.no_metadata, StatusFlag.FAILURE))
 
 
-def told(
+def failed(
     flavor: Flavor, error: InferenceError, operation: Operation | None = None, model: str = ""
 ) -> GrpsMessage:
-    """``error``, of ``operation`` on the ``model`` that was asked for where they are known."""
-    status: Status | None = error.details.get(_STATUS)
-    if status is None:
+    """The answer for ``error``, of ``operation`` on the requested ``model`` where they are known."""
+    if isinstance(error, StatusError):
+        status = error.status
+    else:
         status = failure(error, flavor.name)
         if error.code is ErrorCode.NOT_FOUND and model:
             if operation in _INFERENCE:

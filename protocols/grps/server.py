@@ -109,7 +109,7 @@ def _model_name(flavor: Flavor, request: HttpRequest) -> str:
     document = parse_document(request.body, HABITS[flavor.name]) if request.body else {}
     name = document.get("str_data") if isinstance(document, dict) else document
     if name is None:
-        raise outcome.refusal(flavor.no_name)
+        raise outcome.StatusError(flavor.no_name)
     if not isinstance(document, dict) or not isinstance(name, str):
         raise InferenceError(ErrorCode.MALFORMED, "a model is asked about by its name, a string in str_data")
     if not name:
@@ -137,7 +137,7 @@ def _encode_script(opened: Opened[HttpAnswer], result: Any) -> HttpAnswer:
 def _fail(
     flavor: Flavor, request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError
 ) -> HttpAnswer:
-    if outcome.is_no_message(opened, error):
+    if outcome.is_unparsable(opened, error):
         return flavor.unread(error.message)
     operation, model = (opened.action.operation, opened.model) if opened else (None, "")
-    return json_answer(flavor, outcome.told(flavor, error, operation, model))
+    return json_answer(flavor, outcome.failed(flavor, error, operation, model))

@@ -84,7 +84,7 @@ class Predict:
                 error = InferenceError(error.code, self._flavor.unknown_model.format(opened.model))
             return whole_request.fail(request, opened, error)
         operation, model = (opened.action.operation, opened.model) if opened else (None, "")
-        message = outcome.told(self._flavor, error, operation, model)
+        message = outcome.failed(self._flavor, error, operation, model)
         if operation is Operation.INFER_STREAM or (
             opened is None and self._refused_in_stream(request, error)
         ):
@@ -144,7 +144,7 @@ class Predict:
     def _encode_piece(self, form: ReplyForm, response: InferResponse) -> HttpAnswer:
         """One chunk; none for the bare final flag."""
         if response.error is not None:
-            message = outcome.told(self._flavor, response.error)
+            message = outcome.failed(self._flavor, response.error)
         elif response.outputs or not response.final:
             message = encode_response(form, response)
         else:

@@ -108,7 +108,7 @@ def _over_grpc(
         return lambda request: open_call(Call(read_message(request.message), _grpc_answer))
 
     def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
-        if outcome.is_no_message(opened, error):
+        if outcome.is_unparsable(opened, error):
             return GrpcAnswer(
                 code=no_message, details=error.message.encode(errors="backslashreplace").decode()
             )
@@ -127,7 +127,7 @@ def brpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[BrpcEndpoin
         return lambda request: open_call(Call(read_message(request.message), _brpc_answer))
 
     def fail(request: BrpcRequest, opened: Opened[BrpcAnswer] | None, error: InferenceError) -> BrpcAnswer:
-        if outcome.is_no_message(opened, error):
+        if outcome.is_unparsable(opened, error):
             return unparsable(request)
         return _brpc_answer(_told(flavor, opened, error))
 
@@ -155,7 +155,7 @@ def stub_endpoints(
         )
 
     def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
-        if outcome.is_no_message(opened, error):
+        if outcome.is_unparsable(opened, error):
             return flavor.unread(error.message)
         return _http_answer(written, request, _told(flavor, opened, error))
 
@@ -190,7 +190,7 @@ def _inference(flavor: Flavor, operation: Operation) -> Open:
 
     def encode(form: _Form, response: InferResponse) -> Any:
         if response.error is not None:
-            return form.write(outcome.told(flavor, response.error))
+            return form.write(outcome.failed(flavor, response.error))
         if operation is Operation.INFER_STREAM and response.final and not response.outputs:
             return None
         return form.write(encode_response(form.reply, response))
@@ -210,7 +210,7 @@ def _model_metadata(flavor: Flavor) -> Open:
     def open_call(call: Call) -> Opened[Any]:
         name = call.message.str_data if call.message.kind is Kind.STR_DATA else ""
         if not name:
-            raise outcome.refusal(flavor.empty_name)
+            raise outcome.StatusError(flavor.empty_name)
         return Opened(action, name, message=call)
 
     return open_call
@@ -218,8 +218,8 @@ def _model_metadata(flavor: Flavor) -> Open:
 
 def _told(flavor: Flavor, opened: Opened[Any] | None, error: InferenceError) -> GrpsMessage:
     if opened is None:
-        return outcome.told(flavor, error)
-    return outcome.told(flavor, error, opened.action.operation, opened.model)
+        return outcome.failed(flavor, error)
+    return outcome.failed(flavor, error, opened.action.operation, opened.model)
 
 
 # --- the bytes

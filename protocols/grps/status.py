@@ -12,24 +12,14 @@ from collections.abc import Mapping
 
 from interlingua.protocols.grps.message import GrpsMessage, Status, StatusFlag
 from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.errors import HTTP_STATUS
 
 CODES: Mapping[ErrorCode, int] = {
-    ErrorCode.MALFORMED: 400,
+    **HTTP_STATUS,
     ErrorCode.INVALID_TENSOR: 500,
     ErrorCode.UNREPRESENTABLE: 500,
     ErrorCode.NOT_FOUND: 500,
     ErrorCode.ALREADY_EXISTS: 409,
-    ErrorCode.UNSUPPORTED: 501,
-    ErrorCode.UNAUTHENTICATED: 401,
-    ErrorCode.FORBIDDEN: 403,
-    ErrorCode.TOO_LARGE: 413,
-    ErrorCode.OVERLOADED: 429,
-    ErrorCode.UNAVAILABLE: 503,
-    ErrorCode.DEADLINE_EXCEEDED: 504,
-    ErrorCode.CANCELLED: 499,
-    ErrorCode.MODEL_FAILED: 500,
-    ErrorCode.BAD_UPSTREAM: 502,
-    ErrorCode.INTERNAL: 500,
 }
 """The code that we answer with for each error."""
 

@@ -27,26 +27,6 @@ from interlingua.schemas import Sequence as SequencePosition
 
 DIALECT_NAME = "oip"
 
-HTTP_STATUS: dict[ErrorCode, int] = {
-    ErrorCode.MALFORMED: 400,
-    ErrorCode.INVALID_TENSOR: 400,
-    ErrorCode.UNREPRESENTABLE: 422,
-    ErrorCode.NOT_FOUND: 404,
-    ErrorCode.ALREADY_EXISTS: 400,
-    ErrorCode.UNSUPPORTED: 501,
-    ErrorCode.UNAUTHENTICATED: 401,
-    ErrorCode.FORBIDDEN: 403,
-    ErrorCode.TOO_LARGE: 413,
-    ErrorCode.OVERLOADED: 429,
-    ErrorCode.UNAVAILABLE: 503,
-    ErrorCode.DEADLINE_EXCEEDED: 504,
-    ErrorCode.CANCELLED: 499,
-    ErrorCode.MODEL_FAILED: 500,
-    ErrorCode.BAD_UPSTREAM: 502,
-    ErrorCode.INTERNAL: 500,
-}
-"""The HTTP status that we answer with for each error code."""
-
 GRPC_STATUS: dict[ErrorCode, int] = {
     ErrorCode.MALFORMED: 3,
     ErrorCode.INVALID_TENSOR: 3,

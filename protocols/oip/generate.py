@@ -17,7 +17,6 @@ from interlingua.protocols.json_document import parse_json, write_json
 from interlingua.protocols.numeric_json import json_values, pack_values
 from interlingua.protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
-    HTTP_STATUS,
     WHILE_RUNNING,
     check_id,
     split_parameters,
@@ -38,6 +37,7 @@ from interlingua.schemas import (
     Tensor,
     TensorSpec,
 )
+from interlingua.schemas.errors import HTTP_STATUS
 
 _EVENT_HEADERS: Headers = (("Content-Type", "text/event-stream; charset=utf-8"),)
 

@@ -12,10 +12,11 @@ from urllib.parse import unquote
 
 from interlingua.protocols.dialect import Action, Opened
 from interlingua.protocols.json_document import write_json
-from interlingua.protocols.oip.codec import HTTP_STATUS, told_code
+from interlingua.protocols.oip.codec import told_code
 from interlingua.protocols.oip.codec_http import JSON_HEADERS
 from interlingua.protocols.wire import REQUEST_ID, Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, Operation
+from interlingua.schemas.errors import HTTP_STATUS
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
 

@@ -48,15 +48,22 @@ def query_format(request: HttpRequest) -> str | None:
     return None
 
 
+class MissingHeaderError(InferenceError):
+    """An inference request without its header. Of all malformed requests the original server explains this
+    one alone, in the body of its answer."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.MALFORMED, f"missing header {REQUEST} in an inference request")
+
+
 def read_header(request: HttpRequest) -> Any:
     """The ``InferRequestHeader`` of ``request``, which may be shared with others: not to be changed.
 
-    Raises MALFORMED; where there is none at all, the ``text`` in the error's details tells so.
+    Raises MALFORMED, as ``MissingHeaderError`` where there is none.
     """
     given = request.headers.get(REQUEST.lower())
     if given is None:
-        text = f"missing header {REQUEST} in an inference request"
-        raise InferenceError(ErrorCode.MALFORMED, text, details={"text": text})
+        raise MissingHeaderError
     return _remembered_request(given) if len(given) <= _SHORT else read(codec.REQUEST_HEADER, given)
 
 

@@ -21,6 +21,7 @@ from interlingua.protocols.trtis.codec_http import (
     BINARY,
     RESPONSE,
     STATUS,
+    MissingHeaderError,
     ReplyForm,
     decode_request,
     encode_response,
@@ -78,7 +79,7 @@ def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
 def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
     """``error`` as the dialect has it: in ``NV-Status``, or nowhere for a request that makes no sense."""
     if opened is None and error.code is ErrorCode.MALFORMED:
-        return HttpAnswer(400, (), [error.details.get("text", "").encode()])
+        return HttpAnswer(400, (), [error.message.encode() if isinstance(error, MissingHeaderError) else b""])
     return HttpAnswer(400, ((STATUS, write_status(failure(request.context, opened, error))),))
 
 

@@ -16,7 +16,7 @@ from interlingua.protocols.protobuf_wire import join
 from interlingua.protocols.trtis.codec_grpc import SERVICE, open_infer, parse
 from interlingua.protocols.trtis.shared_memory_control import read_control
 from interlingua.protocols.trtis.status import (
-    UNKNOWN,
+    UnknownRequestError,
     error_text,
     failure,
     probed,
@@ -98,34 +98,29 @@ def _open_status(request: GrpcRequest) -> Opened[GrpcAnswer]:
 def _open_health(request: GrpcRequest) -> Opened[GrpcAnswer]:
     mode = parse(_message("Health", "Request"), request.message).mode
     if mode not in _HEALTH:
-        raise _unknown(f"unknown health mode '{mode}'")
+        raise UnknownRequestError(f"unknown health mode '{mode}'")
     return Opened(_HEALTH[mode], message=request)
 
 
 def _open_model_control(request: GrpcRequest) -> Opened[GrpcAnswer]:
     asked = parse(_message("ModelControl", "Request"), request.message)
     if asked.type not in _MODEL_CONTROL:
-        raise _unknown(f"unknown modelcontrol request type {asked.type}")
+        raise UnknownRequestError(f"unknown modelcontrol request type {asked.type}")
     return Opened(_MODEL_CONTROL[asked.type], asked.model_name, message=request)
 
 
 def _open_repository(request: GrpcRequest) -> Opened[GrpcAnswer]:
     if parse(_message("Repository", "Request"), request.message).WhichOneof("request_type") is None:
-        raise _unknown("request type is not specified")
+        raise UnknownRequestError("request type is not specified")
     return Opened(_REPOSITORY, message=request)
 
 
 def _open_shared_memory(request: GrpcRequest) -> Opened[GrpcAnswer]:
     asked = read_control(request.message)
     if asked is None:
-        raise _unknown("unknown sharedmemorycontrol request type")
+        raise UnknownRequestError("unknown sharedmemorycontrol request type")
     operation, argument = asked
     return Opened(_SHARED_MEMORY[operation], message=request, argument=argument)
-
-
-def _unknown(message: str) -> InferenceError:
-    """What the original server answers with a code that no other error has."""
-    return InferenceError(ErrorCode.UNSUPPORTED, message, details={"request_status": UNKNOWN})
 
 
 def _failing(response: type[Message], repeated: Repeated = lambda opened: {}) -> Fail:
@@ -133,7 +128,6 @@ def _failing(response: type[Message], repeated: Repeated = lambda opened: {}) ->
         if opened is None and error.code is ErrorCode.MALFORMED:
             return GrpcAnswer(code=_GRPC_INTERNAL, details=error_text(error))
         status = failure(request.context, opened, error)
-        status.code = error.details.get("request_status", status.code)
         return GrpcAnswer(response(request_status=status, **repeated(opened)).SerializeToString())
 
     return fail

@@ -94,10 +94,19 @@ clients take lines of 64 KiB."""
 # --- what became of a request
 
 
+class UnknownRequestError(InferenceError):
+    """A request without a known type: the original server answers ``UNKNOWN``, to no other error."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNSUPPORTED, message)
+
+
 def status_code(error: InferenceError, operation: Operation | None) -> int:
     """The ``RequestStatusCode`` of ``error``; ``operation`` is what was asked, None where that was not
     understood."""
-    if error.code is ErrorCode.NOT_FOUND and "shared_memory_region" not in error.details:
+    if isinstance(error, UnknownRequestError):
+        return UNKNOWN
+    if error.model_not_found:
         return _UNKNOWN_MODEL.get(operation, NOT_FOUND) if operation else NOT_FOUND
     return STATUS_CODES[error.code]
 

@@ -64,7 +64,8 @@ class Upstream:
 
     ``flavors`` are the calls for servers of this dialect that need another form than ``calls``, by the
     name that such a server's metadata gives; it is asked for that name before the first inference.
-    ``forwarding`` says which headers calls carry.
+    ``forwarding`` says which headers calls carry. ``named``: the name is more than an address, which clients
+    put into their errors themselves.
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class Upstream:
         flavors: Mapping[str, Calls] | None = None,
         gate: Gate | None = None,
         forwarding: Forwarding | None = None,
+        *,
+        named: bool = True,
     ) -> None:
         self.name = name
         self._calls = calls
@@ -83,6 +86,8 @@ class Upstream:
             clients = Pool([Member(client, str(place)) for place, client in enumerate(clients)])
         self.pool = clients
         self.gate = gate
+        self._label = f"upstream '{name}': "
+        self._client_label = self._label if named else ""
         self._timeout = request_timeout_secs
         self._flavors: Mapping[str, Calls] = flavors or {}
         self._shared: dict[SharedReply[Any], SharedValue[Any]] = {}
@@ -156,7 +161,7 @@ class Upstream:
             return read(reply)
         except InferenceError as error:
             if error.code is ErrorCode.BAD_UPSTREAM:
-                self._name(error)
+                error.message = f"{self._label}{error.message}"
             raise
 
     async def _ask_optional(
@@ -173,7 +178,7 @@ class Upstream:
                     form,
                     self._send,
                     dispensable=dispensable,
-                    label=f"upstream '{self.name}': ",
+                    label=self._label,
                 )
 
     async def stream(
@@ -315,14 +320,8 @@ class Upstream:
         try:
             return await client.send(request)
         except InferenceError as error:
-            self._name(error)
+            error.message = f"{self._client_label}{error.message}"
             raise
-
-    def _name(self, error: InferenceError) -> None:
-        """Put this upstream's name into the words of ``error``. A command has no other name for a server
-        than its address, which is there already."""
-        if not error.message.startswith(f"the upstream at {self.name} "):
-            error.message = f"upstream '{self.name}': {error.message}"
 
 
 async def _send_plain(client: Any, request: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlingua.protocols.oip.codec import HTTP_STATUS
+from interlingua.schemas.errors import HTTP_STATUS
 from tests.conformance.golden_models import golden_models
 from tests.conformance.mutations import mutated
 from tests.conformance.oip_deviations import HTTP, by_exchange

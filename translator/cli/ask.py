@@ -84,7 +84,7 @@ def upstream_of(dialect: str, transport: str, url: str, timeout_secs: float) -> 
         raise RefusedError(str(error)) from error
     client = CLIENTS[transport](place, connect_timeout_secs=timeout_secs)
     flavors: dict[str, Any] = {"http": spoken.http_flavors, "grpc": spoken.grpc_flavors}
-    return Upstream(url, spoken.calls[transport], [client], timeout_secs, flavors.get(transport))
+    return Upstream(url, spoken.calls[transport], [client], timeout_secs, flavors.get(transport), named=False)
 
 
 def _inputs(given: Sequence[str], signature: Signature | None) -> Iterator[Tensor]:

@@ -38,7 +38,7 @@ from interlingua.schemas import (
 )
 from interlingua.translator.serving.observation import Observer, Room
 from interlingua.translator.serving.router import Router
-from interlingua.translator.serving.routing.route import Route, is_absent
+from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.settings import LogBook, TraceBook
 from interlingua.translator.serving.trends import Trends
 
@@ -398,7 +398,7 @@ async def by_route(operation: Operation, asked: Asked, route: Route) -> Any:
         try:
             return await OPERATIONS[operation](replace(asked, name=name, target=view, route=route))
         except InferenceError as error:
-            if not (error.retryable or is_absent(error)):
+            if not (error.retryable or error.model_not_found):
                 raise
             failure = failure or error
     assert failure is not None, "there is a model"  # noqa: S101

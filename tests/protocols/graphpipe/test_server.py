@@ -23,6 +23,7 @@ from interlingua.schemas import (
     Tensor,
     TensorSpec,
 )
+from interlingua.schemas.errors import HTTP_STATUS
 from tests.strategies import signature_of
 
 X = Tensor.from_numpy("x", np.arange(4, dtype=np.int32))
@@ -224,8 +225,8 @@ def test_an_error_is_a_status_and_a_line_of_text(code: ErrorCode, status: int) -
 
 
 def test_every_error_has_a_status() -> None:
-    assert set(server.STATUS) == set(ErrorCode)
-    assert all(status >= 400 for status in server.STATUS.values())
+    assert set(HTTP_STATUS) == set(ErrorCode)
+    assert all(status >= 400 for status in HTTP_STATUS.values())
 
 
 def test_unknown_paths_and_methods() -> None:

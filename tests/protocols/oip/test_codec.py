@@ -9,7 +9,6 @@ from interlingua.protocols.oip.codec import (
     CODE_OF_HTTP_STATUS,
     EMPTY_FINAL_RESPONSE,
     GRPC_STATUS,
-    HTTP_STATUS,
     distinct_outputs,
     input_tensor,
     join_parameters,
@@ -26,6 +25,7 @@ from interlingua.schemas import (
     Sequence,
     SharedMemoryRef,
 )
+from interlingua.schemas.errors import HTTP_STATUS
 
 PLACE = {"shared_memory_region": "r", "shared_memory_offset": 4, "shared_memory_byte_size": 8}
 

@@ -37,11 +37,6 @@ _MOVED = 1 << 16
 """How many sequences that the fallback has are remembered; the oldest are forgotten."""
 
 
-def is_absent(error: InferenceError) -> bool:
-    """Whether it is the model, or its version, that is not there: not something that a request names."""
-    return error.code is ErrorCode.NOT_FOUND and not error.details
-
-
 @dataclass(slots=True)
 class RouteCounts:
     """What a route has been asked, whatever became of it: ``parts`` are the requests that were meant for each
@@ -129,7 +124,7 @@ class Route:
             return False
         if sequence is not None and not sequence.start:
             return False
-        away = is_absent(error) or (error.code in _TURNED_AWAY and (error.retryable or unread))
+        away = error.model_not_found or (error.code in _TURNED_AWAY and (error.retryable or unread))
         if away:
             self._fall_back(sequence)
         return away
