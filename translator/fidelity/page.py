@@ -18,8 +18,7 @@ upstream. Callers and upstreams are named by dialect and transport.
 This page is computed from the capabilities that each dialect and each backend declares, and is verified by
 `tests/e2e/test_matrix.py`, which sends each item through two daemons on every path below, critical values
 first: infinities, NaN, -0, subnormals, integer limits, strings that are not UTF-8, tensors without elements
-or dimensions. `interlingua fidelity` prints the same, and one path in words: `interlingua fidelity --from
-oip/http --to grps/brpc`.
+or dimensions. `interlingua fidelity` prints the same; `--from oip/http --to grps/brpc` explains one path.
 
 | in the tables | |
 |---|---|
