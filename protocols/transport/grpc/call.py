@@ -1,8 +1,8 @@
-"""A call on a gRPC listener: messages in, a handler's answers out, on one stream of HTTP/2.
+"""A call on a gRPC listener: messages in, a handler's answers out, on one HTTP/2 stream.
 
-A call begins as soon as there is something to serve, as with grpcio: a unary one with its first message (what
-comes after that is passed over), a stream with its head. Whatever ends it, the handler's task ends too, and
-the call counts until then.
+As with grpcio, the handler of a unary call starts with its first message (later ones are ignored), that of a
+stream with its headers. However a call ends, its handler's task is cancelled, and the call counts as running
+until the task is done.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from typing import Protocol
 
-from interlingua.protocols.transport.grpc.head import ANSWER_HEAD, OK, Head, trailers, trailers_only
+from interlingua.protocols.transport.grpc.headers import (
+    ANSWER_HEADERS,
+    OK,
+    CallHeaders,
+    trailers,
+    trailers_only,
+)
 from interlingua.protocols.transport.grpc.messages import (
     PREFIX,
     PREFIX_BYTES,
-    MessageCutter,
+    MessageReader,
     RefusedMessageError,
 )
 from interlingua.protocols.transport.grpc.status import (
@@ -29,23 +35,23 @@ from interlingua.protocols.transport.grpc.status import (
     fitting,
     unforeseen,
 )
-from interlingua.protocols.transport.h2.connection import Connection
+from interlingua.protocols.transport.h2.connection import H2Connection
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, Headers
 from interlingua.schemas import Context
 
 _COPIED_BYTES = 1 << 14
-"""Up to this size a message that came whole is copied out of what was received; a larger one is a view."""
+"""Up to this size a message in one DATA frame is copied out of the received bytes; a larger one is a view."""
 
 _HELD_BYTES = 1 << 20
-"""How much of a stream may have arrived before it is taken; the client is given no more room then."""
+"""How much of a stream's messages is buffered before its flow-control window is held."""
 
 _WAITING_BYTES = 1 << 18
-"""How much of the answers of a stream may wait to be sent before the handler waits too."""
+"""How much of a stream's answers may be queued before the handler waits."""
 
 
-class Caller(Protocol):
-    """Who calls: a connection, and what its calls have in common."""
+class CallHost(Protocol):
+    """The connection of a call: what its calls share."""
 
     handler: GrpcHandler
     loop: asyncio.AbstractEventLoop
@@ -53,131 +59,139 @@ class Caller(Protocol):
     max_request_bytes: int | None
     max_response_bytes: int | None
 
-    def began(self, call: Call) -> None:
-        """A call is at work."""
+    def call_began(self, call: GrpcCall) -> None:
+        """Count a call as running."""
 
-    def ended(self, call: Call) -> None:
-        """It is no more."""
+    def call_ended(self, call: GrpcCall) -> None:
+        """Count it no longer."""
 
 
-class Call(Stream):
-    """What unary calls and streams have in common."""
+class GrpcCall(Stream):
+    """The common part of unary and streaming calls. ``_over``: the answer is complete, or nobody waits for
+    it. ``_reset_at_work``: the connection counts the call among those reset whose task still runs."""
 
     __slots__ = (
-        "_caller",
-        "_counted",
-        "_cutter",
-        "_head",
+        "_headers",
+        "_host",
+        "_messages_in_parts",
         "_over",
+        "_reset_at_work",
         "_started",
         "_task",
         "_working",
+        "connection",
         "context",
         "deadline",
     )
 
     def __init__(
-        self, caller: Caller, connection: Connection[Head | None], number: int, head: Head, ended: bool
+        self,
+        host: CallHost,
+        connection: H2Connection[CallHeaders | None],
+        number: int,
+        headers: CallHeaders,
+        ended: bool,
     ) -> None:
-        super().__init__(connection, number, ended)
-        self._caller = caller
-        self._head = head
-        self._cutter: MessageCutter | None = None
+        super().__init__(number, connection.sender.initial_window, ended)
+        self.connection = connection
+        self._host = host
+        self._headers = headers
+        self._messages_in_parts: MessageReader | None = None
         self._task: asyncio.Task[None] | None = None
-        self._started = self._working = self._over = self._counted = False
-        metadata = head.metadata
-        self.deadline = None if head.timeout is None else time.monotonic() + head.timeout
+        self._started = self._working = self._over = self._reset_at_work = False
+        metadata = headers.metadata
+        self.deadline = None if headers.timeout is None else time.monotonic() + headers.timeout
         self.context = Context(
             deadline=self.deadline,
             traceparent=metadata.get("traceparent", ""),
             tracestate=metadata.get("tracestate", ""),
-            peer=caller.peer,
+            peer=host.peer,
             headers=metadata,
         )
-        caller.began(self)
+        host.call_began(self)
 
-    def abandoned(self) -> None:
-        """As a stream has it."""
+    def on_reset(self) -> None:
+        """See ``Stream``."""
         self._over = True
-        if self._counted:
+        if self._reset_at_work:
             return
         self.context.cancel.cancel()
         if self._task is not None:
             self._task.cancel()
         if self._working:
-            self._counted = True
-            self.connection.given_up += 1
+            self._reset_at_work = True
+            self.connection.reset_at_work += 1
         else:
-            self._caller.ended(self)
+            self._host.call_ended(self)
 
-    def drained(self) -> None:
-        """As a stream has it."""
-        if self.told_all and not self._working:
-            self._caller.ended(self)
+    def on_drained(self) -> None:
+        """See ``Stream``."""
+        if self.half_closed_local and not self._working:
+            self._host.call_ended(self)
 
     def expire(self) -> None:
-        """The deadline has passed."""
+        """End the call: its deadline has passed."""
         self.end(GrpcAnswer(code=DEADLINE_EXCEEDED, details="Deadline Exceeded"))
 
     def cut(self) -> None:
-        """The server waits no longer."""
+        """End the call: the server stops."""
         self.end(GrpcAnswer(code=UNAVAILABLE, details="the server is stopping"))
 
     def end(self, answer: GrpcAnswer) -> None:
-        """End the call with an answer of the transport's own, whatever is under way."""
-        if not self.told_all:
-            self.connection.send_end(self, self._ending(answer))
-        self.abandoned()
+        """End the call with a status of the transport's own."""
+        if not self.half_closed_local:
+            self.connection.sender.send_end(self, self._ending(answer))
+        self.on_reset()
 
     def _ending(self, answer: GrpcAnswer) -> bytes:
-        """The block of headers that ends the call."""
+        """The field block that ends the call."""
         return trailers(answer) if self._started else trailers_only(answer)
 
     def _messages_in(self, data: bytes, start: int, stop: int) -> Iterable[Buffer]:
         """The messages that ``data[start:stop]`` completes. Raises ``RefusedMessageError`` between them."""
-        limit = self._caller.max_request_bytes
-        if stop - start >= PREFIX_BYTES and not self._halfway:
-            # nearly every message comes by itself in one frame
+        limit = self._host.max_request_bytes
+        if stop - start >= PREFIX_BYTES and not self._partial:
+            # nearly every message fills one DATA frame
             compressed, size = PREFIX.unpack_from(data, start)
             begin = start + PREFIX_BYTES
             if size == stop - begin and not compressed and (limit is None or size <= limit):
                 return (data[begin:stop] if size <= _COPIED_BYTES else memoryview(data)[begin:stop],)
-        if self._cutter is None:
-            self._cutter = MessageCutter(self._head.coding, limit)
-        return self._cutter.cut(data, start, stop)
+        if self._messages_in_parts is None:
+            self._messages_in_parts = MessageReader(self._headers.coding, limit)
+        return self._messages_in_parts.read(data, start, stop)
 
     @property
-    def _halfway(self) -> bool:
-        """Whether a message has begun that has not ended."""
-        return self._cutter is not None and self._cutter.halfway
+    def _partial(self) -> bool:
+        """Whether part of a message has arrived."""
+        return self._messages_in_parts is not None and self._messages_in_parts.partial
 
     def _done(self) -> None:
-        """The task is at its end."""
+        """The task is done."""
         self._working = False
-        if self._counted:
-            self.connection.given_up -= 1
-        if self.told_all:
-            self._caller.ended(self)
+        if self._reset_at_work:
+            self.connection.reset_at_work -= 1
+        if self.half_closed_local:
+            self._host.call_ended(self)
 
 
-class UnaryCall(Call):
+class UnaryCall(GrpcCall):
     """One message, one answer."""
 
     __slots__ = ()
 
-    def received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
-        """As a stream has it."""
+    def data_received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
+        """See ``Stream``."""
         if self._task is not None:
             return
         try:
             for message in self._messages_in(data, start, stop):
-                request = GrpcRequest(self._head.method, message, self._head.metadata, self.context)
-                self._task = self._caller.loop.create_task(self._run(request))
+                request = GrpcRequest(self._headers.method, message, self._headers.metadata, self.context)
+                self._task = self._host.loop.create_task(self._run(request))
                 return
         except RefusedMessageError as refused:
             self.end(refused.answer)
             return
-        if ended and self._halfway:
+        if ended and self._partial:
             self.end(GrpcAnswer(code=INTERNAL, details="the message of the call is cut short"))
         elif ended:
             self.end(GrpcAnswer(code=UNIMPLEMENTED, details="a unary call has one message, not none"))
@@ -185,11 +199,11 @@ class UnaryCall(Call):
     async def _run(self, request: GrpcRequest) -> None:
         self._working = True
         try:
-            answer = await self._caller.handler.serve(request)
+            answer = await self._host.handler.serve(request)
         except Exception:
             answer = unforeseen(request.method)
         except BaseException:
-            answer = GrpcAnswer(code=CANCELLED)  # it is not sent where the client has gone
+            answer = GrpcAnswer(code=CANCELLED)  # not sent if the client is gone
             raise
         finally:
             if not self._over:
@@ -198,59 +212,64 @@ class UnaryCall(Call):
 
     def _answer(self, answer: GrpcAnswer) -> None:
         self._over = True
-        answer = fitting(answer, self._caller.max_response_bytes)
+        answer = fitting(answer, self._host.max_response_bytes)
         if answer.code:
-            self.connection.send_end(self, self._ending(answer))
+            self.connection.sender.send_end(self, self._ending(answer))
             return
         self._started = True
         message = answer.message
         size = len(message)
         tail = trailers(answer) if answer.trailing else OK
-        self.connection.send_whole(
-            self, ANSWER_HEAD, (PREFIX.pack(0, size), _lasting(message)), size + PREFIX_BYTES, tail
+        self.connection.sender.send_whole(
+            self, ANSWER_HEADERS, (PREFIX.pack(0, size), _lasting(message)), size + PREFIX_BYTES, tail
         )
 
 
-class StreamCall(Call):
-    """Messages both ways: an ``AsyncIterator`` over those that come."""
+class StreamCall(GrpcCall):
+    """Messages both ways: an ``AsyncIterator`` over those received."""
 
-    __slots__ = ("_fault", "_giver", "_held", "_messages", "_taker")
+    __slots__ = ("_fault", "_held", "_message_waiter", "_messages", "_send_waiter")
 
     def __init__(
-        self, caller: Caller, connection: Connection[Head | None], number: int, head: Head, ended: bool
+        self,
+        host: CallHost,
+        connection: H2Connection[CallHeaders | None],
+        number: int,
+        headers: CallHeaders,
+        ended: bool,
     ) -> None:
-        super().__init__(caller, connection, number, head, ended)
+        super().__init__(host, connection, number, headers, ended)
         self._messages: deque[Buffer] = deque()
         self._held = 0
         self._fault: RefusedMessageError | None = None
-        self._taker: asyncio.Future[None] | None = None
-        self._giver: asyncio.Future[None] | None = None
-        self._task = caller.loop.create_task(
-            self._run(GrpcRequest(head.method, b"", head.metadata, self.context))
+        self._message_waiter: asyncio.Future[None] | None = None
+        self._send_waiter: asyncio.Future[None] | None = None
+        self._task = host.loop.create_task(
+            self._run(GrpcRequest(headers.method, b"", headers.metadata, self.context))
         )
 
-    def received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
-        """As a stream has it."""
+    def data_received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
+        """See ``Stream``."""
         if self._fault is not None:
             return
         try:
             for message in self._messages_in(data, start, stop):
                 self._messages.append(message)
                 self._held += len(message) + PREFIX_BYTES
-            if ended and self._halfway:
+            if ended and self._partial:
                 details = "the last message of the stream is cut short"
                 self._fault = RefusedMessageError(GrpcAnswer(code=INTERNAL, details=details))
         except RefusedMessageError as refused:
             self._fault = refused
-            self.holding = True
+            self.window_held = True
         if self._held > _HELD_BYTES:
-            self.holding = True
-        _wake(self._taker)
+            self.window_held = True
+        _wake(self._message_waiter)
 
-    def drained(self) -> None:
-        """As a stream has it."""
-        super().drained()
-        _wake(self._giver)
+    def on_drained(self) -> None:
+        """See ``Stream``."""
+        super().on_drained()
+        _wake(self._send_waiter)
 
     def __aiter__(self) -> AsyncIterator[Buffer]:
         return self
@@ -259,21 +278,21 @@ class StreamCall(Call):
         while not self._messages:
             if self._fault is not None:
                 raise self._fault
-            if self.heard_all:
+            if self.half_closed_remote:
                 raise StopAsyncIteration
-            self._taker = self._caller.loop.create_future()
-            await self._taker
+            self._message_waiter = self._host.loop.create_future()
+            await self._message_waiter
         message = self._messages.popleft()
         self._held -= len(message) + PREFIX_BYTES
-        if self.holding and self._held <= _HELD_BYTES // 2 and self._fault is None:
-            self.holding = False
-            self.connection.credit(self)
+        if self.window_held and self._held <= _HELD_BYTES // 2 and self._fault is None:
+            self.window_held = False
+            self.connection.replenish(self)
         return message
 
     async def _run(self, request: GrpcRequest) -> None:
         self._working = True
         try:
-            end = await self._give(self._caller.handler.stream(request, self))
+            end = await self._send_all(self._host.handler.stream(request, self))
         except RefusedMessageError as refused:
             end = refused.answer
         except Exception:
@@ -284,28 +303,28 @@ class StreamCall(Call):
         finally:
             if not self._over:
                 self._over = True
-                self.connection.send(self, (), self._ending(end))
+                self.connection.sender.send(self, (), self._ending(end))
             self._done()
 
-    async def _give(self, answers: AsyncIterator[GrpcAnswer]) -> GrpcAnswer:
-        """Send the answers as they come; the one that ends the call."""
+    async def _send_all(self, answers: AsyncIterator[GrpcAnswer]) -> GrpcAnswer:
+        """Send the answers as they come. Returns the one that ends the call."""
         trailing: Headers = ()
         try:
             async for answer in answers:
                 if self._over:
                     break
-                answer = fitting(answer, self._caller.max_response_bytes)
+                answer = fitting(answer, self._host.max_response_bytes)
                 if answer.code:
                     return answer
                 trailing = answer.trailing or trailing
                 self._start()
                 message = answer.message
-                self.connection.send(self, (PREFIX.pack(0, len(message)), _lasting(message)))
-                if self.waiting > _WAITING_BYTES:
-                    self._giver = self._caller.loop.create_future()
-                    await self._giver
+                self.connection.sender.send(self, (PREFIX.pack(0, len(message)), _lasting(message)))
+                if self.queued > _WAITING_BYTES:
+                    self._send_waiter = self._host.loop.create_future()
+                    await self._send_waiter
         finally:
-            # what the answers still do must not outlive the call
+            # the handler's generator must not outlive the call
             if (close := getattr(answers, "aclose", None)) is not None:
                 await close()
         self._start()
@@ -314,11 +333,11 @@ class StreamCall(Call):
     def _start(self) -> None:
         if not self._started and not self._over:
             self._started = True
-            self.connection.send_head(self, ANSWER_HEAD)
+            self.connection.sender.send_headers(self, ANSWER_HEADERS)
 
 
 def _lasting(message: Buffer) -> Buffer:
-    """``message`` as bytes that stay as they are, however long it has to wait."""
+    """``message`` as bytes that do not change while queued."""
     return message if isinstance(message, bytes) else bytes(message)
 
 

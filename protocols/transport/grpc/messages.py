@@ -1,7 +1,7 @@
-"""The messages of a gRPC call, cut out of the bytes of its stream.
+"""Reads the messages of a gRPC call out of the bytes of its stream.
 
-Contract: each message is one flag, four bytes of length, and its bytes. One above the limit is refused by its
-length, before any of it is kept. No sockets.
+Contract: a message is a flag, four bytes of length, and its bytes ("Length-Prefixed-Message"). One above the
+limit is refused by its length, before any of it is buffered. No sockets.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from interlingua.protocols.wire import Buffer, GrpcAnswer
 from interlingua.schemas import ErrorCode, InferenceError
 
 PREFIX = struct.Struct(">BL")
-"""What stands before a message: whether it is compressed, and its length."""
+"""The prefix of a message: whether it is compressed, and its length."""
 
 PREFIX_BYTES = 5
 
 _COPIED_BYTES = 4096
-"""Parts of a message up to this size are put together as they come: to keep each by itself would take more
-memory than what it holds."""
+"""Parts of a message up to this size are joined as they arrive: an object for each would take more memory
+than its bytes."""
 
 
 class RefusedMessageError(Exception):
-    """A message cannot be taken; ``answer`` is how the call ends."""
+    """A message is refused; ``answer`` ends the call."""
 
     def __init__(self, answer: GrpcAnswer) -> None:
         super().__init__(answer.details)
         self.answer = answer
 
 
-class MessageCutter:
-    """Cuts the messages of one call; ``coding`` is how those are compressed that say so, ``limit`` how long
-    one may be, decompressed too."""
+class MessageReader:
+    """For one call: ``coding`` is the compression of messages with the compressed flag, ``limit`` the largest
+    size of a message, before and after decompression."""
 
     def __init__(self, coding: str, limit: int | None) -> None:
         self._coding = coding
@@ -45,11 +45,11 @@ class MessageCutter:
         self._parts: list[bytearray | memoryview] = []
 
     @property
-    def halfway(self) -> bool:
-        """Whether a message has begun that has not ended."""
+    def partial(self) -> bool:
+        """Whether part of a message has arrived."""
         return bool(self._prefix)
 
-    def cut(self, data: bytes, start: int, stop: int) -> Iterator[Buffer]:
+    def read(self, data: bytes, start: int, stop: int) -> Iterator[Buffer]:
         """The messages that ``data[start:stop]`` completes. Raises ``RefusedMessageError``."""
         while start < stop:
             if len(self._prefix) < PREFIX_BYTES:

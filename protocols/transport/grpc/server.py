@@ -1,7 +1,7 @@
 """A gRPC listener for a ``GrpcHandler``, on HTTP/2 of our own.
 
-Messages pass as bytes: no protobuf class is known here. HTTP/2 is spoken in the clear and from the first byte
-on, over TCP and unix sockets. ``grpc.library`` does the same on grpcio's server.
+Messages pass as bytes: no protobuf class is known here. HTTP/2 is spoken in the clear with prior knowledge
+(RFC 9113, 3.3), over TCP and unix sockets. ``grpc.library`` does the same on grpcio's server.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import cast
 from urllib.parse import quote
 
 from interlingua.protocols.transport.address import Address
-from interlingua.protocols.transport.grpc.call import Call, StreamCall, UnaryCall
-from interlingua.protocols.transport.grpc.head import Head, read_head, trailers_only
+from interlingua.protocols.transport.grpc.call import GrpcCall, StreamCall, UnaryCall
+from interlingua.protocols.transport.grpc.headers import CallHeaders, read_headers, trailers_only
 from interlingua.protocols.transport.grpc.status import (
     CUT_SECS,
     KEEPALIVE_SECS,
     KEEPALIVE_TIMEOUT_SECS,
     UNIMPLEMENTED,
 )
-from interlingua.protocols.transport.h2.connection import Connection
-from interlingua.protocols.transport.h2.fields import Fields
+from interlingua.protocols.transport.h2.connection import H2Connection
 from interlingua.protocols.transport.h2.frames import Code, rst_stream
+from interlingua.protocols.transport.h2.hpack import FieldLines
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.sockets import SocketFile, bound, listen, send_at_once
 from interlingua.protocols.transport.stall import StallWatch
@@ -67,8 +67,8 @@ class GrpcServer:
         self.stall_secs = stall_secs
         self.keepalive_secs = keepalive_secs
         self.keepalive_timeout_secs = keepalive_timeout_secs
-        self.calls: set[Call] = set()
-        self.peers: set[_Peer] = set()
+        self.calls: set[GrpcCall] = set()
+        self.connections: set[_Connection] = set()
         self.stopping = False
         self._changed = asyncio.Event()
         self._listener: asyncio.Server | None = None
@@ -81,7 +81,7 @@ class GrpcServer:
         self._file = SocketFile(self.address)
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if self.address.path else loop.create_server
-        self._listener = await create(partial(_Peer, self, loop), sock=sock)
+        self._listener = await create(partial(_Connection, self, loop), sock=sock)
         return self.address
 
     @property
@@ -91,7 +91,7 @@ class GrpcServer:
 
     def adopt(self, transport: asyncio.Transport, data: bytes) -> None:
         """Take over a connection of another server on which ``data`` has arrived already."""
-        peer = _Peer(self, asyncio.get_running_loop())
+        peer = _Connection(self, asyncio.get_running_loop())
         transport.set_protocol(peer)
         peer.connection_made(transport)
         peer.data_received(data)
@@ -106,33 +106,33 @@ class GrpcServer:
         self.stopping = True
         if self._listener is not None:
             self._listener.close()
-        for peer in tuple(self.peers):
+        for peer in tuple(self.connections):
             peer.leave()
         await self._until_over(grace_secs)
-        cut = len(self.calls) + sum(peer.owes for peer in self.peers)
+        cut = len(self.calls) + sum(peer.owes for peer in self.connections)
         if cut:
             _log.warning(
                 "requests cut on listener", extra={"facts": {"address": str(self.address), "count": cut}}
             )
-        for peer in tuple(self.peers):
+        for peer in tuple(self.connections):
             peer.cut()
         await self._until_over(CUT_SECS)
-        for peer in tuple(self.peers):
+        for peer in tuple(self.connections):
             peer.abort()
         await asyncio.sleep(0)
         if self._file is not None:
             self._file.remove()
         return cut
 
-    def understand(self, fields: Fields) -> Head | None:
-        """What the head of a call says, and what becomes of it here."""
-        head = read_head(fields)
-        if head is not None and not head.refusal:
-            kind = self.handler.offers(head.method)
-            head.streaming = kind == "stream"
+    def interpret(self, fields: FieldLines) -> CallHeaders | None:
+        """The headers of a call, with a refusal if the handler lacks its method."""
+        headers = read_headers(fields)
+        if headers is not None and not headers.refusal:
+            kind = self.handler.offers(headers.method)
+            headers.streaming = kind == "stream"
             if kind is None:
-                head.refusal = _UNKNOWN_METHOD
-        return head
+                headers.refusal = _UNKNOWN_METHOD
+        return headers
 
     def change(self) -> None:
         """A call or a connection has ended."""
@@ -143,12 +143,12 @@ class GrpcServer:
         """Wait until there is no call and no connection, for ``secs`` at most."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(secs):
-                while self.calls or self.peers:
+                while self.calls or self.connections:
                     self._changed.clear()
                     await self._changed.wait()
 
 
-class _Peer(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """A connection, between its socket and the calls on it."""
 
     def __init__(self, server: GrpcServer, loop: asyncio.AbstractEventLoop) -> None:
@@ -157,7 +157,7 @@ class _Peer(asyncio.Protocol):
         self.handler = server.handler
         self.max_request_bytes = server.max_request_bytes
         self.max_response_bytes = server.max_response_bytes
-        self.calls: set[Call] = set()
+        self.calls: set[GrpcCall] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
         self._watch: StallWatch | None = None
@@ -171,9 +171,9 @@ class _Peer(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         send_at_once(transport)
         self.peer = _spelled(transport.get_extra_info("peername"))
-        self._server.peers.add(self)
-        self._connection: Connection[Head | None] = Connection(
-            self._server.understand, self._accept, self._transport.write
+        self._server.connections.add(self)
+        self._connection: H2Connection[CallHeaders | None] = H2Connection(
+            self._server.interpret, self._accept, self._transport.write
         )
         self._timer = self.loop.call_later(self._server.stall_secs, self._look)
 
@@ -186,12 +186,12 @@ class _Peer(asyncio.Protocol):
         connection.receive(data)
         if connection.closed:
             self._close()
-        elif self._leaving and connection.begun and not connection.pinged:
+        elif self._leaving and connection.preface_received and not connection.ping_pending:
             self._say_goodbye()
 
     def pause_writing(self) -> None:
         """The client takes its answers slower than they come: read no more of what it asks."""
-        self._connection.pause()
+        self._connection.sender.pause()
         if not self._transport.is_closing():
             self._transport.pause_reading()
         self._watch_writing()
@@ -203,33 +203,33 @@ class _Peer(asyncio.Protocol):
             self._watch = None
         if not self._transport.is_closing():
             self._transport.resume_reading()
-        self._connection.resume()
+        self._connection.sender.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nobody is left to answer."""
         for timer in (self._timer, self._alarm, self._watch):
             if timer is not None:
                 timer.cancel()
-        self._connection.lost()
-        self._server.peers.discard(self)
+        self._connection.connection_lost()
+        self._server.connections.discard(self)
         self._server.change()
 
     # what calls call
 
-    def began(self, call: Call) -> None:
-        """As ``Caller`` has it."""
+    def call_began(self, call: GrpcCall) -> None:
+        """See ``CallHost``."""
         self.calls.add(call)
         self._server.calls.add(call)
         if call.deadline is not None:
             self._wake_at(call.deadline)
 
-    def ended(self, call: Call) -> None:
-        """As ``Caller`` has it."""
+    def call_ended(self, call: GrpcCall) -> None:
+        """See ``CallHost``."""
         self.calls.discard(call)
         self._server.calls.discard(call)
         if self._leaving:
             self._server.change()
-            if not self._connection.streams and not self._connection.pinged:
+            if not self._connection.streams and not self._connection.ping_pending:
                 self._close()
 
     # what the server calls
@@ -245,8 +245,8 @@ class _Peer(asyncio.Protocol):
         self._leaving = True
         if self._closing:
             return
-        if self._connection.begun:
-            self._connection.leave()
+        if self._connection.preface_received:
+            self._connection.announce_shutdown()
         self._timer.cancel()
         self._timer = self.loop.call_later(_GOODBYE_SECS, self._say_goodbye)
 
@@ -261,15 +261,19 @@ class _Peer(asyncio.Protocol):
         self._transport.abort()
 
     def _accept(
-        self, connection: Connection[Head | None], number: int, head: Head | None, ended: bool
+        self,
+        connection: H2Connection[CallHeaders | None],
+        number: int,
+        headers: CallHeaders | None,
+        ended: bool,
     ) -> Stream | None:
-        if head is None:
+        if headers is None:  # RFC 9113, 8.1.1
             self._transport.write(rst_stream(number, Code.PROTOCOL_ERROR))
             return None
-        if head.refusal:
-            connection.refuse(number, head.refusal, ended)
+        if headers.refusal:
+            connection.sender.refuse(number, headers.refusal, ended)
             return None
-        return (StreamCall if head.streaming else UnaryCall)(self, connection, number, head, ended)
+        return (StreamCall if headers.streaming else UnaryCall)(self, connection, number, headers, ended)
 
     def _wake_at(self, deadline: float) -> None:
         """Look at the deadlines then; one timer does for all, since most come in their order."""
@@ -297,7 +301,7 @@ class _Peer(asyncio.Protocol):
     def _look(self) -> None:
         """Whether the client is still there: it is asked where it waits for an answer and says nothing."""
         server, connection = self._server, self._connection
-        if not connection.begun or (self._silent and connection.pinged):
+        if not connection.preface_received or (self._silent and connection.ping_pending):
             self._transport.abort()
             return
         asking = self._silent and bool(self.calls)
@@ -313,8 +317,8 @@ class _Peer(asyncio.Protocol):
         connection = self._connection
         if self._closing:
             return
-        if connection.begun:
-            connection.pinged = False
+        if connection.preface_received:
+            connection.ping_pending = False
             connection.refuse_new()
         if not connection.streams:
             self._close()
@@ -327,7 +331,7 @@ class _Peer(asyncio.Protocol):
             return
         self._closing = self._silent = True
         self._waited_for = not self._connection.closed  # whoever breaks rules is not
-        self._connection.lost()
+        self._connection.connection_lost()
         with contextlib.suppress(OSError):  # it is gone already
             self._transport.write_eof()
         if self._transport.get_write_buffer_size():

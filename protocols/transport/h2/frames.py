@@ -1,6 +1,6 @@
-"""The frames of HTTP/2 (RFC 9113): their numbers, how each is written, and the errors they can hold.
+"""The frames of HTTP/2 (RFC 9113, 4 and 6): their numbers, how each is written, and error codes.
 
-Bytes only, no state: what a frame means to a connection is in ``h2.connection``.
+Bytes only, no state: ``h2.connection`` handles them.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ import struct
 from collections.abc import Iterable, Iterator
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client's side of a connection begins with."""
+"""The client's connection preface (RFC 9113, 3.4)."""
 
 HEADER_BYTES = 9
 HEADER = struct.Struct(">HBBBL")
-"""The header of a frame: length (its upper 16 bits, its lower 8), type, flags, stream."""
+"""A frame's header (RFC 9113, 4.1): length (its upper 16 bits, its lower 8), type, flags, stream."""
 
-FIRST_WINDOW = 65_535
-LARGEST_WINDOW = 2**31 - 1
-LARGEST_STREAM = 2**31 - 1
-FIRST_FRAME_BYTES, LARGEST_FRAME_BYTES = 16_384, 2**24 - 1
+DEFAULT_WINDOW = 65_535
+MAX_WINDOW = 2**31 - 1
+MAX_STREAM_ID = 2**31 - 1
+DEFAULT_FRAME_BYTES, MAX_FRAME_BYTES = 16_384, 2**24 - 1
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
     range(10)
 )
-"""The types of frames."""
+"""Frame types."""
 
 END_STREAM = ACK = 0x1
-END_HEADERS, PADDED, PRIORITISED = 0x4, 0x8, 0x20
-"""The flags of frames."""
+END_HEADERS, PADDED, PRIORITY_FIELDS = 0x4, 0x8, 0x20
+"""Frame flags."""
 
 _SETTING = struct.Struct(">HL")
 _WORD = struct.Struct(">L")
 
 
 class Code(enum.IntEnum):
-    """Why a stream or a connection ends."""
+    """An error code of RST_STREAM and GOAWAY (RFC 9113, 7)."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -54,7 +54,7 @@ class Code(enum.IntEnum):
 
 
 class Setting(enum.IntEnum):
-    """What one side may state of itself."""
+    """A setting (RFC 9113, 6.5.2)."""
 
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
@@ -65,7 +65,7 @@ class Setting(enum.IntEnum):
 
 
 class H2Error(Exception):
-    """The peer broke a rule in a way that ends the connection, with ``code``."""
+    """A connection error (RFC 9113, 5.4.1)."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -79,12 +79,12 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def data_header(size: int, stream: int) -> bytes:
-    """The header of a DATA frame of ``size`` bytes that is not the last of its stream."""
+    """The header of a DATA frame of ``size`` bytes without END_STREAM."""
     return HEADER.pack(size >> 8, size & 0xFF, DATA, 0, stream)
 
 
 def header_frames(block: bytes, stream: int, *, ended: bool, largest: int) -> bytes:
-    """A block of headers as a HEADERS frame, and CONTINUATION frames where it is longer than ``largest``."""
+    """A field block as a HEADERS frame, and CONTINUATION frames if it is longer than ``largest``."""
     flags = END_STREAM if ended else 0
     size = len(block)
     if size <= largest:
@@ -102,22 +102,22 @@ def settings(values: Iterable[tuple[Setting, int]]) -> bytes:
 
 
 def settings_in(payload: bytes) -> Iterator[tuple[int, int]]:
-    """The pairs of number and value in the payload of a SETTINGS frame, a multiple of six bytes."""
+    """The number and value of each setting in a payload, whose size is a multiple of six bytes."""
     return _SETTING.iter_unpack(payload)
 
 
 def window_update(stream: int, size: int) -> bytes:
-    """Permission to send ``size`` bytes more."""
+    """A WINDOW_UPDATE frame; ``stream`` 0 is the connection."""
     return frame(WINDOW_UPDATE, 0, stream, _WORD.pack(size))
 
 
 def rst_stream(stream: int, code: Code) -> bytes:
-    """The end of a stream before its time."""
+    """An RST_STREAM frame."""
     return frame(RST_STREAM, 0, stream, _WORD.pack(code))
 
 
 def goaway(last: int, code: Code, text: str = "") -> bytes:
-    """The end of a connection: streams after ``last`` are not looked at."""
+    """A GOAWAY frame: streams after ``last`` are ignored."""
     return frame(GOAWAY, 0, 0, _WORD.pack(last) + _WORD.pack(code) + text.encode())
 
 

@@ -1,147 +1,176 @@
-"""What a server sends on a connection of HTTP/2: answers, as far as the peer and the socket have room.
+"""The sending half of an HTTP/2 connection: answers, within flow control (RFC 9113, 5.2) and the socket's
+buffer.
 
-Sans-IO. Nothing is kept of an answer for which there is room; what there is none for waits in its stream, and
-streams that wait take turns.
+Sans-IO. An answer that fits the windows is written at once; the rest waits in its stream's queue, and
+streams with queued data take turns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from interlingua.protocols.transport.h2.flood import FloodGuard
 from interlingua.protocols.transport.h2.frames import (
-    FIRST_FRAME_BYTES,
-    FIRST_WINDOW,
+    DEFAULT_FRAME_BYTES,
+    DEFAULT_WINDOW,
+    MAX_WINDOW,
     Code,
+    H2Error,
     data_header,
     header_frames,
     rst_stream,
-    window_update,
 )
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.wire import Buffer
 
-_AT_ONCE = 1 << 18
-"""How much of one stream is sent before the next one has its turn."""
+_TURN_BYTES = 1 << 18
+"""How much one stream sends before the next one has its turn."""
 
 _JOINED_BYTES = 1 << 16
-"""Up to this size copying the pieces of an answer into one costs less than sending each."""
+"""Up to this size, joining the pieces of an answer costs less than writing each."""
 
 
 class Sender:
-    """``first_room`` and ``largest_frame`` are what the peer has stated; ``room`` is how many bytes of data
-    it takes at present on all streams together."""
+    """``initial_window`` and ``max_frame_size`` are the peer's settings (RFC 9113, 6.5.2); ``window`` is the
+    connection's flow-control window. ``streams`` are those of the connection: a stream leaves them when its
+    answer is complete."""
 
-    def __init__(self, write: Callable[[Buffer], None]) -> None:
+    def __init__(
+        self, write: Callable[[Buffer], None], streams: dict[int, Stream], guard: FloodGuard
+    ) -> None:
         self._write = write
-        self.streams: dict[int, Stream] = {}
-        self.given_up = 0
-        """How many streams that the peer has given up on are still at work; whoever does the work counts."""
-        self.first_room = FIRST_WINDOW
-        self.largest_frame = FIRST_FRAME_BYTES
-        self.room = FIRST_WINDOW
+        self._streams = streams
+        self._guard = guard
+        self.initial_window = DEFAULT_WINDOW
+        self.max_frame_size = DEFAULT_FRAME_BYTES
+        self.window = DEFAULT_WINDOW
         self._paused = False
-        self._queued: dict[Stream, None] = {}
+        self.ready: dict[Stream, None] = {}
+        """Streams with queued data, in turn. A stream without a window leaves until its window grows."""
 
-    # what the owner of the socket calls
+    # called by the owner of the socket
 
     def pause(self) -> None:
-        """The socket takes no more: have answers wait."""
+        """The socket's buffer is full: queue answers."""
         self._paused = True
 
     def resume(self) -> None:
-        """The socket takes more."""
+        """The socket's buffer has room again."""
         self._paused = False
-        self._pump()
+        self.flush()
 
-    # what streams call
+    # called by streams
 
     def send_whole(
-        self, stream: Stream, head: bytes, message: Sequence[Buffer], size: int, tail: bytes
+        self, stream: Stream, headers: bytes, message: Sequence[Buffer], size: int, trailers: bytes
     ) -> None:
-        """Answer a stream on which nothing was sent yet: blocks of headers before and after, and the pieces
-        of the body between them, ``size`` bytes together."""
-        number, largest = stream.id, self.largest_frame
-        if size <= self.room and size <= stream.room and size <= largest and not self._paused:
-            self.room -= size
+        """Send a complete answer: a field block before and one after the pieces of the body, ``size`` bytes
+        together."""
+        number, largest = stream.id, self.max_frame_size
+        if size <= self.window and size <= stream.send_window and size <= largest and not self._paused:
+            self.window -= size
             self._write(
                 b"".join(
                     (
-                        header_frames(head, number, ended=False, largest=largest),
+                        header_frames(headers, number, ended=False, largest=largest),
                         data_header(size, number),
                         *message,
-                        header_frames(tail, number, ended=True, largest=largest),
+                        header_frames(trailers, number, ended=True, largest=largest),
                     )
                 )
             )
-            self._told_all(stream)
+            self._close(stream)
         else:
-            self.send_head(stream, head)
-            self.send(stream, message, tail)
+            self.send_headers(stream, headers)
+            self.send(stream, message, trailers)
 
-    def send_head(self, stream: Stream, head: bytes) -> None:
-        """Send the block of headers that an answer begins with."""
-        self._write(header_frames(head, stream.id, ended=False, largest=self.largest_frame))
+    def send_headers(self, stream: Stream, block: bytes) -> None:
+        """Send the field block that begins an answer."""
+        self._write(header_frames(block, stream.id, ended=False, largest=self.max_frame_size))
 
-    def send(self, stream: Stream, message: Sequence[Buffer], tail: bytes = b"") -> None:
-        """Send the pieces of a message, and with ``tail``, a block of headers, the end. What there is no room
-        for waits: ``stream.waiting`` tells how much that is."""
+    def send(self, stream: Stream, message: Sequence[Buffer], trailers: bytes = b"") -> None:
+        """Send the pieces of a message; ``trailers``, a field block, end the answer. Data beyond the windows
+        is queued."""
         stream.queue(message)
-        stream.last = tail
-        if stream.waiting:
-            self._queued[stream] = None
-            self._pump()
-        elif tail:
+        stream.trailers = trailers
+        if stream.queued:
+            self.ready[stream] = None
+            self.flush()
+        elif trailers:
             self._finish(stream)
 
     def send_end(self, stream: Stream, block: bytes) -> None:
-        """End a stream now, with a block of headers; what waits to be sent is dropped."""
-        self._drop(stream)
-        stream.last = block
+        """Drop queued data and end the answer with a field block."""
+        self._discard(stream)
+        stream.trailers = block
         self._finish(stream)
 
-    def refuse(self, number: int, head: bytes, ended: bool) -> None:
-        """Answer stream ``number``, which was not accepted, with headers alone. ``ended``: nothing more of
-        it is to come."""
-        answer = header_frames(head, number, ended=True, largest=self.largest_frame)
+    def refuse(self, number: int, block: bytes, ended: bool) -> None:
+        """Answer stream ``number``, which was not accepted, with a field block alone; ``ended``: the request
+        is complete."""
+        answer = header_frames(block, number, ended=True, largest=self.max_frame_size)
         self._write(answer if ended else answer + rst_stream(number, Code.NO_ERROR))
 
+    # called by the connection
+
     def reset(self, stream: Stream, code: Code) -> None:
-        """End a stream without an answer."""
-        self._forget(stream)
+        """Reset a stream."""
+        self.forget(stream)
         self._write(rst_stream(stream.id, code))
 
-    def credit(self, stream: Stream) -> None:
-        """Give the peer of a stream the room back that it has used."""
-        if stream.credit and not stream.heard_all and not stream.told_all:
-            self._write(window_update(stream.id, stream.credit))
-            stream.credit = 0
+    def forget(self, stream: Stream) -> None:
+        """Close a stream without a frame."""
+        stream.half_closed_local = True
+        self._streams.pop(stream.id, None)
+        self._discard(stream)
 
-    # the rest is for the connection
+    def forget_all(self) -> list[Stream]:
+        """Close every stream without a frame: those that were open."""
+        streams = list(self._streams.values())
+        self._streams.clear()
+        self.ready.clear()
+        for stream in streams:
+            stream.half_closed_local = True
+        return streams
 
-    def _pump(self) -> None:
-        """Send what waits, as far as there is room, streams by turns."""
-        while self._queued and self.room > 0 and not self._paused:
-            stream = next(iter(self._queued))
-            del self._queued[stream]
-            size = min(stream.waiting, stream.room, self.room, _AT_ONCE)
+    def resize_windows(self, size: int) -> None:
+        """Apply the peer's SETTINGS_INITIAL_WINDOW_SIZE to every stream (RFC 9113, 6.9.2). Raises
+        ``H2Error``."""
+        if size > MAX_WINDOW:
+            raise H2Error(Code.FLOW_CONTROL_ERROR, f"a window of {size} bytes")
+        change = size - self.initial_window
+        self.initial_window = size
+        for stream in self._streams.values():
+            stream.send_window += change
+            if stream.send_window > MAX_WINDOW:
+                raise H2Error(Code.FLOW_CONTROL_ERROR, "a window above 2^31-1")
+            if stream.queued:
+                self.ready[stream] = None
+
+    def flush(self) -> None:
+        """Send queued data within the windows, streams in turn."""
+        while self.ready and self.window > 0 and not self._paused:
+            stream = next(iter(self.ready))
+            del self.ready[stream]
+            size = min(stream.queued, stream.send_window, self.window, _TURN_BYTES)
             if size <= 0:
-                continue  # it comes back as soon as there is room
-            self._send_data(stream, size)
-            if stream.waiting:
-                self._queued[stream] = None
                 continue
-            if stream.last:
+            self._send_data(stream, size)
+            if stream.queued:
+                self.ready[stream] = None
+                continue
+            if stream.trailers:
                 self._finish(stream)
-            stream.drained()
+            stream.on_drained()
 
     def _send_data(self, stream: Stream, size: int) -> None:
-        stream.room -= size
-        self.room -= size
-        self._progress()
+        stream.send_window -= size
+        self.window -= size
+        self._guard.idle_frames = self._guard.resets = 0
         written: list[Buffer] = []
         left = size
         while left:
-            part = min(left, self.largest_frame)
+            part = min(left, self.max_frame_size)
             left -= part
             written.append(data_header(part, stream.id))
             written += stream.take(part)
@@ -152,25 +181,17 @@ class Sender:
                 self._write(piece)
 
     def _finish(self, stream: Stream) -> None:
-        self._write(header_frames(stream.last, stream.id, ended=True, largest=self.largest_frame))
-        self._told_all(stream)
+        self._write(header_frames(stream.trailers, stream.id, ended=True, largest=self.max_frame_size))
+        self._close(stream)
 
-    def _told_all(self, stream: Stream) -> None:
-        stream.told_all = True
-        self.streams.pop(stream.id, None)
-        self._progress()
-        if not stream.heard_all:
+    def _close(self, stream: Stream) -> None:
+        """The answer is complete. Ask the client to stop sending a request that is not (RFC 9113, 8.1)."""
+        stream.half_closed_local = True
+        self._streams.pop(stream.id, None)
+        self._guard.idle_frames = self._guard.resets = 0
+        if not stream.half_closed_remote:
             self._write(rst_stream(stream.id, Code.NO_ERROR))
 
-    def _forget(self, stream: Stream) -> None:
-        stream.told_all = True
-        self.streams.pop(stream.id, None)
-        self._drop(stream)
-
-    def _drop(self, stream: Stream) -> None:
-        """What waits on a stream is not to be sent."""
-        stream.unsent, stream.waiting = None, 0
-        self._queued.pop(stream, None)
-
-    def _progress(self) -> None:
-        """Something was answered."""
+    def _discard(self, stream: Stream) -> None:
+        stream.discard()
+        self.ready.pop(stream, None)

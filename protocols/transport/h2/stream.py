@@ -1,86 +1,85 @@
-"""One stream of an HTTP/2 connection, as the server has it: what may still be sent on it, what waits.
+"""One HTTP/2 stream as the server sees it (RFC 9113, 5.1): its two windows and the data waiting to be sent.
 
-Sans-IO. A subclass says what is done with what arrives; the connection calls it and takes what it sends.
+Sans-IO. A subclass handles what arrives; the connection calls it, the sender takes what it queues.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from interlingua.protocols.wire import Buffer
 
-if TYPE_CHECKING:
-    from interlingua.protocols.transport.h2.sender import Sender
-
 
 class Stream:
-    """A request and its answer. ``connection`` and the rest are set by the connection that opens it.
+    """A request and its answer.
 
-    ``room`` is how many bytes the peer takes on it at present (below zero where it has taken room back),
-    ``credit`` how many it has sent since it was last given room. ``heard_all`` and ``told_all`` say which of
-    the two sides has ended. ``holding`` keeps the peer from being given more room.
+    ``send_window``: bytes of data the peer accepts now; negative after it shrank its window (6.9.2).
+    ``received``: bytes of data received since the last WINDOW_UPDATE. ``half_closed_remote``: the request is
+    complete; ``half_closed_local``: the answer is, or the stream was reset. ``window_held``: send no
+    WINDOW_UPDATE for now. ``queued``: bytes in the send queue; ``trailers``: the field block that ends the
+    answer, empty if it is not known yet.
     """
 
     __slots__ = (
-        "connection",
-        "credit",
-        "heard_all",
-        "holding",
+        "_queue",
+        "half_closed_local",
+        "half_closed_remote",
         "id",
-        "last",
-        "room",
-        "told_all",
-        "unsent",
-        "waiting",
+        "queued",
+        "received",
+        "send_window",
+        "trailers",
+        "window_held",
     )
 
-    def __init__(self, connection: Sender, number: int, heard_all: bool) -> None:
-        self.connection = connection
+    def __init__(self, number: int, send_window: int, half_closed_remote: bool) -> None:
         self.id = number
-        self.room = connection.first_room
-        self.credit = 0
-        self.heard_all = heard_all
-        self.told_all = False
-        self.holding = False
-        self.unsent: deque[memoryview] | None = None
-        self.waiting = 0
-        self.last = b""
+        self.send_window = send_window
+        self.received = 0
+        self.half_closed_remote = half_closed_remote
+        self.half_closed_local = False
+        self.window_held = False
+        self.queued = 0
+        self.trailers = b""
+        self._queue: deque[memoryview] | None = None
 
-    def received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
-        """``data[start:stop]`` came in; ``ended``: it is the end. Between two calls the peer may have sent
-        nothing at all."""
+    def data_received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
+        """Take ``data[start:stop]``, which may be empty; ``ended``: the request is complete."""
         raise NotImplementedError
 
-    def abandoned(self) -> None:
-        """The peer has given up on the answer, or is gone. The stream is closed."""
+    def on_reset(self) -> None:
+        """The stream was reset, or the connection is lost. Nothing can be sent."""
         raise NotImplementedError
 
-    def drained(self) -> None:
-        """Everything that waited has been handed over to be sent."""
+    def on_drained(self) -> None:
+        """The send queue is empty."""
 
     def queue(self, pieces: Sequence[Buffer]) -> None:
-        """Have ``pieces`` wait until there is room for them."""
-        if self.unsent is None:
-            self.unsent = deque()
+        """Append ``pieces`` to the send queue."""
+        if self._queue is None:
+            self._queue = deque()
         for piece in pieces:
             if piece:
-                self.unsent.append(memoryview(piece))
-                self.waiting += len(piece)
+                self._queue.append(memoryview(piece))
+                self.queued += len(piece)
 
     def take(self, size: int) -> list[memoryview]:
-        """The next ``size`` bytes that wait, of which there are as many."""
-        assert self.unsent is not None, "bytes that wait are queued"  # noqa: S101
+        """Remove the next ``size`` bytes from the send queue, which has that many."""
+        assert self._queue is not None, "queued bytes are in a queue"  # noqa: S101
         taken: list[memoryview] = []
-        self.waiting -= size
+        self.queued -= size
         while size:
-            piece = self.unsent[0]
+            piece = self._queue[0]
             if len(piece) > size:
                 taken.append(piece[:size])
-                self.unsent[0] = piece[size:]
+                self._queue[0] = piece[size:]
                 break
             taken.append(piece)
             size -= len(piece)
-            self.unsent.popleft()
+            self._queue.popleft()
         return taken
+
+    def discard(self) -> None:
+        """Empty the send queue."""
+        self._queue, self.queued = None, 0

@@ -36,8 +36,8 @@ from tests.protocols.transport.h2.peer import (
     frame,
     head,
     message,
-    room,
     settings,
+    window_update,
 )
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho
 
@@ -365,11 +365,11 @@ class TestDeadlines:
             await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
             await stubborn.cancelled.wait()
             await asyncio.sleep(0.2)
-            (peer,) = server.peers
-            assert peer._connection.given_up == 1
+            (peer,) = server.connections
+            assert peer._connection.reset_at_work == 1
             stubborn.release.set()
             await eventually(lambda: not server.at_work)
-            assert peer._connection.given_up == 0
+            assert peer._connection.reset_at_work == 0
 
     async def test_in_any_order(self) -> None:
         async with raw() as client:
@@ -404,7 +404,7 @@ class TestCancelling:
                 await client.send(call(1, b"", WAIT), call(3, b"wait", STREAM))
                 await handler.entered.wait()
             await asyncio.wait_for(handler.cancelled.wait(), 10)
-            await eventually(lambda: not server.at_work and not server.peers)
+            await eventually(lambda: not server.at_work and not server.connections)
 
     async def test_a_reset_in_the_packet_of_the_request(self) -> None:
         async with serving() as server, RawH2.to(server.address) as client:
@@ -419,11 +419,11 @@ class TestCancelling:
             await stubborn.entered.wait()
             await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
             await stubborn.cancelled.wait()
-            (peer,) = server.peers
-            assert server.at_work == 1 and peer._connection.given_up == 1
+            (peer,) = server.connections
+            assert server.at_work == 1 and peer._connection.reset_at_work == 1
             stubborn.release.set()
             await eventually(lambda: not server.at_work)
-            assert peer._connection.given_up == 0
+            assert peer._connection.reset_at_work == 0
 
     async def test_a_handler_that_breaks_its_promise_at_once(self, caplog: pytest.LogCaptureFixture) -> None:
         class Broken(GrpcEcho):
@@ -537,13 +537,15 @@ class TestStreams:
             await asyncio.sleep(0.2)
             given = fountain.given
             assert given < 20
-            await client.send(room(0, 10 * MIB), room(1, 10 * MIB))
+            await client.send(window_update(0, 10 * MIB), window_update(1, 10 * MIB))
             await eventually(lambda: fountain.given > given + 10)
 
     async def test_nor_is_more_made_than_its_socket_takes(self) -> None:
         fountain = Fountain()
         async with raw(START + settings((4, 2**31 - 1)), handler=fountain) as client:
-            await client.send(room(0, 2**31 - 1 - 65_535), head(1, STREAM), frame(DATA, 0, 1, message(b"")))
+            await client.send(
+                window_update(0, 2**31 - 1 - 65_535), head(1, STREAM), frame(DATA, 0, 1, message(b""))
+            )
             await asyncio.sleep(0.5)
             given = fountain.given
             assert given * fountain.size < 32 * MIB
@@ -569,7 +571,9 @@ class TestStreams:
                 for made in await client.until(lambda made: True):
                     if made.kind == DATA:
                         got += len(made.payload)
-                        await client.send(room(0, len(made.payload)), room(1, len(made.payload)))
+                        await client.send(
+                            window_update(0, len(made.payload)), window_update(1, len(made.payload))
+                        )
                     ended = ended or bool(made.kind == HEADERS and made.flags & END_STREAM)
         assert got == 3000 * 1005
 
@@ -578,7 +582,7 @@ class TestBounds:
     async def test_unary_answers_that_are_not_taken(self) -> None:
         handler = GrpcEcho(GrpcAnswer(bytes(MIB)))
         async with raw(START + settings((4, 2**31 - 1)), handler=handler) as client:
-            await client.send(room(0, 2**31 - 1 - 65_535))
+            await client.send(window_update(0, 2**31 - 1 - 65_535))
             sending = asyncio.ensure_future(client.send(*(call(stream) for stream in range(1, 20_001, 2))))
             await asyncio.sleep(1)
             served = len(handler.served)
@@ -590,7 +594,9 @@ class TestBounds:
     async def test_a_client_that_takes_nothing_is_cut_off(self) -> None:
         handler = GrpcEcho(GrpcAnswer(bytes(8 * MIB)))
         async with raw(START + settings((4, 2**31 - 1)), handler=handler, stall_secs=0.3) as client:
-            await client.send(room(0, 2**31 - 1 - 65_535), *(call(stream) for stream in range(1, 41, 2)))
+            await client.send(
+                window_update(0, 2**31 - 1 - 65_535), *(call(stream) for stream in range(1, 41, 2))
+            )
             await asyncio.sleep(1.0)
             with pytest.raises((EOFError, ConnectionError)):
                 await client.answers(range(1, 41, 2))
@@ -674,13 +680,15 @@ class TestStopping:
         content = bytes(MIB)
         async with serving(GrpcEcho(GrpcAnswer(content))) as server:
             narrow(server)
-            async with RawH2.to(server.address, START + settings((4, 2 * MIB)) + room(0, 2 * MIB)) as client:
+            async with RawH2.to(
+                server.address, START + settings((4, 2 * MIB)) + window_update(0, 2 * MIB)
+            ) as client:
                 await client.send(call(1))
                 await eventually(lambda: not server.at_work)
                 stopping = asyncio.ensure_future(server.stop(30))
                 await asyncio.sleep(2.5)  # longer than a client has that takes nothing more
                 assert not stopping.done()
-                await client.send(room(0, 1))  # which must not reset the connection
+                await client.send(window_update(0, 1))  # which must not reset the connection
                 assert (await client.answer()).body == message(content)
                 assert await client.ended()
             assert await stopping == 0
@@ -688,7 +696,9 @@ class TestStopping:
     async def test_answers_that_are_not_taken_are_counted(self) -> None:
         async with serving(GrpcEcho(GrpcAnswer(bytes(MIB)))) as server:
             narrow(server)
-            async with RawH2.to(server.address, START + settings((4, 2 * MIB)) + room(0, 2 * MIB)) as client:
+            async with RawH2.to(
+                server.address, START + settings((4, 2 * MIB)) + window_update(0, 2 * MIB)
+            ) as client:
                 await client.send(call(1))
                 await eventually(lambda: not server.at_work)
                 assert await server.stop(0.1) == 1
@@ -710,7 +720,7 @@ class TestStopping:
 
     async def test_a_call_that_was_on_its_way_on_a_new_connection_is_answered(self) -> None:
         async with serving() as server, RawH2.to(server.address, b"") as client:
-            await eventually(lambda: server.peers)
+            await eventually(lambda: server.connections)
             stopping = asyncio.ensure_future(server.stop(10))
             await asyncio.sleep(0)
             await client.send(START, call(1, b"late"))

@@ -19,7 +19,7 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDO
     range(10)
 )
 END_STREAM = ACK = 1
-END_HEADERS, PADDED, PRIORITISED = 4, 8, 32
+END_HEADERS, PADDED, PRIORITY_FIELDS = 4, 8, 32
 
 CALL = "/test.Echo/Call"
 START = PREFACE + b"\0\0\0\4\0\0\0\0\0"
@@ -69,7 +69,7 @@ def settings(*pairs: tuple[int, int]) -> bytes:
     return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HL", *pair) for pair in pairs))
 
 
-def room(stream: int, size: int) -> bytes:
+def window_update(stream: int, size: int) -> bytes:
     """A WINDOW_UPDATE frame."""
     return frame(WINDOW_UPDATE, 0, stream, struct.pack(">L", size))
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlingua.protocols.transport.grpc.head import ANSWER_HEAD, OK
-from interlingua.protocols.transport.h2.connection import MAX_STREAMS, Connection
-from interlingua.protocols.transport.h2.cutter import LARGEST_BLOCK
-from interlingua.protocols.transport.h2.fields import Fields
+from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK
+from interlingua.protocols.transport.h2.connection import MAX_STREAMS, H2Connection
+from interlingua.protocols.transport.h2.frame_reader import MAX_FIELD_BLOCK
 from interlingua.protocols.transport.h2.frames import PREFACE, Code
+from interlingua.protocols.transport.h2.hpack import FieldLines
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.wire import Buffer
 from tests.protocols.transport.h2.peer import (
@@ -29,8 +29,8 @@ from tests.protocols.transport.h2.peer import (
     HEADERS,
     PADDED,
     PING,
-    PRIORITISED,
     PRIORITY,
+    PRIORITY_FIELDS,
     PUSH_PROMISE,
     RST_STREAM,
     SETTINGS,
@@ -42,8 +42,8 @@ from tests.protocols.transport.h2.peer import (
     fields,
     frame,
     head,
-    room,
     settings,
+    window_update,
 )
 
 Event = tuple[Any, ...]
@@ -53,11 +53,11 @@ class Recorder(Stream):
     """Keeps what is called, data joined where it comes in pieces."""
 
     def __init__(self, server: Server, number: int, ended: bool) -> None:
-        super().__init__(server.connection, number, ended)
+        super().__init__(number, server.connection.sender.initial_window, ended)
         self.server = server
         self.drains = 0
 
-    def received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
+    def data_received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
         events = self.server.events[self.id]
         if data[start:stop]:
             if events and events[-1][0] == "data":
@@ -68,12 +68,12 @@ class Recorder(Stream):
             events.append(("ended",))
         if ended and self.server.echoes:
             content = b"".join(event[1] for event in events if event[0] == "data")
-            self.connection.send_whole(self, ANSWER_HEAD, (content,), len(content), OK)
+            self.server.connection.sender.send_whole(self, ANSWER_HEADERS, (content,), len(content), OK)
 
-    def abandoned(self) -> None:
+    def on_reset(self) -> None:
         self.server.events[self.id].append(("abandoned",))
 
-    def drained(self) -> None:
+    def on_drained(self) -> None:
         self.drains += 1
 
 
@@ -91,9 +91,9 @@ class Server:
         def write(data: Buffer) -> None:
             self.sent.append(bytes(data))
 
-        self.connection: Connection[Fields] = Connection(lambda given: given, self.accept, write)
+        self.connection: H2Connection[FieldLines] = H2Connection(lambda given: given, self.accept, write)
 
-    def accept(self, connection: Any, number: int, given: Fields, ended: bool) -> Stream:
+    def accept(self, connection: Any, number: int, given: FieldLines, ended: bool) -> Stream:
         self.events[number] = [("head", dict(given).get(b":path"))]
         stream = self.streams[number] = Recorder(self, number, ended)
         return stream
@@ -134,10 +134,12 @@ EXCHANGE = b"".join(
         frame(0x42, 0, 1, b"unknown"),
         frame(DATA, PADDED | END_STREAM, 1, b"\x00ef"),
         settings((4, 100_000), (5, 20_000), (0x99, 7)),
-        frame(HEADERS, END_HEADERS | PADDED | PRIORITISED, 5, b"\x02" + bytes(5) + block(fields()) + b"\0\0"),
+        frame(
+            HEADERS, END_HEADERS | PADDED | PRIORITY_FIELDS, 5, b"\x02" + bytes(5) + block(fields()) + b"\0\0"
+        ),
         frame(DATA, 0, 3, b"y" * 20_000),
-        room(3, 1000),
-        room(0, 1000),
+        window_update(3, 1000),
+        window_update(0, 1000),
         frame(RST_STREAM, 0, 5, struct.pack(">L", 8)),
         frame(DATA, END_STREAM, 3),
         frame(GOAWAY, 0, 0, bytes(8)),
@@ -211,7 +213,7 @@ class TestGarbage:
         server = open_(echoes=True)
         for start in range(0, len(sent), step):
             server.take(sent[start : start + step])
-        server.connection.lost()
+        server.connection.connection_lost()
         ends = ("ended", "abandoned")
         assert all(any(event[0] in ends for event in events) for events in server.events.values())
 
@@ -233,7 +235,7 @@ BROKEN: dict[str, tuple[bytes, Code]] = {
     "data_of_nothing": (START[24:] + frame(DATA, 0, 0, b"x"), Code.PROTOCOL_ERROR),
     "data_before_headers": (START[24:] + frame(DATA, 0, 1, b"x"), Code.PROTOCOL_ERROR),
     "reset_before_headers": (START[24:] + frame(RST_STREAM, 0, 1, bytes(4)), Code.PROTOCOL_ERROR),
-    "room_before_headers": (START[24:] + room(1, 1), Code.PROTOCOL_ERROR),
+    "room_before_headers": (START[24:] + window_update(1, 1), Code.PROTOCOL_ERROR),
     "reset_too_short": (START[24:] + head(1) + frame(RST_STREAM, 0, 1, b"x"), Code.FRAME_SIZE_ERROR),
     "priority_too_short": (START[24:] + frame(PRIORITY, 0, 1, b"x"), Code.FRAME_SIZE_ERROR),
     "priority_of_nothing": (START[24:] + frame(PRIORITY, 0, 0, bytes(5)), Code.PROTOCOL_ERROR),
@@ -249,8 +251,8 @@ BROKEN: dict[str, tuple[bytes, Code]] = {
     "goaway_of_a_stream": (START[24:] + frame(GOAWAY, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
     "goaway_too_short": (START[24:] + frame(GOAWAY, 0, 0, bytes(7)), Code.FRAME_SIZE_ERROR),
     "room_too_short": (START[24:] + frame(WINDOW_UPDATE, 0, 0, bytes(3)), Code.FRAME_SIZE_ERROR),
-    "no_room": (START[24:] + room(0, 0), Code.PROTOCOL_ERROR),
-    "too_much_room": (START[24:] + room(0, 2**31 - 1), Code.FLOW_CONTROL_ERROR),
+    "no_room": (START[24:] + window_update(0, 0), Code.PROTOCOL_ERROR),
+    "too_much_room": (START[24:] + window_update(0, 2**31 - 1), Code.FLOW_CONTROL_ERROR),
     "continuation_of_nothing": (START[24:] + frame(CONTINUATION, END_HEADERS, 1), Code.PROTOCOL_ERROR),
     "interrupted_headers": (START[24:] + head(1, flags=0) + frame(PING, 0, 0, bytes(8)), Code.PROTOCOL_ERROR),
     "data_in_headers": (START[24:] + head(1, flags=0) + frame(DATA, 0, 1, b"x"), Code.PROTOCOL_ERROR),
@@ -267,7 +269,7 @@ BROKEN: dict[str, tuple[bytes, Code]] = {
     ),
     "frame_too_large": (START[24:] + (2**24 - 1).to_bytes(3, "big") + b"\0\0\0\0\0\1", Code.FRAME_SIZE_ERROR),
     "headers_too_large": (
-        START[24:] + (LARGEST_BLOCK + 300).to_bytes(3, "big") + b"\1\0\0\0\0\1",
+        START[24:] + (MAX_FIELD_BLOCK + 300).to_bytes(3, "big") + b"\1\0\0\0\0\1",
         Code.ENHANCE_YOUR_CALM,
     ),
     "headers_without_end": (
@@ -308,8 +310,8 @@ class TestRules:
             (frame(DATA, END_STREAM, 1) + frame(DATA, 0, 1, b"x"), Code.STREAM_CLOSED),
             (frame(DATA, END_STREAM, 1) + head(1), Code.STREAM_CLOSED),
             (head(1), Code.PROTOCOL_ERROR),
-            (room(1, 0), Code.PROTOCOL_ERROR),
-            (room(1, 2**31 - 1), Code.FLOW_CONTROL_ERROR),
+            (window_update(1, 0), Code.PROTOCOL_ERROR),
+            (window_update(1, 2**31 - 1), Code.FLOW_CONTROL_ERROR),
         ],
     )
     def test_one_of_a_stream_ends_the_stream(self, sent: bytes, code: Code) -> None:
@@ -319,7 +321,9 @@ class TestRules:
         assert server.events[1][-1] == ("abandoned",)
         # what is on its way does no harm, and others go on
         assert (
-            server.take(frame(DATA, 0, 1, b"late"), room(1, 5), frame(RST_STREAM, 0, 1, bytes(4)), head(1))
+            server.take(
+                frame(DATA, 0, 1, b"late"), window_update(1, 5), frame(RST_STREAM, 0, 1, bytes(4)), head(1)
+            )
             == []
         )
         server.take(head(3))
@@ -327,7 +331,7 @@ class TestRules:
 
     def test_more_data_than_there_is_room_for(self) -> None:
         server = open_(head(1))
-        server.streams[1].holding = True
+        server.streams[1].window_held = True
         for _ in range(9):
             frames = server.take(frame(DATA, 0, 1, bytes(1 << 20)))
         assert [each.code for each in frames if each.kind == RST_STREAM] == [Code.FLOW_CONTROL_ERROR]
@@ -351,10 +355,10 @@ class TestRules:
     def test_as_many_as_may_be_asked_at_once_may_end_as_clients_end_them(self) -> None:
         server = open_(echoes=True)
         streams = range(1, 2 * MAX_STREAMS, 2)
-        server.take(room(0, 1 << 20), *(head(stream) for stream in streams))
+        server.take(window_update(0, 1 << 20), *(head(stream) for stream in streams))
         server.take(*(frame(DATA, 0, stream, b"x") for stream in streams))
         server.take(*(frame(DATA, END_STREAM, stream) for stream in streams))
-        server.take(*(room(stream, 1) + room(0, 1) for stream in streams))
+        server.take(*(window_update(stream, 1) + window_update(0, 1) for stream in streams))
         server.take(*(frame(RST_STREAM, 0, stream, bytes(4)) for stream in streams))
         assert not server.connection.closed and not server.connection.streams
         assert all(events[-1] == ("ended",) for events in server.events.values())
@@ -368,7 +372,7 @@ class TestRules:
     @pytest.mark.parametrize("size", [1, 60, 16_384])
     def test_what_is_on_its_way_to_a_stream_that_was_refused_does_no_harm(self, size: int) -> None:
         server = open_(head(1))
-        server.connection.send_end(server.streams[1], OK)
+        server.connection.sender.send_end(server.streams[1], OK)
         for _ in range(2000):
             server.take(frame(DATA, 0, 1, bytes(size)))
         assert not server.connection.closed
@@ -379,9 +383,9 @@ class TestRules:
 
     def test_streams_have_a_number_that_is_not_exceeded(self) -> None:
         server = open_()
-        server.connection.given_up = MAX_STREAMS - 2
+        server.connection.reset_at_work = MAX_STREAMS - 2
         assert shown(server.take(head(1), head(3), head(5), head(7))) == [(RST_STREAM, 5), (RST_STREAM, 7)]
-        server.connection.given_up = 0
+        server.connection.reset_at_work = 0
         server.take(head(9))
         assert set(server.events) == {1, 3, 9}
 
@@ -391,7 +395,7 @@ class TestRoom:
         server = open_(*stated, head(1, flags=END_HEADERS | END_STREAM))
         server.told()
         stream = server.streams[1]
-        server.connection.send_whole(stream, ANSWER_HEAD, (b"z" * size,), size, OK)
+        server.connection.sender.send_whole(stream, ANSWER_HEADERS, (b"z" * size,), size, OK)
         return server, stream
 
     def data(self, frames: Iterable[Frame]) -> int:
@@ -400,9 +404,9 @@ class TestRoom:
     def test_of_a_stream(self) -> None:
         server, stream = self.answering(25, settings((4, 10)))
         frames = server.told()
-        assert self.data(frames) == 10 and frames[-1].kind == DATA and stream.waiting == 15
-        assert self.data(server.take(room(1, 5))) == 5
-        frames = server.take(room(1, 100))
+        assert self.data(frames) == 10 and frames[-1].kind == DATA and stream.queued == 15
+        assert self.data(server.take(window_update(1, 5))) == 5
+        frames = server.take(window_update(1, 100))
         assert self.data(frames) == 10
         assert (frames[-1].kind, frames[-1].flags) == (HEADERS, END_STREAM | END_HEADERS)
         assert stream.drains == 1 and not server.connection.streams
@@ -410,20 +414,20 @@ class TestRoom:
     def test_of_the_connection(self) -> None:
         server, _ = self.answering(100_000, settings((4, 1 << 20)))
         assert self.data(server.told()) == 65_535
-        assert self.data(server.take(room(1, 1))) == 0
-        assert self.data(server.take(room(0, 1_000_000))) == 100_000 - 65_535
+        assert self.data(server.take(window_update(1, 1))) == 0
+        assert self.data(server.take(window_update(0, 1_000_000))) == 100_000 - 65_535
 
     def test_that_is_taken_back(self) -> None:
         server, stream = self.answering(60, settings((4, 50)))
         assert self.data(server.told()) == 50
         server.take(settings((4, 20)))
-        assert stream.room == -30
-        assert self.data(server.take(room(1, 30))) == 0
+        assert stream.send_window == -30
+        assert self.data(server.take(window_update(1, 30))) == 0
         assert self.data(server.take(settings((4, 23)))) == 3
         assert self.data(server.take(settings((4, 1000)))) == 7
 
     def test_that_becomes_too_much(self) -> None:
-        server = open_(head(1), room(1, 2**31 - 1 - 65_535))
+        server = open_(head(1), window_update(1, 2**31 - 1 - 65_535))
         assert server.take(settings((4, 65_536)))[-1].code == Code.FLOW_CONTROL_ERROR
 
     def test_frames_are_as_large_as_the_peer_takes(self) -> None:
@@ -435,27 +439,27 @@ class TestRoom:
         server = open_(settings((4, 1 << 30)), *(head(stream, flags=5) for stream in (1, 3)))
         size = 1 << 20
         for stream in server.streams.values():
-            server.connection.send_whole(stream, ANSWER_HEAD, (b"z" * size,), size, OK)
+            server.connection.sender.send_whole(stream, ANSWER_HEADERS, (b"z" * size,), size, OK)
         server.told()
-        frames = server.take(room(0, 4 * size))
+        frames = server.take(window_update(0, 4 * size))
         streams = [each.stream for each in frames if each.kind == DATA]
         assert self.data(frames) == 2 * size - 65_535
         assert streams != sorted(streams) and set(streams) == {1, 3}
 
     def test_a_socket_that_takes_no_more(self) -> None:
         server = open_(head(1, flags=5), head(3, flags=5))
-        server.connection.pause()
+        server.connection.sender.pause()
         for stream in server.streams.values():
-            server.connection.send_whole(stream, ANSWER_HEAD, (b"z",), 1, OK)
+            server.connection.sender.send_whole(stream, ANSWER_HEADERS, (b"z",), 1, OK)
         assert shown(server.told()) == [(HEADERS, 1), (HEADERS, 3)]
-        server.connection.resume()
+        server.connection.sender.resume()
         assert shown(server.told()) == [(DATA, 1), (HEADERS, 1), (DATA, 3), (HEADERS, 3)]
 
     def test_what_waits_for_a_stream_that_is_given_up_is_dropped(self) -> None:
         server, _ = self.answering(100, settings((4, 10)))
         server.told()
         server.take(frame(RST_STREAM, 0, 1, struct.pack(">L", 8)))
-        assert server.take(room(0, 1000)) == []
+        assert server.take(window_update(0, 1000)) == []
         assert server.events[1][-1] == ("abandoned",)
 
     def test_a_peer_is_given_room_as_it_uses_it(self) -> None:
@@ -473,11 +477,11 @@ class TestRoom:
     def test_but_not_on_a_stream_that_holds(self) -> None:
         server = open_(head(1))
         stream = server.streams[1]
-        stream.holding = True
+        stream.window_held = True
         frames = [each for _ in range(8) for each in server.take(frame(DATA, 0, 1, bytes(1 << 20)))]
         assert [each.stream for each in frames] == [0]
-        stream.holding = False
-        server.connection.credit(stream)
+        stream.window_held = False
+        server.connection.replenish(stream)
         (given_back,) = server.told()
         assert int.from_bytes(given_back.payload, "big") == 8 << 20
 
@@ -485,18 +489,18 @@ class TestRoom:
 class TestEnds:
     def test_an_answer_before_the_request_has_ended_stops_it(self) -> None:
         server = open_(head(1))
-        server.connection.send_whole(server.streams[1], ANSWER_HEAD, (b"z",), 1, OK)
+        server.connection.sender.send_whole(server.streams[1], ANSWER_HEADERS, (b"z",), 1, OK)
         last = server.told()[-1]
         assert (last.kind, last.code) == (RST_STREAM, Code.NO_ERROR)
 
     def test_leaving(self) -> None:
         server = open_(head(1))
-        server.connection.leave()
+        server.connection.announce_shutdown()
         told, asked = server.told()
         assert (told.kind, told.payload[:4], told.code) == (GOAWAY, b"\x7f\xff\xff\xff", 0)
-        assert asked.kind == PING and server.connection.pinged
+        assert asked.kind == PING and server.connection.ping_pending
         server.take(head(3), frame(PING, ACK, 0, asked.payload))
-        assert 3 in server.events and not server.connection.pinged
+        assert 3 in server.events and not server.connection.ping_pending
         server.connection.refuse_new()
         (told,) = server.told()
         assert (told.kind, told.payload[:4]) == (GOAWAY, b"\0\0\0\3")
@@ -505,6 +509,6 @@ class TestEnds:
 
     def test_a_peer_that_is_gone(self) -> None:
         server = open_(head(1), head(3))
-        server.connection.lost()
+        server.connection.connection_lost()
         assert [events[-1] for events in server.events.values()] == [("abandoned",)] * 2
         assert not server.connection.streams

@@ -7,9 +7,9 @@ from hpack import Decoder, Encoder, HPACKError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlingua.protocols.transport.h2.fields import FieldReader, Fields
 from interlingua.protocols.transport.h2.frames import Code, H2Error
-from interlingua.protocols.transport.h2.headers import HeaderReader
+from interlingua.protocols.transport.h2.header_decoder import HeaderDecoder
+from interlingua.protocols.transport.h2.hpack import FieldLines, HpackDecoder
 from tests.protocols.transport.h2.peer import block, fields
 
 TEXTS = st.one_of(st.sampled_from((b"", b":path", b"a", b"grpc-timeout", b"5S")), st.binary(max_size=40))
@@ -37,15 +37,15 @@ ENTRIES = st.one_of(
 class TestFields:
     @given(st.lists(st.lists(ENTRIES, max_size=8).map(b"".join), max_size=8))
     def test_are_those_that_the_library_reads(self, blocks: list[bytes]) -> None:
-        ours, theirs = FieldReader(), Decoder()
+        ours, theirs = HpackDecoder(), Decoder()
         for sent in blocks:
             try:
                 expected = [tuple(pair) for pair in theirs.decode(sent, raw=True)]
             except (HPACKError, IndexError):
                 with pytest.raises(H2Error):
-                    ours.read(sent)
+                    ours.decode(sent)
                 return
-            assert list(ours.read(sent)) == expected
+            assert list(ours.decode(sent)) == expected
 
     @given(
         st.lists(
@@ -59,18 +59,18 @@ class TestFields:
         )
     )
     def test_that_an_encoder_writes_come_back(self, calls: list[tuple[dict[str, str], int]]) -> None:
-        reader, encoder = FieldReader(), Encoder()
+        reader, encoder = HpackDecoder(), Encoder()
         for given_, size in calls:
             if size >= 0:
                 encoder.header_table_size = size
             sent = [(name.encode(), value.encode()) for name, value in given_.items()]
-            assert list(reader.read(encoder.encode(sent))) == sent
+            assert list(reader.decode(encoder.encode(sent))) == sent
 
     def test_are_bounded_however_short_they_are_written(self) -> None:
-        reader = FieldReader()
-        reader.read(b"\x40\x01a\x7f\xb9\x16" + bytes(3000))
+        reader = HpackDecoder()
+        reader.decode(b"\x40\x01a\x7f\xb9\x16" + bytes(3000))
         with pytest.raises(H2Error) as error:
-            reader.read(b"\xbe" * 100)
+            reader.decode(b"\xbe" * 100)
         assert error.value.code is Code.ENHANCE_YOUR_CALM
 
     @pytest.mark.parametrize(
@@ -87,19 +87,19 @@ class TestFields:
     )
     def test_that_are_none(self, sent: bytes) -> None:
         with pytest.raises(H2Error) as error:
-            FieldReader().read(sent)
+            HpackDecoder().decode(sent)
         assert error.value.code is Code.COMPRESSION_ERROR
 
 
 class TestBlocks:
-    def reader(self) -> tuple[HeaderReader[Fields], list[Fields]]:
-        understood: list[Fields] = []
+    def reader(self) -> tuple[HeaderDecoder[FieldLines], list[FieldLines]]:
+        understood: list[FieldLines] = []
 
-        def understand(given: Fields) -> Fields:
+        def understand(given: FieldLines) -> FieldLines:
             understood.append(given)
             return given
 
-        return HeaderReader(understand), understood
+        return HeaderDecoder(understand), understood
 
     def test_are_read_once(self) -> None:
         reader, understood = self.reader()
@@ -134,4 +134,4 @@ class TestBlocks:
         for turn in range(1000):
             reader.read(block(fields("/a", ("x", str(turn)))))
         reader.read(block(fields("/a", ("x", "y" * 5000))))
-        assert len(reader._known) <= 64 and max(map(len, reader._known)) <= 1024
+        assert len(reader._cache) <= 64 and max(map(len, reader._cache)) <= 1024

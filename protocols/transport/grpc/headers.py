@@ -1,6 +1,7 @@
-"""What the head of a gRPC call says, and how its answer's head and trailers are written.
+"""Reads the headers of a gRPC call, and writes those of its answer and its trailers.
 
-The rules are gRPC's over HTTP/2; the words of a refusal are grpcio's, which clients know. No sockets.
+The rules are gRPC's over HTTP/2 ("PROTOCOL-HTTP2"); refusals have grpcio's texts, which clients match on. No
+sockets.
 """
 
 from __future__ import annotations
@@ -11,26 +12,28 @@ from dataclasses import dataclass
 
 from interlingua.protocols.content_coding import WINDOW_BITS
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, UNIMPLEMENTED, cut
-from interlingua.protocols.transport.h2.fields import KEEPING_BYTES, LARGEST_LIST, Fields
+from interlingua.protocols.transport.h2.hpack import ENTRY_OVERHEAD, MAX_HEADER_LIST, FieldLines
 from interlingua.protocols.wire import GrpcAnswer
 
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _CONTENT_TYPE = re.compile(rb"application/grpc(\+proto)?([; ].*)?", re.IGNORECASE)
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
-_OF_ONE_CONNECTION = frozenset(
+_CONNECTION_SPECIFIC = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
+"""Fields that make a request malformed (RFC 9113, 8.2.2)."""
+
 _OWN = frozenset((b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"))
 _UNPRINTABLE = re.compile(rb"[^ -$&-~]")
 
 
 @dataclass(slots=True)
-class Head:
-    """The head of a call. ``timeout`` is in seconds, None for no limit; ``coding`` is how messages that say
-    so are compressed, empty where none may be. ``refusal`` is a block of headers that is the whole answer.
-    ``metadata`` is without what is gRPC's own, and without keys that end in -bin: they carry bytes, for which
-    no dialect has a use."""
+class CallHeaders:
+    """The headers of a call. ``timeout`` is in seconds, None for no limit; ``coding`` is the compression of
+    messages with the compressed flag, empty if there is none. ``refusal`` is a field block that is the whole
+    answer. ``metadata`` has neither gRPC's own keys nor those that end in -bin: they carry bytes, which no
+    dialect uses."""
 
     method: str
     metadata: Mapping[str, str]
@@ -41,7 +44,7 @@ class Head:
 
 
 def _literal(name: bytes, value: bytes) -> bytes:
-    """A header that no table is kept for."""
+    """A literal field line that enters no table (RFC 7541, 6.2.2)."""
     return b"\0" + _text(name) + _text(value)
 
 
@@ -62,15 +65,15 @@ _STATUS_200 = b"\x88"
 _CONTENT_TYPE_FIELD = b"\x0f\x10" + _text(b"application/grpc")
 _ACCEPTED = _literal(b"grpc-accept-encoding", ", ".join(("identity", *WINDOW_BITS)).encode())
 
-ANSWER_HEAD = _STATUS_200 + _CONTENT_TYPE_FIELD
-"""The head of every answer that has a message."""
+ANSWER_HEADERS = _STATUS_200 + _CONTENT_TYPE_FIELD
+"""The field block before the first message of an answer."""
 
 OK = _literal(b"grpc-status", b"0")
-"""What ends an answer that went well."""
+"""The trailers of a successful answer."""
 
 
 def trailers(answer: GrpcAnswer) -> bytes:
-    """What ends an answer; words that are too long are cut."""
+    """The trailers of an answer; overlong details are cut."""
     block = _literal(b"grpc-status", b"%d" % answer.code) if answer.code else OK
     if answer.details:
         details = cut(answer.details).encode(errors="replace")
@@ -81,19 +84,19 @@ def trailers(answer: GrpcAnswer) -> bytes:
 
 
 def trailers_only(answer: GrpcAnswer) -> bytes:
-    """An answer without a message, whole."""
-    return ANSWER_HEAD + trailers(answer)
+    """A Trailers-Only answer."""
+    return ANSWER_HEADERS + trailers(answer)
 
 
-def read_head(fields: Fields) -> Head | None:
-    """What the fields of a head say, ``refusal`` set where they cannot be served; None where they are no
-    request of HTTP/2."""
+def read_headers(fields: FieldLines) -> CallHeaders | None:
+    """The headers of a call, with ``refusal`` if it cannot be served; None for a malformed request (RFC 9113,
+    8.1.1, 8.2 and 8.3)."""
     own: dict[bytes, bytes] = {}
     metadata: dict[str, str] = {}
     regular = False
     size = 0
     for name, value in fields:
-        size += KEEPING_BYTES + len(name) + len(value)
+        size += ENTRY_OVERHEAD + len(name) + len(value)
         if name[:1] == b":":
             if regular or name in own or name not in (b":method", b":scheme", b":path", b":authority"):
                 return None
@@ -102,45 +105,45 @@ def read_head(fields: Fields) -> Head | None:
         regular = True
         if name in _OWN:
             own[name] = value
-        elif not _NAME.fullmatch(name) or name in _OF_ONE_CONNECTION:
+        elif not _NAME.fullmatch(name) or name in _CONNECTION_SPECIFIC:
             return None
         elif not name.endswith(b"-bin"):
             metadata[name.decode()] = _decoded(value)
     path = own.get(b":path", b"")
     if not path or b":scheme" not in own or own.get(b":method") != b"POST":
         return None
-    head = Head(_decoded(path), metadata)
+    headers = CallHeaders(_decoded(path), metadata)
     if not _CONTENT_TYPE.fullmatch(own.get(b"content-type", b"")):
-        head.refusal = b"\x08\x03415" + _literal(b"grpc-status", b"2")
-        head.refusal += _literal(b"grpc-message", b"the content-type is not application/grpc")
-        return head
-    if size > LARGEST_LIST:
-        details = f"the metadata has {size} bytes, more than the {LARGEST_LIST} that are taken"
-        head.refusal = trailers_only(GrpcAnswer(code=RESOURCE_EXHAUSTED, details=details))
-        return head
-    _read_timeout(head, own.get(b"grpc-timeout"))
-    _read_coding(head, own.get(b"grpc-encoding", b"identity"))
-    return head
+        headers.refusal = b"\x08\x03415" + _literal(b"grpc-status", b"2")
+        headers.refusal += _literal(b"grpc-message", b"the content-type is not application/grpc")
+        return headers
+    if size > MAX_HEADER_LIST:
+        details = f"the metadata has {size} bytes, more than the {MAX_HEADER_LIST} that are taken"
+        headers.refusal = trailers_only(GrpcAnswer(code=RESOURCE_EXHAUSTED, details=details))
+        return headers
+    _read_timeout(headers, own.get(b"grpc-timeout"))
+    _read_coding(headers, own.get(b"grpc-encoding", b"identity"))
+    return headers
 
 
-def _read_timeout(head: Head, stated: bytes | None) -> None:
+def _read_timeout(headers: CallHeaders, stated: bytes | None) -> None:
     if stated is None:
         return
     matched = _TIMEOUT.fullmatch(stated)
     if matched is None:
         details = "Error parsing 'grpc-timeout' metadata"
-        head.refusal = trailers_only(GrpcAnswer(code=INTERNAL, details=details))
+        headers.refusal = trailers_only(GrpcAnswer(code=INTERNAL, details=details))
     else:
-        head.timeout = int(matched[1]) * _UNITS[matched[2]]
+        headers.timeout = int(matched[1]) * _UNITS[matched[2]]
 
 
-def _read_coding(head: Head, stated: bytes) -> None:
+def _read_coding(headers: CallHeaders, stated: bytes) -> None:
     coding = _decoded(stated)
     if coding in WINDOW_BITS:
-        head.coding = coding
+        headers.coding = coding
     elif coding != "identity":
         details = f"Compression algorithm '{coding[:100]}' is not known"
-        head.refusal = trailers_only(GrpcAnswer(code=UNIMPLEMENTED, details=details)) + _ACCEPTED
+        headers.refusal = trailers_only(GrpcAnswer(code=UNIMPLEMENTED, details=details)) + _ACCEPTED
 
 
 def _decoded(text: bytes) -> str:

@@ -1,0 +1,217 @@
+"""Reads HTTP/2 frames (RFC 9113, 4 and 6) out of the bytes of a client, cut anywhere.
+
+Contract: DATA is handed over as it arrives, without padding, so that a large frame is never buffered; field
+blocks and all other frames are handed over whole, and are limited in size. A malformed frame raises
+``H2Error``.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from interlingua.protocols.transport.h2.flood import FloodGuard
+from interlingua.protocols.transport.h2.frames import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADER,
+    HEADER_BYTES,
+    HEADERS,
+    MAX_STREAM_ID,
+    PADDED,
+    PREFACE,
+    PRIORITY_FIELDS,
+    SETTINGS,
+    Code,
+    H2Error,
+)
+from interlingua.protocols.transport.h2.stream import Stream
+
+MAX_FIELD_BLOCK = 1 << 18
+"""The largest field block: more than a request may have, so that a request above its limit is refused alone
+and the connection goes on."""
+
+FRAME_BYTES = 1 << 20
+"""SETTINGS_MAX_FRAME_SIZE: the largest frame a peer may send (RFC 9113, 4.2)."""
+
+_MAX_CONTROL = MAX_FIELD_BLOCK + 256
+
+
+class NotHttp2Error(H2Error):
+    """The first bytes are not the connection preface (RFC 9113, 3.4)."""
+
+
+class FrameHandler(Protocol):
+    """Handles the frames of one connection. Its methods raise ``H2Error``."""
+
+    closed: bool
+
+    def on_preface(self) -> None:
+        """The client's connection preface."""
+
+    def on_data_frame(self, number: int, size: int) -> Stream | None:
+        """A DATA frame of stream ``number`` begins, ``size`` bytes with its padding. The stream that takes
+        the data, None to skip it."""
+
+    def on_data(self, stream: Stream, data: bytes, start: int, stop: int, ended: bool) -> None:
+        """A DATA frame, or the end of one; ``ended``: it has END_STREAM."""
+
+    def on_field_block(self, block: bytes, ended: bool, number: int) -> None:
+        """A field block; ``ended``: its HEADERS frame has END_STREAM."""
+
+    def on_control(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        """Any other frame; one of an unknown type comes without its payload."""
+
+
+class FrameReader:
+    """Reads what one peer sends, for ``handler``."""
+
+    def __init__(self, handler: FrameHandler, guard: FloodGuard) -> None:
+        self._handler = handler
+        self._guard = guard
+        self._preface_read = False
+        self._rest = b""
+        # the DATA frame under way, or the frame to be skipped: bytes still to come, and the stream that takes
+        # them
+        self._left = self._padding = 0
+        self._inside: Stream | None = None
+        self._inside_ends = False
+        # the field block under way
+        self._block = bytearray()
+        self._block_stream = 0
+        self._block_ends = False
+
+    def feed(self, data: bytes) -> None:
+        """Take what arrived. Raises ``H2Error``, after which nothing can be read."""
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        position = self._cut(data)
+        if position < len(data) and not self._handler.closed:
+            self._rest = data[position:] if position else data
+
+    def _cut(self, data: bytes) -> int:
+        """Handle whole frames, and DATA as it arrives: up to which position."""
+        handler, end, position = self._handler, len(data), 0
+        if not self._preface_read:
+            position = self._read_preface(data)
+            if not self._preface_read:
+                return 0
+        if self._left:
+            position = self._resume(data, position, end)
+        while end - position >= HEADER_BYTES and not handler.closed:
+            upper, lower, kind, flags, number = HEADER.unpack_from(data, position)
+            number &= MAX_STREAM_ID  # the highest bit is reserved (4.1)
+            size = upper << 8 | lower
+            start = position + HEADER_BYTES
+            stop = start + size
+            if self._block_stream and (kind != CONTINUATION or number != self._block_stream):
+                raise H2Error(Code.PROTOCOL_ERROR, "a frame inside a field block")  # 4.3
+            if kind == DATA and stop <= end and not flags & PADDED:
+                position = stop
+                stream = handler.on_data_frame(number, size)
+                if stream is not None:
+                    handler.on_data(stream, data, start, stop, bool(flags & END_STREAM))
+            elif size > FRAME_BYTES:
+                raise H2Error(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")  # 4.2
+            elif kind == DATA:
+                if start == end and flags & PADDED and size:
+                    break  # the pad length comes first (6.1)
+                position = self._begin_data(data, start, end, size, flags, number)
+            elif kind > CONTINUATION:
+                self._inside, self._left, self._padding = None, size, 0
+                handler.on_control(kind, flags, number, b"")
+                position = self._resume(data, start, end)
+            elif size > _MAX_CONTROL:
+                raise H2Error(Code.ENHANCE_YOUR_CALM, f"a frame of type {kind} with {size} bytes")
+            elif stop > end:
+                break
+            else:
+                position = stop
+                self._whole(kind, flags, number, data[start:stop])
+        return position
+
+    def _read_preface(self, data: bytes) -> int:
+        if not data.startswith(PREFACE):
+            if PREFACE.startswith(data):
+                return 0
+            raise NotHttp2Error(Code.PROTOCOL_ERROR, "this is not HTTP/2")
+        if len(data) < len(PREFACE) + HEADER_BYTES:
+            return 0
+        self._preface_read = True
+        self._handler.on_preface()
+        if data[len(PREFACE) + 3] != SETTINGS:
+            raise H2Error(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        return len(PREFACE)
+
+    def _whole(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        """A frame other than DATA."""
+        if kind == HEADERS:
+            if not number & 1:
+                raise H2Error(Code.PROTOCOL_ERROR, f"HEADERS on stream {number}")
+            if flags & (PADDED | PRIORITY_FIELDS):
+                payload = _field_block(payload, flags)
+            if flags & END_HEADERS:
+                self._handler.on_field_block(payload, bool(flags & END_STREAM), number)
+            else:
+                self._block = bytearray(payload)
+                self._block_stream, self._block_ends = number, bool(flags & END_STREAM)
+        elif kind == CONTINUATION:
+            self._continue(flags, number, payload)
+        else:
+            self._handler.on_control(kind, flags, number, payload)
+
+    def _continue(self, flags: int, number: int, payload: bytes) -> None:
+        if not self._block_stream:
+            raise H2Error(Code.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+        self._guard.idle_frame()
+        self._block += payload
+        if len(self._block) > MAX_FIELD_BLOCK:
+            raise H2Error(Code.ENHANCE_YOUR_CALM, f"a field block of more than {MAX_FIELD_BLOCK} bytes")
+        if flags & END_HEADERS:
+            block, self._block, self._block_stream = bytes(self._block), bytearray(), 0
+            self._handler.on_field_block(block, self._block_ends, number)
+
+    def _begin_data(self, data: bytes, start: int, end: int, size: int, flags: int, number: int) -> int:
+        """A DATA frame that is padded or not complete: up to which position it is here."""
+        stream = self._handler.on_data_frame(number, size)
+        padding = 0
+        if flags & PADDED:
+            if not size or data[start] >= size:
+                raise H2Error(Code.PROTOCOL_ERROR, "padding longer than its frame")
+            padding = data[start]
+            start += 1
+            size -= 1
+        self._left, self._padding = size, padding
+        self._inside, self._inside_ends = stream, bool(flags & END_STREAM)
+        return self._resume(data, start, end)
+
+    def _resume(self, data: bytes, start: int, end: int) -> int:
+        """Hand over what is here of the frame under way: up to which position."""
+        stop = min(end, start + self._left)
+        self._left -= stop - start
+        stream = self._inside
+        if stream is not None and not stream.half_closed_local:
+            # the part that precedes the padding
+            until = max(start, min(stop, stop + self._left - self._padding))
+            if not self._left:
+                self._handler.on_data(stream, data, start, until, self._inside_ends)
+            elif until > start:
+                stream.data_received(data, start, until, False)
+        if not self._left:
+            self._inside = None
+        return stop
+
+
+def _field_block(payload: bytes, flags: int) -> bytes:
+    """The field block in a HEADERS frame, without padding and priority (RFC 9113, 6.2)."""
+    start, stop = 0, len(payload)
+    if flags & PADDED:
+        start = 1
+        stop -= payload[0] if payload else 0
+    if flags & PRIORITY_FIELDS:
+        start += 5
+    if stop < start:
+        raise H2Error(Code.PROTOCOL_ERROR, "padding longer than its frame")
+    return payload[start:stop]

@@ -1,0 +1,46 @@
+"""Decodes the field blocks of a peer, and each only once.
+
+Clients repeat themselves: after the first calls on a connection, the field block of the next is the same few
+references to the dynamic table. A cache therefore keeps the interpreted headers by the bytes of their block,
+until a block changes the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from interlingua.protocols.transport.h2.hpack import FieldLines, HpackDecoder
+
+T = TypeVar("T")
+
+_CACHED_BLOCKS, _CACHED_BYTES = 64, 1024
+"""How many blocks are cached, and up to which length."""
+
+
+class HeaderDecoder(Generic[T]):
+    """For the blocks of one peer, in order; ``interpret`` makes headers of the field lines of a block."""
+
+    def __init__(self, interpret: Callable[[FieldLines], T]) -> None:
+        self._interpret = interpret
+        self._hpack = HpackDecoder()
+        self._cache: dict[bytes, T] = {}
+
+    def read(self, block: bytes) -> T:
+        """The headers in ``block``. Raises ``H2Error``, after which no block can be decoded."""
+        cached = self._cache.get(block)
+        if cached is not None:
+            return cached
+        headers = self._interpret(self.decode(block))
+        if not self._hpack.changed and len(block) <= _CACHED_BYTES:
+            if len(self._cache) >= _CACHED_BLOCKS:
+                self._cache.clear()
+            self._cache[block] = headers
+        return headers
+
+    def decode(self, block: bytes) -> FieldLines:
+        """The field lines of ``block``. Raises as :meth:`read` does."""
+        fields = self._hpack.decode(block)
+        if self._hpack.changed:
+            self._cache.clear()
+        return fields
