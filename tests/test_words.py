@@ -57,7 +57,6 @@ _PENDING = {
     *(
         ROOT / "docs" / f"{name}.md"
         for name in [
-            "backends",
             "cli",
             "conformance",
             "migration",
@@ -65,8 +64,6 @@ _PENDING = {
             "performance",
             "python-models",
             "recording",
-            "repositories",
-            "runtime",
         ]
     ),
 }

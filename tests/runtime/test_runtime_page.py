@@ -14,7 +14,7 @@ from interlingua.runtime.model_config.pbtxt import read_config
 from interlingua.schemas.model_config import MODEL_CONFIG
 
 PAGE = Path(__file__).parents[2] / "docs" / "runtime.md"
-STATES = {"supported", "told", "refused"}
+STATES = {"supported", "reported", "refused"}
 _ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| .*\|$", re.MULTILINE)
 
 
