@@ -275,7 +275,8 @@ class Capability:
     alone tells whether a shape begins with it. ``streams``: whether a request may have any number of answers,
     ``whole`` or in a ``flat`` form, without shapes and datatypes. ``maps``: whether a message may be a map of
     scalars by key, which is answered with one. ``answer_versions``/``answer_parameters``: whether an answer
-    tells which version gave it, and parameters. ``told`` are the errors that arrive under another code.
+    tells which version gave it, and parameters. ``told`` are the errors that arrive under another code,
+    ``wordless`` those that arrive without their message where the request could not be read.
 
     ``over`` has what is otherwise over a transport; ask with :meth:`on`.
     """
@@ -309,6 +310,7 @@ class Capability:
     batch_limits: bool = True
     error_kinds: bool = True
     told: Mapping[ErrorCode, ErrorCode] = field(default_factory=dict)
+    wordless: frozenset[ErrorCode] = frozenset()
     over: Mapping[str, Capability] = field(default_factory=lambda: _EVERYWHERE_ALIKE)
 
     def on(self, transport: str) -> Capability:

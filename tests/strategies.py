@@ -1,6 +1,7 @@
-"""Hypothesis strategies for the IR: names, datatypes, shapes, tensors and signatures.
+"""Hypothesis strategies for the IR: names, datatypes, shapes, tensors, signatures, requests and responses.
 
-Every strategy is parametrised by what a dialect allows, so that one property holds for any of them.
+Every strategy takes what a dialect allows as an argument, so that one property covers all dialects: the first
+half takes datatypes and shapes, the second a ``Capability``, and honours every flag of it that is about content.
 Data is arbitrary bytes (NaN payloads, denormals, strings that are no text), except that a BOOL byte is
 0 or 1, as the IR demands.
 """
@@ -8,10 +9,25 @@ Data is arbitrary bytes (NaN payloads, denormals, strings that are no text), exc
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
 from hypothesis import strategies as st
 
-from interlingua.schemas import Datatype, Signature, Tensor, TensorSpec, element_count, pack_bytes
+from interlingua.protocols.dialect import Capability
+from interlingua.schemas import (
+    Datatype,
+    InferRequest,
+    InferResponse,
+    RequestedOutput,
+    Sequence,
+    Signature,
+    Tensor,
+    TensorSpec,
+    element_count,
+    pack_bytes,
+)
 
 ALL_DATATYPES = tuple(Datatype)
 
@@ -91,3 +107,146 @@ def batches(
     """Inputs and outputs of a model with batches: their first dimension is the same, 1 to ``limit``."""
     shape = shapes(max_rank=3).map((draw(st.integers(1, limit)),).__add__)
     return draw(tensor_tuples(allowed, shape=shape)), draw(tensor_tuples(allowed, shape=shape))
+
+
+# --- what a capability carries
+
+NUMBERS = st.integers(1, 2**63 - 1)
+TEXTS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=9)
+LABELS = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=9)
+
+PARAMETERS: dict[type, st.SearchStrategy[bool | int | float | str]] = {
+    bool: st.booleans(),
+    int: st.integers(-(2**63), 2**63 - 1),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    str: TEXTS,
+}
+"""Values of parameters, by type."""
+
+WITH_FIELDS = frozenset({"priority", "timeout"})
+"""Parameters for which the IR has fields."""
+
+_FORMS = ("", "number", "text")
+_FLOATS = (Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64)
+
+
+def common(*capabilities: Capability) -> Capability:
+    """What all of ``capabilities`` carry of requests and responses, its datatypes in ``exact``."""
+    names_allowed = [each.parameter_names for each in capabilities if each.parameter_names is not None]
+    return Capability(
+        exact=frozenset(kind for kind in Datatype if all(each.carries(kind) for each in capabilities)),
+        versions=_FORMS[min(_FORMS.index(each.versions) for each in capabilities)],
+        joined_versions=any(each.joined_versions for each in capabilities),
+        ids=_FORMS[min(_FORMS.index(each.ids) for each in capabilities)],
+        parameters=frozenset.intersection(*(each.parameters for each in capabilities)),
+        parameter_names=frozenset.intersection(*names_allowed) if names_allowed else None,
+        sequences=frozenset.intersection(*(each.sequences for each in capabilities)),
+        priorities=all(each.priorities for each in capabilities),
+        scalars=all(each.scalars for each in capabilities),
+        requested_outputs=all(each.requested_outputs for each in capabilities),
+        answer_versions=all(each.answer_versions for each in capabilities),
+        answer_parameters=all(each.answer_parameters for each in capabilities),
+        text_only=any(each.text_only for each in capabilities),
+        nan_payloads=all(each.nan_payloads for each in capabilities),
+    )
+
+
+def carried(capability: Capability, **sizes: int) -> st.SearchStrategy[tuple[Tensor, ...]]:
+    """Several tensors that ``capability`` carries; ``sizes`` as for :func:`tensor_tuples`."""
+    shape = shapes(min_rank=0 if capability.scalars else 1)
+    return tensor_tuples(_datatypes(capability), shape=shape, **sizes).map(partial(_plain, capability))
+
+
+def carried_batches(capability: Capability) -> st.SearchStrategy[tuple[tuple[Tensor, ...], ...]]:
+    """As :func:`batches`, of tensors that ``capability`` carries."""
+    both = batches(_datatypes(capability))
+    return both.map(lambda sides: tuple(_plain(capability, side) for side in sides))
+
+
+@st.composite
+def requests(
+    draw: st.DrawFn,
+    capability: Capability,
+    inputs: st.SearchStrategy[tuple[Tensor, ...]],
+    outputs: tuple[Tensor, ...] = (),
+) -> InferRequest:
+    """A request with every field that ``capability`` carries, for a model with ``outputs``. A version that is
+    joined to the model's name is left to the router and stays empty."""
+    forms = {"": st.just(""), "number": NUMBERS.map(str), "text": NUMBERS.map(str) | LABELS}
+    ids = {**forms, "text": TEXTS}
+    return InferRequest(
+        "model",
+        draw(inputs),
+        _requested(draw, outputs) if outputs and capability.requested_outputs else None,
+        version="" if capability.joined_versions else draw(forms[capability.versions]),
+        id=draw(st.just("") | ids[capability.ids]),
+        parameters=draw(parameters(capability)),
+        sequence=draw(st.none() | sequences(capability)) if capability.sequences else None,
+        priority=draw(st.integers(0, 2**32 - 1)) if capability.priorities else 0,
+        timeout_us=draw(st.integers(0, 2**63 - 1)) if capability.priorities else 0,
+    )
+
+
+@st.composite
+def responses(draw: st.DrawFn, capability: Capability, outputs: tuple[Tensor, ...]) -> InferResponse:
+    """A response with ``outputs`` and every field that ``capability`` carries."""
+    version = str(draw(NUMBERS)) if capability.answer_versions else ""
+    free = replace(capability, parameters=frozenset(PARAMETERS), parameter_names=None)
+    return InferResponse(
+        "model", outputs, version, parameters=draw(parameters(free)) if capability.answer_parameters else {}
+    )
+
+
+def parameters(capability: Capability) -> st.SearchStrategy[dict[str, bool | int | float | str]]:
+    """Parameters of a request."""
+    if not capability.parameters:
+        return st.just({})
+    known = capability.parameter_names
+    keys = (
+        LABELS.filter(lambda name: name not in WITH_FIELDS)
+        if known is None
+        else st.sampled_from(sorted(known))
+    )
+    if known is not None and not known:
+        return st.just({})
+    values = st.one_of(PARAMETERS[kind] for kind in sorted(capability.parameters, key=repr))
+    return st.dictionaries(keys, values, max_size=3)
+
+
+def sequences(capability: Capability) -> st.SearchStrategy[Sequence]:
+    """A place in a sequence."""
+    by_type: dict[type, st.SearchStrategy[int | str]] = {int: NUMBERS, str: TEXTS}
+    ids = st.one_of(by_type[kind] for kind in sorted(capability.sequences, key=repr))
+    return st.builds(Sequence, ids, st.booleans(), st.booleans())
+
+
+def _requested(draw: st.DrawFn, outputs: tuple[Tensor, ...]) -> tuple[RequestedOutput, ...] | None:
+    chosen = st.lists(st.sampled_from(outputs), min_size=1, unique_by=lambda tensor: tensor.name)
+    some = draw(st.none() | chosen)
+    return None if some is None else tuple(RequestedOutput(tensor.name) for tensor in some)
+
+
+def _datatypes(capability: Capability) -> frozenset[Datatype]:
+    return frozenset(filter(capability.carries, Datatype))
+
+
+def _plain(capability: Capability, drawn: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """``drawn`` with such contents as ``capability`` can tell apart."""
+    if capability.text_only:
+        drawn = tuple(map(_with_text, drawn))
+    return drawn if capability.nan_payloads else tuple(map(_with_one_nan, drawn))
+
+
+def _with_text(tensor: Tensor) -> Tensor:
+    if tensor.datatype is not Datatype.BYTES:
+        return tensor
+    data = pack_bytes(element.decode("latin-1").encode() for element in tensor.elements())
+    return Tensor.checked(tensor.name, tensor.datatype, tensor.shape, data)
+
+
+def _with_one_nan(tensor: Tensor) -> Tensor:
+    if tensor.datatype not in _FLOATS:
+        return tensor
+    array = tensor.numpy()
+    with np.errstate(invalid="ignore"):  # ml_dtypes warns of signalling NaNs
+        return Tensor.from_numpy(tensor.name, np.where(np.isnan(array), array.dtype.type("nan"), array))

@@ -46,7 +46,10 @@ _OVER_HTTP = replace(_OVER_GRPC, nan_payloads=False)
 
 # the server that it belongs to has a code for what is no message
 _OVER_BRPC = replace(
-    _OVER_GRPC, streams="", told={**_OVER_GRPC.told, ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR}
+    _OVER_GRPC,
+    streams="",
+    told={**_OVER_GRPC.told, ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR},
+    wordless=frozenset({ErrorCode.MALFORMED}),
 )
 
 CAPABILITY = replace(

@@ -7,10 +7,12 @@ as a dimension of 1 it comes through all the same.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from interlingua.protocols.dialect import Capability
 from interlingua.schemas import Datatype, ErrorCode
 
-CAPABILITY = Capability(
+_OVER_GRPC = Capability(
     exact=frozenset(Datatype) - {Datatype.BF16},
     versions="number",
     ids="number",
@@ -32,3 +34,8 @@ CAPABILITY = Capability(
         ErrorCode.INTERNAL: ErrorCode.MODEL_FAILED,
     },
 )
+
+# a request whose header is unreadable gets an empty response
+_OVER_HTTP = replace(_OVER_GRPC, wordless=frozenset({ErrorCode.MALFORMED}))
+
+CAPABILITY = replace(_OVER_GRPC, over={"http": _OVER_HTTP})

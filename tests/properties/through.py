@@ -83,6 +83,13 @@ def result_through(wire: tuple[str, str], operation: Operation, asked: ModelRef 
         result = _status_of(opened.model, result)
     elif opened.action.operation is Operation.DEPLOYMENT:
         result = Deployment(_status_of("model", result).models)
+    elif opened.action.operation is Operation.MODEL_METADATA and isinstance(result, Readiness):
+        # a dialect without readiness: a server that describes its model is ready
+        if not result.ready:
+            unready = InferenceError(ErrorCode.UNAVAILABLE, result.reason)
+            answer = _endpoint(DIALECTS[wire[0]], wire[1], call).fail(call, opened, unready)
+            return _table(wire)[operation].decode(kept, received(answer))
+        result = ModelMetadata("model", Signature((), ()))
     else:
         # some ask for the readiness of a model by that of its server
         assert opened.action.operation in (operation, Operation.READY)
