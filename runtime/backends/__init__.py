@@ -114,7 +114,7 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ServerHooks:
     """What a model knows of the server that serves it: ``find`` gives the model of a name and raises
     NOT_FOUND, ``standing`` says whether a model and version would be run now, as far as that is known here,
     ``changed`` is to be called when what :meth:`RequestInstance.readiness` says has changed. ``cache`` keeps
@@ -126,16 +126,33 @@ class Surroundings:
     cache: ResponseCache | None = None
 
 
+class Composition(Protocol):
+    """A model that sends its requests through other models of the server."""
+
+    async def learn(self) -> tuple[bool, str]:
+        """Ask these models whether they are decoupled. Returns whether the composition is, and why it cannot
+        run with them, empty where it can."""
+
+    async def labels(self) -> Mapping[str, tuple[str, ...]]:
+        """The class labels of its outputs, as these models know them; without outputs that have none."""
+
+
 class RequestInstance(Protocol):
-    """One loaded version of a model that is given whole requests.
+    """One loaded version of a model that gets whole requests.
 
     ``decoupled``: it answers any number of times, zero included; else exactly once. ``places`` is how many
-    executions go on at once.
+    executions it runs at once, 0 for a ``composition``, which runs nothing itself. ``batches``: the model has
+    added dynamic batching to its own configuration.
     """
 
     signature: Signature | None
     decoupled: bool
     places: int
+    batches: bool
+
+    @property
+    def composition(self) -> Composition | None:
+        """The instance as a composition, None where it runs the model itself."""
 
     def stream(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
@@ -155,7 +172,7 @@ class RequestInstance(Protocol):
         """Stands around all waiting for a request and its answers. Raises UNAVAILABLE where another model's
         run has asked that would wait for itself."""
 
-    def join(self, surroundings: Surroundings) -> None:
+    def join(self, hooks: ServerHooks) -> None:
         """It is served from now on."""
 
     def readiness(self, place: int | None = None) -> Readiness:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from interlingua.runtime.backends import Answer, Surroundings
+from interlingua.runtime.backends import Answer, Composition, ServerHooks
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.runtime.models.batch_dimension import fitted
 from interlingua.runtime.models.ensemble import Needed, Plan, Step, behind, plan
@@ -52,15 +52,22 @@ class EnsembleInstance:
     and is never asked to run several as one."""
 
     signature: Signature | None = None
+    places = 0
+    batches = False
 
     def __init__(self, name: str, steps: Plan, declared: Signature = _UNDECLARED) -> None:
         self._name = name
         self._plan = steps
         self._declared = declared
-        self._surroundings: Surroundings | None = None
+        self._hooks: ServerHooks | None = None
         self.decoupled = False
         self._repeated: tuple[Step, ...] = ()
         self._fault = ""
+
+    @property
+    def composition(self) -> Composition:
+        """See ``RequestInstance``."""
+        return self
 
     async def stream(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
@@ -105,20 +112,20 @@ class EnsembleInstance:
         """See ``RequestInstance``: what its steps ask shows for itself whether it would wait."""
         yield
 
-    def join(self, surroundings: Surroundings) -> None:
+    def join(self, hooks: ServerHooks) -> None:
         """See ``RequestInstance``."""
-        self._surroundings = surroundings
+        self._hooks = hooks
 
     def readiness(self, place: int | None = None) -> Readiness:
         """Whether each model of a step would be run now."""
-        if self._surroundings is None:
+        if self._hooks is None:
             return Readiness(True)
         if self._fault:
             return Readiness(False, self._fault)
         try:
             with self._entered():
                 for step in self._plan.steps:
-                    ready = self._surroundings.standing(step.model, step.version)
+                    ready = self._hooks.standing(step.model, step.version)
                     if not ready.ready:
                         reason = f"model '{step.model}' of a step is not ready: {ready.reason}"
                         return Readiness(False, reason)
@@ -309,9 +316,9 @@ class EnsembleInstance:
             _under_way.reset(token)
 
     def _found(self, model: str) -> Target:
-        if self._surroundings is None:
+        if self._hooks is None:
             raise InferenceError(ErrorCode.UNAVAILABLE, f"ensemble '{self._name}' is not served yet")
-        return self._surroundings.find(model)
+        return self._hooks.find(model)
 
 
 def load(path: Path, config: ModelConfig) -> EnsembleInstance:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from interlingua.runtime.backends import Answer, Job, RequestInstance, Surroundings
+from interlingua.runtime.backends import Answer, Job, RequestInstance, ServerHooks
 from interlingua.runtime.backends.python_file import refuse_environment
 from interlingua.runtime.model_config.config import DATATYPE_OF_TYPE, LoadError, ModelConfig
 from interlingua.runtime.model_config.message import config_message
@@ -52,13 +52,15 @@ _log = logging.getLogger(__name__)
 class PythonInstance:
     """A ``RequestInstance`` on the worker processes that were started with ``told``, one each."""
 
+    composition = None
+
     def __init__(self, told: Sequence[Mapping[str, Any]]) -> None:
         self._told = told
         self._workers: list[Worker | None] = []
         self._waiting: dict[asyncio.Future[Worker], int | None] = {}
         self._closing = threading.Event()
         self._failure = ""
-        self._surroundings: Surroundings | None = None
+        self._hooks: ServerHooks | None = None
         self.places = len(told)
         try:
             for each in told:
@@ -137,12 +139,12 @@ class PythonInstance:
         finally:
             caller.asks.remove(self)
 
-    def join(self, surroundings: Surroundings) -> None:
+    def join(self, hooks: ServerHooks) -> None:
         """See ``RequestInstance``."""
-        self._surroundings = surroundings
+        self._hooks = hooks
         for worker in self._workers:
             if worker is not None:
-                worker.calls.surroundings = surroundings
+                worker.calls.hooks = hooks
 
     def readiness(self, place: int | None = None) -> Readiness:
         """Ready while one worker is, or the one at ``place``."""
@@ -211,7 +213,7 @@ class PythonInstance:
         worker.on_idle = self._wake
         worker.on_lost = self._lost
         worker.check = self._check
-        worker.calls.surroundings = self._surroundings
+        worker.calls.hooks = self._hooks
         return worker
 
     def _lost(self, worker: Worker) -> None:
@@ -260,8 +262,8 @@ class PythonInstance:
         self._changed()
 
     def _changed(self) -> None:
-        if self._surroundings is not None:
-            self._surroundings.changed()
+        if self._hooks is not None:
+            self._hooks.changed()
 
     def _check(self, answer: Answer, outputs: tuple[str, ...]) -> None:
         """Put the outputs in the order asked; make an error of one that has not the declared datatype. An

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
-from interlingua.runtime.backends import Answer, Surroundings
+from interlingua.runtime.backends import ServerHooks
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.model_config.message import with_decoupled
+from interlingua.runtime.models.deadline import next_answer
 from interlingua.runtime.models.only_answer import only_answer
 from interlingua.runtime.models.response_cache import ResponseCache, key_of
 from interlingua.runtime.models.statistics import (
@@ -25,12 +26,11 @@ from interlingua.runtime.models.statistics import (
     count_success,
     entered,
 )
-from interlingua.runtime.models.version import RequestVersion, Timed, Version, checked, status_of
+from interlingua.runtime.models.version import Version, checked, status_of
 from interlingua.runtime.models.version_number import version_number
-from interlingua.runtime.models.warmup import Sample
+from interlingua.runtime.models.warmup import WarmupSample
 from interlingua.runtime.repository.snapshot import Origin
 from interlingua.schemas import (
-    Context,
     ErrorCode,
     InferenceError,
     InferRequest,
@@ -62,7 +62,7 @@ class LocalModel:
     def __init__(
         self,
         name: str,
-        versions: Sequence[Version | RequestVersion],
+        versions: Sequence[Version],
         *,
         failed: Mapping[int, str] | None = None,
         platform: str = "",
@@ -72,7 +72,7 @@ class LocalModel:
         origin: Origin | None = None,
         needs: Sequence[str] = (),
         caches: bool = False,
-        samples: Sequence[Sample] = (),
+        samples: Sequence[WarmupSample] = (),
     ) -> None:
         self.name = name
         self.origin = origin
@@ -91,10 +91,10 @@ class LocalModel:
         self._caches = caches
         self._cache: ResponseCache | None = None
         self._closing = False
-        self._surroundings: Surroundings | None = None
+        self._hooks: ServerHooks | None = None
 
     @property
-    def loaded(self) -> Mapping[str, Version | RequestVersion]:
+    def loaded(self) -> Mapping[str, Version]:
         """The versions that are ready, by number, ascending."""
         return self._versions
 
@@ -137,10 +137,12 @@ class LocalModel:
                         self.name, known.outputs, version.number, request.id, known.parameters
                     )
                 looked_up = time.monotonic_ns()
-            answer = await self._run(version, request, outputs)
+            answer = await version.answer(request, outputs)
         except (InferenceError, asyncio.CancelledError) as end:
-            # whoever has gone away was not answered either
+            # a caller that has gone away got no answer either
             count_failure(statistics, size, began, end)
+            if isinstance(end, InferenceError):
+                end.origin = end.origin or self.name
             raise
         started, ended = answer.started, answer.ended
         course = Course(began, ready, started, ended, time.monotonic_ns(), answer.gathering)
@@ -161,7 +163,7 @@ class LocalModel:
         version = self._version(request.version)
         if version.learns:
             await version.learn()
-        if not isinstance(version, RequestVersion) or not version.decoupled:
+        if not version.decoupled:
             yield await self.infer(request)
             return
         size = batch_size(request, version.signature)
@@ -175,7 +177,7 @@ class LocalModel:
             async with aclosing(version.answers(request, outputs)) as answers:
                 final = False
                 while not final:
-                    answer = await self._next(answers, request.context)
+                    answer = await next_answer(answers, self.name, request.context)
                     started, final = started or answer.started, answer.final
                     if final:
                         if answer.error is not None:
@@ -211,7 +213,7 @@ class LocalModel:
     async def signature(self, version: str = "") -> Signature:
         """The signature of ``version``, of the highest where that is empty."""
         found = self._version(version)
-        if isinstance(found, RequestVersion) and found.labels is not None:
+        if found.learns:
             await found.learn_labels()
         return found.signature
 
@@ -253,14 +255,13 @@ class LocalModel:
             number: statistics for number, statistics in counted.items() if number not in self._versions
         }
 
-    def join(self, surroundings: Surroundings) -> None:
-        """It is served from now on, among the models that ``surroundings`` tells of."""
-        self._surroundings = surroundings
+    def join(self, hooks: ServerHooks) -> None:
+        """It is served from now on, among the models that ``hooks`` tells of."""
+        self._hooks = hooks
         if self._caches:
-            self._cache = surroundings.cache
+            self._cache = hooks.cache
         for version in self._loaded:
-            if isinstance(version, RequestVersion):
-                version.join(surroundings)
+            version.join(hooks)
 
     async def warm_up(self, before: LocalModel | None = None) -> None:
         """Run the samples of the configuration on every version but those that are of ``before``. They are in
@@ -304,7 +305,7 @@ class LocalModel:
         """As :meth:`close`, but versions that ``successor`` has taken over stay."""
         await self._close(successor._loaded)
 
-    async def _close(self, kept: Sequence[Version | RequestVersion]) -> None:
+    async def _close(self, kept: Sequence[Version]) -> None:
         if self._closing:
             return
         self._closing = True
@@ -314,7 +315,7 @@ class LocalModel:
                 if self._cache is not None:
                     self._cache.forget(version.scope)
 
-    def _version(self, asked: str) -> Version | RequestVersion:
+    def _version(self, asked: str) -> Version:
         if self._closing:
             return self._heir()._version(asked)
         if not asked:
@@ -325,14 +326,14 @@ class LocalModel:
     def _heir(self) -> LocalModel:
         """The model that is served in place of this one: whoever found this one a moment ago must not fail
         for that. It is looked up, because to keep it would keep every model that ever had the name."""
-        heir = None if self._surroundings is None else self._surroundings.find(self.name)
+        heir = None if self._hooks is None else self._hooks.find(self.name)
         if not isinstance(heir, LocalModel) or heir is self:
             raise InferenceError(
                 ErrorCode.NOT_FOUND, f"Request for unknown model: '{self.name}' has no available versions"
             )
         return heir
 
-    def _version_by_number(self, asked: str) -> Version | RequestVersion:
+    def _version_by_number(self, asked: str) -> Version:
         """The version under another spelling of its number, such as ``01``."""
         number = version_number(asked)
         if number in self._versions:
@@ -342,103 +343,3 @@ class LocalModel:
             # asking again does not help: the version stays as it failed until it is loaded anew
             raise InferenceError(ErrorCode.UNAVAILABLE, f"{unknown} is not at ready state", retryable=False)
         raise InferenceError(ErrorCode.NOT_FOUND, f"{unknown} is not found")
-
-    async def _run(
-        self, version: Version | RequestVersion, request: InferRequest, outputs: tuple[str, ...]
-    ) -> Answer:
-        try:
-            if isinstance(version, RequestVersion):
-                return await self._only(version, request, outputs)
-            if version.scheduler is not None:
-                return await self._batched(version, request, outputs)
-            tensors, started, ended = await self._run_in_time(version, request, outputs)
-        except InferenceError as error:
-            error.origin = error.origin or self.name
-            raise
-        return Answer(tensors, {}, None, True, started, ended)
-
-    async def _only(self, version: RequestVersion, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
-        """The one answer of a model that is not decoupled; its end may come by itself."""
-        found: Answer | None = None
-        final = False
-        async with aclosing(version.answers(request, outputs)) as answers:
-            while not final:
-                answer = await self._next(answers, request.context)
-                final = answer.final
-                if answer.error is not None:
-                    raise answer.error
-                if found is None or answer.outputs:
-                    found = answer
-        assert found is not None, "a final answer has come"  # noqa: S101
-        return found
-
-    async def _next(self, answers: AsyncIterator[Answer], context: Context) -> Answer:
-        left = self._left(context)
-        if left is None:
-            return await anext(answers)
-        try:
-            async with asyncio.timeout(left):
-                return await anext(answers)
-        except TimeoutError:
-            raise self._too_late() from None
-
-    def _left(self, context: Context) -> float | None:
-        """How long the caller still waits, in seconds. Raises where it does not."""
-        if context.cancel.cancelled:
-            raise self._cancelled()
-        left = None if context.deadline is None else context.deadline - time.monotonic()
-        if left is not None and left <= 0:
-            raise self._too_late()
-        return left
-
-    async def _batched(self, version: Version, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
-        left = self._left(request.context)
-        try:
-            if left is None:
-                ran = await version.ask_in_batch(request, outputs)
-            else:
-                async with asyncio.timeout(left):
-                    ran = await version.ask_in_batch(request, outputs)
-        except TimeoutError:
-            raise self._too_late() from None
-        gathering = ran.gathered - ran.started
-        return Answer(ran.outputs, {}, None, True, ran.started, ran.ended, gathering, ran.execution)
-
-    async def _run_in_time(self, version: Version, request: InferRequest, outputs: tuple[str, ...]) -> Timed:
-        context = request.context
-        left = self._left(context)
-        if version.threads is None:
-            return version.run(request.inputs, outputs)
-        nbytes = version.admission.enter(request)
-        loop = asyncio.get_running_loop()
-        answer = loop.run_in_executor(version.threads, version.run, request.inputs, outputs)
-        # cancelling what waits in the queue takes it out; what runs goes on without us
-        context.cancel.on_cancel(answer.cancel)
-        try:
-            if left is None:
-                return await self._unless_cancelled(answer, context)
-            async with asyncio.timeout(left):
-                return await self._unless_cancelled(answer, context)
-        except TimeoutError:
-            raise self._too_late() from None
-        finally:
-            context.cancel.forget(answer.cancel)
-            version.admission.leave(nbytes)
-
-    async def _unless_cancelled(self, answer: asyncio.Future[Timed], context: Context) -> Timed:
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            # only the token's own cancellation is an answer; a task's goes through
-            if context.cancel.cancelled and not (task and task.cancelling()):
-                raise self._cancelled() from None
-            raise
-
-    def _cancelled(self) -> InferenceError:
-        return InferenceError(ErrorCode.CANCELLED, f"request to model '{self.name}' was cancelled")
-
-    def _too_late(self) -> InferenceError:
-        return InferenceError(
-            ErrorCode.DEADLINE_EXCEEDED, f"model '{self.name}' did not answer before the deadline"
-        )

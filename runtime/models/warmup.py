@@ -45,7 +45,7 @@ class Warmup:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class WarmupSample:
     """A request that is ready to be run ``count`` times."""
 
     name: str
@@ -53,7 +53,9 @@ class Sample:
     count: int
 
 
-def read_samples(model: str, folder: Path, warmups: tuple[Warmup, ...], batched: bool) -> tuple[Sample, ...]:
+def read_samples(
+    model: str, folder: Path, warmups: tuple[Warmup, ...], batched: bool
+) -> tuple[WarmupSample, ...]:
     """The requests to model ``model`` that ``warmups`` state; ``batched``: shapes begin with a batch. A batch
     of 0 is left out, as by Triton.
 
@@ -61,7 +63,7 @@ def read_samples(model: str, folder: Path, warmups: tuple[Warmup, ...], batched:
     not there or not of its size, a batch for a model without one.
     """
     return tuple(
-        Sample(warmup.name, _request(model, folder, warmup, batched), warmup.count)
+        WarmupSample(warmup.name, _request(model, folder, warmup, batched), warmup.count)
         for warmup in warmups
         if warmup.batch_size
     )

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from interlingua.runtime.backends import Surroundings
+from interlingua.runtime.backends import ServerHooks
 from interlingua.runtime.python_worker.codes import told_of
 from interlingua.runtime.python_worker.parameters import read_parameters
 from interlingua.schemas import (
@@ -48,7 +48,7 @@ class Outgoing:
     def __init__(
         self, reply: Reply, contexts: Callable[[], Sequence[Context] | None], caller: object
     ) -> None:
-        self.surroundings: Surroundings | None = None
+        self.hooks: ServerHooks | None = None
         self._reply = reply
         self._contexts = contexts
         self._caller = caller
@@ -102,13 +102,13 @@ class Outgoing:
     async def _answer(self, value: Sequence[Any], inputs: tuple[Tensor, ...], context: Context) -> None:
         number, name, *_, decoupled, _ = value
         try:
-            if self.surroundings is None:
+            if self.hooks is None:
                 raise InferenceError(
                     ErrorCode.UNAVAILABLE, f"model '{name}' cannot be called: no server serves the caller"
                 )
             if context.cancel.cancelled:
                 raise InferenceError(ErrorCode.CANCELLED, "nobody waits for the run that makes this call")
-            target = self.surroundings.find(name)
+            target = self.hooks.find(name)
             request = _request(value, inputs, context)
             if not decoupled:
                 await self._tell(number, await target.infer(request))

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from interlingua.runtime.backends import Surroundings
+from interlingua.runtime.backends import ServerHooks
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.models.changes import Changes
 from interlingua.runtime.models.model import UNLOADED, LocalModel
@@ -87,10 +87,10 @@ class ModelCatalog:
         self._locks: dict[str, asyncio.Lock] = {}
         self._working: set[asyncio.Task[None]] = set()
         self.changes = Changes()
-        self._surroundings = Surroundings(self.find, self.standing, self.changes.happened, cache)
+        self._hooks = ServerHooks(self.find, self.standing, self.changes.happened, cache)
         for model in self._models.values():
             if isinstance(model, LocalModel):
-                model.join(self._surroundings)
+                model.join(self._hooks)
 
     def names(self) -> list[str]:
         """The models that are served or were, sorted; without those whose files have gone."""
@@ -371,7 +371,7 @@ class ModelCatalog:
     async def _warm(self, model: LocalModel, sent: SentFiles | None, old: Target | None) -> None:
         """Have ``model`` run its samples among the models that are served. Raises ``LoadError``; it is freed
         then, but for what it shares with ``old``."""
-        model.join(self._surroundings)
+        model.join(self._hooks)
         try:
             await model.warm_up(old if isinstance(old, LocalModel) else None)
         except LoadError:

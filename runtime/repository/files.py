@@ -32,9 +32,11 @@ from interlingua.runtime.model_config.hidden_tensors import seen_signature, with
 from interlingua.runtime.model_config.message import config_message
 from interlingua.runtime.model_config.pbtxt import given_config, read_config
 from interlingua.runtime.models.model import LocalModel
+from interlingua.runtime.models.request_version import RequestVersion
 from interlingua.runtime.models.reshape import reshaped
 from interlingua.runtime.models.spread import Spread
-from interlingua.runtime.models.version import RequestVersion, Version, default_instances
+from interlingua.runtime.models.tensor_version import TensorVersion, default_instances
+from interlingua.runtime.models.version import Version
 from interlingua.runtime.models.warmup import read_samples
 from interlingua.runtime.repository.snapshot import Origin, snapshot, version_number
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
@@ -205,7 +207,7 @@ def load_model(source: ModelSource, before: LocalModel | None = None) -> LocalMo
         samples = read_samples(source.name, where, config.warmup, config.max_batch_size > 0)
     except ValueError as error:
         raise LoadError(f"{where}: model_warmup: {error}") from error
-    versions: list[Version | RequestVersion] = []
+    versions: list[Version] = []
     same = {} if before is None else _unchanged(before, origin)
     for number in config.version_policy.choose(found):
         try:
@@ -271,7 +273,7 @@ def needs(config: ModelConfig) -> tuple[str, ...]:
     return tuple(dict.fromkeys(step.model for step in config.ensemble))
 
 
-def _unchanged(model: LocalModel, origin: Origin) -> dict[int, Version | RequestVersion]:
+def _unchanged(model: LocalModel, origin: Origin) -> dict[int, Version]:
     """The versions of ``model`` that loading from ``origin`` would only load again."""
     old = model.origin
     if old is None or old.files is None or origin.files is None:
@@ -286,7 +288,7 @@ def _unchanged(model: LocalModel, origin: Origin) -> dict[int, Version | Request
     }
 
 
-def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig) -> Version | RequestVersion:
+def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig) -> Version:
     file = _model_file(path, backend, config)
     for option in ("decoupled", "sequence_batching", "ensemble"):
         if getattr(config, option) and config.response_cache:
@@ -320,7 +322,7 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
     run = None
     if config.input_reshapes or config.output_reshapes:
         run = reshaped(instance.run, config.input_reshapes, config.output_reshapes)
-    return Version(config.name, number, instance, signature, config.instances, run, scheduling)
+    return TensorVersion(config.name, number, instance, signature, config.instances, run, scheduling)
 
 
 def _loaded(file: Path, backend: Backend, config: ModelConfig) -> Instance | RequestInstance:

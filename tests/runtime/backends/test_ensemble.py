@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from interlingua.runtime.backends import Surroundings
+from interlingua.runtime.backends import ServerHooks
 from interlingua.runtime.backends.ensemble import EnsembleInstance
 from interlingua.runtime.models.ensemble import Step, plan
 from interlingua.runtime.target import Target
@@ -87,7 +87,7 @@ async def test_a_step_with_batches_in_an_ensemble_without_gets_a_batch_of_one(
     steps = plan([Step("step", {"x": "in"}, {"y": "out"})], ["in"], ["out"])
     instance = EnsembleInstance("both", steps, described(*ensemble, names=("in", "out")))
     instance.join(
-        Surroundings(lambda name: cast(Target, model), lambda *_: Readiness(True), lambda: None, None)
+        ServerHooks(lambda name: cast(Target, model), lambda *_: Readiness(True), lambda: None, None)
     )
     inputs = (Tensor.from_numpy("in", np.ones(given, np.float32)),)
     answer = await anext(instance.stream(InferRequest("both", inputs), inputs, ("out",)))
@@ -101,7 +101,7 @@ async def test_steps_that_fail_together_are_one_failure() -> None:
     )
     ensemble = EnsembleInstance("both", steps)
     ensemble.join(
-        Surroundings(lambda name: cast(Target, Fails()), lambda *_: Readiness(True), lambda: None, None)
+        ServerHooks(lambda name: cast(Target, Fails()), lambda *_: Readiness(True), lambda: None, None)
     )
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
@@ -129,7 +129,7 @@ async def test_a_step_after_others_fails_when_some_work_is_done(fails: str, begu
     steps = plan([Step("one", {"x": "in"}, {"y": "a"}), Step("two", {"x": "a"}, {"y": "b"})], ["in"], ["b"])
     ensemble = EnsembleInstance("both", steps)
     ensemble.join(
-        Surroundings(lambda name: cast(Target, Model(name)), lambda *_: Readiness(True), lambda: None, None)
+        ServerHooks(lambda name: cast(Target, Model(name)), lambda *_: Readiness(True), lambda: None, None)
     )
     given = (Tensor.from_numpy("in", np.ones(1, np.float32)),)
     with pytest.raises(InferenceError) as caught:

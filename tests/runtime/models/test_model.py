@@ -10,7 +10,7 @@ import pytest
 
 from interlingua.runtime.backends import Instance
 from interlingua.runtime.models.model import LocalModel
-from interlingua.runtime.models.version import Version
+from interlingua.runtime.models.tensor_version import TensorVersion
 from interlingua.runtime.repository.files import ModelSource, load_model
 from interlingua.schemas import (
     CancelToken,
@@ -64,7 +64,7 @@ class Gate(Instance):
 
 
 def model_of(gate: Gate, instances: int = 1, number: int = 1) -> LocalModel:
-    return LocalModel("m", [Version("m", number, gate, SIGNATURE, instances)], platform="test")
+    return LocalModel("m", [TensorVersion("m", number, gate, SIGNATURE, instances)], platform="test")
 
 
 def request(context: Context | None = None, **more) -> InferRequest:
@@ -92,7 +92,9 @@ def two_versions() -> LocalModel:
     gates = [Gate(), Gate()]
     for gate in gates:
         gate.open.set()
-    versions = [Version("m", number, gate, SIGNATURE, 1) for number, gate in zip((10, 9), gates, strict=True)]
+    versions = [
+        TensorVersion("m", number, gate, SIGNATURE, 1) for number, gate in zip((10, 9), gates, strict=True)
+    ]
     return LocalModel("m", versions, failed={4: "broken"})
 
 

@@ -16,7 +16,7 @@ from interlingua.runtime.backends import Instance, devices, onnxruntime
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.models.spread import Spread
-from interlingua.runtime.models.version import Version
+from interlingua.runtime.models.tensor_version import TensorVersion
 from interlingua.runtime.repository.files import ModelSource, load_model
 from interlingua.schemas import Datatype, InferRequest, Signature, Tensor, TensorSpec
 from tests.runtime.onnx_models import write_identity
@@ -126,7 +126,7 @@ def test_a_model_is_loaded_once_on_each_device_of_its_groups(
     model = load_model(ModelSource("m", folder(tmp_path)))
     assert seen == ["cpu", "cuda:0", "cuda:1"]
     (version,) = model.loaded.values()
-    assert isinstance(version, Version)
+    assert isinstance(version, TensorVersion)
     assert version.threads is not None
     assert version.threads._max_workers == 4
     ask(model, 8)

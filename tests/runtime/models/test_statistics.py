@@ -11,7 +11,7 @@ from interlingua.runtime.backends import Instance
 from interlingua.runtime.models import statistics
 from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.models.statistics import Course, batch_size, count_failure, count_success
-from interlingua.runtime.models.version import Version
+from interlingua.runtime.models.tensor_version import TensorVersion
 from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.upstream import Upstream
@@ -65,7 +65,7 @@ def parts(of: Any) -> dict[str, Duration]:
 
 @pytest.mark.parametrize("instances", [0, 1])
 async def test_the_parts_of_a_request_add_up(instances: int) -> None:
-    model = LocalModel("m", [Version("m", 1, Sleeper(), SIGNATURE, instances)])
+    model = LocalModel("m", [TensorVersion("m", 1, Sleeper(), SIGNATURE, instances)])
     began = time.time() * 1000
     await asyncio.gather(*(model.infer(request(rows)) for rows in (1, 3, 3, 8)))
     (version,) = (await model.status()).versions
@@ -87,7 +87,7 @@ async def test_the_parts_of_a_request_add_up(instances: int) -> None:
 
 
 async def test_failures_are_counted_apart() -> None:
-    model = LocalModel("m", [Version("m", 1, Sleeper(), SIGNATURE, 1)])
+    model = LocalModel("m", [TensorVersion("m", 1, Sleeper(), SIGNATURE, 1)])
     late = Context(deadline=time.monotonic() - 1)
     for bad in (request(2, -1.0), request(2, context=late), request(0), request(9)):
         with pytest.raises(InferenceError):
@@ -105,7 +105,7 @@ async def test_failures_are_counted_apart() -> None:
 
 async def test_copies_for_a_mirror_are_nobodys_requests() -> None:
     """Answered, failed or refused: none is in the numbers of the model that is tried out."""
-    model = LocalModel("m", [Version("m", 1, Sleeper(), SIGNATURE, 1)])
+    model = LocalModel("m", [TensorVersion("m", 1, Sleeper(), SIGNATURE, 1)])
     (version,) = model.loaded.values()
     await model.infer(request(2, context=Context(copied=True)))
     for bad in (request(2, -1.0), request(9)):
@@ -120,7 +120,7 @@ async def test_copies_for_a_mirror_are_nobodys_requests() -> None:
 
 async def test_a_run_that_a_copy_has_part_in_counts_for_the_others() -> None:
     batching = DynamicBatching((4,), max_delay_us=1_000_000)
-    model = LocalModel("m", [Version("m", 1, Sleeper(), SIGNATURE, 1, scheduling=Scheduling(batching))])
+    model = LocalModel("m", [TensorVersion("m", 1, Sleeper(), SIGNATURE, 1, scheduling=Scheduling(batching))])
     (version,) = model.loaded.values()
     copy, own = request(2, context=Context(copied=True)), request(2)
     await asyncio.gather(model.infer(copy), model.infer(own))
@@ -150,7 +150,7 @@ async def test_a_copy_is_no_request_of_the_upstreams_model_either() -> None:
 @pytest.mark.parametrize("batching", [None, DynamicBatching()], ids=["one by one", "in batches"])
 async def test_a_caller_who_goes_away_is_a_failure(batching: DynamicBatching | None) -> None:
     model = LocalModel(
-        "m", [Version("m", 1, Sleeper(), SIGNATURE, 1, scheduling=Scheduling(batching=batching))]
+        "m", [TensorVersion("m", 1, Sleeper(), SIGNATURE, 1, scheduling=Scheduling(batching=batching))]
     )
     running, waiting = (asyncio.ensure_future(model.infer(request(2))) for _ in range(2))
     await asyncio.sleep(0.003)
@@ -166,7 +166,7 @@ async def test_a_caller_who_goes_away_is_a_failure(batching: DynamicBatching | N
 
 
 async def test_every_version_counts_for_itself() -> None:
-    versions = [Version("m", number, Sleeper(), SIGNATURE, 0) for number in (1, 2)]
+    versions = [TensorVersion("m", number, Sleeper(), SIGNATURE, 0) for number in (1, 2)]
     model = LocalModel("m", versions, failed={3: "broken"})
     await model.infer(request(1, version="1"))
     await model.infer(request(1))
@@ -205,7 +205,7 @@ def test_sizes_without_end_stay_in_the_totals(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_failures_are_counted_by_why() -> None:
-    model = LocalModel("m", [Version("m", 1, Sleeper(), SIGNATURE, 1)])
+    model = LocalModel("m", [TensorVersion("m", 1, Sleeper(), SIGNATURE, 1)])
     counted = model.loaded["1"].statistics
     for wrong in (request(1, -1.0), request(9)):
         with pytest.raises(InferenceError):
@@ -222,7 +222,7 @@ async def test_failures_are_counted_by_why() -> None:
 
 async def test_those_that_wait_are_counted_with_and_without_batches() -> None:
     for scheduling in (Scheduling(), Scheduling(DynamicBatching((1,)))):
-        version = Version("m", 1, Sleeper(), SIGNATURE, 1, scheduling=scheduling)
+        version = TensorVersion("m", 1, Sleeper(), SIGNATURE, 1, scheduling=scheduling)
         model = LocalModel("m", [version])
         asked = [asyncio.create_task(model.infer(request(8))) for _ in range(3)]
         await asyncio.sleep(0.003)

@@ -10,7 +10,7 @@ import numpy as np
 
 from interlingua.runtime.backends import Instance
 from interlingua.runtime.models.model import LocalModel
-from interlingua.runtime.models.version import Version
+from interlingua.runtime.models.tensor_version import TensorVersion
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits, Scheduling
 from interlingua.schemas import (
     Datatype,
@@ -80,7 +80,7 @@ def model_of(
 ) -> LocalModel:
     """A model with one version that batches, by default without waiting; for None it does not."""
     scheduling = Scheduling(batching, limits, ragged)
-    return LocalModel("m", [Version("m", 1, instance, signature, instances, scheduling=scheduling)])
+    return LocalModel("m", [TensorVersion("m", 1, instance, signature, instances, scheduling=scheduling)])
 
 
 def request(value: float, rows: int = 1, width: int = 1, **more: Any) -> InferRequest:

@@ -11,7 +11,7 @@ import numpy as np
 
 from interlingua.runtime.backends import Instance
 from interlingua.runtime.models.model import LocalModel
-from interlingua.runtime.models.version import Version
+from interlingua.runtime.models.tensor_version import TensorVersion
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
 from interlingua.runtime.scheduling.sequence_policy import (
     CORRELATION_ID,
@@ -99,7 +99,7 @@ def model_of(
     state = SUM if rows else State("sum", "next", Datatype.FP32, (1,), _flat(SUM.initial))
     batching = SequenceBatching(**{"controls": CONTROLS, "states": (state,), "strategy": strategy, **more})
     scheduling = Scheduling(limits=limits, sequences=batching)
-    return LocalModel("m", [Version("m", 1, instance, signature, instances, scheduling=scheduling)])
+    return LocalModel("m", [TensorVersion("m", 1, instance, signature, instances, scheduling=scheduling)])
 
 
 def _flat(tensor: Tensor) -> Tensor:

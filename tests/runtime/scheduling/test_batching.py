@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interlingua.runtime.models.version import Version
+from interlingua.runtime.models.tensor_version import TensorVersion
 from interlingua.runtime.scheduling.policy import DynamicBatching, Limits, QueuePolicy
 from interlingua.schemas import Context, ErrorCode, InferRequest, RequestedOutput, Signature, Tensor
 from tests.runtime.scheduling.models import (
@@ -405,6 +405,6 @@ async def test_limits(batches: bool, limits: Limits, accepted: int, why: str) ->
     assert [value_of(answer) for answer in answers] == list(range(accepted))
     assert value_of(await model.infer(request(9))) == 9, "what is done makes room"
     (version,) = model._loaded
-    assert isinstance(version, Version)
+    assert isinstance(version, TensorVersion)
     assert version.admission.inside == 0
     await model.close()

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interlingua.runtime.backends import Answer, Answers, Job, Surroundings
-from interlingua.runtime.models.version import RequestVersion
+from interlingua.runtime.backends import Answer, Answers, Job, ServerHooks
+from interlingua.runtime.models.request_version import RequestVersion
 from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
 from interlingua.runtime.scheduling.sequence_policy import Oldest, SequenceBatching
 from interlingua.schemas import (
@@ -53,6 +53,8 @@ class OnePlace:
     signature: Signature | None = SIGNATURE
     decoupled = False
     places = 1
+    batches = False
+    composition = None
     room = 8
 
     def __init__(self) -> None:
@@ -78,7 +80,7 @@ class OnePlace:
     def stream(self, *_: Any) -> Any:
         raise AssertionError("requests come by way of the scheduler")
 
-    def join(self, surroundings: Surroundings) -> None:
+    def join(self, hooks: ServerHooks) -> None:
         """It asks nobody."""
 
     def readiness(self, place: int | None = None) -> Readiness:

@@ -1,0 +1,189 @@
+"""A version of a model that is a function on tensors: it runs in threads, or on the event loop itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+
+from interlingua.runtime.backends import Answer, Instance, ServerHooks
+from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE
+from interlingua.runtime.models.deadline import cancelled, seconds_left, too_late
+from interlingua.runtime.models.reshape import Run
+from interlingua.runtime.models.response_cache import new_scope
+from interlingua.runtime.models.spread import Spread
+from interlingua.runtime.models.validation import RequestCheck
+from interlingua.runtime.models.warmup import WarmupSample
+from interlingua.runtime.scheduling.admission import Admission
+from interlingua.runtime.scheduling.batch import check_rows
+from interlingua.runtime.scheduling.policy import Scheduling
+from interlingua.runtime.scheduling.runners import Ran, ThreadRunner
+from interlingua.runtime.scheduling.scheduler import Scheduler
+from interlingua.runtime.scheduling.sequence_scheduler import SequenceScheduler
+from interlingua.runtime.scheduling.sequence_state import StatefulRunner, States
+from interlingua.schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
+
+Timed = tuple[tuple[Tensor, ...], int, int]
+"""The outputs of a run, and the ``time.monotonic_ns()`` of its start and end."""
+
+_READY = Readiness(True)
+
+
+def default_instances() -> int:
+    """How many runs of one model go on at once where the configuration does not say."""
+    return min(4, os.cpu_count() or 1)
+
+
+class TensorVersion:
+    """A ``Version`` whose instance is a function on tensors.
+
+    ``instances`` is how many runs may go on at once; 0 runs on the event loop itself. ``run`` is the
+    instance's own, or what stands around it where clients see other shapes than the instance.
+    ``scheduling`` says how requests wait; there is a ``scheduler`` where they may meet in batches or belong
+    together, else they wait for ``threads``. What runs on the event loop never waits.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        number: int,
+        instance: Instance,
+        signature: Signature,
+        instances: int,
+        run: Run | None = None,
+        scheduling: Scheduling | None = None,
+    ) -> None:
+        scheduling = scheduling or Scheduling()
+        self.number = str(number)
+        self._model = model
+        self.scope = new_scope()
+        self.instance = instance
+        self.signature = signature
+        self.decoupled = False
+        self.learns = False
+        self.statistics = VersionStatistics()
+        self.check = RequestCheck(model, signature).check
+        self._run = run or instance.run
+        # where nobody has stated a batch, that the first dimension is one is a guess
+        self._batches = 0 < signature.max_batch_size < UNLIMITED_BATCH_SIZE and not scheduling.ragged
+        self.threads: ThreadPoolExecutor | None = None
+        self.admission = Admission(model, scheduling.limits, instances)
+        self.scheduler: Scheduler | SequenceScheduler | None = None
+        if instances:
+            self.threads = ThreadPoolExecutor(instances, thread_name_prefix=f"{model}/{number}")
+            if scheduling.sequences is not None:
+                states = States(scheduling.sequences.states, signature.max_batch_size > 0)
+                runners = [StatefulRunner(self._run, self.threads, states) for _ in range(instances)]
+                self.scheduler = SequenceScheduler(
+                    model,
+                    signature,
+                    scheduling.sequences,
+                    runners,
+                    self.admission,
+                    joins=not scheduling.ragged,
+                )
+            elif scheduling.batching is not None:
+                runner = ThreadRunner(self._run, self.threads, instances)
+                self.scheduler = Scheduler(model, signature, scheduling, runner, self.admission)
+
+    def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> Timed:
+        """Run once, by the clock. Raises what the instance raises, and MODEL_FAILED where a batch comes out
+        with another number of rows than went in."""
+        started = time.monotonic_ns()
+        tensors = self._run(inputs, outputs)
+        ended = time.monotonic_ns()
+        if self._batches and inputs:
+            check_rows(tensors, inputs[0].shape[0])
+        return tensors, started, ended
+
+    async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
+        """See ``Version``."""
+        context = request.context
+        left = seconds_left(self._model, context)
+        if self.threads is None:
+            tensors, started, ended = self.run(request.inputs, outputs)
+            return Answer(tensors, {}, None, True, started, ended)
+        try:
+            if left is None:
+                return await self._queued(request, outputs)
+            async with asyncio.timeout(left):
+                return await self._queued(request, outputs)
+        except TimeoutError:
+            raise too_late(self._model) from None
+
+    async def answers(self, request: InferRequest, outputs: tuple[str, ...]) -> AsyncGenerator[Answer, None]:
+        """See ``Version``."""
+        yield await self.answer(request, outputs)
+
+    async def _queued(self, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
+        if self.scheduler is None:
+            return await self._in_a_thread(request, outputs)
+        with self.scheduler.entered(request, request.inputs, outputs) as entry:
+            ran: Ran = await entry.answer
+            await self.scheduler.turn(entry)
+        gathering = ran.gathered - ran.started
+        return Answer(ran.outputs, {}, None, True, ran.started, ran.ended, gathering, ran.execution)
+
+    async def _in_a_thread(self, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
+        cancel = request.context.cancel
+        nbytes = self.admission.enter(request)
+        running = asyncio.get_running_loop().run_in_executor(self.threads, self.run, request.inputs, outputs)
+        # this takes a waiting run out of the queue; a run that has started goes on by itself
+        cancel.on_cancel(running.cancel)
+        try:
+            tensors, started, ended = await running
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            # the token's cancellation is an answer; a cancelled task stays one
+            if cancel.cancelled and not (task and task.cancelling()):
+                raise cancelled(self._model) from None
+            raise
+        finally:
+            cancel.forget(running.cancel)
+            self.admission.leave(nbytes)
+        return Answer(tensors, {}, None, True, started, ended)
+
+    async def warm_up(self, sample: WarmupSample) -> None:
+        """Run ``sample``, once on each device and for all threads that share an instance there; as a sequence
+        of its own where there are sequences. Raises as a request would."""
+        outputs = self.check(sample.request)
+        inputs = sample.request.inputs
+        if isinstance(self.scheduler, SequenceScheduler):
+            inputs = self.scheduler.whole(inputs)
+        devices = self.instance.count if isinstance(self.instance, Spread) else 1
+        for _ in range(sample.count * devices):
+            if self.threads is None:
+                self.run(inputs, outputs)
+            else:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self.threads, self.run, inputs, outputs)
+
+    def join(self, hooks: ServerHooks) -> None:
+        """See ``Version``: it needs nothing of the server."""
+
+    async def learn(self) -> str:
+        """See ``Version``: nothing to learn."""
+        return ""
+
+    async def learn_labels(self) -> None:
+        """See ``Version``: nothing to learn."""
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their run."""
+        return self.admission.waiting if self.scheduler is None else self.scheduler.waiting
+
+    def readiness(self) -> Readiness:
+        """Ready: what is loaded can run."""
+        return _READY
+
+    async def close(self) -> None:
+        """Wait for what runs or stands in the queue, whether or not a caller still waits, and free the
+        instance."""
+        if self.scheduler is not None:
+            await self.scheduler.drain()
+        if self.threads is not None:
+            await asyncio.to_thread(self.threads.shutdown, wait=True)
+        self.instance.close()
