@@ -57,13 +57,10 @@ _PENDING = {
     *(
         ROOT / "docs" / f"{name}.md"
         for name in [
-            "cli",
             "conformance",
             "migration",
-            "mirror",
             "performance",
             "python-models",
-            "recording",
         ]
     ),
 }
