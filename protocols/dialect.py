@@ -335,7 +335,9 @@ class Dialect:
     ``brpc_http_endpoints`` and ``brpc_grpc_endpoints`` are what a bRPC listener answers over HTTP/1 and
     gRPC on the same port, ``brpc_unmatched`` what it answers to any other path there. ``framed_endpoint``
     is what a tcp listener answers. ``flavors`` are the dialect as other servers of it speak it, for
-    listeners that follow those.
+    listeners that follow those. ``configure(section, listener)`` applies the options that the manifest
+    declares. With ``te_with_length`` an HTTP listener takes requests with both ``Transfer-Encoding`` and
+    ``Content-Length``, which RFC 9112, section 6.1, calls ambiguous.
     """
 
     name: str
@@ -362,6 +364,8 @@ class Dialect:
         default_factory=dict
     )
     flavors: Mapping[str, Dialect] = field(default_factory=dict)
+    te_with_length: bool = False
+    configure: Callable[[Any, Any], Dialect] | None = None
 
     @property
     def transports(self) -> frozenset[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from interlingua.protocols.section import Section
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Manifest:
@@ -15,12 +17,17 @@ class Manifest:
     ``{python}``, ``{url}``, ``{path}`` (of the socket) and ``{model}``. ``flavors`` are the servers whose
     quirks a listener can follow and an upstream can have, the default first. ``header_inputs`` are inputs
     that hold the HTTP headers of a request, as one JSON object: recordings redact them like headers.
+
+    ``section`` is the dialect's section of the configuration, under its name. ``listener`` has the keys that
+    the dialect adds to every listener. ``Dialect.configure`` applies both.
     """
 
     title: str = ""
     examples: Mapping[str, str] = field(default_factory=dict)
     flavors: tuple[str, ...] = ()
     header_inputs: frozenset[str] = frozenset()
+    section: type[Section] | None = None
+    listener: type[Section] | None = None
 
 
 def grpc_example(dialect: str, method: str, request: str, response: str, member: str) -> str:

@@ -12,17 +12,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic.fields import FieldInfo
 
+from interlingua.protocols.section import Section
 from interlingua.schemas import Datatype
-from interlingua.translator.config.options import Config
-from interlingua.translator.config.section import Section
+from interlingua.translator.config.schema import schema
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SIMPLE = {str: "text", bool: "true, false", int: "integer", float: "number", Datatype: "datatype"}
 
 
-def sections(section: type[Section] = Config) -> dict[str, type[Section]]:
+def sections(section: type[Section] | None = None) -> dict[str, type[Section]]:
     """Every section of the schema by class name, the whole file first."""
+    section = section or schema()
     found = {section.__name__: section}
     for field in section.model_fields.values():
         for inner in _sections_in(field.annotation):

@@ -14,7 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from interlingua.protocols import graphpipe, grps
 from interlingua.protocols.dialect import Dialect
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address, parse_url
@@ -45,6 +44,7 @@ from interlingua.translator import logs, mirror
 from interlingua.translator.admin.overview import ReadinessWatch
 from interlingua.translator.admin.site import Site, tell
 from interlingua.translator.admin.sources import Sources
+from interlingua.translator.config.dialects import spoken
 from interlingua.translator.config.options import (
     Config,
     ListenerOptions,
@@ -88,7 +88,7 @@ class Assembly:
         pipeline = Pipeline(
             self.service,
             listener.listen,
-            [self._dialect(name, listener) for name in listener.dialects],
+            spoken(self.config, listener),
             listener.default_model or self.config.default_model or "",
             listener.max_request_bytes,
             listener.nonfinite_json == "token",
@@ -107,15 +107,6 @@ class Assembly:
         self.service.listeners = tuple(
             Listening(options.transport, str(address), options.dialects) for options, address in listeners
         )
-
-    def _dialect(self, name: str, listener: ListenerOptions) -> Dialect:
-        """A dialect as it is spoken on one listener."""
-        dialect = DIALECTS[name]
-        if name == grps.DIALECT_NAME:
-            dialect = grps.dialect(self.config.grps.build())
-        elif dialect is graphpipe.DIALECT and listener.graphpipe_errors == "inband":
-            dialect = graphpipe.IN_BAND
-        return dialect.flavors.get(listener.flavors.get(name, ""), dialect)
 
     async def close(self) -> None:
         """Finish what runs, copies to mirrors first, free the models, close the connections, write what the

@@ -14,6 +14,17 @@ from interlingua.protocols.graphpipe.server import (
     IN_BAND_ENDPOINTS,
     unmatched,
 )
+from interlingua.protocols.graphpipe.settings import GraphpipeListenerOptions
+
+
+def _configured(section: None, listener: GraphpipeListenerOptions) -> Dialect:
+    in_band = listener.graphpipe_errors == "inband"
+    return replace(
+        DIALECT,
+        http_endpoints=IN_BAND_ENDPOINTS if in_band else HTTP_ENDPOINTS,
+        te_with_length=listener.accept_te_with_length,
+    )
+
 
 DIALECT = Dialect(
     name="graphpipe",
@@ -25,7 +36,5 @@ DIALECT = Dialect(
     unmatched=unmatched,
     http_calls=HTTP_CALLS,
     tcp_calls=TCP_CALLS,
+    configure=_configured,
 )
-
-IN_BAND = replace(DIALECT, http_endpoints=IN_BAND_ENDPOINTS)
-"""The dialect with the errors of messages in band over HTTP too."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from interlingua.protocols.graphpipe.settings import GraphpipeListenerOptions
 from interlingua.protocols.manifest import Manifest
 
 MANIFEST = Manifest(
     title="GraphPipe",
+    listener=GraphpipeListenerOptions,
     examples={
         "http": "curl -s http://{url}/graphpipe/{model}",
         "http+unix": "curl -s --unix-socket {path} http://localhost/graphpipe/{model}",

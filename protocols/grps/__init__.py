@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from interlingua.protocols.dialect import Dialect
 from interlingua.protocols.grps import json_habits
@@ -21,6 +22,7 @@ from interlingua.protocols.grps.server_rpc import (
     grpc_endpoints,
     stub_endpoints,
 )
+from interlingua.protocols.grps.settings import GrpsOptions
 
 __all__ = ["DIALECT", "DIALECT_NAME", "dialect"]
 
@@ -53,8 +55,13 @@ def dialect(options: PredictOptions | None = None) -> Dialect:
         grpc_calls=GRPC_CALLS,
         brpc_calls=BRPC_CALLS,
         http_flavors={"cpp": HTTP_CPP_CALLS},
+        configure=_configured,
     )
     return replace(_flavored(common, PY, chosen), flavors={CPP.name: _flavored(common, CPP, chosen)})
+
+
+def _configured(section: GrpsOptions, listener: Any) -> Dialect:
+    return dialect(section.build())
 
 
 DIALECT = dialect()

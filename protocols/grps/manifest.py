@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from interlingua.protocols.grps.settings import GrpsOptions
 from interlingua.protocols.grps.whole_request import HEADERS
 from interlingua.protocols.manifest import Manifest, grpc_example
 
 MANIFEST = Manifest(
     flavors=("py", "cpp"),
+    section=GrpsOptions,
     header_inputs=frozenset({HEADERS}),
     examples={
         "http": (

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from interlingua.protocols.section import Section
 from interlingua.translator.config import load, parse
-from interlingua.translator.config.section import Section
 from scripts.document_config import PAGE, rendered, sections
 
 ROOT = Path(__file__).parents[2]

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, field_validator
 
+from interlingua.protocols.section import Section, Text
 from interlingua.protocols.wire import REQUEST_ID
 from interlingua.runtime.upstream.forwarding import TRACE
 from interlingua.runtime.upstream.header_file import read_value
-from interlingua.translator.config.section import Section, Text
 from interlingua.translator.serving.header_parameters import HeaderParameters
 
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")

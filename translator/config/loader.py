@@ -10,7 +10,8 @@ from pydantic_core import ErrorDetails
 from interlingua.translator.config import document, wording
 from interlingua.translator.config.cycles import endless
 from interlingua.translator.config.document import ConfigError, Document, Problem
-from interlingua.translator.config.options import Config, section_at
+from interlingua.translator.config.options import Config
+from interlingua.translator.config.schema import schema, section_at
 from interlingua.translator.config.surroundings import Installation, Surroundings
 
 
@@ -31,7 +32,7 @@ def parse(text: str, source: str = "config", installation: Installation | None =
     surroundings = Surroundings.of(read.data, installation or Installation.present())
     problems = read.problems
     try:
-        config = Config.model_validate(read.data, context=surroundings)
+        config = schema().model_validate(read.data, context=surroundings)
     except ValidationError as invalid:
         for error in invalid.errors(include_url=False):
             # a list whose entries were refused counts as too short, which it is not

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from interlingua.protocols.section import Bytes, Seconds, Section, Text
 from interlingua.translator.config.references import KnownModel
-from interlingua.translator.config.section import Bytes, Seconds, Section, Text
 from interlingua.translator.config.tap import RedactOptions
 
 

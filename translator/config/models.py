@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from interlingua.protocols.section import Section, Text
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits
 from interlingua.schemas import Signature, TensorSpec
 from interlingua.translator.config.references import (
@@ -22,8 +23,8 @@ from interlingua.translator.config.references import (
     around,
     require,
 )
-from interlingua.translator.config.section import ParameterValue, Section, Text, distinct
 from interlingua.translator.config.surroundings import model_folders
+from interlingua.translator.config.values import ParameterValue, distinct
 
 
 def _device(value: str, info: ValidationInfo) -> str:

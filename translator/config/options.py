@@ -1,21 +1,19 @@
-"""The schema of the configuration file: every option, its type, its default, what it means.
+"""The program's own options: type, default and meaning of each. ``schema`` adds those of the dialects.
 
-The sentence under an option is its documentation: docs/configuration.md is made from it. Rules that
-tie options together stand here as validators of the later one; rules that need the rest of the file
-or the installation are in ``references``. Units stand in names (``_secs``, ``_bytes``). Models have a
-module of their own, ``models``.
+The sentence under an option is its documentation: docs/configuration.md is generated from it. A rule about
+several options is a validator of the last one. Rules that need the rest of the file or the installation are
+in ``references``.
 """
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from interlingua.protocols.registry import DIALECTS
-from interlingua.translator.config.grps import GrpsOptions
+from interlingua.protocols.section import Bytes, Seconds, Section, Text
 from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.references import (
@@ -33,13 +31,12 @@ from interlingua.translator.config.routes import (
     RouteOptions,
     StickyOptions,
 )
-from interlingua.translator.config.section import Bytes, Seconds, Section, Text, Transport, distinct, travels
 from interlingua.translator.config.tap import RedactOptions, TapOptions
+from interlingua.translator.config.values import Transport, distinct, travels
 
 __all__ = [
     "AdminOptions",
     "Config",
-    "GrpsOptions",
     "ListenerOptions",
     "MatchOptions",
     "ModelOptions",
@@ -53,7 +50,6 @@ __all__ = [
     "StickyOptions",
     "TapOptions",
     "UpstreamOptions",
-    "section_at",
 ]
 
 LARGEST_MESSAGE = 2**31 - 1
@@ -143,14 +139,6 @@ class ListenerOptions(Section):
     """Over http and grpc: a regular expression. Headers of a request for inference in whose name it is found,
     in any case, become parameters of the request, as with Triton's `--http-header-forward-pattern`. The
     default is none."""
-    accept_te_with_length: bool = False
-    """Over http, where GraphPipe alone is spoken: take requests with both `Transfer-Encoding: chunked` and
-    `Content-Length`, as TensorFlow's GraphPipe plug-in sends them. The chunks count, and the connection ends
-    after the answer. Never behind a proxy: one that goes by the length can be made to send part of a request
-    as another client's (request smuggling)."""
-    graphpipe_errors: Literal["status", "inband"] = "status"
-    """How GraphPipe tells an error over http: by a status and a text, which every client notices, or by the
-    `errors` of an answer with status 200, which few of them look at. Over tcp it is always in band."""
 
     @field_validator("dialects", mode="before")
     @classmethod
@@ -191,20 +179,6 @@ class ListenerOptions(Section):
         transport = info.data.get("transport", "http")
         if transport not in ("http", "grpc"):
             raise ValueError(f"is for transport http or grpc, not {transport}")
-        return value
-
-    @field_validator("accept_te_with_length")
-    @classmethod
-    def _for_graphpipe_alone(cls, value: bool, info: ValidationInfo) -> bool:
-        if not value:
-            return value
-        if info.data.get("transport", "http") != "http":
-            raise ValueError(f"is for transport http, not {info.data['transport']}")
-        dialects = info.data.get("dialects", ("graphpipe",))
-        if dialects != ("graphpipe",):
-            raise ValueError(f"is for listeners that speak graphpipe alone, not {', '.join(dialects)}")
-        if info.data.get("engine") == "library":
-            raise ValueError("is for engine native, not library")
         return value
 
     @field_validator("max_concurrency")
@@ -327,31 +301,8 @@ class Config(Section):
     """Exceptions from "the model of that name answers"."""
     tap: TapOptions | None = None
     """A recording of requests and their answers. The default is none."""
-    grps: GrpsOptions = Field(default_factory=GrpsOptions)
-    """What concerns grps alone."""
 
 
 def _flavors() -> Iterator[tuple[str, tuple[str, ...]]]:
     """The flavors of every dialect that has several."""
     return ((name, flavors) for name, each in DIALECTS.items() if (flavors := each.manifest.flavors))
-
-
-def section_at(path: tuple[str | int, ...]) -> type[Section]:
-    """The section that the schema has at ``path`` of a document."""
-    found: Any = Config
-    for part in path:
-        if isinstance(found, type) and issubclass(found, Section):
-            found = _plain(found.model_fields[str(part)].annotation)
-        else:  # an entry of a list or of a mapping with free keys
-            found = _plain(next(kind for kind in reversed(typing.get_args(found)) if kind is not Ellipsis))
-    if not (isinstance(found, type) and issubclass(found, Section)):
-        raise LookupError(path)
-    return found
-
-
-def _plain(annotation: Any) -> Any:
-    """An annotation without its ``None`` and its metadata."""
-    while typing.get_origin(annotation) is Annotated:
-        annotation = typing.get_args(annotation)[0]
-    kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
-    return _plain(kinds[0]) if type(None) in typing.get_args(annotation) else annotation

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from interlingua.protocols.section import Seconds, Section, Text
 from interlingua.translator.config.mirror import MirrorOptions
 from interlingua.translator.config.references import KnownDialect, KnownListener, KnownModel
-from interlingua.translator.config.section import ParameterValue, Seconds, Section, Text, distinct
+from interlingua.translator.config.values import ParameterValue, distinct
 
 
 class MatchOptions(Section):

@@ -59,6 +59,11 @@ class Surroundings:
     models: tuple[str, ...] | None
     nameless: Mapping[str, str] = field(default_factory=dict)
 
+    def owner(self, path: str) -> str | None:
+        """The dialect that owns ``path`` on an HTTP listener."""
+        prefixes = self.installation.prefixes
+        return next((name for name, owned in prefixes.items() if f"{path}/".startswith(owned)), None)
+
     @classmethod
     def of(cls, data: Any, installation: Installation) -> Surroundings:
         """The surroundings of every option in ``data``, a document as it was read."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from interlingua.translator.config.section import Bytes, Section, Text
+from interlingua.protocols.section import Bytes, Section, Text
 
 
 class RedactOptions(Section):

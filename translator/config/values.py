@@ -1,16 +1,13 @@
-"""What all sections of the schema share: strictness, common types, rules that several of them have."""
+"""Types and rules that several sections of the schema share."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator
 
 from interlingua.translator.config import wording
 
-Text = Annotated[str, Field(min_length=1)]
-Seconds = Annotated[float, Field(gt=0)]
-Bytes = Annotated[int, Field(gt=0)]
 Transport = Literal["http", "grpc", "brpc", "tcp"]
 
 
@@ -22,28 +19,6 @@ def _parameter(value: Any) -> Any:
 
 ParameterValue = Annotated[bool | int | float | str, BeforeValidator(_parameter)]
 """The value of a parameter, of a request or of metadata."""
-
-
-class Section(BaseModel):
-    """A mapping with a fixed set of keys. ``planned`` keys are refused as not available yet."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-        protected_namespaces=(),
-    )
-    planned: ClassVar[frozenset[str]] = frozenset()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_empty_keys(cls, data: Any) -> Any:
-        """A known key with nothing behind it counts as absent, as when its entries are commented out."""
-        if not isinstance(data, dict):
-            return data
-        return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
 
 
 def travels(dialect: str, transport: str | None, carriers: frozenset[str]) -> None:

@@ -1,18 +1,14 @@
-"""The schema of what concerns grps alone, in the words of the original servers' ``server.yml``.
-
-The sentence under an option is its documentation, as in ``options``.
-"""
+"""The section ``grps`` of the configuration, with the keys of the original servers' ``server.yml``."""
 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from interlingua.protocols.grps.options import PredictOptions, StreamingControl
-from interlingua.translator.config.references import around
-from interlingua.translator.config.section import Section, Text
+from interlingua.protocols.section import Section, Text, UnownedPath
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VISIBLE = re.compile(r"[\x20-\x7e]+")
@@ -46,23 +42,20 @@ class StreamingControlOptions(Section):
 class CustomizedPredictOptions(Section):
     """Predict over HTTP on a path, and in a form, of your own."""
 
-    path: str = ""
+    path: UnownedPath = ""
     """A path that answers beside `/grps/v1/infer/predict`, such as `/v1/chat/completions`."""
     customized_body: bool = False
     """Whether the models get the whole HTTP request, on both paths, and write the whole answer."""
     streaming_ctrl: StreamingControlOptions = Field(default_factory=StreamingControlOptions)
     """How a client asks for a stream, on both paths."""
 
-    @field_validator("path")
+    @field_validator("path", mode="before")
     @classmethod
-    def _own(cls, path: str, info: ValidationInfo) -> str:
-        if not path:
+    def _own(cls, path: Any) -> Any:
+        if not isinstance(path, str) or not path:
             return path
         if not path.startswith("/") or path == "/" or set(path) & set("{}*?# "):
             raise ValueError(f"'{path}' is no path of one's own, such as /v1/chat/completions")
-        for dialect, prefixes in around(info).installation.prefixes.items():
-            if f"{path}/".startswith(prefixes):
-                raise ValueError(f"'{path}' belongs to dialect '{dialect}'")
         return path
 
 

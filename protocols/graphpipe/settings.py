@@ -1,0 +1,36 @@
+"""The options of a listener that concern GraphPipe alone."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ValidationInfo, field_validator
+
+from interlingua.protocols.section import Section
+
+
+class GraphpipeListenerOptions(Section):
+    """The keys that GraphPipe adds to a listener."""
+
+    accept_te_with_length: bool = False
+    """Over http, where GraphPipe alone is spoken: take requests with both `Transfer-Encoding: chunked` and
+    `Content-Length`, as TensorFlow's GraphPipe plug-in sends them. The chunks count, and the connection ends
+    after the answer. Never behind a proxy: one that goes by the length can be made to send part of a request
+    as another client's (request smuggling)."""
+    graphpipe_errors: Literal["status", "inband"] = "status"
+    """How GraphPipe tells an error over http: by a status and a text, which every client notices, or by the
+    `errors` of an answer with status 200, which few of them look at. Over tcp it is always in band."""
+
+    @field_validator("accept_te_with_length")
+    @classmethod
+    def _for_graphpipe_alone(cls, value: bool, info: ValidationInfo) -> bool:
+        if not value:
+            return value
+        if info.data.get("transport", "http") != "http":
+            raise ValueError(f"is for transport http, not {info.data['transport']}")
+        dialects = info.data.get("dialects", ("graphpipe",))
+        if dialects != ("graphpipe",):
+            raise ValueError(f"is for listeners that speak graphpipe alone, not {', '.join(dialects)}")
+        if info.data.get("engine") == "library":
+            raise ValueError("is for engine native, not library")
+        return value
