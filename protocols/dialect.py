@@ -88,7 +88,7 @@ class Action(Generic[Answer]):
     With ``watched``, on a streaming method, the operation is carried out again and again, and its answer
     is sent whenever it has changed, until the caller goes or the server does.
 
-    With a ``passage``, the message may go to an upstream as it came.
+    With a ``passthrough``, the message may go to an upstream as it came.
     """
 
     operation: Operation
@@ -96,7 +96,7 @@ class Action(Generic[Answer]):
     decode: Callable[[Opened[Answer], Signature], tuple[InferRequest, ReplyForm]] | None = None
     watched: bool = False
     collects: bool = False
-    passage: Passage[Any, Answer, Any] | None = None
+    passthrough: Passthrough[Any, Answer, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -114,11 +114,11 @@ class Opened(Generic[Answer]):
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
-    """Whom a message of inference is passed on to. The caller calls it ``model`` and its outputs, in this
-    ``order``; the upstream calls it ``remote``. ``inputs`` and ``outputs`` map the caller's names to the
-    upstream's, where they differ, ``back`` the outputs' the other way. ``declared``: the model has a
-    signature. ``version`` is that asked for."""
+class PassthroughNames:
+    """What a message that passes through is to name. The caller calls the model ``model``, the upstream calls
+    it ``remote``; ``order`` has its outputs in the caller's names. ``inputs`` and ``outputs`` map the
+    caller's names to the upstream's, where they differ, ``back`` the outputs' the other way. ``declared``:
+    the model has a signature. ``version`` is the one requested."""
 
     model: str
     remote: str
@@ -131,21 +131,21 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage(Generic[Request, Answer, Reply]):
+class Passthrough(Generic[Request, Answer, Reply]):
     """How inference passes from a listener to an upstream of the same dialect and transport, its tensors
     unread: the action and the call that have the same one fit together.
 
     ``heads`` gives what the message says of its tensors, if anything; None where something in it is for us to
     understand, or is wrong with it, such as an input of another size than its shape says. ``ask`` gives the
     call, None where names or a signature are for us to understand. ``answer`` gives the caller's answer and
-    the version that gave it, or the response where it has to be encoded anew; it raises as
-    ``UpstreamCall.decode`` does. A passage to any transport of the dialect gives an ``InferRequest`` for the
-    call, which ``UpstreamCall.encode`` writes, and is given the response for the reply.
+    the version that gave it, or the response where it has to be encoded; it raises as
+    ``UpstreamCall.decode`` does. A passthrough to any transport of the dialect gives an ``InferRequest`` for
+    the call, which ``UpstreamCall.encode`` writes, and gets the response for the reply.
     """
 
     heads: Callable[[Opened[Answer]], InferHeads | None]
-    ask: Callable[[Opened[Answer], Passed], Request | InferRequest | None]
-    answer: Callable[[Opened[Answer], Passed, Reply], tuple[Answer, str] | InferResponse]
+    ask: Callable[[Opened[Answer], PassthroughNames], Request | InferRequest | None]
+    answer: Callable[[Opened[Answer], PassthroughNames, Reply], tuple[Answer, str] | InferResponse]
 
 
 # looked up with every request, by identity
@@ -242,7 +242,7 @@ class UpstreamCall(Generic[Request, Reply]):
     last_resort: bool = False
     unnamed: bool = False
     optional: Callable[[Reply], bool] | None = None
-    passage: Passage[Request, Any, Reply] | None = None
+    passthrough: Passthrough[Request, Any, Reply] | None = None
     shared: SharedReply[Reply] | None = None
 
 

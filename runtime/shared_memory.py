@@ -42,7 +42,8 @@ def is_used(request: InferRequest) -> bool:
     for tensor in request.inputs:
         if isinstance(tensor.data, SharedMemoryRef):
             return True
-    return any(output.placement is not None for output in request.outputs or ())
+    outputs = request.outputs
+    return outputs is not None and any(output.placement is not None for output in outputs)
 
 
 class SharedMemory:

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from interlingua.schemas import InferRequest, InferResponse, ModelMetadata, ModelStatus, Readiness, Signature
+from interlingua.protocols.dialect import Passthrough, PassthroughNames
+from interlingua.schemas import (
+    Context,
+    InferHeads,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelStatus,
+    Readiness,
+    Signature,
+)
+
+
+@dataclass(slots=True)
+class Forward:
+    """A message that a target takes unread: ``heads`` are those of its tensors, ``names`` those to write into
+    it, ``signature`` and ``remote_signature`` the model's in the caller's names and in the upstream's."""
+
+    names: PassthroughNames
+    heads: InferHeads
+    signature: Signature
+    remote_signature: Signature
+    context: Context
 
 
 class Target(Protocol):
-    """A model that can be asked."""
+    """A model that can be asked. A class that names this one as its base forwards nothing and has a signature
+    that does not change, unless it says otherwise."""
 
     name: str
 
@@ -29,6 +53,33 @@ class Target(Protocol):
 
     async def signature(self, version: str = "") -> Signature:
         """What a codec needs to cut a request for ``version``. Raises as :meth:`metadata` does."""
+
+    async def renew_signature(self, version: str = "") -> None:
+        """Discover the signature again, because a request does not fit it: the model elsewhere may be another
+        one now. Raises NOT_FOUND."""
+        return
+
+    def count_undecoded(self, end: BaseException, version: str, began: int, context: Context) -> None:
+        """Count a request that came at ``began`` (``time.monotonic_ns()``) and ended by ``end`` because the
+        signature to decode it with was unavailable."""
+        return
+
+    @property
+    def passthrough(self) -> Passthrough[Any, Any, Any] | None:
+        """The passthrough whose messages it takes unread, if any."""
+        return None
+
+    async def accept(self, heads: InferHeads, model: str, version: str, context: Context) -> Forward | None:
+        """Whether it takes a message with ``heads`` unread, from a caller who calls it ``model``; None where
+        the request has to be decoded. Raises as :meth:`infer`."""
+        return None
+
+    async def forward(
+        self, forward: Forward, message: Any, read: Callable[[Any], tuple[Any, str] | InferResponse]
+    ) -> Any:
+        """What ``read`` makes of the reply to ``message``: an answer in the caller's form, or a response, in
+        the caller's names. Raises as :meth:`infer`."""
+        raise TypeError(f"model '{self.name}' takes no message unread")
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """The model as it describes itself, for ``version`` or the one that the policy chooses.

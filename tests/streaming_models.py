@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 
+from interlingua.runtime.target import Target
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -22,7 +23,7 @@ from interlingua.schemas import (
 )
 
 
-class Repeat:
+class Repeat(Target):
     """A ``Target`` that answers once for each element of IN: the element in OUT, an error for a negative
     one, and the final flag by itself. ``began`` is set by the first request, ``closed`` by one that was
     not heard to its end; each response waits for ``pace_secs`` and has ``width`` elements."""

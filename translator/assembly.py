@@ -158,7 +158,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     upstreams, elsewhere = behind_upstreams(config)
     models: dict[str, Target] = {**loaded.models, **elsewhere}
     optional = {name for name, model in config.models.items() if not model.required}
-    behind = {
+    upstream_dialects = {
         name: config.upstreams[model.upstream].dialect
         for name, model in config.models.items()
         if model.upstream is not None
@@ -177,7 +177,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     catalog = ModelCatalog(models, loaded.failed, repositories, config.models, cache)
     mirrors = mirror.build(config, catalog.find)
     service = Service(
-        Router(catalog, list(map(build, config.routes, mirrors)), behind),
+        Router(catalog, list(map(build, config.routes, mirrors)), upstream_dialects),
         ServerMetadata(config.server.name, version("interlingua"), EXTENSIONS),
         required=frozenset((models.keys() | loaded.failed.keys()) - optional),
         strict_readiness=config.server.strict_readiness,

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from interlingua.protocols.dialect import Passage, Reply, Request, SharedReply, UpstreamCall
+from interlingua.protocols.dialect import Passthrough, Reply, Request, SharedReply, UpstreamCall
 from interlingua.protocols.grps import codec
 from interlingua.protocols.grps.client_deployment import DeployedModel, index, joined, metadata, read_models
 from interlingua.protocols.grps.message import GrpsMessage, Kind, Status, StatusFlag
-from interlingua.protocols.grps.passage import PASSAGE, WholeMessage
+from interlingua.protocols.grps.passthrough import PASSTHROUGH, WholeMessage
 from interlingua.protocols.grps.status import check
 from interlingua.schemas import (
     ErrorCode,
@@ -57,7 +57,7 @@ class Question:
     method: str
     ask: Callable[[Any, Signature | None], tuple[GrpsMessage, Callable[[Any], Any]]]
     shared: Read | None = None
-    passage: Passage[Any, Any, Any] | None = None
+    passthrough: Passthrough[Any, Any, Any] | None = None
 
 
 def upstream_call(
@@ -67,7 +67,7 @@ def upstream_call(
 ) -> UpstreamCall[Request, Reply]:
     """``question`` over a transport: ``decode(read, reply)`` is what ``read`` makes of the message there."""
     if question.shared is None:
-        return UpstreamCall(encode, decode, passage=question.passage)
+        return UpstreamCall(encode, decode, passthrough=question.passthrough)
     shared = _shared_reply(question.shared, decode)
     return UpstreamCall(encode, lambda form, reply: form(shared.read(reply)), shared=shared)
 
@@ -188,7 +188,7 @@ _SERVER = ("metadata/server", "ServerMetadata")
 _READY = Question("health/ready", "CheckReadiness", _plain(_readiness))
 
 QUESTIONS: Mapping[Operation, Question] = {
-    Operation.INFER: Question("infer/predict", "Predict", _ask_infer, passage=PASSAGE),
+    Operation.INFER: Question("infer/predict", "Predict", _ask_infer, passthrough=PASSTHROUGH),
     Operation.LIVE: Question("health/live", "CheckLiveness", _plain(_readiness)),
     Operation.READY: _READY,
     Operation.MODEL_READY: _READY,

@@ -182,7 +182,7 @@ def _calls(flavor: str) -> Calls:
         Operation.INFER: UpstreamCall(
             partial(_predict, QUESTIONS[Operation.INFER], query=(), flavor=flavor),
             _decode,
-            passage=QUESTIONS[Operation.INFER].passage,
+            passthrough=QUESTIONS[Operation.INFER].passthrough,
         ),
         Operation.INFER_STREAM: UpstreamCall(partial(_encode_stream, flavor=flavor), _Stream.take),
     }

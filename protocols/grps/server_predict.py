@@ -18,7 +18,7 @@ from interlingua.protocols.grps.json_habits import HABITS
 from interlingua.protocols.grps.json_writer import write_message
 from interlingua.protocols.grps.message import GrpsMessage, Kind
 from interlingua.protocols.grps.options import PredictOptions, is_true, query_of
-from interlingua.protocols.grps.passage import PASSAGE, Call
+from interlingua.protocols.grps.passthrough import PASSTHROUGH, Call
 from interlingua.protocols.wire import Buffer, Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 
@@ -44,7 +44,9 @@ class Predict:
         if flavor.names_charset and stream_type.startswith("text/") and "charset" not in stream_type:
             stream_type += "; charset=utf-8"
         self._stream_headers: Headers = (("Content-Type", stream_type),)
-        self._infer: Action[HttpAnswer] = Action(Operation.INFER, self._encode, self._decode, passage=PASSAGE)
+        self._infer: Action[HttpAnswer] = Action(
+            Operation.INFER, self._encode, self._decode, passthrough=PASSTHROUGH
+        )
         self._stream: Action[HttpAnswer] = Action(Operation.INFER_STREAM, self._encode_piece, self._decode)
         self._whole = whole_request.whole_request_action()
         self._whole_stream = whole_request.whole_request_action(stream_type)

@@ -23,7 +23,7 @@ from interlingua.protocols.grps.json_habits import COMPACT, JsonHabits
 from interlingua.protocols.grps.json_writer import write_message as write_json
 from interlingua.protocols.grps.message import GrpsMessage, Kind
 from interlingua.protocols.grps.options import PredictOptions
-from interlingua.protocols.grps.passage import PASSAGE, Call
+from interlingua.protocols.grps.passthrough import PASSTHROUGH, Call
 from interlingua.protocols.grps.server_predict import Predict
 from interlingua.protocols.wire import (
     BrpcAnswer,
@@ -195,8 +195,8 @@ def _inference(flavor: Flavor, operation: Operation) -> Open:
             return None
         return form.write(encode_response(form.reply, response))
 
-    passage = PASSAGE if operation is Operation.INFER else None
-    action: Action[Any] = Action(operation, encode, decode, passage=passage)
+    passthrough = PASSTHROUGH if operation is Operation.INFER else None
+    action: Action[Any] = Action(operation, encode, decode, passthrough=passthrough)
     return lambda call: Opened(action, call.message.model, message=call, joined=True)
 
 

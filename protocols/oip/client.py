@@ -27,7 +27,7 @@ from interlingua.protocols.oip.metadata_json import (
     read_model_metadata,
     read_server_metadata,
 )
-from interlingua.protocols.oip.pass_through import INFER_CALL
+from interlingua.protocols.oip.passthrough import INFER_CALL
 from interlingua.protocols.oip.stream_grpc import STREAM_CALL
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
 from interlingua.schemas import (

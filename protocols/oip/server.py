@@ -16,7 +16,7 @@ from interlingua.protocols.oip.grpc_probes import HEALTH_WATCH_ENDPOINT, OPENERS
 from interlingua.protocols.oip.http_control import CONTROL_ENDPOINTS
 from interlingua.protocols.oip.http_endpoint import http_fail, json_answer, of_model, of_server
 from interlingua.protocols.oip.metadata_json import write_model_metadata, write_server_metadata
-from interlingua.protocols.oip.pass_through import open_infer
+from interlingua.protocols.oip.passthrough import open_infer
 from interlingua.protocols.oip.stream_grpc import STREAM_ENDPOINT
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import (

@@ -30,6 +30,7 @@ from interlingua.runtime.models.version import Version, checked, status_of
 from interlingua.runtime.models.version_number import version_number
 from interlingua.runtime.models.warmup import WarmupSample
 from interlingua.runtime.repository.snapshot import Origin
+from interlingua.runtime.target import Target
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
@@ -49,7 +50,7 @@ UNLOADED = "unloaded"
 """The original servers' reason for a version that was served before."""
 
 
-class LocalModel:
+class LocalModel(Target):
     """A ``Target`` that runs here.
 
     ``versions`` are ready, at least one; ``failed`` tells for each version that the version policy
@@ -58,6 +59,8 @@ class LocalModel:
     what :meth:`warm_up` runs. With ``caches`` it answers what it was asked before from the server's response
     cache, where there is one. Not bound to an event loop until the first request.
     """
+
+    passthrough = None
 
     def __init__(
         self,

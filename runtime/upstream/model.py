@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from interlingua.protocols.dialect import Opened, Passed
+from interlingua.protocols.dialect import Passthrough, PassthroughNames
 from interlingua.runtime.model_config.config import ModelConfig
 from interlingua.runtime.model_config.message import config_message
 from interlingua.runtime.models.model import UNLOADED
@@ -23,6 +22,7 @@ from interlingua.runtime.models.renames import Renames
 from interlingua.runtime.models.statistics import Course, batch_size
 from interlingua.runtime.models.turns import Turns
 from interlingua.runtime.repository.absent import all_in
+from interlingua.runtime.target import Forward, Target
 from interlingua.runtime.upstream.attributes import NO_ATTRIBUTES, Attributes
 from interlingua.runtime.upstream.config import asked_config, is_decoupled, read_config, shown_config
 from interlingua.runtime.upstream.counts import UNNAMED_VERSION, UpstreamCounts
@@ -36,6 +36,7 @@ from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
+    InferHeads,
     InferRequest,
     InferResponse,
     ModelMetadata,
@@ -45,6 +46,7 @@ from interlingua.schemas import (
     Operation,
     Parameter,
     Readiness,
+    RequestedOutput,
     Signature,
     VersionStatistics,
     VersionStatus,
@@ -57,7 +59,7 @@ _ASKED_SECS = 2.0
 """How long an upstream may take to say whether its model is decoupled."""
 
 
-class UpstreamModel:
+class UpstreamModel(Target):
     """A ``Target`` that asks a model of an upstream.
 
     ``inputs`` and ``outputs`` map the names that our clients use to the upstream's. ``declared`` is
@@ -158,64 +160,56 @@ class UpstreamModel:
         request.context.timings["upstream"] = received - sent
         return answer
 
-    async def relay(self, opened: Opened[Any], model: str, version: str, context: Context) -> Any:
-        """The answer, in the caller's form, to a message of inference in the dialect of the upstream, passed
-        on with its tensors unread; the caller calls this ``model``. None where the request must be read
-        here. Raises as :meth:`infer`."""
-        passage = opened.action.passage
-        if passage is None or not self.upstream.passes(passage):
-            return None
-        heads = passage.heads(opened)
-        if heads is None:
-            return None
+    @property
+    def passthrough(self) -> Passthrough[Any, Any, Any] | None:
+        """See ``Target``."""
+        return self.upstream.passthrough
+
+    async def accept(self, heads: InferHeads, model: str, version: str, context: Context) -> Forward | None:
+        """See ``Target``. None as well where the request does not fit the signature."""
         known = await self._known(version, context)
         if self._strict and not known.check.passes(heads):
-            return None  # to be refused as what is read
-        ours = known.ours
-        passed = Passed(
+            return None
+        ours, names = known.ours, self._names
+        passed = PassthroughNames(
             model,
             self._remote,
             tuple(ours.output_names),
-            self._names.inputs,
-            self._names.outputs,
-            self._names.outputs_back,
+            names.inputs,
+            names.outputs,
+            names.outputs_back,
             bool(ours.inputs or ours.outputs),
             version,
         )
+        return Forward(passed, heads, ours, known.theirs, context)
+
+    async def forward(
+        self, forward: Forward, message: Any, read: Callable[[Any], tuple[Any, str] | InferResponse]
+    ) -> Any:
+        """See ``Target``."""
+        ours, context = forward.signature, forward.context
         began = time.monotonic_ns()
-        message = passage.ask(opened, passed)
-        if message is None:
-            return None
-        size = batch_size(heads, ours)
+        size = batch_size(forward.heads, ours)
         sent = time.monotonic_ns()
         try:
-            answered = partial(passage.answer, opened, passed)
             if isinstance(message, InferRequest):
-                told = answered(await self.upstream.call(Operation.INFER, message, known.theirs, context))
+                theirs = forward.remote_signature
+                answer = read(await self.upstream.call(Operation.INFER, message, theirs, context))
             else:
-                told = await self.upstream.pass_on(message, context, answered)
+                answer = await self.upstream.forward(message, context, read)
             received = time.monotonic_ns()
-            if isinstance(told, InferResponse):
-                told = self._encoded(told, opened, ours, model)
+            if isinstance(answer, InferResponse):
+                asked = tuple(RequestedOutput(name) for name in forward.heads.outputs) or None
+                answer.outputs = self._names.chosen(self._names.answered(answer), asked, ours)
         except (InferenceError, asyncio.CancelledError) as end:
-            self._count_end(end, version, size, began, context)
+            self._count_end(end, forward.names.version, size, began, context)
             context.timings["upstream"] = time.monotonic_ns() - sent
             raise
-        answer, version = told
+        answer, version = (answer, answer.version) if isinstance(answer, InferResponse) else answer
         course = Course(began, sent, sent, received, time.monotonic_ns())
         self._counts.success(version, size, course, context)
         context.timings["upstream"] = received - sent
         return answer
-
-    def _encoded(
-        self, response: InferResponse, opened: Opened[Any], ours: Signature, model: str
-    ) -> tuple[Any, str]:
-        """The answer to ``opened`` out of a response that could not be passed on, and its version."""
-        assert opened.action.decode is not None, "inference has a decoder"  # noqa: S101
-        request, form = opened.action.decode(opened, ours)
-        response.outputs = self._names.chosen(self._names.answered(response), request.outputs, ours)
-        response.model = model
-        return opened.action.encode(form, response), response.version
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """The upstream's responses as they come; the one that :meth:`infer` gives where it has no streams
@@ -374,9 +368,8 @@ class UpstreamModel:
             self._signatures.forget()
         self._counts.failure(version, size, began, end, context)
 
-    def count_unread(self, end: BaseException, version: str, began: int, context: Context) -> None:
-        """Count a request that came at ``began`` (``time.monotonic_ns()``) and ended by ``end`` because the
-        signature to read it with could not be had."""
+    def count_undecoded(self, end: BaseException, version: str, began: int, context: Context) -> None:
+        """See ``Target``."""
         self._counts.failure(version, 1, began, end, context)
 
     async def load(self) -> None:
@@ -419,7 +412,7 @@ class UpstreamModel:
         try:
             return await (self._signatures.renewed(version) if anew else self._signatures.of(version))
         except (InferenceError, asyncio.CancelledError) as end:
-            self.count_unread(end, version, began, context)
+            self.count_undecoded(end, version, began, context)
             raise
 
     async def _fitting(self, request: InferRequest) -> Known:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from interlingua.protocols.dialect import Passage, SharedReply, UpstreamCall
+from interlingua.protocols.dialect import Passthrough, SharedReply, UpstreamCall
 from interlingua.protocols.wire import FramedRequest, HttpRequest
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.pool import Gate, Member, Pool, unanswered
@@ -128,12 +128,13 @@ class Upstream:
             error.origin = error.origin or self.name
             raise
 
-    def passes(self, passage: Passage[Any, Any, Any] | None) -> bool:
-        """Whether messages of inference may go there by ``passage``, as they came."""
+    @property
+    def passthrough(self) -> Passthrough[Any, Any, Any] | None:
+        """The passthrough whose messages may go there unread, if any."""
         call = self._calls.get(Operation.INFER)
-        return passage is not None and call is not None and call.passage is passage
+        return None if call is None else call.passthrough
 
-    async def pass_on(self, request: Any, context: Context, read: Callable[[Any], T]) -> T:
+    async def forward(self, request: Any, context: Context, read: Callable[[Any], T]) -> T:
         """What ``read`` makes of the reply to ``request``, an inference. Raises as :meth:`call` does."""
         await self._call(Operation.INFER, context)
         try:

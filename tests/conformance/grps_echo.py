@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from interlingua.runtime.target import Target
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -69,7 +70,7 @@ SPECIAL: Mapping[str, tuple[Tensor, ...]] = {
 """What is answered to some texts."""
 
 
-class Echo:
+class Echo(Target):
     """A ``Target`` that answers with its inputs. It takes whatever comes, so it declares no tensors."""
 
     def __init__(self, name: str, version: str, tag: bytes = b"") -> None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import orjson
 import pytest
 
+from interlingua.runtime.target import Target
 from interlingua.schemas import InferRequest, InferResponse, ModelMetadata, Readiness, Signature
 from tests.conformance.oip_recordings import (
     GrpcRecording,
@@ -25,7 +26,7 @@ Recording = TypeVar("Recording", HttpRecording, GrpcRecording)
 SERVERS = ("mlserver", "kserve")
 
 
-class Echo:
+class Echo(Target):
     """A ``Target`` without a signature: each input is an output, under the output's name if it has one."""
 
     def __init__(self, name: str, *outputs: str) -> None:

@@ -15,6 +15,7 @@ from interlingua.protocols.classification import check_ranked
 from interlingua.protocols.trtis import DIALECT
 from interlingua.protocols.trtis.codec import DATATYPE_NUMBERS, fold, unfold
 from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
+from interlingua.runtime.target import Target
 from interlingua.schemas import (
     Datatype,
     InferenceError,
@@ -145,7 +146,7 @@ def test_an_independent_client_finds_every_output(data: st.DataObject, limit: in
 # --- any bytes
 
 
-class Echo:
+class Echo(Target):
     """A target that answers with its input, twice."""
 
     name = "m"

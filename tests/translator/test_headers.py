@@ -227,13 +227,13 @@ async def test_messages_that_pass_unread_carry_headers_too(monkeypatch: pytest.M
     from interlingua.runtime.upstream.upstream import Upstream
 
     passed = []
-    usual = Upstream.pass_on
+    usual = Upstream.forward
 
-    async def pass_on(self: Upstream, *arguments: Any) -> Any:
+    async def forward(self: Upstream, *arguments: Any) -> Any:
         passed.append(self.name)
         return await usual(self, *arguments)
 
-    monkeypatch.setattr(Upstream, "pass_on", pass_on)
+    monkeypatch.setattr(Upstream, "forward", forward)
     async with servers() as behind, daemon(behind) as addresses:
         assert (await by_grpc(addresses["grpc"], "grpc", SENT)).well
         assert passed == ["grpc"] and behind.arrived("grpc") == [CARRIED]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from interlingua.protocols.transport.address import Address, parse_address, parse_url
 from interlingua.translator.config.document import Path
 from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
-from interlingua.translator.serving.routing.conditions import Conditions, Head
+from interlingua.translator.serving.routing.conditions import Conditions, RouteKey
 
 _ANY = ("", "0.0.0.0", "::")
 _HERE = ("127.0.0.1", "::1", "localhost")
@@ -57,7 +57,7 @@ def _led_to(config: Config, listener: ListenerOptions, dialect: str, model: str)
         if match.version is not None or match.parameters:
             continue
         when = Conditions(match.model, match.dialect or "", match.listener or "", headers=match.headers)
-        if not (when.names(model) and when.admits(Head(model, dialect, listener.listen))):
+        if not (when.names(model) and when.admits(RouteKey(model, dialect, listener.listen))):
             continue
         yield from (part.to for part in route.split or () if part.weight)
         yield from filter(None, (route.to, route.fallback))

@@ -1,50 +1,43 @@
-"""One request for inference on its way: which route takes it, with whose signature it is read, who is asked,
-and who instead where that one turns it away.
+"""From a message for inference to a plan: the route, the target, the decoded request, the form of the reply.
 
-A request is read once for all who have the same signature. ``exchange`` writes the answers.
+``exchange`` carries out a plan and, where its target turns the request away, asks here for the plan of the
+fallback. A request is decoded once for all targets that have the same signature.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from interlingua.protocols.dialect import Opened
-from interlingua.runtime.shared_memory import Placement
+from interlingua.runtime.shared_memory import Placement, is_used
 from interlingua.runtime.target import Target
-from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,
     InferRequest,
-    InferResponse,
     Operation,
     Signature,
 )
-from interlingua.translator.serving.observation import Observer, Room, Watch
+from interlingua.translator.serving.passthrough import pass_through
 from interlingua.translator.serving.router import Router
-from interlingua.translator.serving.routing.conditions import Head
+from interlingua.translator.serving.routing.conditions import RouteKey
 from interlingua.translator.serving.routing.route import Route
 
-Signatures = Callable[[str], Awaitable[Signature]]
-"""Gives the signature of a version. Raises ``InferenceError``."""
-
 _UNFIT = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.UNREPRESENTABLE})
-"""What a request is to a signature that it does not fit."""
+"""The errors of a request that does not fit a signature."""
 
-Place = Callable[[InferRequest, Context], Placement | None]
-"""Finds the inputs of a request that stand in shared memory, and tells where outputs go."""
+Place = Callable[[InferRequest, Context], Placement]
+"""Resolves the inputs of a request that lie in shared memory; the placement of its outputs there."""
 
 
-@dataclass(slots=True)
-class Read:
-    """A message as it is read with ``signature``: the request, the form of its answer, and where in shared
-    memory outputs go."""
+class Decoded(NamedTuple):
+    """A message decoded with ``signature``: the request, the form of its reply, and the placement of its
+    outputs in shared memory, if any."""
 
     signature: Signature
     request: InferRequest
@@ -52,254 +45,204 @@ class Read:
     placement: Placement | None
 
 
-class Asking:
-    """What ``opened`` asks, by its ``head``: with a passage first :meth:`relay`, which may be all, then
-    :meth:`read`, then :meth:`infer` or :meth:`stream`. Each raises ``InferenceError``.
+class Plan(NamedTuple):
+    """How a request is answered: ``target``, which is ``model`` in the caller's names, gets ``request``, and
+    its response is encoded by ``form``. ``route`` is None where the caller names the model itself."""
 
-    ``observers`` look on, with ``room`` for streams; ``place`` is called with the request. ``parameters`` are
-    added to those of the request. ``watch`` is there when somebody looks on.
+    route: Route | None
+    model: str
+    target: Target
+    signature: Signature
+    request: InferRequest
+    form: Any
+    placement: Placement | None
+
+
+class Dispatch:
+    """The message ``opened``, for which ``router`` finds targets by its ``key``. Every method raises
+    ``InferenceError``.
+
+    ``place`` is called for requests that use shared memory. ``parameters`` are added to those of the request.
     """
 
     __slots__ = (
         "_candidates",
-        "_context",
+        "_decoded",
         "_drawn",
-        "_head",
-        "_model",
-        "_observers",
-        "_opened",
-        "_parameters",
+        "_fallen_back",
         "_place",
-        "_read",
-        "_room",
-        "_route",
         "_router",
-        "_target",
-        "watch",
+        "context",
+        "key",
+        "opened",
+        "parameters",
     )
 
     def __init__(
         self,
         router: Router,
         opened: Opened[Any],
-        head: Head,
+        key: RouteKey,
         context: Context,
-        observers: tuple[Observer, ...],
         place: Place,
-        room: Room,
         parameters: Mapping[str, str] | None = None,
     ) -> None:
+        self.opened = opened
+        self.key = key
+        self.context = context
+        self.parameters = parameters
         self._router = router
-        self._opened = opened
-        self._head = head
-        self._context = context
-        self._observers = observers
         self._place = place
-        self._parameters = parameters
-        self._room = room
-        self._candidates = router.candidates(head) if router.routes else ()
-        self._route: Route | None = None
-        self._drawn = self._model = ""
-        self._target: Target
-        self._read: Read | None = None
-        self.watch: Watch | None = None
+        self._candidates = router.candidates(key) if router.routes else ()
+        self._decoded: Decoded | None = None
+        # what pass_through leaves for plan: the model that a split has drawn, the route that has fallen back
+        self._drawn = ""
+        self._fallen_back: Route | None = None
 
-    @property
-    def told(self) -> Read:
-        """The request as whoever is asked now has it."""
-        assert self._read is not None, "read before"  # noqa: S101
-        return self._read
-
-    async def relay(self) -> Any:
-        """The answer, in the caller's form, to a message that may pass to its upstream unread; None for one
-        that is to be read."""
+    async def pass_through(self) -> Any:
+        """The answer, in the caller's form, to a message that its target takes unread; None for one that has
+        to be decoded."""
         route = self._candidates[0] if self._candidates else None
-        if self._observers or self._parameters or (route is not None and not route.passes):
-            return None
-        model = self._head.model
+        model = self.key.model
         if route is not None:
-            route.bound(self._context)
-            model = self._drawn = route.unkeyed(self._head)
+            if not route.passes_through:
+                return None
+            route.bound(self.context)
+            model = self._drawn = route.unkeyed(self.key)
         target = self._router.models.get(model)
-        if not isinstance(target, UpstreamModel):
+        if target is None or target.passthrough is not self.opened.action.passthrough:
             return None
         try:
-            answer = await target.relay(self._opened, self._head.model, self._head.version, self._context)
+            answer = await pass_through(self.opened, target, self.key, self.context)
         except InferenceError as error:
             if route is not None:
                 if route.fallback and await self._is_of_a_sequence(route):
-                    return None  # which never passes: nobody has been asked for more than the signature
+                    return None  # sequences never pass: the target was asked for its signature alone
                 route.count(model)
                 if route.falls_back(model, error, None, unread=False):
-                    self._route, self._model = route, route.fallback
+                    self._fallen_back = route
                     return None
             raise
         if answer is not None and route is not None:
             route.count(model)
         return answer
 
-    async def read(self) -> None:
-        """Read the request, with the signature of the model that is going to be asked."""
-        if self._model:  # what was relayed has fallen back
-            await self._settle(self._model)
-            return
+    async def plan(self) -> Plan:
+        """The first plan: by the first route that takes the request, else for the model that it names."""
+        if self._fallen_back is not None:
+            return await self._plan(self._fallen_back, self._fallen_back.fallback)
         for route in self._candidates:
             if not route.when.parameters or await self._is_accepted(route):
-                await self._by(route)
-                return
-        self._target = self._router.target(self._head.model, self._head.version)
-        await self._read_for(self._head.model, self._head.version, self._target.signature)
-        self._show()
+                return await self._plan_by(route)
+        return await self._plan(None, self.key.model)
 
-    async def infer(self) -> InferResponse:
-        """The answer to what was read."""
-        try:
-            response = await self._target.infer(self.told.request)
-        except InferenceError as error:
-            await self._fall_back(error)
-            response = await self._target.infer(self.told.request)
-        if self.watch is not None:
-            self.watch.heard(response)
-        return response
+    async def fallback(self, plan: Plan, error: InferenceError) -> Plan:
+        """The plan after ``plan``, whose target has answered with ``error``; raises that where no other
+        target may get the request."""
+        route = plan.route
+        if route is not None and route.falls_back(plan.model, error, plan.request.sequence, unread=False):
+            return await self._plan(route, route.fallback)
+        if error.code is ErrorCode.UNREPRESENTABLE and error.origin:
+            # it says what the upstream's dialect has no form for
+            error.message += f" (asked in dialect '{self.key.dialect}')"
+        raise error
 
-    async def stream(self) -> AsyncGenerator[InferResponse, None]:
-        """The answers to what was read, as they come."""
-        while True:
-            responses = self._target.stream(self.told.request)
-            answered = False
-            try:
-                async for response in responses:
-                    answered = True
-                    if self.watch is not None:
-                        self.watch.heard(response)
-                    yield response
-                return
-            except InferenceError as error:
-                if answered:
-                    raise
-                await self._fall_back(error)
-            finally:
-                # to close it is to cancel it; an iterator that is no generator has nothing to close
-                if (close := getattr(responses, "aclose", None)) is not None:
-                    await close()
-
-    # --- whom to ask
+    # --- routes
 
     async def _is_accepted(self, route: Route) -> bool:
-        """Whether ``route``, which asks for parameters, takes the request. One that cannot be read as its
-        models want it is not for it; where none of them can tell, how others read it will do."""
+        """Whether ``route``, which asks for parameters, takes the request. It must be decodable for a model
+        of the route; where none of these tells its signature, for any other model in question."""
         others = [model for each in self._candidates if each is not route for model in each.models]
         try:
-            read = await self._legible(route, route.models)
-            if read is None:
-                read = await self._legible(route, dict.fromkeys((*others, self._head.model)))
+            decoded = await self._decoded_for_any(route, route.models)
+            if decoded is None:
+                decoded = await self._decoded_for_any(route, dict.fromkeys((*others, self.key.model)))
         except InferenceError:
             return False
-        return read is not None and route.when.accepts(read.request)
-
-    async def _by(self, route: Route) -> None:
-        """Have ``route`` take the request."""
-        route.bound(self._context)
-        self._route = route
-        sequence = None
-        if len(route.models) > 1:
-            # whether it is of a sequence decides who is asked
-            read = await self._legible(route, route.models)
-            sequence = None if read is None else read.request.sequence
-        model = route.settled(self._head, sequence, self._drawn)
-        try:
-            await self._settle(model)
-        except InferenceError as error:
-            if not route.falls_back(model, error, sequence, unread=True):
-                raise
-            await self._settle(route.fallback)
-
-    async def _fall_back(self, error: InferenceError) -> None:
-        """Go to another model than the one that has answered with ``error``; raise it where that must not
-        be."""
-        route = self._route
-        if route is None or not route.falls_back(
-            self._model, error, self.told.request.sequence, unread=False
-        ):
-            raise self._in_both_dialects(error)
-        await self._settle(route.fallback)
-
-    def _in_both_dialects(self, error: InferenceError) -> InferenceError:
-        """``error``; one that says what an upstream's dialect has no form for names the caller's too."""
-        if error.code is ErrorCode.UNREPRESENTABLE and error.origin:
-            error.message += f" (asked in dialect '{self._head.dialect}')"
-        return error
-
-    async def _settle(self, model: str) -> None:
-        """Read the request for ``model``, to which the route leads."""
-        route = self._route
-        assert route is not None, "a route leads there"  # noqa: S101
-        self._model = model
-        self._target = self._seen(route, self._router.target(model, self._head.version))
-        read = await self._read_for(
-            model,
-            route.names.version(self._head.version),
-            lambda version: route.timed_signature(self._target, version, self._context),
-        )
-        if route.datatypes:
-            behind = self._router.behind.get(model, "")
-            route.convert(read.request, read.signature, self._head.dialect, behind)
-        self._show()
-
-    def _seen(self, route: Route, target: Target) -> Target:
-        return target if route.names.plain else route.view(target, self._head.model)
-
-    # --- reading
-
-    async def _read_for(self, model: str, theirs: str, signature: Signatures) -> Read:
-        """Read the request for ``model``, which goes to its version ``theirs``; ``signature`` gives the
-        signature of a version that callers know.
-
-        Behind an upstream another model may have come under that name: a request that cannot be read is not
-        refused before the upstream was asked again. Requests that fail for want of a signature count as that
-        model's.
-        """
-        target, version = self._router.models.get(model), self._head.version
-        if not isinstance(target, UpstreamModel):
-            return self._decoded(await signature(version))
-        began = time.monotonic_ns()
-        try:
-            known = await signature(version)
-        except (InferenceError, asyncio.CancelledError) as end:
-            target.count_unread(end, theirs, began, self._context)
-            raise
-        try:
-            return self._decoded(known)
-        except InferenceError as error:
-            if error.code not in _UNFIT:
-                raise
-            await target.renew_signature(theirs)
-            renewed = await signature(version)
-            if renewed == known:
-                raise
-        return self._decoded(renewed)
+        return decoded is not None and route.when.accepts(decoded.request)
 
     async def _is_of_a_sequence(self, route: Route) -> bool:
         try:
-            read = await self._legible(route, route.models)
+            decoded = await self._decoded_for_any(route, route.models)
         except InferenceError:
             return False
-        return read is not None and read.request.sequence is not None
+        return decoded is not None and decoded.request.sequence is not None
 
-    async def _legible(self, route: Route, models: Iterable[str]) -> Read | None:
-        """The request, as it is read for one of ``models`` whose signature is known; None where none is."""
+    async def _plan_by(self, route: Route) -> Plan:
+        """The plan for the model that ``route`` settles on; for its fallback where that one's signature is
+        unavailable."""
+        route.bound(self.context)
+        sequence = None
+        if len(route.models) > 1:
+            # requests of one sequence go to one model
+            decoded = await self._decoded_for_any(route, route.models)
+            sequence = None if decoded is None else decoded.request.sequence
+        model = route.settled(self.key, sequence, self._drawn)
+        try:
+            return await self._plan(route, model)
+        except InferenceError as error:
+            if not route.falls_back(model, error, sequence, unread=True):
+                raise
+        return await self._plan(route, route.fallback)
+
+    async def _plan(self, route: Route | None, model: str) -> Plan:
+        """The plan for ``model``, to which ``route`` leads. A request that fails because the signature is
+        unavailable counts as that model's. The model of an upstream may have been replaced: its signature is
+        discovered again before a request that does not fit is refused."""
+        version = self.key.version
+        target = self._target(route, model)
+        began = time.monotonic_ns()
+        try:
+            signature = await self._signature(route, target)
+        except (InferenceError, asyncio.CancelledError) as end:
+            target.count_undecoded(end, version, began, self.context)
+            raise
+        try:
+            decoded = self._decode(signature)
+        except InferenceError as error:
+            if error.code not in _UNFIT:
+                raise
+            await target.renew_signature(version)
+            renewed = await self._signature(route, target)
+            if renewed == signature:
+                raise
+            decoded = self._decode(renewed)
+        if route is not None and route.datatypes:
+            dialect = self._router.upstream_dialects.get(model, "")
+            route.convert(decoded.request, decoded.signature, self.key.dialect, dialect)
+        return Plan(route, model, target, *decoded)
+
+    def _target(self, route: Route | None, model: str) -> Target:
+        target = self._router.models.get(model)
+        if target is None:
+            raise self._router.catalog.missing(model, self.key.version)
+        return target if route is None or route.names.plain else route.view(target, self.key.model)
+
+    async def _signature(self, route: Route | None, target: Target) -> Signature:
+        if route is None:
+            return await target.signature(self.key.version)
+        return await route.timed_signature(target, self.key.version, self.context)
+
+    # --- decoding
+
+    async def _decoded_for_any(self, route: Route, models: Iterable[str]) -> Decoded | None:
+        """The request as one of ``models`` gets it whose signature is known; None where none is."""
         signature = None
         if route.reader:
             with suppress(InferenceError):
-                signature = await self._signature(route, route.reader)
+                signature = await self._signature(route, self._target(route, route.reader))
         if signature is None:
-            signature = await self._first_known(route, models)
-        return None if signature is None else self._decoded(signature)
+            signature = await self._first_signature(route, models)
+        return None if signature is None else self._decode(signature)
 
-    async def _first_known(self, route: Route, models: Iterable[str]) -> Signature | None:
-        """The signature of whichever of ``models`` tells first: one that is slow to tell must not keep the
-        others waiting. Later requests ask the same one."""
-        asked = {asyncio.ensure_future(self._signature(route, model)): model for model in models}
+    async def _first_signature(self, route: Route, models: Iterable[str]) -> Signature | None:
+        """The signature that arrives first of those of ``models``; a slow upstream does not delay the others.
+        Later requests use the same model's."""
+
+        async def ask(model: str) -> Signature:
+            return await self._signature(route, self._target(route, model))
+
+        asked = {asyncio.ensure_future(ask(model)): model for model in models}
         waiting = set(asked)
         try:
             while waiting:
@@ -313,57 +256,30 @@ class Asking:
         finally:
             for task in waiting:
                 task.cancel()
-            # a failure of one that is not needed belongs to nobody
+            # the other failures concern no caller
             await asyncio.gather(*asked, return_exceptions=True)
         return None
 
-    async def _signature(self, route: Route, model: str) -> Signature:
-        target = self._seen(route, self._router.target(model, self._head.version))
-        return await route.timed_signature(target, self._head.version, self._context)
-
-    def _decoded(self, signature: Signature) -> Read:
-        """The request, as it is read with ``signature``."""
-        read = self._read
-        if read is not None and read.signature == signature:
-            return read
-        opened, head = self._opened, self._head
-        decode = opened.action.decode
-        assert decode is not None, "an action for inference has a decoder"  # noqa: S101
+    def _decode(self, signature: Signature) -> Decoded:
+        """The request, decoded with ``signature``."""
+        decoded = self._decoded
+        if decoded is not None and (decoded.signature is signature or decoded.signature == signature):
+            return decoded
+        opened, context = self.opened, self.context
+        action = opened.action
+        if action.decode is None:
+            raise TypeError(f"{action.operation.value} has no decoder")
         began = time.monotonic_ns()
-        request, form = decode(opened, signature)
-        request.model, request.context = head.model, self._context
-        if opened.action.operation is Operation.INFER_STREAM and not opened.action.collects:
+        request, form = action.decode(opened, signature)
+        request.model, request.context = self.key.model, context
+        if action.operation is Operation.INFER_STREAM and not action.collects:
             request.answers = "many"
-        if self._parameters:
-            request.parameters = {**request.parameters, **self._parameters}
+        if self.parameters:
+            request.parameters = {**request.parameters, **self.parameters}
         if opened.joined:
-            request.version = head.version
-        placement = self._place(request, self._context)
-        # to find inputs in shared memory is to decode them, as to place outputs there is to encode them
-        self._context.timings["decode"] = time.monotonic_ns() - began
-        self._read = Read(signature, request, form, placement)
-        return self._read
-
-    def _show(self) -> None:
-        """Let whoever wants to look on: what has been read is what will be asked."""
-        if self.watch is not None:
-            self.watch.goes_to(self._target.name)
-            return
-        observers = self._observers
-        if self._route is None:
-            if not observers:
-                return
-        elif self._route.mirror is not None:
-            observers = (*observers, self._route.mirror)
-        if observers:
-            head, read = self._head, self.told
-            room = self._room if self._opened.action.operation is Operation.INFER_STREAM else None
-            self.watch = Watch.over(
-                observers,
-                read.request,
-                head.dialect,
-                head.listener,
-                self._target.name,
-                room,
-                read.signature.max_batch_size,
-            )
+            request.version = self.key.version
+        placement = self._place(request, context) if is_used(request) else None
+        # to resolve inputs in shared memory is to decode them
+        context.timings["decode"] = time.monotonic_ns() - began
+        self._decoded = decoded = Decoded(signature, request, form, placement)
+        return decoded

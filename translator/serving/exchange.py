@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Opened
-from interlingua.runtime.shared_memory import Placement, is_used
+from interlingua.runtime.shared_memory import Placement
 from interlingua.schemas import (
     Context,
     Duration,
@@ -24,9 +24,10 @@ from interlingua.schemas import (
     InferResponse,
     Operation,
 )
-from interlingua.translator.serving.dispatch import Asking
+from interlingua.translator.serving.dispatch import Dispatch, Plan
 from interlingua.translator.serving.header_parameters import HeaderParameters
 from interlingua.translator.serving.interleave import Told
+from interlingua.translator.serving.observation import Watch
 from interlingua.translator.serving.operations import (
     OF_A_MODEL,
     OF_SHARED_MEMORY,
@@ -36,7 +37,7 @@ from interlingua.translator.serving.operations import (
     by_route,
 )
 from interlingua.translator.serving.peers import is_local
-from interlingua.translator.serving.routing.conditions import Head
+from interlingua.translator.serving.routing.conditions import RouteKey
 
 T = TypeVar("T")
 
@@ -73,35 +74,28 @@ class Exchange:
     async def perform(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         """Carry out what ``opened`` asks and encode the result. Raises ``InferenceError``."""
         if opened.action.operation is Operation.INFER:
-            began, failed = time.monotonic_ns(), True
-            try:
-                # targets keep to the deadline in the context themselves
-                answer = await self._infer(opened, dialect, context)
-                failed = False
-            finally:
-                self.service.trends.count(time.monotonic_ns() - began, failed)
-            return answer
+            return await self._infer(opened, dialect, context)
         return await _within(context.deadline, self._operate(opened, dialect, context))
 
     async def stream(
         self, opened: Opened[Any], dialect: str, context: Context
     ) -> AsyncGenerator[Told[Any], None]:
         """Every answer to an INFER_STREAM, and whether it is the last. Raises ``InferenceError`` in place
-        of the first answer; what fails later is told in an answer of its own."""
-        asking = await self._asking(opened, dialect, context)
-        await asking.read()
+        of the first answer; a later failure has an answer of its own."""
+        dispatch = await self._dispatch(opened, dialect, context)
+        plan = await dispatch.plan()
+        watch = self._watch(dispatch, plan)
         encode = opened.action.encode
         answered = False
         ended: BaseException | None = None
         began = time.monotonic_ns()
         try:
-            async with aclosing(asking.stream()) as responses:
-                async for response in responses:
-                    read = asking.told
-                    if read.placement is not None and response.outputs:
-                        read.placement.fill(response)
-                    response.model = read.request.model
-                    answer = encode(read.form, response)
+            async with aclosing(self._responses(dispatch, plan, watch)) as responses:
+                async for plan, response in responses:
+                    if plan.placement is not None and response.outputs:
+                        plan.placement.fill(response)
+                    response.model = plan.request.model
+                    answer = encode(plan.form, response)
                     if response.final and not (answered or response.ordered):
                         # alone it would wait for the answers to earlier messages
                         yield None, False
@@ -117,18 +111,18 @@ class Exchange:
             ended = error
             if not answered:
                 raise
-            failure = unforeseen(f"a stream of model '{asking.told.request.model}'")
+            failure = unforeseen(f"a stream of model '{plan.request.model}'")
         except BaseException as error:
             ended = error
             raise
         finally:
             self.service.trends.count(time.monotonic_ns() - began, isinstance(ended, Exception))
-            if asking.watch is not None:
-                asking.watch.ended(ended)
+            if watch is not None:
+                watch.ended(ended)
         context.failure = failure.code
-        asked = asking.told.request
-        last = InferResponse(asked.model, (), asked.version, asked.id, error=failure)
-        yield encode(asking.told.form, last), True
+        request = plan.request
+        last = InferResponse(request.model, (), request.version, request.id, error=failure)
+        yield encode(plan.form, last), True
 
     async def watch(
         self, opened: Opened[Any], dialect: str, context: Context
@@ -150,60 +144,110 @@ class Exchange:
                 await catalog.changes.since(count, None if catalog.tells_all_changes else _WATCH_SECS)
 
     async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
-        asking = await self._asking(opened, dialect, context)
-        if opened.action.passage is not None:
-            relayed = await asking.relay()
-            if relayed is not None:
-                return relayed
-        await asking.read()
-        if asking.watch is None:
-            return await self._answer(opened, asking)
+        """The answer to an INFER, counted."""
+        began, failed = time.monotonic_ns(), True
         try:
-            answer = await self._answer(opened, asking)
+            # targets keep to the deadline in the context themselves
+            dispatch = await self._dispatch(opened, dialect, context)
+            answer = None
+            if opened.action.passthrough is not None and not (self.service.observers or dispatch.parameters):
+                answer = await dispatch.pass_through()
+            if answer is None:
+                answer = await self._answer(dispatch)
+            failed = False
+        finally:
+            self.service.trends.count(time.monotonic_ns() - began, failed)
+        return answer
+
+    async def _answer(self, dispatch: Dispatch) -> Any:
+        """The answer of the first plan whose target does not turn the request away."""
+        plan = await dispatch.plan()
+        watch = self._watch(dispatch, plan)
+        try:
+            while True:
+                try:
+                    response = await plan.target.infer(plan.request)
+                    break
+                except InferenceError as error:
+                    plan = await dispatch.fallback(plan, error)
+                if watch is not None:
+                    watch.goes_to(plan.target.name)
+            if watch is not None:
+                watch.heard(response)
+            answered = time.monotonic_ns()
+            if plan.placement is not None:
+                plan.placement.fill(response)
+            # a target may have another name than the one that the caller knows
+            response.model = plan.request.model
+            answer = dispatch.opened.action.encode(plan.form, response)
+            dispatch.context.timings["encode"] = time.monotonic_ns() - answered
         except BaseException as failure:
-            asking.watch.ended(failure)
+            if watch is not None:
+                watch.ended(failure)
             raise
-        asking.watch.ended()
+        if watch is not None:
+            watch.ended()
         return answer
 
-    async def _answer(self, opened: Opened[Any], asking: Asking) -> Any:
-        response = await asking.infer()
-        answered = time.monotonic_ns()
-        read = asking.told
-        if read.placement is not None:
-            read.placement.fill(response)
-        # a route may have sent the request elsewhere; the caller gets the name it knows
-        response.model = read.request.model
-        answer = opened.action.encode(read.form, response)
-        read.request.context.timings["encode"] = time.monotonic_ns() - answered
-        return answer
+    async def _responses(
+        self, dispatch: Dispatch, plan: Plan, watch: Watch | None
+    ) -> AsyncGenerator[tuple[Plan, InferResponse], None]:
+        """The responses of the first plan whose target does not turn the request away, as they come."""
+        while True:
+            responses = plan.target.stream(plan.request)
+            answered = False
+            try:
+                async for response in responses:
+                    answered = True
+                    if watch is not None:
+                        watch.heard(response)
+                    yield plan, response
+                return
+            except InferenceError as error:
+                if answered:
+                    raise
+                plan = await dispatch.fallback(plan, error)
+                if watch is not None:
+                    watch.goes_to(plan.target.name)
+            finally:
+                # to close it is to cancel it; an iterator that is no generator has nothing to close
+                if (close := getattr(responses, "aclose", None)) is not None:
+                    await close()
 
-    async def _asking(self, opened: Opened[Any], dialect: str, context: Context) -> Asking:
-        """What ``opened`` asks of which model. Raises ``InferenceError``."""
-        service = self.service
+    async def _dispatch(self, opened: Opened[Any], dialect: str, context: Context) -> Dispatch:
+        """The dispatch of a message for inference. Raises ``InferenceError``."""
+        router = self.service.router
         model, version = opened.model or self._default_model, opened.version
         if not model:
             raise self._unnamed()
         if opened.joined:
-            named = await service.router.joined(model)
+            named = await router.joined(model)
             model, version = named.name, named.version
-        head = Head(model, dialect, self._listener, version, context.headers)
+        key = RouteKey(model, dialect, self._listener, version, context.headers)
         chosen = self._header_parameters
-        return Asking(
-            service.router,
-            opened,
-            head,
-            context,
-            service.observers,
-            self._place,
-            service.stream_room,
-            None if chosen is None else chosen.of(context.headers),
+        parameters = None if chosen is None else chosen.of(context.headers)
+        return Dispatch(router, opened, key, context, self._place, parameters)
+
+    def _watch(self, dispatch: Dispatch, plan: Plan) -> Watch | None:
+        """Begin to observe the request of ``plan``, where an observer or the mirror of its route wants it."""
+        observers = self.service.observers
+        if plan.route is not None and plan.route.mirror is not None:
+            observers = (*observers, plan.route.mirror)
+        if not observers:
+            return None
+        streams = dispatch.opened.action.operation is Operation.INFER_STREAM
+        return Watch.over(
+            observers,
+            plan.request,
+            dispatch.key.dialect,
+            self._listener,
+            plan.target.name,
+            self.service.stream_room if streams else None,
+            plan.signature.max_batch_size,
         )
 
-    def _place(self, request: InferRequest, context: Context) -> Placement | None:
-        """Find inputs in shared memory, and where outputs go there. Raises ``InferenceError``."""
-        if not is_used(request):
-            return None
+    def _place(self, request: InferRequest, context: Context) -> Placement:
+        """Resolve inputs in shared memory, and where outputs go there. Raises ``InferenceError``."""
         self._admit_to_shared_memory(context)
         return self.service.shared_memory.resolve(request)
 
@@ -235,7 +279,7 @@ class Exchange:
             if not model and operation is not Operation.MODEL_READY:  # a probe is answered, with no
                 raise self._unnamed()
         router = self.service.router
-        route = router.route(Head(model, dialect, self._listener, opened.version, context.headers))
+        route = router.route(RouteKey(model, dialect, self._listener, opened.version, context.headers))
         asked = Asked(
             self.service,
             model,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.target import Target
 from interlingua.schemas import ModelRef
-from interlingua.translator.serving.routing.conditions import Head
+from interlingua.translator.serving.routing.conditions import RouteKey
 from interlingua.translator.serving.routing.route import Route
 
 _KEPT_NAMES = 1024
@@ -16,37 +16,37 @@ _KEPT_NAMES = 1024
 
 class Router:
     """Models by the names that clients use, and ``routes`` before them. Models that never change may come as
-    a plain mapping. ``behind`` has the dialect of every model that is behind an upstream."""
+    a plain mapping. ``upstream_dialects`` has the dialect of every model that belongs to an upstream."""
 
     def __init__(
         self,
         models: ModelCatalog | Mapping[str, Target],
         routes: Sequence[Route] = (),
-        behind: Mapping[str, str] | None = None,
+        upstream_dialects: Mapping[str, str] | None = None,
     ) -> None:
         self.catalog = models if isinstance(models, ModelCatalog) else ModelCatalog(models)
         self.models = self.catalog.models
         self.routes = tuple(routes)
-        self.behind: Mapping[str, str] = behind or {}
+        self.upstream_dialects: Mapping[str, str] = upstream_dialects or {}
         self._stated = {route.when.literal: route for route in reversed(self.routes) if route.when.literal}
         self._joined: dict[ModelRef, Target] = {}
         self._named: dict[str, tuple[Route, ...]] = {}
 
-    def candidates(self, head: Head) -> list[Route]:
-        """The routes that may take a request: those whose heads fit, up to the first that asks for nothing
-        else. Where none of them takes it, the model itself answers."""
+    def candidates(self, key: RouteKey) -> list[Route]:
+        """The routes that may take a request: those whose keys fit, up to the first without conditions on
+        parameters. Where none of them takes it, the model that it names answers."""
         found = []
-        for route in self._naming(head.model):
-            if route.when.admits(head):
+        for route in self._naming(key.model):
+            if route.when.admits(key):
                 found.append(route)
                 if not route.when.parameters:
                     break
         return found
 
-    def route(self, head: Head) -> Route | None:
-        """The route for what is no inference, and so has no parameters."""
-        named = self._naming(head.model)
-        return next((route for route in named if not route.when.parameters and route.when.admits(head)), None)
+    def route(self, key: RouteKey) -> Route | None:
+        """The route for an operation other than inference, which has no parameters."""
+        named = self._naming(key.model)
+        return next((route for route in named if not route.when.parameters and route.when.admits(key)), None)
 
     def _naming(self, model: str) -> tuple[Route, ...]:
         """The routes for requests that ask for ``model``; there may be many for others."""

@@ -26,7 +26,7 @@ from interlingua.schemas import (
 PLAIN = Signature((TensorSpec("x", Datatype.FP32, (1,)),), (TensorSpec("y", Datatype.FP32, (1,)),))
 
 
-class Described:
+class Described(Target):
     """A model that is asked what it is before it is asked for an answer."""
 
     described = PLAIN

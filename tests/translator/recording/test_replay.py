@@ -40,7 +40,7 @@ SIGNATURE = Signature(
 )
 
 
-class Doubling:
+class Doubling(Target):
     """Answers with twice its input, and notes what it is asked; or does as ``act`` does."""
 
     def __init__(self, name: str = "m", act: Callable[[InferRequest], Any] | None = None) -> None:

@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.dialect import Action, Opened, Passthrough
 from interlingua.protocols.wire import ConnectionFailedError
+from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.schemas import (
     Context,
     Datatype,
     ErrorCode,
     InferenceError,
+    InferHeads,
     InferRequest,
     InferResponse,
     Operation,
@@ -40,10 +42,11 @@ from interlingua.translator.serving.routing.names import Names
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.routing.split import Part, Split
 
+PASSTHROUGH: Any = Passthrough(lambda _: InferHeads((), ()), lambda *_: object(), lambda *_: None)  # type: ignore[arg-type]
 SIGNATURE = Signature((TensorSpec("x", Datatype.INT32, (-1,)),), (TensorSpec("y", Datatype.INT32, (-1,)),))
 
 
-class Model:
+class Model(Target):
     """Answers with its name, or fails with ``failure``: in its signature where ``unknown``, after ``given``
     responses of a stream."""
 
@@ -369,13 +372,22 @@ async def test_a_stream_falls_back_before_its_first_response(given: int, falls: 
 
 def passing(relay: Any, *routes: Route) -> tuple[Clients, Any]:
     """Clients of a model behind an upstream that messages pass to by ``relay``."""
-    main: Any = UpstreamModel("main", SimpleNamespace(name="there", offers=lambda _: False), "main")  # type: ignore[arg-type]
-    main.relay = relay
+
+    async def accept(*_: Any) -> Any:
+        answer = await relay()
+        return None if answer is None else SimpleNamespace(names=None, answer=answer)
+
+    async def forward(forward: Any, *_: Any) -> Any:
+        return forward.answer
+
+    upstream: Any = SimpleNamespace(name="there", offers=lambda _: False, passthrough=PASSTHROUGH)
+    main: Any = UpstreamModel("main", upstream, "main")
+    main.accept, main.forward = accept, forward
     main.infer, main.signature = Model("main").infer, Model("main").signature
     clients = Clients(Model("spare"), main, routes=routes)
     asked = InferRequest("m", (Tensor.from_numpy("x", np.ones(1, np.int32)),))
     opened = clients.opened(asked)
-    opened.action = replace(opened.action, passage=object())  # type: ignore[arg-type]
+    opened.action = replace(opened.action, passthrough=PASSTHROUGH)
     return clients, lambda: Exchange(clients.service, "here").perform(opened, "oip", Context())
 
 
@@ -448,7 +460,7 @@ async def test_a_sequence_that_could_not_pass_keeps_its_place() -> None:
             "m", (Tensor.from_numpy("x", np.ones(1, np.int32)),), sequence=Sequence("s", **place)
         )
         opened = clients.opened(asked)
-        opened.action = replace(opened.action, passage=object())  # type: ignore[arg-type]
+        opened.action = replace(opened.action, passthrough=PASSTHROUGH)
         return await Exchange(clients.service, "here").perform(opened, "oip", Context())
 
     with pytest.raises(InferenceError, match="no model 'main'"):

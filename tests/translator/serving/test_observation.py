@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.dialect import Action, Opened, Passthrough
 from interlingua.runtime.models.kept import kept
+from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.schemas import (
     Context,
     Datatype,
     ErrorCode,
     InferenceError,
+    InferHeads,
     InferRequest,
     InferResponse,
     Operation,
@@ -59,7 +61,7 @@ class Looker:
         self.seen.append(observed)
 
 
-class Echo:
+class Echo(Target):
     """A ``Target`` that answers with its inputs, or fails with ``failure``, after ``secs``."""
 
     name = "echo"
@@ -325,16 +327,21 @@ def test_only_what_is_shared_is_copied() -> None:
 @pytest.mark.parametrize("looked_at", [False, True])
 async def test_what_is_looked_at_is_read(looked_at: bool) -> None:
     """A message that could pass to its upstream unread is read where somebody looks on."""
-    target: Any = UpstreamModel("m", SimpleNamespace(name="there", offers=lambda _: False), "m")  # type: ignore[arg-type]
+    passthrough: Any = Passthrough(lambda _: InferHeads((), ()), lambda *_: object(), lambda *_: None)  # type: ignore[arg-type]
+    upstream: Any = SimpleNamespace(name="there", offers=lambda _: False, passthrough=passthrough)
+    target: Any = UpstreamModel("m", upstream, "m")
     echo = Echo()
     target.infer, target.signature = echo.infer, echo.signature
 
-    async def relay(*_: Any) -> str:
+    async def accept(*_: Any) -> Any:
+        return SimpleNamespace(names=None)
+
+    async def forward(*_: Any) -> str:
         return "relayed"
 
-    target.relay = relay
+    target.accept, target.forward = accept, forward
     asked = opened(request(1))
-    asked.action = replace(asked.action, passage=object())  # type: ignore[arg-type]
+    asked.action = replace(asked.action, passthrough=passthrough)
     observers = (Looker(),) if looked_at else ()
     answer = await Exchange(serving(target, *observers), "here:1").perform(asked, "oip", Context())
     assert (answer == "relayed") is not looked_at

@@ -38,7 +38,7 @@ SIGNATURE = Signature((TensorSpec("x", Datatype.FP32, (-1,)),), (TensorSpec("x",
 INFER = orjson.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]})
 
 
-class Echo:
+class Echo(Target):
     """Answers with its inputs, as often as ``times``; or fails, at once or after them, or never answers."""
 
     name = "m"

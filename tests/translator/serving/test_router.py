@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from interlingua.schemas import ErrorCode, InferenceError, ModelMetadata, ModelRef, Signature
 from interlingua.translator.serving.router import Router
-from interlingua.translator.serving.routing.conditions import Conditions, Head
+from interlingua.translator.serving.routing.conditions import Conditions, RouteKey
 from interlingua.translator.serving.routing.names import Names
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.routing.split import Split
@@ -31,7 +31,7 @@ MODELS: Any = {"digits": "here", "resnet": "there"}
 
 
 def taken(model: str, dialect: str, listener: str, version: str = "") -> list[str]:
-    found = Router(MODELS, ROUTES).candidates(Head(model, dialect, listener, version))
+    found = Router(MODELS, ROUTES).candidates(RouteKey(model, dialect, listener, version))
     return [each.to.used[0] for each in found]
 
 
@@ -65,7 +65,7 @@ SOME_ROUTES = st.lists(
     max_size=6,
 )
 HEADS = st.builds(
-    Head,
+    RouteKey,
     NAMES,
     st.sampled_from(["oip", "trtis", "grps"]),
     st.sampled_from(["a", "b"]),
@@ -75,7 +75,7 @@ HEADS = st.builds(
 
 
 @given(SOME_ROUTES, st.lists(HEADS, max_size=4))
-def test_the_first_wins_whatever_the_routes(stated: list[Conditions], heads: list[Head]) -> None:
+def test_the_first_wins_whatever_the_routes(stated: list[Conditions], heads: list[RouteKey]) -> None:
     """Held against the conditions one by one, without what the router remembers of names."""
     routes = [Route(Split.only("m"), when) for when in stated]
     router = Router(MODELS, routes)
@@ -89,15 +89,15 @@ def test_the_first_wins_whatever_the_routes(stated: list[Conditions], heads: lis
 def test_any_number_of_names() -> None:
     router = Router(MODELS, ROUTES)
     for number in range(3000):
-        assert router.candidates(Head(f"model {number}", "oip", "a", "2")) == [ROUTES[-1]]
+        assert router.candidates(RouteKey(f"model {number}", "oip", "a", "2")) == [ROUTES[-1]]
     assert len(router._named) <= 1024
 
 
 def test_what_is_no_inference_takes_no_route_that_asks_for_parameters() -> None:
     router = Router(MODELS, ROUTES)
-    found = router.route(Head("resnet50", "oip", "127.0.0.1:1"))
+    found = router.route(RouteKey("resnet50", "oip", "127.0.0.1:1"))
     assert found is ROUTES[2]
-    assert router.route(Head("resnet50", "oip", "a")) is None
+    assert router.route(RouteKey("resnet50", "oip", "a")) is None
 
 
 def test_a_model_that_is_not_there() -> None:

@@ -1,4 +1,4 @@
-"""Which requests take a route: what must be so of their head, and of what they hold.
+"""Which requests take a route: conditions on their key and on their parameters.
 
 Texts are globs: ``*`` and ``?`` stand for any characters, ``[ab]`` for one of them. Capitals matter, but for
 the names of headers.
@@ -20,9 +20,9 @@ _WILD = frozenset("*?[")
 
 
 @dataclass(slots=True)
-class Head:
-    """What is known of a request before it is read. ``version`` is empty where none is asked; ``headers`` are
-    found by their names in lower case."""
+class RouteKey:
+    """What routes a request before it is decoded. ``version`` is empty where none is requested; ``headers``
+    have names in lower case."""
 
     model: str
     dialect: str
@@ -47,13 +47,13 @@ class Conditions:
         """Whether ``model`` may be asked for."""
         return self._model(model)
 
-    def admits(self, head: Head) -> bool:
-        """Whether all else holds that a head can tell."""
+    def admits(self, key: RouteKey) -> bool:
+        """Whether all other conditions on the key hold."""
         return (
-            self.dialect in ("", head.dialect)
-            and self.listener in ("", head.listener)
-            and (self._version is None or self._version(head.version))
-            and all(_holds(matches, head.headers.get(name)) for name, matches in self._headers)
+            self.dialect in ("", key.dialect)
+            and self.listener in ("", key.listener)
+            and (self._version is None or self._version(key.version))
+            and all(_holds(matches, key.headers.get(name)) for name, matches in self._headers)
         )
 
     def accepts(self, request: InferRequest) -> bool:

@@ -19,6 +19,7 @@ from interlingua.runtime.models.renames import (
 )
 from interlingua.runtime.target import Target
 from interlingua.schemas import (
+    Context,
     InferRequest,
     InferResponse,
     ModelMetadata,
@@ -139,7 +140,7 @@ class Names:
         return response
 
 
-class View:
+class View(Target):
     """``target`` by other ``names``, and called ``model``."""
 
     def __init__(self, target: Target, names: Names, model: str) -> None:
@@ -169,6 +170,14 @@ class View:
         """See ``Target``."""
         theirs = self._names.version(version)
         return self._names.signature(self.name, theirs, await self._target.signature(theirs))
+
+    async def renew_signature(self, version: str = "") -> None:
+        """See ``Target``."""
+        await self._target.renew_signature(self._names.version(version))
+
+    def count_undecoded(self, end: BaseException, version: str, began: int, context: Context) -> None:
+        """See ``Target``."""
+        self._target.count_undecoded(end, self._names.version(version), began, context)
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """See ``Target``."""

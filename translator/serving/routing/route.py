@@ -24,7 +24,7 @@ from interlingua.schemas import (
     Signature,
 )
 from interlingua.translator.serving.observation import Observer
-from interlingua.translator.serving.routing.conditions import Conditions, Head
+from interlingua.translator.serving.routing.conditions import Conditions, RouteKey
 from interlingua.translator.serving.routing.datatypes import HERE, Side, refuse_changes, widened
 from interlingua.translator.serving.routing.names import Names, View
 from interlingua.translator.serving.routing.split import Split
@@ -77,8 +77,8 @@ class Route:
         self.reader = ""
 
     @property
-    def passes(self) -> bool:
-        """Whether its requests may go on with their tensors unread."""
+    def passes_through(self) -> bool:
+        """Whether its requests may go to an upstream with their tensors unread."""
         return self.names.plain and not (self.when.parameters or self.datatypes or self.mirror)
 
     def bound(self, context: Context) -> None:
@@ -89,16 +89,16 @@ class Route:
 
     # --- whom a request goes to
 
-    def unkeyed(self, head: Head) -> str:
+    def unkeyed(self, key: RouteKey) -> str:
         """The model for a request that is of no sequence."""
-        value = head.headers.get(self.sticky) if self.sticky else None
+        value = key.headers.get(self.sticky) if self.sticky else None
         return self.to.keyed(value) if value else self.to.next()
 
-    def settled(self, head: Head, sequence: Sequence | None, drawn: str = "") -> str:
+    def settled(self, key: RouteKey, sequence: Sequence | None, drawn: str = "") -> str:
         """The model for a request, which is counted: the fallback for a sequence that has started there.
         ``drawn`` is what :meth:`unkeyed` has said before."""
         if sequence is None:
-            model = drawn or self.unkeyed(head)
+            model = drawn or self.unkeyed(key)
         else:
             model = self.to.keyed(str(sequence.id))
             if sequence.start:
@@ -124,10 +124,10 @@ class Route:
             return False
         if sequence is not None and not sequence.start:
             return False
-        away = error.model_not_found or (error.code in _TURNED_AWAY and (error.retryable or unread))
-        if away:
+        unavailable = error.model_not_found or (error.code in _TURNED_AWAY and (error.retryable or unread))
+        if unavailable:
             self._fall_back(sequence)
-        return away
+        return unavailable
 
     def _fall_back(self, sequence: Sequence | None) -> None:
         self.counts.fallbacks += 1
@@ -143,11 +143,12 @@ class Route:
 
     # --- what happens on the way
 
-    def convert(self, request: InferRequest, signature: Signature, dialect: str, behind: str) -> None:
+    def convert(self, request: InferRequest, signature: Signature, dialect: str, upstream: str) -> None:
         """Treat the datatypes of ``request`` as the route wants it: from a caller in ``dialect`` to a model
-        behind an upstream in the dialect ``behind``, here where that is empty. Raises UNREPRESENTABLE."""
+        of an upstream in the dialect ``upstream``, or a local one where that is empty. Raises
+        UNREPRESENTABLE."""
         if self.datatypes == "strict":
-            callee = Side.of(behind, DIALECTS[behind].capability) if behind else HERE
+            callee = Side.of(upstream, DIALECTS[upstream].capability) if upstream else HERE
             refuse_changes(request, signature, Side.of(dialect, DIALECTS[dialect].capability), callee)
         elif self.datatypes == "widen":
             request.inputs = widened(request.inputs, signature)

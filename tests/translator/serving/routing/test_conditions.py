@@ -6,7 +6,7 @@ import pytest
 from multidict import CIMultiDict
 
 from interlingua.schemas import InferRequest
-from interlingua.translator.serving.routing.conditions import Conditions, Head
+from interlingua.translator.serving.routing.conditions import Conditions, RouteKey
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from interlingua.translator.serving.routing.conditions import Conditions, Head
     ],
 )
 def test_heads(stated: dict[str, Any], head: dict[str, Any], holds: bool) -> None:
-    when, asked = Conditions(**stated), Head(**{"model": "m", "dialect": "oip", "listener": "", **head})
+    when, asked = Conditions(**stated), RouteKey(**{"model": "m", "dialect": "oip", "listener": "", **head})
     assert (when.names(asked.model) and when.admits(asked)) is holds
 
 

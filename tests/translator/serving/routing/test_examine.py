@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from interlingua.runtime.target import Target
 from interlingua.schemas import Datatype, ErrorCode, InferenceError, Signature, TensorSpec
 from interlingua.translator.serving.routing import examine
 from interlingua.translator.serving.routing.examine import Examiner, oddities
@@ -46,7 +47,7 @@ def test_what_is_odd(signatures: dict[str, Signature], odd: list[str]) -> None:
     assert list(oddities(ROUTE, signatures)) == odd
 
 
-class Model:
+class Model(Target):
     def __init__(self, told: Signature, away: bool = False) -> None:
         self.told = told
         self.away = away

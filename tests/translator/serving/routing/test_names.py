@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from interlingua.runtime.target import Target
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -33,7 +34,7 @@ def spec(name: str) -> TensorSpec:
     return TensorSpec(name, Datatype.INT32, (-1,))
 
 
-class Model:
+class Model(Target):
     """Adds one; notes what it was asked."""
 
     name = "m"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import orjson
 
 from interlingua.translator.admin.metrics import exposition
-from interlingua.translator.serving.routing.conditions import Conditions, Head
+from interlingua.translator.serving.routing.conditions import Conditions, RouteKey
 from interlingua.translator.serving.routing.report import families, reports
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.routing.split import Part, Split
@@ -19,7 +19,7 @@ def test_what_operators_are_told() -> None:
         Route(Split.only("b")),
     ]
     for _ in range(4):
-        routes[0].settled(Head("m", "oip", ""), None)
+        routes[0].settled(RouteKey("m", "oip", ""), None)
     routes[0].counts.fallbacks += 1
     assert orjson.loads(orjson.dumps(reports(routes))) == [
         {

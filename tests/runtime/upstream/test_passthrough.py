@@ -83,21 +83,22 @@ async def both(
         upstream = Upstream("there", DIALECTS["oip"].grpc_calls, [server], 5.0)
         target = UpstreamModel("ours", upstream, remote, declared=SIGNATURE, **names)
         if relayed:
-            usual = upstream.pass_on
+            usual = upstream.forward
 
-            async def pass_on(*arguments: Any, usual: Any = usual) -> Any:
+            async def forward(*arguments: Any, usual: Any = usual) -> Any:
                 nonlocal passed
                 passed += 1
                 return await usual(*arguments)
 
-            monkeypatch.setattr(upstream, "pass_on", pass_on)
+            monkeypatch.setattr(upstream, "forward", forward)
         else:
-            monkeypatch.setattr(upstream, "passes", lambda passage: False)
+            monkeypatch.setattr(Upstream, "passthrough", None)
         pipeline = serving({"ours": target}, "oip").grpc
         answers.append(await pipeline.serve(GrpcRequest(INFER, asked.SerializeToString())))
         seen.append([REQUEST.FromString(each) for each in server.seen])
         ((number, each),) = target.statistics.items()
         counted.append((number, each.inference_count, each.execution_count, list(each.by_batch_size)))
+    monkeypatch.undo()
     assert answers[0].code == answers[1].code and answers[0].details == answers[1].details
     assert RESPONSE.FromString(answers[0].message) == RESPONSE.FromString(answers[1].message)
     assert seen[0] == seen[1] and counted[0] == counted[1]

@@ -1,7 +1,7 @@
-"""Inference from gRPC to gRPC: the message goes on as it came, its tensors unread.
+"""Passthrough from gRPC to gRPC: the message goes to the upstream as it came, its tensors unread.
 
-Names are rewritten where they differ; the raw contents are then copied once, as bytes. What asks for more is
-left to ``codec_grpc``, and so is an answer that is not as usual, or wrong.
+Names are rewritten where they differ; the raw contents are then copied once, as bytes. Requests with
+parameters and answers of another form go through ``codec_grpc``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from interlingua.protocols.dialect import Opened, Passage, Passed
+from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
 from interlingua.protocols.oip import codec_grpc
 from interlingua.protocols.oip.codec_grpc import (
     METHOD,
@@ -34,7 +34,7 @@ def _heads(opened: Opened[GrpcAnswer]) -> InferHeads | None:
         return None
     inputs = []
     for tensor, raw in zip(head.inputs, raws, strict=True):
-        # what typed contents beside raw ones mean is for each kind of server to say
+        # servers differ in what typed contents next to raw ones mean
         if tensor.parameters or tensor.HasField("contents"):
             return None
         datatype, shape = DATATYPES.get(tensor.datatype), tuple(tensor.shape)
@@ -48,8 +48,8 @@ def _heads(opened: Opened[GrpcAnswer]) -> InferHeads | None:
 
 
 def _may_fill(nbytes: int, datatype: Datatype, shape: tuple[int, ...]) -> bool:
-    """Whether so many bytes may be a tensor. Of BYTES only reading tells, but that each has four bytes for
-    its length."""
+    """Whether a tensor of ``shape`` may take so many bytes. An element of BYTES has four bytes of length and
+    any number of others."""
     if shape and min(shape) < 0:
         return False
     count = prod(shape)
@@ -58,64 +58,66 @@ def _may_fill(nbytes: int, datatype: Datatype, shape: tuple[int, ...]) -> bool:
     return nbytes >= 4 * count if count else not nbytes
 
 
-def _ask(opened: Opened[GrpcAnswer], passed: Passed) -> GrpcRequest:
+def _ask(opened: Opened[GrpcAnswer], names: PassthroughNames) -> GrpcRequest:
     head, raws, message = opened.message
-    if head.model_name == passed.remote and not passed.inputs and not passed.outputs:
+    if head.model_name == names.remote and not names.inputs and not names.outputs:
         return GrpcRequest(METHOD, message)
-    told: Any = REQUEST()
-    told.CopyFrom(head)
-    told.model_name = passed.remote
-    for tensors, names in ((told.inputs, passed.inputs), (told.outputs, passed.outputs)):
+    renamed: Any = REQUEST()
+    renamed.CopyFrom(head)
+    renamed.model_name = names.remote
+    for tensors, theirs in ((renamed.inputs, names.inputs), (renamed.outputs, names.outputs)):
         for tensor in tensors:
-            tensor.name = names.get(tensor.name, tensor.name)
-    return GrpcRequest(METHOD, join(told.SerializeToString(), RAW_INPUT, raws))
+            tensor.name = theirs.get(tensor.name, tensor.name)
+    return GrpcRequest(METHOD, join(renamed.SerializeToString(), RAW_INPUT, raws))
 
 
 def _answer(
-    opened: Opened[GrpcAnswer], passed: Passed, answer: GrpcAnswer
+    opened: Opened[GrpcAnswer], names: PassthroughNames, answer: GrpcAnswer
 ) -> tuple[GrpcAnswer, str] | InferResponse:
-    found = _renamed((opened, passed), answer)
+    found = _renamed((opened, names), answer)
     return decode_reply({}, answer) if found is None else found
 
 
 @reader
-def _renamed(asked: tuple[Opened[GrpcAnswer], Passed], message: Buffer) -> tuple[GrpcAnswer, str] | None:
-    """The caller's answer and the version that gave it; None for one that has to be read."""
-    opened, passed = asked
-    question = opened.message[0]
+def _renamed(
+    context: tuple[Opened[GrpcAnswer], PassthroughNames], message: Buffer
+) -> tuple[GrpcAnswer, str] | None:
+    """The caller's answer and the version that gave it; None for one that has to be decoded."""
+    opened, names = context
+    request = opened.message[0]
     head, raws = take_raw(RESPONSE, message, RAW_OUTPUT)
-    wanted = {output.name for output in question.outputs} or passed.order
-    names = [passed.back.get(tensor.name, tensor.name) for tensor in head.outputs]
-    if len(raws) != len(names) or names != [name for name in passed.order if name in wanted]:
+    wanted = {output.name for output in request.outputs} or names.order
+    outputs = [names.back.get(tensor.name, tensor.name) for tensor in head.outputs]
+    if len(raws) != len(outputs) or outputs != [name for name in names.order if name in wanted]:
         return None
     if not all(map(_is_usual, head.outputs, raws)):
         return None
-    if head.model_name == passed.model and head.id == question.id and not passed.back:
+    if head.model_name == names.model and head.id == request.id and not names.back:
         return GrpcAnswer(message), head.model_version
-    head.model_name, head.id = passed.model, question.id
-    for tensor, name in zip(head.outputs, names, strict=True):
+    head.model_name, head.id = names.model, request.id
+    for tensor, name in zip(head.outputs, outputs, strict=True):
         tensor.name = name
     return GrpcAnswer(join(head.SerializeToString(), RAW_OUTPUT, raws)), head.model_version
 
 
 def _is_usual(tensor: Any, raw: memoryview) -> bool:
-    """Whether an output is but its raw contents, as many as its shape says."""
+    """Whether an output consists of raw contents alone, of the size of its shape."""
     datatype = DATATYPES.get(tensor.datatype)
     if datatype is None or tensor.parameters or tensor.HasField("contents"):
         return False
-    # of BYTES only reading tells
+    # elements of BYTES may have any size
     return not datatype.itemsize or datatype.itemsize * prod(tensor.shape) == len(raw)
 
 
-PASSAGE: Passage[GrpcRequest, GrpcAnswer, GrpcAnswer] = Passage(_heads, _ask, _answer)
+PASSTHROUGH: Passthrough[GrpcRequest, GrpcAnswer, GrpcAnswer] = Passthrough(_heads, _ask, _answer)
 
-_INFER = replace(codec_grpc.INFER, passage=PASSAGE)
+_INFER = replace(codec_grpc.INFER, passthrough=PASSTHROUGH)
 
-INFER_CALL = replace(codec_grpc.INFER_CALL, passage=PASSAGE)
+INFER_CALL = replace(codec_grpc.INFER_CALL, passthrough=PASSTHROUGH)
 
 
 def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    """Read the head of a ModelInfer request, which may be passed on. Raises MALFORMED."""
+    """Read the head of a ModelInfer request, which may pass through. Raises MALFORMED."""
     opened = codec_grpc.open_infer(request)
     opened.action, opened.message = _INFER, (*opened.message, request.message)
     return opened
