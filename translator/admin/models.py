@@ -97,7 +97,7 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
         [Sample(len(catalog.names()))],
     )
     yield Family(
-        "interlingua_left_out_total",
+        "interlingua_dropped_fields_total",
         "counter",
         "What was left out of requests because the upstream's dialect has no place for it.",
         [

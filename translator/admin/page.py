@@ -13,7 +13,7 @@ from html import escape
 from importlib.resources import files
 
 from interlingua.protocols.wire import Headers
-from interlingua.translator.admin.view import CHART_HEIGHT, CHART_WIDTH, Cell, Chart, Table, View
+from interlingua.translator.admin.view import CHART_HEIGHT, CHART_WIDTH, Cell, Chart, Dashboard, Table
 
 
 def _own(name: str) -> str:
@@ -38,12 +38,12 @@ HEADERS: Headers = (
 """What goes with the page."""
 
 
-def page(view: View) -> bytes:
+def page(view: Dashboard) -> bytes:
     """The document that shows ``view``."""
     return "".join(_document(view)).encode(errors="replace")
 
 
-def _document(view: View) -> Iterator[str]:
+def _document(view: Dashboard) -> Iterator[str]:
     state, tone = view.state
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -25,7 +25,7 @@ from interlingua.translator.admin.handler import Page, answer, document, plain_j
 from interlingua.translator.admin.metrics import CONTENT_TYPE, exposition
 from interlingua.translator.admin.overview import ByListener, ReadinessWatch
 from interlingua.translator.admin.sources import ReportSource, Sources
-from interlingua.translator.admin.view import View, view
+from interlingua.translator.admin.view import Dashboard, view
 from interlingua.translator.serving import request_metrics
 from interlingua.translator.serving.operations import OPERATIONS, Asked, Service
 
@@ -100,7 +100,7 @@ class Site:
     async def _view_in_json(self) -> HttpAnswer:
         return await asyncio.to_thread(document, await self._view())
 
-    async def _view(self) -> View:
+    async def _view(self) -> Dashboard:
         reports = {name: await _told_by(source) for name, source in self._reports().items()}
         # as JSON has them: whatever they are made of, from here on they belong to this look alone
         plain = orjson.loads(plain_json(reports))

@@ -64,7 +64,7 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Dashboard:
     """All of it. ``state`` is the one line that matters most, ``facts`` are terms and what they are,
     ``links`` lead to what stands beside the page."""
 
@@ -76,10 +76,10 @@ class View:
     links: tuple[str, ...]
 
 
-def view(ready: Mapping[str, Any], metrics: Metrics, reports: Reports) -> View:
+def view(ready: Mapping[str, Any], metrics: Metrics, reports: Reports) -> Dashboard:
     """The view of ``reports``, of ``metrics`` over the last minute, and of whether it is ``ready``."""
     server = reports["server"]
-    return View(
+    return Dashboard(
         server["name"],
         _state(ready),
         (

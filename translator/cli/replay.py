@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from interlingua.translator.cli.numbers import count, not_negative, positive
 
 if TYPE_CHECKING:
-    from interlingua.translator.recording.replay import Aim
+    from interlingua.translator.recording.replay import Destination
 
 HELP = "send recorded requests to a server, compare the answers"
 
@@ -66,13 +66,13 @@ def run(arguments: argparse.Namespace) -> int:
     timed = arguments.rate is not None or arguments.speed is not None
     pace = Pace(arguments.rate, arguments.speed, None if timed else arguments.concurrency or 1)
     try:
-        aim = _aim(arguments)
+        destination = _destination(arguments)
         with ExitStack() as opened:
             readers = [opened.enter_context(RecordingReader(Path(name))) for name in arguments.files]
-            tally = loop.run(
+            report = loop.run(
                 replay(
                     chain.from_iterable(readers),
-                    aim,
+                    destination,
                     pace,
                     tolerance=Tolerance(arguments.rtol, arguments.atol),
                     generate_redacted=arguments.generate_redacted,
@@ -86,17 +86,17 @@ def run(arguments: argparse.Namespace) -> int:
     for damage in (reader.damage for reader in readers if reader.damage):
         sys.stderr.write(f"interlingua replay: {damage}\n")
     if arguments.json:
-        sys.stdout.write(orjson.dumps(tally.as_json(), option=orjson.OPT_APPEND_NEWLINE).decode())
+        sys.stdout.write(orjson.dumps(report.as_json(), option=orjson.OPT_APPEND_NEWLINE).decode())
     else:
-        sys.stdout.writelines(f"{line}\n" for line in tally.as_text())
-    return 0 if tally.good and not any(reader.lost for reader in readers) else 1
+        sys.stdout.writelines(f"{line}\n" for line in report.as_text())
+    return 0 if report.good and not any(reader.lost for reader in readers) else 1
 
 
-def _aim(arguments: argparse.Namespace) -> Aim:
+def _destination(arguments: argparse.Namespace) -> Destination:
     from interlingua.protocols.registry import DIALECTS
     from interlingua.translator.cli.ask import upstream_of
     from interlingua.translator.cli.values import RefusedError, given_signature
-    from interlingua.translator.recording.replay import Aim
+    from interlingua.translator.recording.replay import Destination
 
     reach = partial(
         upstream_of, arguments.dialect, arguments.transport, arguments.url, arguments.timeout_secs
@@ -106,7 +106,7 @@ def _aim(arguments: argparse.Namespace) -> Aim:
     for entry in arguments.models:
         if "=" not in entry:
             raise RefusedError(f"--map {entry}: write RECORDED=THERE")
-    return Aim(
+    return Destination(
         reach,
         DIALECTS[arguments.dialect].capability.on(arguments.transport),
         models,

@@ -1,16 +1,15 @@
-"""How two answers to one request differ: the numbers, the shapes, what is missing, what failed.
+"""How two answers to one request differ: values, shapes, missing outputs, failures.
 
-Pure: no I/O, no clock. ``tensors`` compares tensors, ``answers`` whole answers, streams and failures among
-them. Both take memory for a piece of a tensor at a time, however large it is, so that they can run beside the
-event loop.
+Pure: no I/O, no clock. ``tensors`` compares tensors, ``answers`` whole answers, including streams and
+failures. Both work piece by piece in bounded memory, so that they can run in a thread next to the event loop.
 """
 
-from interlingua.translator.diff.answers import Answer, AnswerDiff, compare_answers
+from interlingua.translator.diff.answers import AnswerDiff, ComparableAnswer, compare_answers
 from interlingua.translator.diff.tensors import Fault, TensorDiff, Tolerance, compare_tensors
 
 __all__ = [
-    "Answer",
     "AnswerDiff",
+    "ComparableAnswer",
     "Fault",
     "TensorDiff",
     "Tolerance",

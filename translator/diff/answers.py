@@ -1,4 +1,4 @@
-"""How a whole answer differs from the one that was expected: outputs, responses of a stream, failures."""
+"""How a whole answer differs from the expected one: outputs, streamed responses, failures."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from interlingua.schemas import InferenceError, InferResponse, Tensor
 from interlingua.translator.diff.tensors import Fault, TensorDiff, Tolerance, compare_tensors
 
 
-class Answer(Protocol):
-    """What came back: responses, one or those of a stream, and the error that came instead or ended them."""
+class ComparableAnswer(Protocol):
+    """One response or a stream of them, and the error that replaced or ended them."""
 
     @property
     def responses(self) -> Sequence[InferResponse]: ...
@@ -22,25 +22,24 @@ class Answer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AnswerDiff:
-    """How two answers differ. ``outputs`` has every output of either, equal ones too, response by response;
-    ``failures`` are the differences that are no output's, by kind, and in words (``failed``: only the actual
-    answer did, ``answered``: only the expected one had failed, ``code``: both failed, in other ways,
-    ``responses``: a stream has fewer or more of them)."""
+    """How two answers differ. ``outputs`` has every output of either, equal ones included, response by
+    response. ``failures`` are (kind, message) pairs for differences outside outputs: ``failed`` (only the
+    actual answer is an error), ``answered`` (only the expected one is), ``code`` (different errors),
+    ``responses`` (different numbers of them)."""
 
     outputs: tuple[TensorDiff, ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
 
     @property
     def equal(self) -> bool:
-        """Whether there is no difference beyond the tolerance."""
+        """Whether the answers are equal within the tolerance."""
         return not self.failures and all(output.fault is None for output in self.outputs)
 
 
-def compare_answers(expected: Answer, actual: Answer, tolerance: Tolerance) -> AnswerDiff:
-    """How ``actual`` differs from ``expected``. Ids, parameters and versions are the model's own affair, and
-    so is a last response without outputs, which tells only that a stream is over. Of failures the codes
-    count: words are each server's own."""
-    right, other = _telling(expected), _telling(actual)
+def compare_answers(expected: ComparableAnswer, actual: ComparableAnswer, tolerance: Tolerance) -> AnswerDiff:
+    """How ``actual`` differs from ``expected``. Ignores ids, parameters, versions, a final response without
+    outputs (it only ends a stream), and error messages: only codes count."""
+    right, other = _significant(expected), _significant(actual)
     outputs: list[TensorDiff] = []
     failures: list[tuple[str, str]] = []
     for number, (one, another) in enumerate(zip(right, other, strict=False)):
@@ -49,7 +48,7 @@ def compare_answers(expected: Answer, actual: Answer, tolerance: Tolerance) -> A
             found = compare_outputs(one.outputs, another.outputs, tolerance)
             outputs += (replace(each, response=number) if number else each for each in found)
     failures += _failures(expected.error, actual.error)
-    # an answer that broke off has fewer, and that is told already
+    # a failed answer has fewer; that is reported already
     if len(right) != len(other) and not failures:
         failures.append(("responses", f"{len(other)} responses, expected {len(right)}"))
     return AnswerDiff(tuple(outputs), tuple(failures))
@@ -58,7 +57,7 @@ def compare_answers(expected: Answer, actual: Answer, tolerance: Tolerance) -> A
 def compare_outputs(
     expected: Sequence[Tensor], actual: Sequence[Tensor], tolerance: Tolerance
 ) -> Iterator[TensorDiff]:
-    """How outputs differ, by name; their order does not count."""
+    """How outputs differ, matched by name, in any order."""
     others = {tensor.name: tensor for tensor in actual}
     for tensor in expected:
         other = others.pop(tensor.name, None)
@@ -70,7 +69,7 @@ def compare_outputs(
         yield TensorDiff(tensor.name, Fault.EXTRA, actual=_described(tensor))
 
 
-def _telling(answer: Answer) -> list[InferResponse]:
+def _significant(answer: ComparableAnswer) -> list[InferResponse]:
     return [
         response for response in answer.responses if response.outputs or response.error or not response.final
     ]

@@ -14,16 +14,16 @@ _PIECE = 1 << 18
 """Bytes compared at a time."""
 
 _SMALL = 4096
-"""Up to here an element is compared as a copy, which is quicker than to set up an array."""
+"""Elements up to this size are compared as copies, which is faster than creating an array."""
 
 _BREATH = 1024
-"""Elements walked before other threads get a turn: Python would keep it from them for milliseconds."""
+"""Elements compared before yielding the GIL to other threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """``different`` elements differ; the first of them has number ``first``, ``lengths`` on the two sides,
-    and differs from its byte ``byte`` on, the end of the shorter one where that is all."""
+    """``different`` elements differ. The first of them has index ``first`` and ``lengths`` on the two sides,
+    and differs at ``byte``, the length of the shorter one if that is a prefix."""
 
     different: int = 0
     first: int = 0
@@ -32,7 +32,7 @@ class Elements:
 
 
 def walk(right: memoryview, other: memoryview) -> Elements:
-    """Compare two tensors of as many elements, element by element. Both are well formed."""
+    """Compare two well-formed tensors with equal numbers of elements."""
     if len(right) == len(other) and first_difference(right, other) is None:
         return Elements()
     number = different = 0
@@ -59,7 +59,7 @@ def walk(right: memoryview, other: memoryview) -> Elements:
 
 
 def first_difference(right: memoryview, other: memoryview) -> int | None:
-    """Where two views of one length first differ; None where they are the same."""
+    """The index at which two views of equal length first differ; None if they are equal."""
     one, another = np.frombuffer(right, np.uint8), np.frombuffer(other, np.uint8)
     for start in range(0, one.size, _PIECE):
         wrong = one[start : start + _PIECE] != another[start : start + _PIECE]

@@ -1,8 +1,7 @@
-"""How a tensor differs from the one that was expected, in one pass and a bounded piece at a time.
+"""How a tensor differs from the expected one, in one pass over bounded pieces.
 
-Floats are compared as doubles, whatever their datatype, and equal within a tolerance; NaN equals NaN,
-infinities equal themselves, and the sign of zero does not count. Integers, BOOL and BYTES are equal or not.
-"""
+Floats are compared as doubles within a tolerance; NaN equals NaN, infinities equal themselves, the sign of
+zero does not count. Integers, BOOL and BYTES must be equal."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from interlingua.schemas import Datatype, Tensor
 from interlingua.translator.diff.packed import Elements, walk
 
 _PIECE = 1 << 15
-"""Elements at a time: half a dozen arrays of doubles of that length, tens of microseconds of work each."""
+"""Elements per piece: six arrays of doubles of this length, tens of microseconds of work each."""
 
 _LARGEST = sys.float_info.max
 
@@ -27,7 +26,7 @@ _FLOATS = frozenset({Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64}
 
 
 class Fault(enum.Enum):
-    """What is wrong with an output, the worst of it; ``value`` stands in reports."""
+    """The worst fault of an output; reports contain ``value``."""
 
     VALUES = "values"
     SHAPE = "shape"
@@ -38,8 +37,7 @@ class Fault(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Floats are equal where they differ by no more than ``atol + rtol * |expected|``, as NumPy's
-    ``isclose`` has it."""
+    """Floats are equal if they differ by at most ``atol + rtol * |expected|``, as in NumPy's ``isclose``."""
 
     rtol: float = 0.0
     atol: float = 0.0
@@ -47,15 +45,14 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class TensorDiff:
-    """How output ``name`` of response number ``response`` differs; not at all where ``fault`` is None.
+    """How output ``name`` of response number ``response`` differs; equal if ``fault`` is None.
 
-    ``count`` elements were compared, ``different`` of them are not equal, the first at ``index``; of BYTES,
-    ``byte`` is the first byte of that element that differs. ``max_absolute`` and ``max_relative`` are the
-    largest errors of all numbers that are finite on both sides, of those within the tolerance too;
-    ``max_relative`` is in parts of an expected value that is not zero. Both end at the largest double.
-    ``nonfinite`` counts the elements that are not equal because one is NaN or infinite. ``expected`` and
-    ``actual`` are the numbers at ``index``, or what is said of the whole tensor.
-    """
+    Of ``count`` elements ``different`` are unequal, the first at ``index``; for BYTES, ``byte`` is the first
+    differing byte of that element. ``max_absolute`` and ``max_relative`` are the largest errors over all
+    elements that are finite on both sides, including those within the tolerance; ``max_relative`` is relative
+    to nonzero expected values. Both saturate at the largest double. ``nonfinite`` counts the unequal elements
+    of which one is NaN or infinite. ``expected`` and ``actual`` describe the elements at ``index``, or the
+    whole tensor."""
 
     name: str
     fault: Fault | None = None
@@ -72,8 +69,8 @@ class TensorDiff:
 
 
 def compare_tensors(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> TensorDiff:
-    """How ``actual`` differs from ``expected``. Floats of two datatypes are compared all the same, which
-    tells whether the datatype is all that is wrong."""
+    """How ``actual`` differs from ``expected``. Floats of different datatypes are compared too, which shows
+    whether only the datatype is wrong."""
     if expected.shape != actual.shape:
         shapes = (str(list(expected.shape)), str(list(actual.shape)))
         return TensorDiff(expected.name, Fault.SHAPE, expected=shapes[0], actual=shapes[1])
@@ -90,7 +87,7 @@ def _compare_numbers(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> 
     same = expected.datatype is actual.datatype
     compare = _floats if expected.datatype in _FLOATS else _integers
     for start, right, other in _pieces(expected, actual):
-        # the bits of most are the same, which is quickly seen
+        # most are bitwise equal, which is cheap to check
         if not same or not np.array_equal(right.view(np.uint8), other.view(np.uint8)):
             numbers = _numbers(right, expected.datatype), _numbers(other, actual.datatype)
             compare(found, start, *numbers, tolerance)
@@ -117,7 +114,7 @@ def _compare_numbers(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> 
 
 @dataclass(slots=True)
 class _Found:
-    """What the pieces so far have shown; ``first`` is a place in row-major order."""
+    """The differences so far; ``first`` is a flat row-major index."""
 
     different: int = 0
     max_absolute: float = 0
@@ -141,7 +138,7 @@ def _pieces(expected: Tensor, actual: Tensor) -> Iterator[tuple[int, NDArray[Any
 
 
 _STORAGE: dict[Datatype, np.dtype[Any]] = {Datatype.BF16: np.dtype("<u2"), Datatype.BOOL: np.dtype(np.uint8)}
-"""How elements are read that NumPy does not know, or that may be written in more ways than one."""
+"""Storage types of elements that NumPy lacks (BF16) or that have several encodings (BOOL)."""
 
 
 def _storage(datatype: Datatype) -> np.dtype[Any]:
@@ -149,10 +146,10 @@ def _storage(datatype: Datatype) -> np.dtype[Any]:
 
 
 def _numbers(values: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
-    """Elements as they were read, as numbers of NumPy's own."""
+    """Stored elements as NumPy numbers."""
     if datatype is Datatype.BF16:  # the upper half of FP32
         return np.asarray(values.astype("<u4") << np.uint32(16)).view("<f4")
-    if datatype is Datatype.BOOL:  # true is whatever is not 0
+    if datatype is Datatype.BOOL:  # any nonzero byte is true
         return np.asarray(values != 0).view(np.uint8)
     return values
 
@@ -177,13 +174,13 @@ def _floats(
 def _integers(
     found: _Found, start: int, right: NDArray[Any], other: NDArray[Any], tolerance: Tolerance
 ) -> None:
-    """Also of BOOL. ``tolerance`` does not count."""
+    """Also for BOOL. Ignores ``tolerance``."""
     wrong = right != other
     found.add(start, wrong)
     y, x = right[wrong], other[wrong]
     if not y.size:
         return
-    # in 64 bits without a sign, where it comes out right even if the difference has more than 63
+    # unsigned 64-bit arithmetic is exact even for a difference of 64 bits
     wide = np.dtype("<u8")
     up, down = y.astype(wide, casting="unsafe"), x.astype(wide, casting="unsafe")
     error = np.where(x > y, down - up, up - down)

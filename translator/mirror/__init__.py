@@ -1,10 +1,9 @@
-"""Copies of requests to another model, whose answers are compared with those that callers got.
+"""Copies of requests to another model, and comparisons of its answers with those that callers got.
 
-``mirror`` decides what is copied, ``sequences`` keeps the requests of one together. ``judge`` asks the other
-model and compares; for models elsewhere this happens in a ``process`` of its own. ``report`` counts what came
-out, ``metrics`` and ``pairs`` pass it on: as numbers, and as recordings to be replayed. How answers are
-compared belongs to ``translator.diff``.
-"""
+``mirror`` decides what to copy, ``sequences`` keeps sequences whole and in order. ``judge`` sends the copy
+and compares; for upstream models this runs in a separate ``process``. ``report`` counts the results,
+``metrics`` exports them, ``pairs`` records both answers for replay. ``translator.diff`` does the comparison
+itself."""
 
 from interlingua.translator.mirror.build import build
 from interlingua.translator.mirror.metrics import families

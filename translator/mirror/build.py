@@ -15,8 +15,8 @@ Find = Callable[[str], Target]
 
 
 def build(config: Config, find: Find) -> list[Mirror | None]:
-    """The mirror of each route, None for one that has none. Models that run here are found by ``find``, which
-    raises NOT_FOUND; those behind an upstream are asked by a process beside this one."""
+    """The mirror of each route, None where a route has none. ``find`` looks up local models and raises
+    NOT_FOUND; a separate process sends copies to upstream models."""
     process = JudgeProcess(config)
     mirrors: list[Mirror | None] = []
     taken: set[str] = set()
@@ -39,8 +39,8 @@ def build(config: Config, find: Find) -> list[Mirror | None]:
 
 
 def by_callers_names(route: RouteOptions, find: Find) -> Find:
-    """``find``, for models that are asked with the names of tensors that callers of ``route`` use. Versions
-    are the model's own."""
+    """``find``, for requests that use the tensor names of ``route``'s callers. Versions are the model's
+    own."""
     names = Names(route.rename.inputs, route.rename.outputs)
     if names.plain:
         return find

@@ -1,18 +1,18 @@
-"""What became of several copies, added up where they are judged, so that the daemon is told once of all."""
+"""Results of several copies, summed by the judge, so that the daemon receives one message for all."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from interlingua.translator.mirror.comparison import Comparison, Copy
 from interlingua.translator.mirror.report import Counts
-from interlingua.translator.mirror.verdict import Copy, Verdict
 
 
 @dataclass(slots=True)
 class Findings:
-    """``count`` copies, of ``nbytes`` together, are over: ``counts`` is what was found, ``lost`` of them have
-    no verdict, for reasons of our own, which the log tells. ``sequences`` has the id of each that was part of
-    one, and whether it came out as its caller's did, so that the next of that sequence makes sense."""
+    """The results of ``count`` finished copies of ``nbytes`` together: ``counts`` sums their comparisons;
+    ``lost`` of them have none because of an internal error, which the log has. ``sequences`` has the sequence
+    id of each copy that was part of one, and whether the sequence may continue: both sides answered alike."""
 
     counts: Counts = field(default_factory=Counts)
     count: int = 0
@@ -20,20 +20,20 @@ class Findings:
     lost: int = 0
     sequences: list[tuple[int | str, bool]] = field(default_factory=list)
 
-    def add(self, copy: Copy, verdict: Verdict | None) -> None:
-        """Count in one that is over, with its verdict, None where there is none."""
+    def add(self, copy: Copy, comparison: Comparison | None) -> None:
+        """Count one finished copy; ``comparison`` is None if an internal error prevented it."""
         self.count += 1
         self.nbytes += copy.nbytes
-        if verdict is None:
+        if comparison is None:
             self.lost += 1
         else:
-            self.counts.add(copy.record, verdict)
+            self.counts.add(copy.record, comparison)
         sequence = copy.record.request.sequence
         if sequence is not None:
-            self.sequences.append((sequence.id, verdict is not None and not verdict.diff.failures))
+            self.sequences.append((sequence.id, comparison is not None and not comparison.diff.failures))
 
     def merge(self, later: Findings) -> None:
-        """Count in what became of others, after these."""
+        """Add the results of later copies."""
         self.counts.merge(later.counts)
         self.count += later.count
         self.nbytes += later.nbytes
@@ -41,8 +41,8 @@ class Findings:
         self.sequences += later.sequences
 
     @classmethod
-    def of(cls, copy: Copy, verdict: Verdict | None) -> Findings:
-        """What became of one."""
+    def of(cls, copy: Copy, comparison: Comparison | None) -> Findings:
+        """The results of one copy."""
         findings = cls()
-        findings.add(copy, verdict)
+        findings.add(copy, comparison)
         return findings

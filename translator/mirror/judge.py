@@ -1,4 +1,4 @@
-"""Asks the other model, holds its answer against the caller's, and writes some of both down."""
+"""Sends a copy to the mirror model, compares its answer with the caller's, and records some of the pairs."""
 
 from __future__ import annotations
 
@@ -24,46 +24,45 @@ from interlingua.schemas import (
 )
 from interlingua.translator.config.mirror import MirrorOptions
 from interlingua.translator.diff import AnswerDiff, Tolerance, compare_answers
+from interlingua.translator.mirror.comparison import Comparison, Copy
 from interlingua.translator.mirror.findings import Findings
 from interlingua.translator.mirror.pairs import Pairs
-from interlingua.translator.mirror.verdict import Copy, Verdict
 from interlingua.translator.recording.listening import listen, owned
-from interlingua.translator.recording.record import Answer, Record
+from interlingua.translator.recording.record import Record, RecordedAnswer
 
 _log = logging.getLogger(__name__)
 
 _GRACE_SECS = 1.0
-"""How much longer than its deadline a copy is waited for: targets keep to it themselves, in better words."""
+"""Time to wait beyond a copy's deadline: targets enforce it themselves, with a better message."""
 
 _AT_ONCE_BYTES = 8192
-"""Up to here answers are compared on the event loop, which takes less than to have a thread do it."""
+"""Answers up to this size are compared on the event loop: a thread hop costs more."""
 
 _OUTPUT_BYTES = 512
-"""What an output costs beside its bytes, as bytes that are compared."""
+"""The fixed cost of comparing an output, expressed in bytes."""
 
 
-Told = Callable[[Findings], None]
-"""Called with what became of copies, of several at once or of each."""
+OnFindings = Callable[[Findings], None]
+"""Receives the results of one or more copies."""
 
 
 class Judge(Protocol):
-    """Judges requests that were answered. Use on one event loop."""
+    """Compares the answers of mirrored requests. Use on one event loop."""
 
     async def start(self) -> None:
-        """Get ready, so that the first need not wait for that. A failure is logged, and it is tried again
-        when it is needed."""
+        """Prepare ahead of the first copy. A failure is logged; the next copy retries."""
 
-    def submit(self, copy: Copy, told: Told) -> None:
-        """Ask the other model what ``copy`` asks, compare, and have ``told``, the same each time, hear of it.
-        Never raises; whatever the other model does is a finding."""
+    def submit(self, copy: Copy, on_findings: OnFindings) -> None:
+        """Send ``copy`` to the mirror model, compare, and call ``on_findings``, which is the same for every
+        copy. Never raises: whatever the mirror model does is a finding."""
 
     async def close(self) -> None:
-        """Let go of everything; what is not judged yet is not judged any more."""
+        """Release everything; pending copies are dropped."""
 
 
 class LocalJudge:
-    """A ``Judge`` on this event loop, of the mirror with ``options``. ``find`` finds its model, and raises
-    NOT_FOUND where it is not served."""
+    """A ``Judge`` on this event loop, for the mirror with ``options``. ``find`` looks up its model and raises
+    NOT_FOUND if it is not served."""
 
     def __init__(self, options: MirrorOptions, find: Callable[[str], Target]) -> None:
         self._to = options.to
@@ -72,15 +71,15 @@ class LocalJudge:
         self._thread = ThreadPoolExecutor(1, "mirror")
         self._pairs = Pairs(options.keep) if options.keep is not None else None
         self._limit = options.max_concurrency
-        self._waiting: deque[tuple[Copy, Told]] = deque()
+        self._waiting: deque[tuple[Copy, OnFindings]] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """See ``Judge``."""
 
-    def submit(self, copy: Copy, told: Told) -> None:
+    def submit(self, copy: Copy, on_findings: OnFindings) -> None:
         """See ``Judge``."""
-        self._waiting.append((copy, told))
+        self._waiting.append((copy, on_findings))
         self._run_next()
 
     def _run_next(self) -> None:
@@ -93,25 +92,25 @@ class LocalJudge:
         self._running.discard(task)
         self._run_next()
 
-    async def _run(self, copy: Copy, told: Told) -> None:
-        verdict = None
+    async def _run(self, copy: Copy, on_findings: OnFindings) -> None:
+        comparison = None
         try:
-            verdict = await self._judge(copy.record, copy.secs)
+            comparison = await self._judge(copy.record, copy.secs)
         except Exception:
             _log.exception("mirror comparison failed")
-        told(Findings.of(copy, verdict))
+        on_findings(Findings.of(copy, comparison))
 
-    async def _judge(self, record: Record, secs: float) -> Verdict:
+    async def _judge(self, record: Record, secs: float) -> Comparison:
         answer = await self._ask(record, secs)
         diff = await self._compared(record, answer)
-        verdict = Verdict(diff, answer.error is not None, answer.elapsed_ns)
+        comparison = Comparison(diff, answer.error is not None, answer.elapsed_ns)
         if self._pairs is None:
-            return verdict
+            return comparison
         pair = replace(record, mirrored=answer)
         if not self._pairs.takes(diff.equal, pair.nbytes):
-            return verdict
+            return comparison
         written = await asyncio.get_running_loop().run_in_executor(self._thread, self._pairs.write, pair)
-        return replace(verdict, kept=("equal" if diff.equal else "different") if written else "failed")
+        return replace(comparison, kept=("equal" if diff.equal else "different") if written else "failed")
 
     async def close(self) -> None:
         """See ``Judge``."""
@@ -127,8 +126,8 @@ class LocalJudge:
         if self._pairs is not None:
             self._pairs.close()
 
-    async def _ask(self, record: Record, secs: float) -> Answer:
-        """What the other model answers, and how long it takes."""
+    async def _ask(self, record: Record, secs: float) -> RecordedAnswer:
+        """The mirror model's answer, and the time it took."""
         responses: list[InferResponse] = []
         failure: InferenceError | None = None
         began = time.monotonic_ns()
@@ -146,12 +145,12 @@ class LocalJudge:
             failure = InferenceError(ErrorCode.DEADLINE_EXCEEDED, "no answer within the time of a copy")
         except Exception as error:
             _log.exception("unexpected error in mirror target")
-            failure = InferenceError(ErrorCode.INTERNAL, f"unforeseen: {error}")
-        return Answer(self._to, tuple(responses), failure, time.monotonic_ns() - began)
+            failure = InferenceError(ErrorCode.INTERNAL, f"unexpected: {error}")
+        return RecordedAnswer(self._to, tuple(responses), failure, time.monotonic_ns() - began)
 
     def _copied(self, request: InferRequest, deadline: float) -> InferRequest:
-        """What the other model is asked: the same, in whole tensors, on nobody's behalf. The copy belongs to
-        the caller's trace, but the caller's request id names one request, and not this one."""
+        """The request for the mirror model: the same inputs, whole tensors as outputs, no caller. The copy
+        belongs to the caller's trace, but not to the caller's request id, which names exactly one request."""
         outputs = request.outputs
         if outputs is not None:
             outputs = tuple([RequestedOutput(each.name, parameters=each.parameters) for each in outputs])
@@ -170,11 +169,11 @@ class LocalJudge:
         )
         return replace(request, model=self._to, version="", outputs=outputs, context=context)
 
-    async def _compared(self, record: Record, answer: Answer) -> AnswerDiff:
+    async def _compared(self, record: Record, answer: RecordedAnswer) -> AnswerDiff:
         expected = record.answer
         if expected.cut or (expected.error and expected.responses and expected.responses[-1].final):
-            # how a stream that was cut has ended says nothing of its first responses; and where a model has
-            # answered, no matter what kept its caller from getting that in its own dialect
+            # the end of a cut stream says nothing about its first responses; and if the model has answered, a
+            # failure to encode that in the caller's dialect does not count
             expected = replace(expected, error=None)
         work = partial(compare_answers, expected, answer, self._tolerance)
         if _effort(expected) + _effort(answer) <= _AT_ONCE_BYTES:
@@ -182,7 +181,7 @@ class LocalJudge:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
-def _effort(answer: Answer) -> int:
-    """What it takes to compare ``answer``, in bytes."""
+def _effort(answer: RecordedAnswer) -> int:
+    """The cost of comparing ``answer``, in bytes."""
     outputs = [tensor for response in answer.responses for tensor in response.outputs]
     return sum([tensor.nbytes + _OUTPUT_BYTES for tensor in outputs])

@@ -1,7 +1,7 @@
-"""A mirror: an observer that has another model asked the same, and counts how the two answers differ.
+"""A mirror: an observer that sends the same request to another model and counts how the answers differ.
 
-Callers never wait for it: a copy is made when its caller has been answered, and what finds no room is dropped
-and counted. Who asks and compares is a ``Judge``, here or in a process of its own.
+Callers never wait for it: a copy is made after the caller has its answer, and is dropped and counted if the
+queue is full. A ``Judge`` sends and compares, in this process or in a separate one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 from interlingua.schemas import ErrorCode, InferRequest
 from interlingua.translator.config.mirror import MirrorOptions
+from interlingua.translator.mirror.comparison import Copy
 from interlingua.translator.mirror.findings import Findings
 from interlingua.translator.mirror.judge import Judge
 from interlingua.translator.mirror.report import Dropped, MirrorReport
 from interlingua.translator.mirror.sequences import Sequences
-from interlingua.translator.mirror.verdict import Copy
 from interlingua.translator.recording.record import Record
 from interlingua.translator.serving.observation import Observed
 
@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 
 
 class Mirror:
-    """An ``Observer`` that has ``judge`` ask the model ``options.to``. ``report`` is what it has found so
-    far, under ``name``. Use on one event loop, and ``close`` it before the models are closed."""
+    """An ``Observer`` whose ``judge`` sends copies to the model ``options.to``. ``report`` has the results so
+    far, under ``name``. Use on one event loop, and ``close`` it before the models."""
 
     def __init__(
         self,
@@ -51,17 +51,17 @@ class Mirror:
     # --- as an observer
 
     def wants(self, request: InferRequest) -> bool:
-        """Whether ``request`` is to be copied."""
+        """Whether to copy ``request``."""
         if self._closing:
             return False
         if request.sequence is None:
             return self._sampled()
         wanted = self._sequences.wants(request, self._sampled)
-        self._leave_out(self._sequences.overdue(), Dropped.SEQUENCE)
+        self._drop(self._sequences.overdue(), Dropped.SEQUENCE)
         return wanted
 
     def saw(self, observed: Observed) -> None:
-        """Copy what was asked, where there is room; later, for the caller's answer is yet to be written."""
+        """Schedule the copy: the caller's answer is not yet written."""
         if not self._seen:
             asyncio.get_running_loop().call_soon(self._take_all)
         self._seen.append(observed)
@@ -80,22 +80,22 @@ class Mirror:
         if refused is not None:
             self.report.count_dropped(refused)
             if in_sequence:
-                self._leave_out(self._sequences.lost(number), Dropped.SEQUENCE)
+                self._drop(self._sequences.lost(number), Dropped.SEQUENCE)
             return
         copy = Copy(record, nbytes, self._time_for(record))
         self._hold(copy)
         if not in_sequence:
             self._ready(copy)
-        elif not self._sequences.came(number, copy):
-            self._leave_out([copy], Dropped.SEQUENCE)
+        elif not self._sequences.answered(number, copy):
+            self._drop([copy], Dropped.SEQUENCE)
 
     async def start(self) -> None:
-        """Get ready for what will come."""
+        """Prepare the judge."""
         await self._judge.start()
 
     async def close(self) -> None:
-        """Take no more, finish what is held within ``finish_secs``, and drop the rest."""
-        await asyncio.sleep(0)  # what was seen just now is taken first
+        """Take no more copies, finish the held ones within ``finish_secs``, and drop the rest."""
+        await asyncio.sleep(0)  # take what was observed in this turn of the loop first
         self._closing = True
         try:
             async with asyncio.timeout(self._options.finish_secs):
@@ -107,7 +107,7 @@ class Mirror:
         self.report.count_dropped(Dropped.SHUTDOWN, self.report.held)
         self.report.held = self.report.held_bytes = 0
 
-    # --- what is held
+    # --- the queue
 
     def _sampled(self) -> bool:
         return self._share >= 1 or self._chance() < self._share
@@ -127,7 +127,7 @@ class Mirror:
         return Dropped.QUEUE if report.held_bytes + nbytes > options.max_queue_bytes else None
 
     def _time_for(self, record: Record) -> float:
-        """How long a copy may take: as long as its caller would have waited."""
+        """How long a copy may take: as long as its caller would wait."""
         secs, limit = self._options.request_timeout_secs, record.request.context.deadline
         if limit is not None:
             secs = min(secs, max(0.0, limit - time.monotonic() + record.answer.elapsed_ns / 1e9))
@@ -144,23 +144,23 @@ class Mirror:
         if not self.report.held:
             self._idle.set()
 
-    def _leave_out(self, copies: list[Copy], why: Dropped) -> None:
+    def _drop(self, copies: list[Copy], why: Dropped) -> None:
         for copy in copies:
             self.report.count_dropped(why)
             self._release(1, copy.nbytes)
 
-    # --- what is sent
+    # --- copies
 
     def _ready(self, copy: Copy) -> None:
-        """Nothing keeps ``copy`` from being sent."""
-        self._judge.submit(copy, self._told)
+        """Submit ``copy``."""
+        self._judge.submit(copy, self._on_findings)
 
-    def _told(self, findings: Findings) -> None:
-        """Copies are over."""
+    def _on_findings(self, findings: Findings) -> None:
+        """Count finished copies, and continue their sequences."""
         self.report.counts.merge(findings.counts)
         self.report.count_dropped(Dropped.ERROR, findings.lost)
         for id_, sound in findings.sequences:
             if not sound:
-                self._leave_out(self._sequences.broken(id_), Dropped.SEQUENCE)
+                self._drop(self._sequences.broken(id_), Dropped.SEQUENCE)
             self._sequences.done(id_)
         self._release(findings.count, findings.nbytes)

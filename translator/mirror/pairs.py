@@ -1,4 +1,4 @@
-"""Writes some requests down, each with both of its answers, to be looked at and replayed."""
+"""Records some requests with both of their answers, for inspection and replay."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from interlingua.translator.recording.redaction import Redaction
 _log = logging.getLogger(__name__)
 
 _OVERHEAD_BYTES = 2048
-"""What a record takes beside its tensors, about."""
+"""The approximate size of a record without its tensors."""
 
 
 class _Sample:
-    """Chooses up to ``limit`` of any number: half of them at once, then one whenever twice as many have come,
-    so that late ones are among them."""
+    """Chooses up to ``limit`` of an unknown number: the first half immediately, then one at each doubling of
+    the count, so that late ones are included."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
@@ -27,7 +27,7 @@ class _Sample:
         self._next = 0
 
     def takes(self) -> bool:
-        """Whether the one that comes now is chosen."""
+        """Count one candidate; whether it is chosen."""
         self._came += 1
         if not self._left or (self._came > self._at_once and self._came < self._next):
             return False
@@ -37,26 +37,26 @@ class _Sample:
 
 
 class Pairs:
-    """A recording of what ``options`` want of it. Ask :meth:`takes` on one thread, and write on one."""
+    """Records pairs as ``options`` say. Call :meth:`takes` on one thread and :meth:`write` on one."""
 
     def __init__(self, options: KeepOptions) -> None:
         self._path = Path(options.path)
         self._redaction = Redaction(options.redact.tensors, options.redact.parameters)
-        self._room = options.max_bytes
+        self._free_bytes = options.max_bytes
         self._samples = {False: _Sample(options.different), True: _Sample(options.equal)}
         self._writer: RecordingWriter | None = None
         self._failed = False
 
     def takes(self, equal: bool, nbytes: int) -> bool:
-        """Whether a pair of so many bytes is to be written, of answers that are ``equal`` or are not."""
+        """Whether to record a pair of ``nbytes`` whose answers are ``equal`` or not."""
         nbytes += _OVERHEAD_BYTES
-        if self._failed or nbytes > self._room or not self._samples[equal].takes():
+        if self._failed or nbytes > self._free_bytes or not self._samples[equal].takes():
             return False
-        self._room -= nbytes
+        self._free_bytes -= nbytes
         return True
 
     def write(self, record: Record) -> bool:
-        """Write ``record``; False where that failed, which is logged once and ends the writing."""
+        """Write ``record``. On failure log once, return False, and write no more."""
         try:
             if self._writer is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The process that asks mirrors' models behind upstreams, and compares: beside the daemon, not within it.
+"""The process that sends copies to upstream models and compares the answers.
 
-To ask a server costs about what it costs to be asked. Done on the daemon's event loop, callers would wait for
-that; done in a process of low priority, it takes what they leave. The process starts with the daemon or the
-first copy, and again when it has died.
+Sending a request costs about as much as serving one. On the daemon's event loop, callers would wait for it; a
+separate process of low priority uses idle time. It starts with the daemon or the first copy, and is restarted
+after it exits.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import cast
 
 from interlingua.protocols.wire import Buffer
 from interlingua.translator.config.options import Config
+from interlingua.translator.mirror.comparison import Copy
 from interlingua.translator.mirror.findings import Findings
-from interlingua.translator.mirror.judge import Told
-from interlingua.translator.mirror.verdict import Copy
+from interlingua.translator.mirror.judge import OnFindings
 from interlingua.translator.mirror.wire import FindingsReader, Gathered, pack_copies
 
 _log = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ main({descriptor})
 """
 _ROOT = str(Path(__file__).parents[3])
 
-_AGAIN_SECS = 5.0
-"""How long a process that has died is not started again."""
+_RESTART_SECS = 5.0
+"""The minimum time between two starts of the process."""
 
 _END_SECS = 5.0
 
@@ -52,13 +52,13 @@ class JudgeProcess:
         self._link: _Link | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._began = -_AGAIN_SECS
-        self._early: list[tuple[int, Copy, Told]] = []
+        self._began = -_RESTART_SECS
+        self._early: list[tuple[int, Copy, OnFindings]] = []
         self._users = 0
         self._headers: dict[int, Sequence[str]] = {}
 
     def judge_of(self, mirror: int) -> RemoteJudge:
-        """The judge of the mirror of route number ``mirror``, from 0."""
+        """The judge for the mirror of route ``mirror``, counted from 0."""
         self._users += 1
         self._headers[mirror] = _forwarded(self._config, mirror)
         return RemoteJudge(self, mirror)
@@ -69,19 +69,19 @@ class JudgeProcess:
         if self._starting is not None:
             await self._starting
 
-    def submit(self, mirror: int, copy: Copy, told: Told) -> None:
-        """See ``Judge``; of the mirror of that number."""
+    def submit(self, mirror: int, copy: Copy, on_findings: OnFindings) -> None:
+        """See ``Judge``; ``mirror`` is the route number."""
         if self._link is not None and not self._link.lost:
-            self._link.ask(mirror, copy, told)
+            self._link.ask(mirror, copy, on_findings)
             return
         self._start()
         if self._starting is None:
-            told(Findings.of(copy, None))
+            on_findings(Findings.of(copy, None))
         else:
-            self._early.append((mirror, copy, told))
+            self._early.append((mirror, copy, on_findings))
 
     async def leave(self) -> None:
-        """One of those that it judges for has ended; it ends with the last."""
+        """Release the process for one mirror; the last one ends it."""
         self._users -= 1
         if self._users:
             return
@@ -93,10 +93,10 @@ class JudgeProcess:
             await asyncio.to_thread(_end, self._process)
 
     def _start(self) -> None:
-        """Begin to start the process, where it is not there and has not died just now."""
+        """Start the process unless it runs, starts, or was started a moment ago."""
         if self._link is not None and not self._link.lost:
             return
-        if self._starting is None and time.monotonic() - self._began >= _AGAIN_SECS:
+        if self._starting is None and time.monotonic() - self._began >= _RESTART_SECS:
             self._began = time.monotonic()
             self._starting = asyncio.get_running_loop().create_task(self._connect())
 
@@ -116,8 +116,8 @@ class JudgeProcess:
             _log.error("mirror process failed to start", extra={"facts": {"reason": str(error)}})
         self._starting = None
         early, self._early = self._early, []
-        for mirror, copy, told in early:
-            self.submit(mirror, copy, told)
+        for mirror, copy, on_findings in early:
+            self.submit(mirror, copy, on_findings)
 
 
 class RemoteJudge:
@@ -131,9 +131,9 @@ class RemoteJudge:
         """See ``Judge``."""
         await self._process.start()
 
-    def submit(self, copy: Copy, told: Told) -> None:
+    def submit(self, copy: Copy, on_findings: OnFindings) -> None:
         """See ``Judge``."""
-        self._process.submit(self._mirror, copy, told)
+        self._process.submit(self._mirror, copy, on_findings)
 
     async def close(self) -> None:
         """See ``Judge``."""
@@ -141,23 +141,23 @@ class RemoteJudge:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """What the process has of one mirror: how many copies of how many bytes, of which sequences; whom to tell
-    what became of them."""
+class _InFlight:
+    """The copies of one mirror that the process holds: their count, bytes and sequence ids, and the callback
+    for their results."""
 
-    told: Told
+    on_findings: OnFindings
     count: int = 0
     nbytes: int = 0
     sequences: set[int | str] = field(default_factory=set)
 
 
 class _Link(asyncio.Protocol):
-    """The connection to the process. ``headers`` are the names of those that go with copies, by mirror."""
+    """The connection to the process. ``headers`` names the headers to send with copies, by mirror."""
 
     def __init__(self, headers: Mapping[int, Sequence[str]]) -> None:
         self.lost = self._closed = False
         self._reader = FindingsReader()
-        self._asked: dict[int, _Asked] = {}
+        self._in_flight: dict[int, _InFlight] = {}
         self._outgoing: Gathered[tuple[int, Copy]] = Gathered(self._send_copies)
         self._headers = headers
         self._transport: asyncio.WriteTransport
@@ -172,38 +172,40 @@ class _Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
-        asked, self._asked = self._asked, {}
+        lost, self._in_flight = self._in_flight, {}
         if self._closed:
             return
         _log.error("mirror process exited")
-        for each in asked.values():
+        for each in lost.values():
             sequences = [(id_, False) for id_ in each.sequences]
-            each.told(Findings(count=each.count, nbytes=each.nbytes, lost=each.count, sequences=sequences))
+            each.on_findings(
+                Findings(count=each.count, nbytes=each.nbytes, lost=each.count, sequences=sequences)
+            )
 
     def send(self, parts: list[Buffer]) -> None:
-        """Send ``parts`` as they are, unless nobody is there any more."""
+        """Write ``parts``, unless the connection is lost."""
         if not self.lost:
             self._transport.writelines(parts)
 
-    def ask(self, mirror: int, copy: Copy, told: Told) -> None:
-        """Have ``copy`` judged by the judge of ``mirror``, which has one that is told."""
-        asked = self._asked.get(mirror)
-        if asked is None:
-            asked = self._asked[mirror] = _Asked(told)
-        asked.count += 1
-        asked.nbytes += copy.nbytes
+    def ask(self, mirror: int, copy: Copy, on_findings: OnFindings) -> None:
+        """Send ``copy`` to the judge of ``mirror``. A mirror passes the same ``on_findings`` every time."""
+        flight = self._in_flight.get(mirror)
+        if flight is None:
+            flight = self._in_flight[mirror] = _InFlight(on_findings)
+        flight.count += 1
+        flight.nbytes += copy.nbytes
         if copy.record.request.sequence is not None:
-            asked.sequences.add(copy.record.request.sequence.id)
+            flight.sequences.add(copy.record.request.sequence.id)
         self._outgoing.add((mirror, copy))
 
     def close(self) -> None:
-        """Let the process end."""
+        """Close the connection, which ends the process."""
         self._closed = True
         self._transport.close()
 
     def _send_copies(self, copies: list[tuple[int, Copy]]) -> None:
         if self.lost:
-            return  # they have been told of
+            return  # connection_lost has reported them
         try:
             self.send(pack_copies(copies, self._headers))
         except ValueError as error:
@@ -216,15 +218,15 @@ class _Link(asyncio.Protocol):
             self._over(mirror, Findings.of(copy, None))
 
     def _over(self, mirror: int, findings: Findings) -> None:
-        asked = self._asked[mirror]
-        asked.count -= findings.count
-        asked.nbytes -= findings.nbytes
-        asked.sequences.difference_update([id_ for id_, _ in findings.sequences])
-        asked.told(findings)
+        flight = self._in_flight[mirror]
+        flight.count -= findings.count
+        flight.nbytes -= findings.nbytes
+        flight.sequences.difference_update([id_ for id_, _ in findings.sequences])
+        flight.on_findings(findings)
 
 
 def _forwarded(config: Config, route: int) -> Sequence[str]:
-    """The names of callers' headers that the upstream of a route's mirror gets."""
+    """The names of the callers' headers that the mirror's upstream forwards."""
     mirror = config.routes[route].mirror
     model = None if mirror is None else config.models.get(mirror.to)
     upstream = None if model is None or model.upstream is None else config.upstreams.get(model.upstream)
@@ -239,7 +241,7 @@ def _start(descriptor: int) -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait until the process, whose connection is closed, has ended; make it end."""
+    """Wait for the process to exit after its connection closed; kill it after ``_END_SECS``."""
     try:
         process.wait(_END_SECS)
     except subprocess.TimeoutExpired:

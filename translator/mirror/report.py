@@ -1,4 +1,4 @@
-"""What a mirror has found: counts, the largest errors by output, and how long both sides took."""
+"""The results of a mirror: counts, the largest errors by output, and the latencies of both sides."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from typing import Any
 from interlingua.schemas import Latencies
 from interlingua.translator.admin.quantiles import quantile_ms
 from interlingua.translator.diff import TensorDiff
-from interlingua.translator.mirror.verdict import Verdict
+from interlingua.translator.mirror.comparison import Comparison
 from interlingua.translator.recording.record import Record
 
 _MOST_OUTPUTS = 256
-"""Outputs that are told apart. A model has few, but a server may give its outputs any name."""
+"""Outputs counted by name. A model has few, but a server may return any name."""
 
 _OTHERS = "(others)"
 
 _WORDS = 500
-"""Characters of a message that are kept."""
+"""Characters of a message to keep."""
 
 
 class Dropped(enum.Enum):
-    """Why a request was not copied, or its copy not compared; ``value`` stands in reports."""
+    """Why a request was not copied, or its copy not compared; reports contain ``value``."""
 
     QUEUE = "queue"
-    """Too much was waiting."""
+    """The queue was full."""
     SEQUENCE = "sequence"
-    """Something of its sequence before it was not copied, or came out otherwise."""
+    """An earlier request of its sequence was not copied, or failed on one side only."""
     SAME = "same_model"
-    """The model that copies go to had answered it itself."""
+    """The mirror model itself had answered it."""
     CANCELLED = "cancelled"
-    """Its caller had gone away, and there is no answer to compare with."""
+    """Its caller disconnected: there is no answer to compare with."""
     SHUTDOWN = "shutdown"
     ERROR = "error"
-    """A fault of ours, which the log tells."""
+    """An internal error; the log has it."""
 
 
 @dataclass(slots=True)
 class Example:
-    """A difference in comparison number ``number`` of a mirror, which was of the request with ``request_id``;
-    the rest is as ``TensorDiff`` has it."""
+    """A difference, found in comparison ``number`` of a mirror, of the request with ``request_id``; the other
+    fields are those of ``TensorDiff``."""
 
     request_id: str
     number: int
@@ -55,10 +55,9 @@ class Example:
 
 @dataclass(slots=True)
 class OutputReport:
-    """One output over all requests. ``compared`` times it was held against the other model's, ``different``
-    times it was another, by ``faults`` (values, shape, datatype, missing, extra). The errors are the largest
-    of all, of equal answers too; ``first`` is the first difference, ``worst`` the one with the largest
-    error."""
+    """One output over all requests: ``compared`` comparisons, ``different`` of them unequal, by ``faults``
+    (values, shape, datatype, missing, extra). The errors are maxima over all answers, equal ones included;
+    ``first`` is the first difference, ``worst`` the one with the largest error."""
 
     compared: int = 0
     different: int = 0
@@ -71,7 +70,7 @@ class OutputReport:
     worst: Example | None = None
 
     def add(self, diff: TensorDiff, request_id: str, number: int) -> None:
-        """Count in one comparison."""
+        """Count one comparison."""
         self.compared += 1
         self.max_absolute = max(self.max_absolute, diff.max_absolute)
         self.max_relative = max(self.max_relative, diff.max_relative)
@@ -96,7 +95,7 @@ class OutputReport:
         self.first, self.worst = self.first or example, example
 
     def merge(self, later: OutputReport, before: int) -> None:
-        """Count in what was found in comparisons after the first ``before`` ones."""
+        """Add later comparisons; ``before`` precede them."""
         self.compared += later.compared
         self.max_absolute = max(self.max_absolute, later.max_absolute)
         self.max_relative = max(self.max_relative, later.max_relative)
@@ -113,7 +112,7 @@ class OutputReport:
 
 @dataclass(slots=True)
 class FailureReport:
-    """How often an answer differed in a way that is no output's, and the last time in words."""
+    """How often an answer differed other than in an output, and the last message."""
 
     count: int = 0
     last: str = ""
@@ -121,10 +120,9 @@ class FailureReport:
 
 @dataclass(slots=True)
 class Counts:
-    """What was found in ``compared`` requests that have two answers, ``equal`` or ``different``. ``cut`` of
-    them are streams too long to be kept, compared in their first responses. ``failures`` are by kind, as
-    ``AnswerDiff`` has them, ``kept`` the pairs written down. ``primary`` and ``mirror`` are the latencies of
-    answers that were no failures, of the same requests."""
+    """Results of ``compared`` requests: ``equal`` or ``different``. ``cut`` of them are streams too long to
+    keep, compared in their first responses. ``failures`` are by kind, as in ``AnswerDiff``; ``kept`` counts
+    recorded pairs. ``primary`` and ``mirror`` are the latencies of both sides, without failures."""
 
     compared: int = 0
     equal: int = 0
@@ -136,9 +134,9 @@ class Counts:
     primary: Latencies = field(default_factory=Latencies)
     mirror: Latencies = field(default_factory=Latencies)
 
-    def add(self, record: Record, verdict: Verdict) -> None:
-        """Count in one request that was judged."""
-        diff = verdict.diff
+    def add(self, record: Record, comparison: Comparison) -> None:
+        """Count one comparison."""
+        diff = comparison.diff
         self.compared += 1
         if diff.equal:
             self.equal += 1
@@ -151,16 +149,16 @@ class Counts:
             failure.last = words[:_WORDS]
         for output in diff.outputs:
             self._output(output.name).add(output, record.request.id, self.compared)
-        cut = record.answer.cut  # one side has taken time for more than the other was asked for
+        cut = record.answer.cut  # the primary took time for responses that the mirror was not asked for
         if record.answer.error is None and not cut:
             self.primary.add(record.answer.elapsed_ns)
-        if not verdict.failed and not cut:
-            self.mirror.add(verdict.elapsed_ns)
-        if verdict.kept:
-            self.kept[verdict.kept] = self.kept.get(verdict.kept, 0) + 1
+        if not comparison.failed and not cut:
+            self.mirror.add(comparison.elapsed_ns)
+        if comparison.kept:
+            self.kept[comparison.kept] = self.kept.get(comparison.kept, 0) + 1
 
     def merge(self, later: Counts) -> None:
-        """Count in what was found after this."""
+        """Add later results."""
         for kind, failure in later.failures.items():
             known = self.failures.setdefault(kind, FailureReport())
             known.count += failure.count
@@ -183,8 +181,8 @@ class Counts:
 
 @dataclass(slots=True)
 class MirrorReport:
-    """All that is known of a mirror. ``counts`` is what it has found; requests that have no two answers are
-    counted in ``dropped`` by why. ``held`` are waiting or under way, with ``held_bytes``."""
+    """Everything about a mirror. ``counts`` has the comparisons, ``dropped`` the requests without one, by
+    reason. ``held`` copies of ``held_bytes`` are waiting or in flight."""
 
     name: str
     to: str
@@ -197,7 +195,7 @@ class MirrorReport:
     dropped: dict[str, int] = field(default_factory=dict)
 
     def count_dropped(self, why: Dropped, count: int = 1) -> None:
-        """``count`` more were not copied, or not compared."""
+        """Count ``count`` requests that were not copied or not compared."""
         if count:
             self.dropped[why.value] = self.dropped.get(why.value, 0) + count
 
@@ -224,7 +222,7 @@ class MirrorReport:
 
 
 def reports(mirrors: Iterable[MirrorReport]) -> dict[str, Any]:
-    """What all ``mirrors`` have found, as plain values for JSON; ``different`` where anything differed."""
+    """The reports of ``mirrors``, as plain values for JSON; ``different``: whether any answer differed."""
     found = list(mirrors)
     return {
         "different": any(report.counts.different for report in found),

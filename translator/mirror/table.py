@@ -1,4 +1,4 @@
-"""A report of mirrors, as JSON gives it, as text for a terminal."""
+"""Formats a mirror report, parsed from JSON, for a terminal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _Rows = list[tuple[str, ...]]
 
 
 def as_text(report: Mapping[str, Any]) -> str:
-    """The text of a report that ``translator.mirror.reports`` gave. Raises ``LookupError``, ``TypeError`` or
-    ``AttributeError`` for what is none."""
+    """The text of a report made by ``translator.mirror.reports``. Raises ``LookupError``, ``TypeError`` or
+    ``AttributeError`` for any other document."""
     blocks = ["".join(f"{_printable(line)}\n" for line in _of_one(mirror)) for mirror in report["mirrors"]]
     return "\n".join(blocks) or "no mirrors\n"
 
@@ -29,28 +29,28 @@ def _of_one(mirror: Mapping[str, Any]) -> Iterator[str]:
     sides = mirror["latency_ms"].items()
     rows: _Rows = [("latency in ms", "answers", "mean", "p50", "p90", "p99")]
     rows += [
-        (side, *(_number(told.get(key)) for key in ("count", "mean", "p50", "p90", "p99")))
-        for side, told in sides
+        (side, *(_number(latency.get(key)) for key in ("count", "mean", "p50", "p90", "p99")))
+        for side, latency in sides
     ]
     yield from _table(rows, 6)
-    rows = [("output", "compared", "different", "max abs", "max rel", "how, and the first time where")]
+    rows = [("output", "compared", "different", "max abs", "max rel", "faults, and the first one")]
     rows += [
         (
             output,
-            *(_number(told[key]) for key in ("compared", "different", "max_absolute", "max_relative")),
-            _how(told),
+            *(_number(found[key]) for key in ("compared", "different", "max_absolute", "max_relative")),
+            _how(found),
         )
-        for output, told in mirror["outputs"].items()
+        for output, found in mirror["outputs"].items()
     ]
     if len(rows) > 1:
         yield from _table(rows, 5)
 
 
 def _how(output: Mapping[str, Any]) -> str:
-    told = ", ".join(f"{fault} {count}" for fault, count in output["faults"].items())
+    faults = ", ".join(f"{fault} {count}" for fault, count in output["faults"].items())
     first = output["first"]
     if not first:
-        return told
+        return faults
     request = f"request '{first['request_id']}'" if first["request_id"] else f"request {first['number']}"
     parts = [
         f"response {first['response']}" if first["response"] else "",
@@ -59,12 +59,12 @@ def _how(output: Mapping[str, Any]) -> str:
         f"expected {first['expected']}" if first["expected"] else "",
         f"got {first['actual']}" if first["actual"] else "",
     ]
-    return f"{told}; {request}" + "".join(f", {part}" for part in parts if part)
+    return f"{faults}; {request}" + "".join(f", {part}" for part in parts if part)
 
 
 def _table(rows: Sequence[tuple[str, ...]], aligned: int) -> Iterator[str]:
-    """A line for each of ``rows``: the first column to the left, those up to ``aligned`` to the right, the
-    last ones as they are."""
+    """A line for each of ``rows``: the first column left-aligned, those before ``aligned`` right-aligned, the
+    rest unaligned."""
     widths = [max(len(_printable(cell)) for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [_printable(row[0]).ljust(widths[0])]
@@ -77,5 +77,5 @@ def _number(value: Any) -> str:
 
 
 def _printable(text: str) -> str:
-    """``text`` without what would move a terminal's cursor: names and messages may hold anything."""
+    """``text`` with control characters escaped: names and messages may contain any."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,8 +1,7 @@
-"""What passes between the daemon and the process that judges for it: copies one way, findings the other.
+"""The protocol between the daemon and the mirror process: copies one way, findings the other.
 
-Both ends are one program. The daemon's is to be cheap, so that many copies are packed in one go: plain values
-in marshalled form, small tensors among them, large ones behind.
-"""
+Both ends run the same version. The daemon's end must be cheap, so it packs many copies at once: plain values
+and small tensors marshalled, then the bytes of large tensors."""
 
 from __future__ import annotations
 
@@ -27,23 +26,23 @@ from interlingua.schemas import (
 )
 from interlingua.schemas import Sequence as TensorSequence
 from interlingua.schemas.datatypes import DATATYPES, Datatype
+from interlingua.translator.mirror.comparison import Copy
 from interlingua.translator.mirror.findings import Findings
-from interlingua.translator.mirror.verdict import Copy
-from interlingua.translator.recording.record import Answer, Record
+from interlingua.translator.recording.record import Record, RecordedAnswer
 
 T = TypeVar("T")
 
 COPIES = struct.Struct("<QQ")
-"""Before copies: the bytes of what is marshalled, and of the tensors behind it."""
+"""The prefix of copies: the size of the marshalled part, and of the large tensors after it."""
 
 _SIZE = struct.Struct("<Q")
-"""Before findings: their bytes."""
+"""The prefix of findings: their size."""
 
 _LARGE = 1 << 16
-"""From here on a tensor stands behind: to copy less costs less than to send it by itself."""
+"""A tensor from this size on is sent after the marshalled part: a copy would cost more."""
 
 _GATHER_SECS = 0.01
-"""How long what is to be sent waits for more: to pack, to send, and to be woken by it, costs by the time."""
+"""How long the first item waits for more: packing, sending and waking have a fixed cost."""
 
 _NO_HEADERS: Mapping[int, Sequence[str]] = {}
 
@@ -51,14 +50,14 @@ _NAMES: Mapping[Datatype, str] = {datatype: name for name, datatype in DATATYPES
 
 
 class Gathered(Generic[T]):
-    """Gives what is added within some milliseconds to ``send`` all together. Use on one event loop."""
+    """Batches items added within ``_GATHER_SECS`` into one call of ``send``. Use on one event loop."""
 
     def __init__(self, send: Callable[[list[T]], None]) -> None:
         self._send = send
         self._items: list[T] = []
 
     def add(self, item: T) -> None:
-        """Have ``item`` sent, after those before it."""
+        """Send ``item`` with the next batch, in order."""
         if not self._items:
             asyncio.get_running_loop().call_later(_GATHER_SECS, self._flush)
         self._items.append(item)
@@ -74,25 +73,25 @@ class Gathered(Generic[T]):
 def pack_copies(
     copies: Iterable[tuple[int, Copy]], headers: Mapping[int, Sequence[str]] = _NO_HEADERS
 ) -> list[Buffer]:
-    """Copies, each with the number of its mirror, to be sent; with each go those of its ``headers`` that have
-    a name listed for that mirror. Raises ``ValueError`` where one has no form."""
+    """The message for ``copies``, each with the number of its mirror. ``headers`` names the headers to
+    include, by mirror. Raises ``ValueError`` if a copy cannot be marshalled."""
     large: list[Buffer] = []
     body = marshal.dumps([(mirror, _plain(copy, large, headers.get(mirror, ()))) for mirror, copy in copies])
     return [COPIES.pack(len(body), sum([len(memoryview(part)) for part in large])) + body, *large]
 
 
 def read_copies(body: bytes, marshalled: int) -> list[tuple[int, Copy]]:
-    """What ``pack_copies`` was given, from the bytes behind its first ones, ``marshalled`` of them not those
-    of large tensors."""
+    """The inverse of ``pack_copies``: ``body`` is the message without its prefix; the first ``marshalled``
+    bytes precede the large tensors."""
     view = memoryview(body)
-    behind = _Behind(view[marshalled:])
-    # from our own process, over a socket that nobody else has
+    large = _LargeTensors(view[marshalled:])
+    # sent by the daemon over a private socket pair
     plain = marshal.loads(view[:marshalled])  # noqa: S302
-    return [(mirror, _copy(values, behind)) for mirror, values in plain]
+    return [(mirror, _copy(values, large)) for mirror, values in plain]
 
 
-class _Behind:
-    """Cuts large tensors."""
+class _LargeTensors:
+    """Reads large tensors, in order."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -152,12 +151,12 @@ def _plain(copy: Copy, large: list[Buffer], names: Sequence[str]) -> tuple[objec
     )
 
 
-def _copy(plain: tuple[Any, ...], behind: _Behind) -> Copy:
+def _copy(plain: tuple[Any, ...], large: _LargeTensors) -> Copy:
     nbytes, secs, began_unix_ns, dialect, listener, streamed, max_batch_size, asked, answered = plain
-    request = _read_request(asked, behind)
+    request = _read_request(asked, large)
     by, responses, error, elapsed_ns, cut = answered
-    given = tuple([_read_response(response, behind) for response in responses])
-    answer = Answer(by, given, _read_error(error), elapsed_ns, cut)
+    given = tuple([_read_response(response, large) for response in responses])
+    answer = RecordedAnswer(by, given, _read_error(error), elapsed_ns, cut)
     record = Record(
         began_unix_ns,
         request,
@@ -170,13 +169,13 @@ def _copy(plain: tuple[Any, ...], behind: _Behind) -> Copy:
     return Copy(record, nbytes, secs)
 
 
-def _read_request(plain: tuple[Any, ...], behind: _Behind) -> InferRequest:
+def _read_request(plain: tuple[Any, ...], large: _LargeTensors) -> InferRequest:
     model, inputs, outputs, version, id_, parameters, sequence, priority, timeout_us, *more = plain
     context, form, answers = more
     traceparent, tracestate, timings, headers = context
     return InferRequest(
         model,
-        behind.tensors(inputs),
+        large.tensors(inputs),
         None if outputs is None else tuple([_read_requested(*output) for output in outputs]),
         version,
         id_,
@@ -185,7 +184,7 @@ def _read_request(plain: tuple[Any, ...], behind: _Behind) -> InferRequest:
         priority,
         timeout_us,
         Context(traceparent=traceparent, tracestate=tracestate, timings=timings, headers=headers),
-        # what a codec notes is its own, of any type
+        # a codec may store any type
         None if form is None else pickle.loads(form),  # noqa: S301
         answers,
     )
@@ -226,9 +225,9 @@ def _response(response: InferResponse, large: list[Buffer]) -> tuple[object, ...
     )
 
 
-def _read_response(plain: tuple[Any, ...], behind: _Behind) -> InferResponse:
+def _read_response(plain: tuple[Any, ...], large: _LargeTensors) -> InferResponse:
     model, outputs, version, id_, parameters, final, error = plain
-    return InferResponse(model, behind.tensors(outputs), version, id_, parameters, final, _read_error(error))
+    return InferResponse(model, large.tensors(outputs), version, id_, parameters, final, _read_error(error))
 
 
 def _error(error: InferenceError | None) -> tuple[object, ...] | None:
@@ -249,19 +248,19 @@ def _read_error(plain: tuple[Any, ...] | None) -> InferenceError | None:
 
 
 def pack_findings(findings: Mapping[int, Findings]) -> bytes:
-    """What was found, by the numbers of mirrors, to be sent."""
+    """The message for ``findings``, by mirror number."""
     body = pickle.dumps(findings)
     return _SIZE.pack(len(body)) + body
 
 
 class FindingsReader:
-    """Cuts what comes into what ``pack_findings`` was given."""
+    """Splits a byte stream into messages of ``pack_findings``."""
 
     def __init__(self) -> None:
         self._got = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Mapping[int, Findings]]:
-        """Those that ``data`` completes."""
+        """The findings that ``data`` completes."""
         got = self._got
         got += data
         while len(got) >= _SIZE.size:
@@ -270,5 +269,5 @@ class FindingsReader:
                 return
             body = bytes(got[_SIZE.size : end])
             del got[:end]
-            # from our own process
+            # sent by the mirror process
             yield pickle.loads(body)  # noqa: S301

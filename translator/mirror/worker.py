@@ -1,4 +1,4 @@
-"""What the process of mirrors does: read copies, judge, tell what was found, until nobody listens."""
+"""The mirror process: reads copies, compares, writes findings, until the daemon closes the connection."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from interlingua.translator.mirror.wire import COPIES, Gathered, pack_findings, 
 _log = logging.getLogger(__name__)
 
 _NICE = 10
-"""How much others go first: a tenth of what one of them gets is left where there is too little for all."""
+"""On a saturated machine the process gets about a tenth of a normal process's share."""
 
 
 def main(descriptor: int) -> None:
-    """Judge what comes over the socket ``descriptor``, whose first message is the configuration."""
-    # who started this process ends it, by closing the socket; signals of a terminal come to both
+    """Serve the socket ``descriptor``, whose first message is the configuration."""
+    # the daemon ends this process by closing the socket; a terminal sends its signals to both
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     tune_allocator()
@@ -40,7 +40,7 @@ async def _serve(sock: socket.socket) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=sock)
     try:
         size = int.from_bytes(await reader.readexactly(8), "little")
-        # from the process that started this one
+        # sent by the parent process
         config: Config = pickle.loads(await reader.readexactly(size))  # noqa: S301
         logs.set_up(config.server.log_level, config.server.log_format)
         await _judge_all(config, reader, writer)
@@ -51,8 +51,8 @@ async def _serve(sock: socket.socket) -> None:
 
 
 async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Have copies judged as they come. Raises when there are no more."""
-    # from now on: at such a priority to start would take long on a busy machine
+    """Submit copies as they arrive. Raises when the connection ends."""
+    # only now: starting at low priority would take long on a busy machine
     os.nice(_NICE)
     upstreams, models = behind_upstreams(config)
     judges: Mapping[int, Judge] = {
@@ -60,11 +60,11 @@ async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: async
         for number, route in enumerate(config.routes)
         if route.mirror is not None and route.mirror.to in models
     }
-    found: Gathered[tuple[int, Findings]] = Gathered(partial(_tell, writer))
+    found: Gathered[tuple[int, Findings]] = Gathered(partial(_send, writer))
     try:
         while True:
-            marshalled, behind = COPIES.unpack(await reader.readexactly(COPIES.size))
-            for mirror, copy in read_copies(await reader.readexactly(marshalled + behind), marshalled):
+            marshalled, large = COPIES.unpack(await reader.readexactly(COPIES.size))
+            for mirror, copy in read_copies(await reader.readexactly(marshalled + large), marshalled):
                 judges[mirror].submit(copy, partial(_gather, found, mirror))
     finally:
         for judge in judges.values():
@@ -77,8 +77,8 @@ def _gather(found: Gathered[tuple[int, Findings]], mirror: int, findings: Findin
     found.add((mirror, findings))
 
 
-def _tell(writer: asyncio.StreamWriter, found: list[tuple[int, Findings]]) -> None:
-    together: dict[int, Findings] = {}
+def _send(writer: asyncio.StreamWriter, found: list[tuple[int, Findings]]) -> None:
+    merged: dict[int, Findings] = {}
     for mirror, findings in found:
-        together.setdefault(mirror, Findings()).merge(findings)
-    writer.write(pack_findings(together))
+        merged.setdefault(mirror, Findings()).merge(findings)
+    writer.write(pack_findings(merged))

@@ -1,5 +1,5 @@
-"""Recordings: requests and their answers in a file, as the tensor form has them, whatever the dialect was.
+"""Recordings: requests and their answers in a file, in the tensor form, whatever the dialect.
 
-``record`` is what is kept of one request, ``layout`` how that becomes bytes, ``files`` writes and reads files
-of them. Who writes: ``tap``, and mirrors. Who reads: ``replay``, and ``translator.conversion``.
+``record`` defines one entry, ``layout`` its bytes, ``files`` the file format. ``tap`` and mirrors write
+recordings; ``replay`` and ``translator.conversion`` read them.
 """

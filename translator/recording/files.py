@@ -1,9 +1,7 @@
-"""Files of records: a line that says what it is, then records, each with its lengths and a checksum first.
+"""Recording files: a title line, then records, each prefixed with its sizes and a checksum.
 
-A file is only ever added to, a whole record at a time, so what a crash leaves is whole up to its last
-record; a reader stops there and says so. When a file is full it is renamed, `name.1` the latest of those, and
-the oldest goes.
-"""
+Writers only append whole records, so after a crash a file is intact up to its last record; a reader stops
+there and reports it. A full file is renamed (`name.1` is the latest) and the oldest is deleted."""
 
 from __future__ import annotations
 
@@ -26,25 +24,24 @@ _FIRST_LINE = _TITLE + b"%d\n" % FORMAT_VERSION
 _LONGEST_FIRST_LINE = 64
 
 _BEFORE = struct.Struct("<4sIQI")
-"""Before a record: a mark, the bytes of its head, the bytes of its tensors, the CRC-32 of both together."""
+"""The prefix of a record: a marker, the size of its header, the size of its tensors, the CRC-32 of both."""
 
 _MARK = b"\n>> "
 
 
 class RecordingError(Exception):
-    """A file that is no recording, or one that this program cannot read."""
+    """The file is not a recording, or has an unsupported version."""
 
 
 class _EndedError(DamagedError):
-    """The last record is not whole."""
+    """The last record is incomplete."""
 
 
 class RecordingWriter:
-    """Writes records to ``path``, and starts anew when that would have more than ``max_bytes`` (None: never);
-    of files there are ``max_files`` at most, this one included.
+    """Writes records to ``path`` and rotates before the file exceeds ``max_bytes`` (None: never). Keeps at
+    most ``max_files``, this one included.
 
-    Its folder is made where there is none; a file that is there already is set aside as a full one is. Use
-    from one thread, and ``close`` it. Raises ``OSError``.
+    Creates the folder; rotates an existing file. Use from one thread, and ``close`` it. Raises ``OSError``.
     """
 
     def __init__(self, path: Path, max_bytes: int | None = None, max_files: int = 2) -> None:
@@ -53,25 +50,25 @@ class RecordingWriter:
         self._max_files = max_files
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.stat().st_size > len(_FIRST_LINE):
-            self._set_aside()
+            self._rotate()
         self._file, self._size = self._open()
 
     def write(self, record: Record) -> bool:
-        """Add ``record``; False where it is larger than a whole file may be. Raises ``ValueError`` for one
-        that has no form in a recording, ``OSError``."""
-        head, data = pack(record)
+        """Append ``record``; False if it exceeds the limit of a whole file. Raises ``ValueError`` for a
+        record that cannot be packed, and ``OSError``."""
+        header, data = pack(record)
         data_bytes = sum(memoryview(part).nbytes for part in data)
-        checksum = zlib.crc32(head)
+        checksum = zlib.crc32(header)
         for part in data:
             checksum = zlib.crc32(part, checksum)
-        added = _BEFORE.size + len(head) + data_bytes
+        added = _BEFORE.size + len(header) + data_bytes
         if self._max_bytes is not None and self._size + added > self._max_bytes:
             if len(_FIRST_LINE) + added > self._max_bytes:
                 return False
             os.close(self._file)
-            self._set_aside()
+            self._rotate()
             self._file, self._size = self._open()
-        self._append([_BEFORE.pack(_MARK, len(head), data_bytes, checksum) + head, *data])
+        self._append([_BEFORE.pack(_MARK, len(header), data_bytes, checksum) + header, *data])
         self._size += added
         return True
 
@@ -88,13 +85,13 @@ class RecordingWriter:
         self.close()
 
     def _open(self) -> tuple[int, int]:
-        # what clients send is nobody else's business
+        # readable by the owner only: it contains clients' data
         file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         os.write(file, _FIRST_LINE)
         return file, len(_FIRST_LINE)
 
     def _append(self, parts: Sequence[Buffer]) -> None:
-        """Write ``parts`` or nothing: past half a record nobody could read on."""
+        """Write all of ``parts`` or nothing: a reader cannot continue after a partial record."""
         try:
             for part in parts:
                 rest = memoryview(part)
@@ -104,7 +101,7 @@ class RecordingWriter:
             os.ftruncate(self._file, self._size)
             raise
 
-    def _set_aside(self) -> None:
+    def _rotate(self) -> None:
         if self._max_files == 1:
             return
         for number in range(self._max_files - 1, 1, -1):
@@ -118,12 +115,11 @@ class RecordingWriter:
 
 
 class RecordingReader:
-    """The records of the file at ``path``, in their order; iterate once.
+    """The records of the file at ``path``, in order; iterate once.
 
-    ``damage`` says, after that, where and why reading ended before the end of the file; empty where it
-    did not. ``lost`` is whether more than the one record may be gone that was being written when its writer
-    was stopped. Raises ``RecordingError`` for a file that is no recording, ``OSError``.
-    """
+    After that, ``damage`` says where and why reading stopped early, empty if it did not. ``lost``: whether
+    records may be missing beyond the last one, which a crash may cut. Raises ``RecordingError`` for a file
+    that is not a recording, and ``OSError``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -146,7 +142,7 @@ class RecordingReader:
                     record, at = self._next(at, end)
                 except DamagedError as error:
                     self.lost = not isinstance(error, _EndedError)
-                    self.damage = f"{self.path}: record {number}, at byte {at}, cannot be read: {error}"
+                    self.damage = f"{self.path}: record {number}, at byte {at}, is unreadable: {error}"
                     return
                 yield record
 
@@ -162,17 +158,17 @@ class RecordingReader:
         before = self._file.read(_BEFORE.size)
         if len(before) < _BEFORE.size:
             raise _EndedError("the file ends within it")
-        mark, head_bytes, data_bytes, checksum = _BEFORE.unpack(before)
+        mark, header_bytes, data_bytes, checksum = _BEFORE.unpack(before)
         if mark != _MARK:
-            raise DamagedError("it does not begin as a record does")
-        after = at + _BEFORE.size + head_bytes + data_bytes
+            raise DamagedError("it does not start with a record marker")
+        after = at + _BEFORE.size + header_bytes + data_bytes
         if after > end:
             raise _EndedError("the file ends within it")
-        # one buffer for each record, which its tensors keep alive
-        body = memoryview(self._file.read(head_bytes + data_bytes))
+        # one buffer per record, kept alive by its tensors
+        body = memoryview(self._file.read(header_bytes + data_bytes))
         if zlib.crc32(body) != checksum:
             raise DamagedError("its checksum does not match")
-        return unpack(bytes(body[:head_bytes]), body[head_bytes:]), after
+        return unpack(bytes(body[:header_bytes]), body[header_bytes:]), after
 
 
 def _check_first_line(path: Path, line: bytes) -> None:

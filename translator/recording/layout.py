@@ -1,9 +1,8 @@
-"""A record as bytes, and bytes as a record: a head of JSON, then the tensors one after the other.
+"""The layout of a record: a JSON header, then the tensors' data.
 
-In the head a tensor is its name, datatype, shape and number of bytes, which stand in the same order behind
-it, row-major and little-endian, BYTES packed. One that was redacted has its digest there, and no bytes
-behind. What a later version adds to the head is left alone by readers that do not know it.
-"""
+The header lists each tensor's name, datatype, shape and size; the data follow in the same order, row-major
+and little-endian, BYTES packed. A redacted tensor has a digest in the header and no data. Readers ignore
+members that they do not know."""
 
 from __future__ import annotations
 
@@ -26,28 +25,28 @@ from interlingua.schemas import (
 )
 from interlingua.schemas import Sequence as TensorSequence
 from interlingua.schemas.datatypes import DATATYPES
-from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Place, Record
+from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Place, Record, RecordedAnswer
 
-Head = dict[str, Any]
+Header = dict[str, Any]
 
 _NONFINITE = "float"
-"""The key of a float that JSON has no form for."""
+"""The key for NaN and infinities, which JSON lacks."""
 
 
 class DamagedError(ValueError):
-    """Bytes that are no record; the text says why."""
+    """The bytes are not a record; the message says why."""
 
 
 def pack(record: Record) -> tuple[bytes, list[Buffer]]:
-    """The head of a record, and the data of its tensors. Raises ``ValueError`` for text that has no
-    form in UTF-8."""
+    """The header of a record, and the data of its tensors. Raises ``ValueError`` for text that is not valid
+    UTF-8."""
     data: list[Buffer] = []
 
-    def describe(part: str, number: int, tensors: Iterable[Tensor]) -> list[Head]:
+    def describe(part: str, number: int, tensors: Iterable[Tensor]) -> list[Header]:
         described = []
         for position, tensor in enumerate(tensors):
             digest = record.redacted.get((part, number, position))
-            entry: Head = {"name": tensor.name, "datatype": tensor.datatype.value, "shape": tensor.shape}
+            entry: Header = {"name": tensor.name, "datatype": tensor.datatype.value, "shape": tensor.shape}
             if digest is None:
                 entry["bytes"] = tensor.nbytes
                 data.append(tensor.view)
@@ -56,30 +55,30 @@ def pack(record: Record) -> tuple[bytes, list[Buffer]]:
             described.append(entry)
         return described
 
-    head = {
+    header = {
         "began_unix_ns": record.began_unix_ns,
         "dialect": record.dialect,
         "listener": record.listener,
         "headers": dict(record.headers),
-        "left_out": record.left_out,
+        "left_out": record.dropped_parameters,
         "streamed": record.streamed,
         "max_batch_size": record.max_batch_size,
         QUESTION: _request(record.request, describe),
         ANSWER: _answer(record.answer, ANSWER, describe),
     }
     if record.mirrored is not None:
-        head[MIRRORED] = _answer(record.mirrored, MIRRORED, describe)
+        header[MIRRORED] = _answer(record.mirrored, MIRRORED, describe)
     try:
-        return orjson.dumps(head, default=str, option=orjson.OPT_APPEND_NEWLINE), data
+        return orjson.dumps(header, default=str, option=orjson.OPT_APPEND_NEWLINE), data
     except TypeError as error:
-        raise ValueError(f"the request cannot be recorded: {error}") from error
+        raise ValueError(f"request not recordable: {error}") from error
 
 
-def unpack(head: bytes, data: memoryview) -> Record:
-    """The record of a head and the data behind it, over which its tensors lie. Raises ``DamagedError``."""
+def unpack(header: bytes, data: memoryview) -> Record:
+    """The record of a header and its data; the tensors are views over ``data``. Raises ``DamagedError``."""
     reader = _Reader(data)
     try:
-        stated = orjson.loads(head)
+        stated = orjson.loads(header)
         question, mirrored = stated[QUESTION], stated.get(MIRRORED)
         record = Record(
             stated["began_unix_ns"],
@@ -92,34 +91,34 @@ def unpack(head: bytes, data: memoryview) -> Record:
             reader.redacted,
             tuple(stated["left_out"]),
             stated["streamed"],
-            # files from before it was kept say nothing of it
+            # absent in older files
             stated.get("max_batch_size"),
         )
     except InferenceError as error:
         raise DamagedError(error.message) from error
     except KeyError as error:
-        raise DamagedError(f"there is no {error}") from error
+        raise DamagedError(f"its header lacks {error}") from error
     except (ValueError, TypeError, AttributeError) as error:
-        raise DamagedError(f"its head is not one of a record: {error}") from error
+        raise DamagedError(f"its header is invalid: {error}") from error
     if reader.at != len(data):
-        raise DamagedError(f"there are {len(data)} bytes of tensors, and its head tells of {reader.at}")
+        raise DamagedError(f"it has {len(data)} bytes of tensors, its header lists {reader.at}")
     return record
 
 
 class _Reader:
-    """Cuts the data behind a head."""
+    """Reads the data after a header, in order."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self.at = 0
         self.redacted: dict[Place, str] = {}
 
-    def tensors(self, part: str, number: int, described: Iterable[Head]) -> tuple[Tensor, ...]:
+    def tensors(self, part: str, number: int, described: Iterable[Header]) -> tuple[Tensor, ...]:
         return tuple(
             self._tensor((part, number, position), entry) for position, entry in enumerate(described)
         )
 
-    def _tensor(self, place: Place, entry: Head) -> Tensor:
+    def _tensor(self, place: Place, entry: Header) -> Tensor:
         name, datatype, shape = entry["name"], DATATYPES[entry["datatype"]], tuple(entry["shape"])
         if "redacted" in entry:
             self.redacted[place] = entry["redacted"]
@@ -128,10 +127,10 @@ class _Reader:
         return Tensor.checked(name, datatype, shape, self._data[start : self.at])
 
 
-Describe = Callable[[str, int, Sequence[Tensor]], list[Head]]
+Describe = Callable[[str, int, Sequence[Tensor]], list[Header]]
 
 
-def _request(request: InferRequest, describe: Describe) -> Head:
+def _request(request: InferRequest, describe: Describe) -> Header:
     context, sequence = request.context, request.sequence
     return {
         "model": request.model,
@@ -149,7 +148,7 @@ def _request(request: InferRequest, describe: Describe) -> Head:
     }
 
 
-def _read_request(stated: Head, inputs: tuple[Tensor, ...]) -> InferRequest:
+def _read_request(stated: Header, inputs: tuple[Tensor, ...]) -> InferRequest:
     outputs, sequence = stated["outputs"], stated["sequence"]
     return InferRequest(
         stated["model"],
@@ -169,8 +168,8 @@ def _read_request(stated: Head, inputs: tuple[Tensor, ...]) -> InferRequest:
     )
 
 
-def _requested(output: RequestedOutput) -> Head:
-    stated: Head = {
+def _requested(output: RequestedOutput) -> Header:
+    stated: Header = {
         "name": output.name,
         "classification": output.classification,
         "parameters": _parameters(output.parameters),
@@ -184,7 +183,7 @@ def _requested(output: RequestedOutput) -> Head:
     return stated
 
 
-def _read_requested(stated: Head) -> RequestedOutput:
+def _read_requested(stated: Header) -> RequestedOutput:
     return RequestedOutput(
         stated["name"],
         stated["classification"],
@@ -193,7 +192,7 @@ def _read_requested(stated: Head) -> RequestedOutput:
     )
 
 
-def _answer(answer: Answer, part: str, describe: Describe) -> Head:
+def _answer(answer: RecordedAnswer, part: str, describe: Describe) -> Header:
     return {
         "answered_by": answer.answered_by,
         "elapsed_ns": answer.elapsed_ns,
@@ -214,7 +213,7 @@ def _answer(answer: Answer, part: str, describe: Describe) -> Head:
     }
 
 
-def _read_answer(stated: Head, part: str, reader: _Reader) -> Answer:
+def _read_answer(stated: Header, part: str, reader: _Reader) -> RecordedAnswer:
     responses = tuple(
         InferResponse(
             response["model"],
@@ -227,12 +226,14 @@ def _read_answer(stated: Head, part: str, reader: _Reader) -> Answer:
         )
         for number, response in enumerate(stated["responses"])
     )
-    # files from before there was such a thing say nothing of it
+    # absent in older files
     cut = stated.get("cut", False)
-    return Answer(stated["answered_by"], responses, _read_error(stated["error"]), stated["elapsed_ns"], cut)
+    return RecordedAnswer(
+        stated["answered_by"], responses, _read_error(stated["error"]), stated["elapsed_ns"], cut
+    )
 
 
-def _error(error: InferenceError | None) -> Head | None:
+def _error(error: InferenceError | None) -> Header | None:
     if error is None:
         return None
     return {
@@ -244,7 +245,7 @@ def _error(error: InferenceError | None) -> Head | None:
     }
 
 
-def _read_error(stated: Head | None) -> InferenceError | None:
+def _read_error(stated: Header | None) -> InferenceError | None:
     if stated is None:
         return None
     return InferenceError(
@@ -256,14 +257,14 @@ def _read_error(stated: Head | None) -> InferenceError | None:
     )
 
 
-def _parameters(parameters: Mapping[str, Any]) -> Head:
+def _parameters(parameters: Mapping[str, Any]) -> Header:
     return {
         key: {_NONFINITE: repr(value)} if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in parameters.items()
     }
 
 
-def _read_parameters(stated: Head) -> Head:
+def _read_parameters(stated: Header) -> Header:
     return {
         key: float(value[_NONFINITE]) if isinstance(value, dict) else value for key, value in stated.items()
     }

@@ -1,24 +1,21 @@
-"""Hears a stream that is asked for again, to be held against an answer that is known.
-
-Such a stream may have no end. More than shows how it differs is not heard.
-"""
+"""Reads a stream that is compared with a known answer. It may never end, so reading is bounded."""
 
 from __future__ import annotations
 
 from interlingua.runtime.models.kept import kept
 from interlingua.runtime.target import Target
 from interlingua.schemas import InferRequest, InferResponse
-from interlingua.translator.recording.record import Answer
+from interlingua.translator.recording.record import RecordedAnswer
 
 _SURPLUS = 16
-"""How many responses too many are listened to: more would say nothing new."""
+"""How many surplus responses to read; more would add nothing to the comparison."""
 
 
 async def listen(
-    target: Target, request: InferRequest, expected: Answer, responses: list[InferResponse]
+    target: Target, request: InferRequest, expected: RecordedAnswer, responses: list[InferResponse]
 ) -> None:
-    """Add to ``responses`` those of a stream, of which there should be as many as are ``expected``; of one
-    that was cut no more than that. Raises ``InferenceError`` where the stream ends so."""
+    """Append the responses of a stream to ``responses``: up to ``_SURPLUS`` more than ``expected`` has, none
+    more if that was cut. Raises the ``InferenceError`` that ends the stream."""
     most = len(expected.responses) + (0 if expected.cut else _SURPLUS)
     stream = target.stream(request)
     try:
@@ -27,12 +24,12 @@ async def listen(
             if len(responses) >= most:
                 return
     finally:
-        # to close it is to cancel it; an iterator that is no generator has nothing to close
+        # closing cancels it; a plain iterator has no aclose
         if (close := getattr(stream, "aclose", None)) is not None:
             await close()
 
 
 def owned(response: InferResponse) -> InferResponse:
-    """``response`` with outputs that stay as they are while they are compared."""
+    """``response`` with outputs that stay valid during the comparison."""
     response.outputs = kept(response.outputs)
     return response

@@ -1,4 +1,4 @@
-"""When a recorded request is sent again, and in which order."""
+"""When to send a recorded request, and in which order."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _WINDOW_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """At ``rate`` requests a second, or ``speed`` times as fast as they came (both whatever the server does:
-    an open loop), or ``concurrency`` at a time, the next as soon as one is answered. One of the three."""
+    """One of three: ``rate`` requests per second or ``speed`` times the recorded pace (open loops, whatever
+    the server does), or ``concurrency`` requests at a time (a closed loop)."""
 
     rate: float | None = None
     speed: float | None = None
@@ -26,12 +26,12 @@ class Pace:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests have a time at which they are due."""
+        """Whether requests are due at fixed times."""
         return self.concurrency is None
 
     def due_secs(self, position: int, since_first_secs: float) -> float:
-        """When to send the request at ``position`` (from 0), which came ``since_first_secs`` after the first;
-        in seconds after the start, 0 for at once."""
+        """When to send the request at ``position`` (from 0), recorded ``since_first_secs`` after the first;
+        in seconds after the start."""
         if self.rate is not None:
             return position / self.rate
         if self.speed is not None:
@@ -40,8 +40,8 @@ class Pace:
 
 
 def in_order(records: Iterable[Record]) -> Iterator[Numbered]:
-    """``records`` in the order in which they began; they are written when they end. Those that overlapped
-    with more than a thousand others, or with 64 MiB of them, may come too late."""
+    """``records`` sorted by start; files have them in the order of their ends. A record that overlaps with
+    more than ``_WINDOW`` others, or ``_WINDOW_BYTES`` of them, may come late."""
     waiting: list[tuple[int, int, Record]] = []
     held = 0
     for number, record in enumerate(records, 1):

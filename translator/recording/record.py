@@ -1,7 +1,4 @@
-"""What a recording holds of one request: the question, and what was answered.
-
-Values only: bytes belong to ``layout``, files to ``files``.
-"""
+"""One entry of a recording: a request and its answer. ``layout`` and ``files`` deal with bytes."""
 
 from __future__ import annotations
 
@@ -16,16 +13,16 @@ QUESTION, ANSWER, MIRRORED = "request", "answer", "mirrored"
 """The parts of a record that hold tensors."""
 
 Place = tuple[str, int, int]
-"""A tensor of a record: its part, the number of the response there (0 in the question), and its own number
-in that message."""
+"""Identifies a tensor of a record: its part, the index of the response (0 in the request), and its index in
+that message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of a request: one response, those of a stream, or an error; the last may end a stream.
+class RecordedAnswer:
+    """The answer to a request: one response, or a stream of them, or an error, which may also end a stream.
 
-    ``answered_by`` is the model that it was routed to; ``elapsed_ns`` is from the request read to the last
-    response. Of a stream that was ``cut`` the first responses alone are there, and its end is unknown.
+    ``answered_by`` is the model chosen by the route; ``elapsed_ns`` counts from the request read to the last
+    response. A ``cut`` stream has only its first responses; its end is unknown.
     """
 
     answered_by: str
@@ -37,37 +34,36 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A request, its answer, and where it was sampled by a mirror that one's too.
+    """A request, its answer, and the mirror's answer if a mirror recorded it.
 
-    ``began_unix_ns`` is when the request had been read, in nanoseconds since 1970. ``dialect`` is the
-    caller's, ``listener`` where it was asked. Of the context of ``request`` the trace and the timings are
-    kept; of its headers, which may hold secrets, only what stands in ``headers``. ``redacted`` has the
-    digests of tensors whose data were left out: their ``data`` is empty, whatever their shape;
-    ``left_out`` the names of parameters that were. ``streamed``: the model was asked for a stream.
-    ``max_batch_size`` is the model's, None in files from before it was kept.
-    """
+    ``began_unix_ns`` is when the request was read, in nanoseconds since 1970. ``dialect`` is the caller's,
+    ``listener`` the listener's address. The context of ``request`` keeps only the trace and the timings;
+    headers may hold secrets, so only chosen ones are kept, in ``headers``. ``redacted`` has the digests of
+    tensors whose data were removed (their view is empty, whatever their shape), ``dropped_parameters`` the
+    names of removed parameters. ``streamed``: the request asked for a stream. ``max_batch_size`` is the
+    model's, None if unknown."""
 
     began_unix_ns: int
     request: InferRequest
     dialect: str
     listener: str
-    answer: Answer
-    mirrored: Answer | None = None
+    answer: RecordedAnswer
+    mirrored: RecordedAnswer | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     redacted: Mapping[Place, str] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
+    dropped_parameters: tuple[str, ...] = ()
     streamed: bool = False
     max_batch_size: int | None = None
 
     @classmethod
-    def of(cls, observed: Observed, mirrored: Answer | None = None) -> Record:
-        """The record of a request that has been answered just now."""
+    def of(cls, observed: Observed, mirrored: RecordedAnswer | None = None) -> Record:
+        """The record of a request that was just answered."""
         return cls(
             time.time_ns() - observed.elapsed_ns,
             observed.request,
             observed.dialect,
             observed.listener,
-            Answer(
+            RecordedAnswer(
                 observed.answered_by, observed.responses, observed.error, observed.elapsed_ns, observed.cut
             ),
             mirrored,
@@ -77,12 +73,12 @@ class Record:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all tensors, about what the record takes in memory and in a file; the
-        responses of a stream take something beside them."""
+        """The approximate size of the record: the bytes of all tensors, and an overhead per streamed
+        response."""
         messages = [self.request.inputs]
-        beside = 0
+        overhead = 0
         for answer in (self.answer, self.mirrored):
             if answer is not None:
                 messages += [response.outputs for response in answer.responses]
-                beside += RESPONSE_BYTES * max(0, len(answer.responses) - 1)
-        return beside + sum(tensor.nbytes for tensors in messages for tensor in tensors)
+                overhead += RESPONSE_BYTES * max(0, len(answer.responses) - 1)
+        return overhead + sum(tensor.nbytes for tensors in messages for tensor in tensors)

@@ -12,7 +12,7 @@ import orjson
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.schemas import Datatype, InferRequest, InferResponse, Parameter, Tensor, pack_bytes
-from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Place, Record
+from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Place, Record, RecordedAnswer
 
 _DIGEST_BYTES = 16
 
@@ -84,7 +84,7 @@ class Redaction:
         def of_response(response: InferResponse) -> InferResponse:
             return replace(response, parameters=remaining(response.parameters))
 
-        def of_answer(answer: Answer) -> Answer:
+        def of_answer(answer: RecordedAnswer) -> RecordedAnswer:
             return replace(answer, responses=tuple(map(of_response, answer.responses)))
 
         record = replace(
@@ -93,7 +93,7 @@ class Redaction:
             answer=of_answer(record.answer),
             mirrored=record.mirrored and of_answer(record.mirrored),
         )
-        return replace(record, left_out=tuple(names))
+        return replace(record, dropped_parameters=tuple(names))
 
 
 def digest(tensor: Tensor) -> str:

@@ -1,8 +1,7 @@
-"""Writes what passes to a recording, as an observer: requests of chosen models, with their answers.
+"""An observer that records requests of chosen models, with their answers.
 
-The event loop only puts into a queue, whose bytes are bounded; a thread redacts, packs and writes. What
-finds no room is dropped and counted: a caller never waits for a disk.
-"""
+The event loop only appends to a queue of bounded size; a thread redacts, packs and writes. A full queue drops
+the record and counts it: a caller never waits for a disk."""
 
 from __future__ import annotations
 
@@ -26,14 +25,14 @@ from interlingua.translator.serving.observation import Observed
 _log = logging.getLogger(__name__)
 
 _OVERHEAD_BYTES = 2048
-"""What a record takes beside its tensors, about."""
+"""The approximate size of a record without its tensors."""
 
 
 @dataclass(slots=True)
 class TapCounts:
-    """What became of requests that the tap wanted: ``recorded``, ``cut`` (recorded with the first responses
-    of their stream alone), ``dropped`` because too much was waiting, ``oversized`` for any file, or
-    ``failed`` to be written."""
+    """Sampled requests by outcome: ``recorded``, ``cut`` (recorded with only the first responses of the
+    stream), ``dropped`` (the queue was full), ``oversized`` (larger than a file may be), ``failed`` (not
+    written)."""
 
     recorded: int = 0
     cut: int = 0
@@ -43,11 +42,11 @@ class TapCounts:
 
 
 class Tap:
-    """An ``Observer`` that keeps requests for ``models`` (globs), ``percent`` of them, those of one sequence
-    all or none.
+    """An ``Observer`` that records ``percent`` of the requests for ``models`` (globs); sequences whole or
+    not.
 
-    ``max_queue_bytes`` bounds what waits to be written; half of it is for one stream at most. ``close`` it to
-    have that written; ``writer`` is closed then.
+    ``max_queue_bytes`` bounds the queue; one stream may use half of it. ``close`` writes the rest and closes
+    ``writer``.
     """
 
     def __init__(
@@ -66,13 +65,13 @@ class Tap:
         self._max_queue_bytes = max_queue_bytes
         self.max_stream_bytes = max_queue_bytes // 2
         self._queue: SimpleQueue[Record | None] = SimpleQueue()
-        # each is counted up by one thread alone, so that no lock is needed
+        # each has one writing thread, so no lock is needed
         self._taken_bytes = self._done_bytes = 0
         self._thread = threading.Thread(target=self._write_all, name="tap", daemon=True)
         self._thread.start()
 
     def wants(self, request: InferRequest) -> bool:
-        """Whether ``request`` is to be recorded."""
+        """Whether to record ``request``."""
         if not any(fnmatchcase(request.model, pattern) for pattern in self._models):
             return False
         if self._share >= 1:
@@ -84,7 +83,7 @@ class Tap:
         return place < self._share
 
     def saw(self, observed: Observed) -> None:
-        """Have it written, where there is room."""
+        """Queue it for writing, if it fits."""
         record = Record.of(observed)
         nbytes = record.nbytes + _OVERHEAD_BYTES
         if self._taken_bytes - self._done_bytes + nbytes > self._max_queue_bytes:
@@ -94,7 +93,7 @@ class Tap:
         self._queue.put(record)
 
     def report(self) -> dict[str, Any]:
-        """The counts, and the bytes that wait to be written."""
+        """The counts, and the bytes in the queue."""
         return {**asdict(self.counts), "queued_bytes": self._taken_bytes - self._done_bytes}
 
     def metrics(self) -> Iterator[Family]:
@@ -102,14 +101,14 @@ class Tap:
         yield Family(
             "interlingua_tap_requests_total",
             "counter",
-            "Requests that the tap wanted, by what became of them",
+            "Requests sampled by the tap, by outcome.",
             [Sample(count, {"outcome": outcome}) for outcome, count in asdict(self.counts).items()],
         )
         queued = [Sample(self._taken_bytes - self._done_bytes)]
-        yield Family("interlingua_tap_queued_bytes", "gauge", "Bytes that wait to be written", queued)
+        yield Family("interlingua_tap_queued_bytes", "gauge", "Bytes waiting to be written.", queued)
 
     def close(self) -> None:
-        """Write what waits, and close the file. Blocks until then."""
+        """Write the queue and close the file; blocks until done."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
@@ -130,7 +129,7 @@ class Tap:
             else:
                 self.counts.recorded += 1
         except Exception as error:
-            # a thread that ended here would drop all that comes
+            # the thread must survive, or every later record is lost
             self.counts.failed += 1
             if self.counts.failed == 1:
                 _log.error("recording failed", extra={"facts": {"reason": str(error)}})

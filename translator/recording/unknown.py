@@ -1,5 +1,5 @@
-"""What a recording does not tell, and how replaying gets along without it: data that were redacted, the
-signature of a model whose server is silent."""
+"""Substitutes for what a recording lacks: redacted data, and the signature of a model whose server has no
+metadata."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from numpy.typing import NDArray
 
 from interlingua.schemas import Datatype, InferResponse, Signature, Tensor, TensorSpec, pack_bytes
 from interlingua.translator.diff import Fault, TensorDiff, Tolerance
-from interlingua.translator.recording.record import ANSWER, Answer, Record
+from interlingua.translator.recording.record import ANSWER, Record, RecordedAnswer
 from interlingua.translator.recording.redaction import digest
 
 _FLOATS = frozenset({Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64})
 
 _SMALL = 100
-"""Generated integers are below it, as any model's should."""
+"""The exclusive limit of generated integers, small enough for any model."""
 
 
 class UnknowableError(Exception):
-    """Whether two answers are equal cannot be told; the text says why."""
+    """Two answers cannot be compared; the message says why."""
 
 
 def generated(tensor: Tensor, seed: int) -> Tensor:
-    """A tensor like ``tensor``, whose data were redacted, with data that depend on its name and ``seed``:
-    floats from 0 to 1, small integers, letters."""
+    """A replacement for the redacted ``tensor``, with data derived from its name and ``seed``: floats from 0
+    to 1, small integers, letters."""
     random = np.random.default_rng([seed, zlib.crc32(tensor.name.encode())])
     if tensor.datatype is Datatype.BYTES:
         letters = random.integers(97, 123, (tensor.count, 8), np.uint8)
@@ -44,14 +44,15 @@ def generated(tensor: Tensor, seed: int) -> Tensor:
 
 
 def seen_signature(record: Record) -> Signature:
-    """The signature that a request and its answer show; without a batch where the record does not tell."""
+    """The signature inferred from a request and its answer; unbatched if the record has no
+    ``max_batch_size``."""
     outputs = {tensor.name: tensor for response in record.answer.responses for tensor in response.outputs}
     shown = shown_signature(record.request.inputs, tuple(outputs.values()))
     return replace(shown, max_batch_size=record.max_batch_size or 0)
 
 
 def shown_signature(inputs: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> Signature:
-    """The signature that tensors show, every dimension free."""
+    """The signature inferred from tensors, with every dimension free."""
 
     def specs(tensors: Sequence[Tensor]) -> tuple[TensorSpec, ...]:
         return tuple(
@@ -62,14 +63,14 @@ def shown_signature(inputs: Sequence[Tensor], outputs: Sequence[Tensor] = ()) ->
 
 
 def compare_redacted(
-    record: Record, expected: Answer, actual: Answer, tolerance: Tolerance
-) -> tuple[Answer, Answer, tuple[TensorDiff, ...]]:
-    """Both answers without the outputs of which only digests were recorded, and how those differ.
+    record: Record, expected: RecordedAnswer, actual: RecordedAnswer, tolerance: Tolerance
+) -> tuple[RecordedAnswer, RecordedAnswer, tuple[TensorDiff, ...]]:
+    """Both answers without the redacted outputs, and how the digests of those differ.
 
-    Raises ``UnknowableError`` where floats have another digest, and may yet be equal within ``tolerance``.
+    Raises ``UnknowableError`` if digests of floats differ but the values may be equal within ``tolerance``.
     """
     right, other = list(expected.responses), list(actual.responses)
-    told: list[TensorDiff] = []
+    diffs: list[TensorDiff] = []
     for number, (one, another) in enumerate(zip(right, other, strict=False)):
         found = {tensor.name: tensor for tensor in another.outputs}
         hidden = {
@@ -79,9 +80,9 @@ def compare_redacted(
             for position, tensor in enumerate(one.outputs)
             if (ANSWER, number, position) in record.redacted and tensor.name in found
         }
-        told += hidden.values()
+        diffs += hidden.values()
         right[number], other[number] = _without(one, hidden), _without(another, hidden)
-    return replace(expected, responses=tuple(right)), replace(actual, responses=tuple(other)), tuple(told)
+    return replace(expected, responses=tuple(right)), replace(actual, responses=tuple(other)), tuple(diffs)
 
 
 def _difference(
@@ -94,7 +95,7 @@ def _difference(
     elif (have := digest(actual)) == recorded:
         return TensorDiff(expected.name, count=expected.count, response=number)
     elif expected.datatype in _FLOATS and tolerance != Tolerance():
-        raise UnknowableError("a redacted output has another digest, and may be near enough")
+        raise UnknowableError("a redacted output has another digest, but may be within the tolerance")
     else:
         fault, words = Fault.VALUES, (f"digest {recorded}", f"digest {have}")
     return TensorDiff(expected.name, fault, expected=words[0], actual=words[1], response=number)

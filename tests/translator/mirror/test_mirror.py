@@ -153,7 +153,7 @@ async def test_an_answer_that_only_its_caller_could_not_be_given() -> None:
 async def test_what_is_unforeseen_is_a_failure_of_the_other_model(caplog: pytest.LogCaptureFixture) -> None:
     looker = mirror(Model(lambda asked: ValueError("oops")))
     await shown(looker, answered(request(1.0), tensor(1.0)))
-    assert looker.report.counts.failures["failed"].last == "INTERNAL: unforeseen: oops"
+    assert looker.report.counts.failures["failed"].last == "INTERNAL: unexpected: oops"
     assert len(caplog.records) == 1
     await looker.close()
 

@@ -10,7 +10,7 @@ from interlingua.translator.config.mirror import KeepOptions
 from interlingua.translator.config.tap import RedactOptions
 from interlingua.translator.mirror.pairs import Pairs
 from interlingua.translator.recording.files import RecordingReader
-from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Answer, Record
+from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Record, RecordedAnswer
 from tests.translator.mirror.mirrored import answered, request, tensor
 
 
@@ -25,7 +25,7 @@ def test_what_is_redacted_is_in_no_part_of_a_pair(tmp_path: Path) -> None:
     answer = InferResponse(
         "other", (tensor(secret), tensor(1.0, name="open")), parameters={"api_key": "s3cret"}
     )
-    record = replace(Record.of(answered(asked, tensor(secret))), mirrored=Answer("other", (answer,)))
+    record = replace(Record.of(answered(asked, tensor(secret))), mirrored=RecordedAnswer("other", (answer,)))
     hidden = RedactOptions(tensors=("in", "out"), parameters=("api_*",))
     pairs = Pairs(KeepOptions(path=str(tmp_path / "pairs"), redact=hidden))
     assert pairs.takes(False, record.nbytes)

@@ -37,11 +37,11 @@ from interlingua.translator.assembly import assemble
 from interlingua.translator.config import Config, parse
 from interlingua.translator.mirror import Mirror, wire
 from interlingua.translator.mirror import process as processes
+from interlingua.translator.mirror.comparison import Copy
 from interlingua.translator.mirror.findings import Findings
 from interlingua.translator.mirror.process import JudgeProcess, RemoteJudge
-from interlingua.translator.mirror.verdict import Copy
 from interlingua.translator.recording.files import RecordingReader
-from interlingua.translator.recording.record import Answer, Record
+from interlingua.translator.recording.record import Record, RecordedAnswer
 from tests.standins import oip_http_server
 from tests.translator.mirror.mirrored import answered, request, settled
 
@@ -152,7 +152,7 @@ async def test_a_process_that_dies_is_started_again(
     assert await asking == Findings(count=1, nbytes=8, lost=1)
     assert [line.levelname for line in caplog.records] == ["ERROR"]
     assert (await asker.found(record(1.0))).lost == 1  # not at once
-    monkeypatch.setattr(processes, "_AGAIN_SECS", 0.0)
+    monkeypatch.setattr(processes, "_RESTART_SECS", 0.0)
     assert (await asker.found(record(1.0))).counts.equal == 1
     assert process._process.pid != first
     await asker.judge.close()
@@ -254,7 +254,7 @@ requests = st.builds(
 )
 responses = st.builds(InferResponse, texts, several, texts, texts, parameters, st.booleans(), errors)
 answers = st.builds(
-    Answer, texts, st.lists(responses, max_size=3).map(tuple), errors, st.integers(0), st.booleans()
+    RecordedAnswer, texts, st.lists(responses, max_size=3).map(tuple), errors, st.integers(0), st.booleans()
 )
 records = st.builds(
     Record,

@@ -19,10 +19,10 @@ from interlingua.translator.cli import main
 from interlingua.translator.diff import Tolerance, compare_answers
 from interlingua.translator.mirror import MirrorReport, families, reports
 from interlingua.translator.mirror import report as reporting
+from interlingua.translator.mirror.comparison import Comparison
 from interlingua.translator.mirror.report import Counts, Dropped
 from interlingua.translator.mirror.table import as_text
-from interlingua.translator.mirror.verdict import Verdict
-from interlingua.translator.recording.record import Answer, Record
+from interlingua.translator.recording.record import Record, RecordedAnswer
 from tests.translator.mirror.mirrored import answered, request, tensor
 
 
@@ -30,9 +30,9 @@ def add(report: MirrorReport, *outputs: Tensor, right: tuple[Tensor, ...] = (), 
     """Count in a request that was answered with ``right`` and by the mirror with ``outputs``."""
     record = Record.of(answered(request(1.0, id=more.pop("id", "")), *(right or (tensor(1.0),))))
     error = more.pop("error", None)
-    answer = Answer("other", (InferResponse("other", outputs),) if outputs else (), error)
+    answer = RecordedAnswer("other", (InferResponse("other", outputs),) if outputs else (), error)
     diff = compare_answers(record.answer, answer, Tolerance(report.rtol, report.atol))
-    report.counts.add(record, Verdict(diff, error is not None, 3_000_000, **more))
+    report.counts.add(record, Comparison(diff, error is not None, 3_000_000, **more))
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ class Stage:
         if self.lossy and self.draw(st.integers(0, 5)) == 0:
             self.hurt.add(sequence)
             self.leave_out(self.tracked.lost(number))
-        elif not self.tracked.came(number, number):
+        elif not self.tracked.answered(number, number):
             self.hurt.add(sequence)
 
     def finish(self) -> None:
@@ -119,7 +119,7 @@ def test_whole_or_not_at_all_and_in_order(data: st.DataObject, steps: int, lossy
         # what is over is forgotten
         open_ = {id_ for id_, step in stage.next_of_id.items() if step and stage.chosen[step[0]]}
         assert set(stage.tracked._lanes) == open_
-    assert not stage.tracked._wanted
+    assert not stage.tracked._chosen
 
 
 def asked(id_: int | str, number: int, model: str = "m", *, start: bool = False) -> InferRequest:
@@ -148,10 +148,10 @@ def test_of_too_many_the_most_silent_is_left_out(monkeypatch: pytest.MonkeyPatch
     # answered before the one that must go first
     assert tracked.wants(asked(1, 4), lambda: True)
     assert tracked.wants(asked(2, 5), lambda: True)
-    assert tracked.came(4, 4)
+    assert tracked.answered(4, 4)
     assert tracked.overdue() == []
     assert tracked.wants(asked(3, 6, start=True), lambda: True)
     assert tracked.overdue() == [4]
-    assert not tracked.came(1, 1)
-    assert tracked.came(2, 2)
+    assert not tracked.answered(1, 1)
+    assert tracked.answered(2, 2)
     assert started == [2]

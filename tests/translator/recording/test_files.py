@@ -21,7 +21,7 @@ from interlingua.schemas import (
     Tensor,
 )
 from interlingua.translator.recording.files import RecordingError, RecordingReader, RecordingWriter
-from interlingua.translator.recording.record import ANSWER, QUESTION, Answer, Record
+from interlingua.translator.recording.record import ANSWER, QUESTION, Record, RecordedAnswer
 from interlingua.translator.serving.observation import Observed
 from tests.strategies import names, tensor_tuples
 
@@ -59,7 +59,7 @@ RESPONSES = st.builds(
     final=st.booleans(),
 )
 ANSWERS = st.builds(
-    Answer, names(), st.lists(RESPONSES, max_size=3).map(tuple), st.none(), st.integers(0, 2**62)
+    RecordedAnswer, names(), st.lists(RESPONSES, max_size=3).map(tuple), st.none(), st.integers(0, 2**62)
 )
 RECORDS = st.builds(
     Record,
@@ -81,7 +81,7 @@ def record(number: int = 0, size: int = 100) -> Record:
         InferRequest("m", (Tensor.checked("x", Datatype.UINT8, (size,), data),)),
         "oip",
         "127.0.0.1:1",
-        Answer("m", (InferResponse("m", (Tensor.checked("y", Datatype.UINT8, (size,), data),)),)),
+        RecordedAnswer("m", (InferResponse("m", (Tensor.checked("y", Datatype.UINT8, (size,), data),)),)),
     )
 
 
@@ -115,7 +115,7 @@ def test_errors_and_numbers_that_json_lacks_come_back(tmp_path: Path) -> None:
     given = record()
     given.request.parameters = {"top": float("inf"), "low": float("-inf"), "none": float("nan")}
     responses = (replace(given.answer.responses[0], final=False, error=error),)
-    given = replace(given, answer=Answer("m", responses, error, 5))
+    given = replace(given, answer=RecordedAnswer("m", responses, error, 5))
 
     [found] = read(written(tmp_path / "r", given))
 
@@ -217,5 +217,5 @@ def test_a_record_is_made_of_what_was_observed() -> None:
     observed = Observed(given.request, "other", "oip", "here", given.answer.responses, error, 10**9)
     found = Record.of(observed)
     assert found.request is given.request
-    assert found.answer == Answer("other", given.answer.responses, error, 10**9)
+    assert found.answer == RecordedAnswer("other", given.answer.responses, error, 10**9)
     assert found.nbytes == 200

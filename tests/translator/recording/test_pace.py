@@ -6,12 +6,12 @@ import pytest
 
 from interlingua.schemas import Datatype, InferRequest, Tensor
 from interlingua.translator.recording.pace import Pace, in_order
-from interlingua.translator.recording.record import Answer, Record
+from interlingua.translator.recording.record import Record, RecordedAnswer
 
 
 def record(began: int, size: int = 0) -> Record:
     inputs = (Tensor.checked("x", Datatype.UINT8, (size,), bytes(size)),)
-    return Record(began, InferRequest("m", inputs), "oip", "here", Answer("m"))
+    return Record(began, InferRequest("m", inputs), "oip", "here", RecordedAnswer("m"))
 
 
 def test_requests_come_in_the_order_in_which_they_began() -> None:

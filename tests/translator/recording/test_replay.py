@@ -29,10 +29,10 @@ from interlingua.schemas import (
 )
 from interlingua.translator.diff import Tolerance
 from interlingua.translator.recording.pace import Pace
-from interlingua.translator.recording.record import ANSWER, QUESTION, Answer, Record
+from interlingua.translator.recording.record import ANSWER, QUESTION, Record, RecordedAnswer
 from interlingua.translator.recording.redaction import digest
-from interlingua.translator.recording.replay import Aim, replay
-from interlingua.translator.recording.tally import Tally
+from interlingua.translator.recording.replay import Destination, replay
+from interlingua.translator.recording.replay_report import ReplayReport
 from tests.loopback import GrpcLoopback, HttpLoopback, serving
 
 SIGNATURE = Signature(
@@ -93,20 +93,22 @@ def record(number: int = 1, values: Iterable[float] = (2.0, 4.0), **fields: Any)
         request,
         "oip",
         "here",
-        Answer("m", (InferResponse("m", (output(list(values)),)),), None, 5 * 10**6),
+        RecordedAnswer("m", (InferResponse("m", (output(list(values)),)),), None, 5 * 10**6),
     )
 
 
-def aim(target: Target | Doubling, dialect: str = "oip", transport: str = "grpc", **options: Any) -> Aim:
+def destination(
+    target: Target | Doubling, dialect: str = "oip", transport: str = "grpc", **options: Any
+) -> Destination:
     pipeline = serving({target.name: target}, dialect)  # type: ignore[dict-item]
     client = HttpLoopback(pipeline) if transport == "http" else GrpcLoopback(pipeline)
     capability = DIALECTS[dialect].capability.on(transport)
-    return Aim(
+    return Destination(
         lambda: Upstream("there", DIALECTS[dialect].calls[transport], [client], 5.0), capability, **options
     )
 
 
-async def played(*records: Record, to: Aim, pace: Pace | None = None, **options: Any) -> Tally:
+async def played(*records: Record, to: Destination, pace: Pace | None = None, **options: Any) -> ReplayReport:
     return await replay(records, to, pace or Pace(concurrency=1), **options)
 
 
@@ -114,62 +116,66 @@ async def played(*records: Record, to: Aim, pace: Pace | None = None, **options:
 async def test_answers_in_any_dialect_are_compared(dialect: str) -> None:
     model = Doubling()
     models = {"m": "m"}
-    tally = await played(record(1), record(2), to=aim(model, dialect, "http", models=models))
-    assert (tally.sent, tally.equal, tally.good) == (2, 2, True)
-    assert len(tally.latencies) == len(tally.recorded) == 2
-    assert tally.recorded[0] == pytest.approx(0.005)
-    assert tally.outputs["m", "y"].compared == 2
+    report = await played(record(1), record(2), to=destination(model, dialect, "http", models=models))
+    assert (report.sent, report.equal, report.good) == (2, 2, True)
+    assert len(report.latencies) == len(report.recorded) == 2
+    assert report.recorded[0] == pytest.approx(0.005)
+    assert report.outputs["m", "y"].compared == 2
 
 
 async def test_an_answer_that_differs_is_told_with_its_worst_element() -> None:
-    tally = await played(record(1), record(2, (2.0, 4.5)), record(3, (2.25, 4.0)), to=aim(Doubling()))
-    assert (tally.equal, tally.different, tally.good) == (1, 2, False)
-    [(place, worst)] = tally.worst
+    report = await played(
+        record(1), record(2, (2.0, 4.5)), record(3, (2.25, 4.0)), to=destination(Doubling())
+    )
+    assert (report.equal, report.different, report.good) == (1, 2, False)
+    [(place, worst)] = report.worst
     assert place == ("m", "y")
     assert (worst.different, worst.compared, worst.max_absolute) == (2, 3, 0.5)
     assert worst.example == "record 2 (id '2'): values at [1]: 4.0, recorded 4.5"
-    assert "differs in 2 of 3 answers, by 0.5" in "\n".join(tally.as_text())
-    assert tally.as_json()["outputs"][0]["max_absolute"] == 0.5
+    assert "differs in 2 of 3 answers, by 0.5" in "\n".join(report.as_text())
+    assert report.as_json()["outputs"][0]["max_absolute"] == 0.5
 
 
 async def test_tolerances() -> None:
     near = record(1, (2.0, 4.001))
-    assert not (await played(near, to=aim(Doubling()))).good
-    assert (await played(near, to=aim(Doubling()), tolerance=Tolerance(atol=0.01))).good
+    assert not (await played(near, to=destination(Doubling()))).good
+    assert (await played(near, to=destination(Doubling()), tolerance=Tolerance(atol=0.01))).good
 
 
 async def test_a_model_may_be_called_otherwise_there() -> None:
     other = Doubling("other")
-    assert (await played(record(), to=aim(other, models={"m": "other"}))).good
-    assert (await played(record(), to=aim(other, model="other"))).good
-    tally = await played(record(), to=aim(other))
-    assert (tally.failed, tally.good) == (1, False)
-    assert "NOT_FOUND" in next(iter(tally.failures))
+    assert (await played(record(), to=destination(other, models={"m": "other"}))).good
+    assert (await played(record(), to=destination(other, model="other"))).good
+    report = await played(record(), to=destination(other))
+    assert (report.failed, report.good) == (1, False)
+    assert "NOT_FOUND" in next(iter(report.failures))
 
 
 async def test_errors_are_compared_by_their_code() -> None:
     def refuse(request: InferRequest) -> None:
         raise InferenceError(ErrorCode.INVALID_TENSOR, "no")
 
-    failed = replace(record(), answer=Answer("m", (), InferenceError(ErrorCode.INVALID_TENSOR, "never")))
-    other = replace(record(), answer=Answer("m", (), InferenceError(ErrorCode.NOT_FOUND, "never")))
-    assert (await played(failed, to=aim(Doubling(act=refuse)))).equal == 1
-    assert (await played(other, to=aim(Doubling(act=refuse)))).different == 1
-    assert (await played(failed, to=aim(Doubling()))).different == 1
-    assert (await played(record(), to=aim(Doubling(act=refuse)))).failed == 1
+    failed = replace(
+        record(), answer=RecordedAnswer("m", (), InferenceError(ErrorCode.INVALID_TENSOR, "never"))
+    )
+    other = replace(record(), answer=RecordedAnswer("m", (), InferenceError(ErrorCode.NOT_FOUND, "never")))
+    assert (await played(failed, to=destination(Doubling(act=refuse)))).equal == 1
+    assert (await played(other, to=destination(Doubling(act=refuse)))).different == 1
+    assert (await played(failed, to=destination(Doubling()))).different == 1
+    assert (await played(record(), to=destination(Doubling(act=refuse)))).failed == 1
 
 
 @pytest.mark.parametrize("code", [ErrorCode.OVERLOADED, ErrorCode.CANCELLED])
 async def test_what_failed_by_chance_is_not_compared(code: ErrorCode) -> None:
-    failed = replace(record(), answer=Answer("m", (), InferenceError(code, "then")))
-    tally = await played(failed, to=aim(Doubling()))
-    assert tally.uncompared == {f"the recorded one is {code.name}": 1}
-    assert tally.good
+    failed = replace(record(), answer=RecordedAnswer("m", (), InferenceError(code, "then")))
+    report = await played(failed, to=destination(Doubling()))
+    assert report.uncompared == {f"the recorded one is {code.name}": 1}
+    assert report.good
 
 
 async def test_streams_are_asked_for_as_streams() -> None:
     responses = tuple(InferResponse("m", (output([k, 2 * k]),), final=k == 3) for k in (1, 2, 3))
-    streamed = replace(record(), answer=Answer("m", responses), streamed=True)
+    streamed = replace(record(), answer=RecordedAnswer("m", responses), streamed=True)
 
     class Streaming(GrpcLoopback):
         """Streams of one message."""
@@ -183,17 +189,17 @@ async def test_streams_are_asked_for_as_streams() -> None:
 
     client = Streaming(serving({"m": Doubling()}, "oip"))  # type: ignore[dict-item]
     calls = DIALECTS["oip"].grpc_calls
-    to = Aim(lambda: Upstream("there", calls, [client], 5.0), DIALECTS["oip"].capability)
-    tally = await played(streamed, to=to)
-    assert (tally.equal, tally.outputs["m", "y"].compared) == (1, 3)
-    shorter = replace(streamed, answer=Answer("m", responses[:2]))
+    to = Destination(lambda: Upstream("there", calls, [client], 5.0), DIALECTS["oip"].capability)
+    report = await played(streamed, to=to)
+    assert (report.equal, report.outputs["m", "y"].compared) == (1, 3)
+    shorter = replace(streamed, answer=RecordedAnswer("m", responses[:2]))
     assert (await played(shorter, to=to)).different == 1
     # of one that was cut, however it ended, the beginning counts
     broken = InferenceError(ErrorCode.CANCELLED, "the caller has gone away")
-    began = replace(streamed, answer=Answer("m", responses[:2], broken, cut=True))
-    tally = await played(began, to=to)
-    assert (tally.equal, tally.outputs["m", "y"].compared) == (1, 2)
-    unknown = replace(streamed, answer=Answer("m", (), cut=True))
+    began = replace(streamed, answer=RecordedAnswer("m", responses[:2], broken, cut=True))
+    report = await played(began, to=to)
+    assert (report.equal, report.outputs["m", "y"].compared) == (1, 2)
+    unknown = replace(streamed, answer=RecordedAnswer("m", (), cut=True))
     assert sum((await played(unknown, to=to)).uncompared.values()) == 1
 
 
@@ -201,12 +207,12 @@ async def test_redacted_inputs_are_refused_or_made_up() -> None:
     hidden = replace(record(), redacted={(QUESTION, 0, 0): "ab"})
     hidden.request.inputs = (Tensor("x", Datatype.FP32, (3,), memoryview(b"")),)
     model = Doubling()
-    tally = await played(hidden, to=aim(model))
-    assert (tally.sent, tally.refused, tally.good) == (0, {"inputs were redacted": 1}, False)
+    report = await played(hidden, to=destination(model))
+    assert (report.sent, report.refused, report.good) == (0, {"inputs were redacted": 1}, False)
     assert not model.asked
 
-    tally = await played(hidden, hidden, to=aim(model), generate_redacted=True)
-    assert (tally.sent, tally.uncompared, tally.good) == (2, {"inputs were generated": 2}, True)
+    report = await played(hidden, hidden, to=destination(model), generate_redacted=True)
+    assert (report.sent, report.uncompared, report.good) == (2, {"inputs were generated": 2}, True)
     one, other = (request.inputs[0] for request in model.asked)
     assert one.shape == (3,)
     assert one.numpy().tolist() != other.numpy().tolist()
@@ -228,8 +234,8 @@ async def test_redacted_outputs_are_compared_by_digest(
     shape = (len(values),)
     given.answer.responses[0].outputs = (Tensor("y", Datatype.FP32, shape, memoryview(b"")),)
     hidden = replace(given, redacted={(ANSWER, 0, 0): digest(output(values))})
-    tally = await played(hidden, to=aim(Doubling()), tolerance=Tolerance(atol=tolerance))
-    assert (tally.equal, tally.different, tally.uncompared.total()) == counts
+    report = await played(hidden, to=destination(Doubling()), tolerance=Tolerance(atol=tolerance))
+    assert (report.equal, report.different, report.uncompared.total()) == counts
 
 
 async def test_requests_of_a_sequence_go_one_after_the_other() -> None:
@@ -241,15 +247,15 @@ async def test_requests_of_a_sequence_go_one_after_the_other() -> None:
     places = [Sequence(1 + number % 3, number < 3, number >= 27) for number in range(30)]
     records = [record(number, sequence=place) for number, place in enumerate(places)]
     reached: list[Upstream] = []
-    given = aim(model)
+    given = destination(model)
 
     def reach() -> Upstream:
         reached.append(given.reach())
         return reached[-1]
 
     to = replace(given, reach=reach, own_connections=True)
-    tally = await played(*records, to=to, pace=Pace(concurrency=30))
-    assert tally.equal == 30
+    report = await played(*records, to=to, pace=Pace(concurrency=30))
+    assert report.equal == 30
     for sequence in (1, 2, 3):
         asked = [
             request.id for request in model.asked if request.sequence and request.sequence.id == sequence
@@ -265,8 +271,8 @@ async def test_so_many_at_a_time() -> None:
         return InferResponse("m", (output([2, 4]),))
 
     model = Doubling(act=slowly)
-    tally = await played(*map(record, range(20)), to=aim(model), pace=Pace(concurrency=4), limit=12)
-    assert (tally.sent, model.most) == (12, 4)
+    report = await played(*map(record, range(20)), to=destination(model), pace=Pace(concurrency=4), limit=12)
+    assert (report.sent, model.most) == (12, 4)
 
 
 async def test_an_open_loop_sends_when_requests_are_due() -> None:
@@ -276,18 +282,18 @@ async def test_an_open_loop_sends_when_requests_are_due() -> None:
 
     model = Doubling(act=slowly)
     began = time.monotonic()
-    tally = await played(*map(record, range(10)), to=aim(model), pace=Pace(rate=100))
+    report = await played(*map(record, range(10)), to=destination(model), pace=Pace(rate=100))
     assert model.most > 5, "the next one does not wait for the answer"
     assert 0.29 < time.monotonic() - began < 1.5
-    assert min(tally.latencies) >= 0.19
+    assert min(report.latencies) >= 0.19
 
 
 async def test_requests_come_as_they_came_so_many_times_as_fast() -> None:
     began = time.monotonic()
     records = [replace(record(number), began_unix_ns=number * 10**8) for number in range(5)]
     model = Doubling()
-    tally = await played(*records, to=aim(model), pace=Pace(speed=2))
-    assert tally.equal == 5
+    report = await played(*records, to=destination(model), pace=Pace(speed=2))
+    assert report.equal == 5
     assert [request.id for request in model.asked] == ["0", "1", "2", "3", "4"]
     assert 0.19 < time.monotonic() - began < 1.5
 
@@ -297,7 +303,7 @@ async def test_an_unforeseen_failure_ends_the_replay() -> None:
         raise OSError("no more sockets")
 
     with pytest.raises(OSError, match="no more sockets"):
-        await played(record(), to=Aim(broken, DIALECTS["oip"].capability))
+        await played(record(), to=Destination(broken, DIALECTS["oip"].capability))
 
 
 async def test_a_server_that_is_not_there(unused_tcp_port: int) -> None:
@@ -306,5 +312,5 @@ async def test_a_server_that_is_not_there(unused_tcp_port: int) -> None:
     def reach() -> Upstream:
         return upstream_of("oip", "http", f"127.0.0.1:{unused_tcp_port}", 5.0)
 
-    tally = await played(record(), to=Aim(reach, DIALECTS["oip"].capability))
-    assert (tally.sent, tally.failed, tally.good) == (1, 1, False)
+    report = await played(record(), to=Destination(reach, DIALECTS["oip"].capability))
+    assert (report.sent, report.failed, report.good) == (1, 1, False)

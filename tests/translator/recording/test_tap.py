@@ -199,6 +199,6 @@ def test_redaction_leaves_digests_and_names(tmp_path: Path) -> None:
         (MIRRORED, 0, 0): y,
     }
     assert found.request.parameters == {"top": 1}
-    assert (found.left_out, found.headers) == (("api_key",), {"x-tenant": "a"})
+    assert (found.dropped_parameters, found.headers) == (("api_key",), {"x-tenant": "a"})
     # what observers share is as it was
     assert seen.request.parameters == {"api_key": "s3cret", "top": 1}

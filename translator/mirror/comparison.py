@@ -1,4 +1,4 @@
-"""What passes between a mirror and its judge: copies one way, what came of them the other."""
+"""What a mirror and its judge exchange: copies one way, comparisons the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interlingua.translator.recording.record import Record
 
 @dataclass(slots=True)
 class Copy:
-    """A request that waits to be copied, or whose copy is under way, for ``secs`` at most. Its tensors have
+    """A copied request, waiting or in flight. The mirror model has ``secs`` to answer; the tensors have
     ``nbytes``."""
 
     record: Record
@@ -20,9 +20,9 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """How the other model's answer differs, whether it was an error, and how long it took. ``kept``: whether
-    both were written down, as a pair of which kind."""
+class Comparison:
+    """How the mirror model's answer differs, whether it is an error, and how long it took. ``kept`` is the
+    kind of pair that was recorded, empty for none."""
 
     diff: AnswerDiff
     failed: bool

@@ -23,7 +23,9 @@ async def test_it_is_counted_by_model_and_kind() -> None:
     for identity in ("blue", "4711"):
         await model.infer(InferRequest("m", (X,), id=identity, parameters={"tag": "a"}))
     (family,) = (
-        each for each in families(ModelCatalog({"m": model}, {})) if each.name == "interlingua_left_out_total"
+        each
+        for each in families(ModelCatalog({"m": model}, {}))
+        if each.name == "interlingua_dropped_fields_total"
     )
     assert {(sample.labels["model"], sample.labels["what"]): sample.value for sample in family.samples} == {
         ("m", "id"): 1,

@@ -1,4 +1,4 @@
-"""What came of a replay: counts, latencies, the outputs that differ most; as text, and as JSON."""
+"""The report of a replay: counts, latencies, the outputs that differ most; as text and as JSON."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from interlingua.translator.diff import AnswerDiff, TensorDiff
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 _SHOWN = 10
-"""How many outputs, and how many kinds of failures, the text shows."""
+"""How many outputs, and how many failure messages, the text shows."""
 
 _KINDS = 1000
-"""How many kinds of failures are told apart; their words are a server's own, and may never repeat."""
+"""How many failure messages are counted separately; a server may never repeat one."""
 
 
 @dataclass(slots=True)
-class OutputTally:
-    """An output over all answers. Errors are the largest; ``example`` is the answer where the absolute one
-    is, in words."""
+class ReplayOutput:
+    """One output over all answers. Errors are maxima; ``example`` describes the answer with the largest
+    absolute one."""
 
     compared: int = 0
     different: int = 0
@@ -33,7 +33,7 @@ class OutputTally:
     example: str = ""
 
     def add(self, diff: TensorDiff, where: str) -> None:
-        """Count one comparison, of the answer to ``where``."""
+        """Count one comparison; ``where`` names the record."""
         self.compared += 1
         worse = diff.fault is not None and (not self.different or diff.max_absolute > self.max_absolute)
         self.different += diff.fault is not None
@@ -44,10 +44,10 @@ class OutputTally:
 
 
 @dataclass(slots=True)
-class Tally:
-    """Requests by what became of them: ``equal`` and ``different`` answers, those ``failed`` where an answer
-    had been recorded, those ``sent`` whose answers could not be held against one, and those ``refused``
-    before they were sent, by reason. Times are in seconds, one for each request that was answered."""
+class ReplayReport:
+    """Results of a replay: ``sent`` requests, of them ``equal`` and ``different`` answers, ``failed`` where
+    an answer was recorded, and ``uncompared`` by reason; ``refused`` are those not sent, by reason.
+    ``latencies`` and ``recorded`` are in seconds, one per sent request."""
 
     sent: int = 0
     equal: int = 0
@@ -56,20 +56,20 @@ class Tally:
     uncompared: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
-    outputs: dict[tuple[str, str], OutputTally] = field(default_factory=dict)
+    outputs: dict[tuple[str, str], ReplayOutput] = field(default_factory=dict)
     latencies: array[float] = field(default_factory=lambda: array("d"))
     recorded: array[float] = field(default_factory=lambda: array("d"))
     elapsed_secs: float = 0.0
 
     @property
     def good(self) -> bool:
-        """Whether no answer differed, and every request could be sent."""
+        """Whether every request was sent and no answer differed."""
         return not self.different and not self.failed and not self.refused
 
     def add(self, model: str, where: str, diff: AnswerDiff) -> None:
-        """Count the answer to ``where``, a request for ``model``."""
+        """Count the answer to the record ``where``, a request for ``model``."""
         for output in diff.outputs:
-            self.outputs.setdefault((model, output.name), OutputTally()).add(output, where)
+            self.outputs.setdefault((model, output.name), ReplayOutput()).add(output, where)
         for kind, words in diff.failures:
             self.fail(words)
             if kind == "failed":
@@ -81,13 +81,13 @@ class Tally:
             self.different += 1
 
     def fail(self, words: str) -> None:
-        """Note in which words something failed."""
+        """Count a failure message."""
         if len(self.failures) < _KINDS or words in self.failures:
             self.failures[words] += 1
 
     @property
-    def worst(self) -> Sequence[tuple[tuple[str, str], OutputTally]]:
-        """The outputs that differed, the one with the largest error first."""
+    def worst(self) -> Sequence[tuple[tuple[str, str], ReplayOutput]]:
+        """The outputs that differed, largest error first."""
         wrong = [entry for entry in self.outputs.items() if entry[1].different]
         return sorted(wrong, key=lambda entry: entry[1].max_absolute, reverse=True)
 
@@ -119,7 +119,7 @@ class Tally:
         }
 
     def as_text(self) -> Iterator[str]:
-        """Lines for a person."""
+        """The report as lines of text."""
         rate = self.sent / self.elapsed_secs if self.elapsed_secs else 0.0
         yield f"{self.sent} sent in {self.elapsed_secs:.2f} s ({rate:.1f}/s)"
         counts = {"equal": self.equal, "different": self.different, "failed": self.failed}
