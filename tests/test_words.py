@@ -57,10 +57,7 @@ _PENDING = {
     *(
         ROOT / "docs" / f"{name}.md"
         for name in [
-            "conformance",
-            "migration",
             "performance",
-            "python-models",
         ]
     ),
 }
