@@ -161,7 +161,7 @@ class SharedMemoryRegion:
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class ListenerAddress:
     """An address that clients connect to: `host:port`, or `unix:path`."""
 
     transport: str
@@ -175,7 +175,7 @@ class Deployment:
 
     models: Mapping[str, ModelStatus]
     default_model: str = ""
-    listeners: tuple[Listening, ...] = ()
+    listeners: tuple[ListenerAddress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

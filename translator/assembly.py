@@ -33,13 +33,13 @@ from interlingua.runtime.repository.files import (
 from interlingua.runtime.repository.polling import Poller
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.attributes import Attributes
-from interlingua.runtime.upstream.dropped_fields import LeftOut
+from interlingua.runtime.upstream.dropped_fields import DroppedFields
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.header_file import HeaderFile
 from interlingua.runtime.upstream.model import UpstreamModel
-from interlingua.runtime.upstream.pool import Gate, Member, Name, Names, Pool, Probes
+from interlingua.runtime.upstream.pool import Gate, HostName, HostNames, Member, Pool, Probes
 from interlingua.runtime.upstream.upstream import Calls, Upstream
-from interlingua.schemas import Listening, ServerMetadata
+from interlingua.schemas import ListenerAddress, ServerMetadata
 from interlingua.translator import logs, mirror
 from interlingua.translator.admin.overview import ReadinessWatch
 from interlingua.translator.admin.site import Site, tell
@@ -105,7 +105,8 @@ class Assembly:
     def is_bound(self, listeners: Iterable[tuple[ListenerOptions, Address]]) -> None:
         """Let clients be told where the server listens."""
         self.service.listeners = tuple(
-            Listening(options.transport, str(address), options.dialects) for options, address in listeners
+            ListenerAddress(options.transport, str(address), options.dialects)
+            for options, address in listeners
         )
 
     async def close(self) -> None:
@@ -288,11 +289,11 @@ def _forwarding(options: UpstreamOptions) -> Forwarding:
 
 def _pool(options: UpstreamOptions) -> Pool:
     members: list[Member] = []
-    names: list[Name] = []
+    names: list[HostName] = []
     for url in options.urls:
         address = parse_url(url, options.transport).address
         if is_name(address.host):
-            name = Name.of(address.host, address.port, partial(_member, url, options))
+            name = HostName.of(address.host, address.port, partial(_member, url, options))
             names.append(name)
             members += name.known.values()
         else:
@@ -301,7 +302,7 @@ def _pool(options: UpstreamOptions) -> Pool:
     return Pool(
         members,
         Probes(interval, options.connect_timeout_secs) if interval else None,
-        Names(names, resolve, options.resolve_interval_secs),
+        HostNames(names, resolve, options.resolve_interval_secs),
     )
 
 
@@ -353,7 +354,7 @@ def _upstream_model(
         description=model.description,
         parameters=model.parameters,
         controlled=options.control == "explicit",
-        left_out=LeftOut(options.dialect, carried, options.strict),
+        dropped_fields=DroppedFields(options.dialect, carried, options.strict),
         widened=carried.widened,
         strict_signature=model.strict_signature,
         attributes=Attributes(model.labels, model.format),

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from interlingua.protocols.grps.options import PredictOptions
-from interlingua.schemas import Deployment, Listening, ModelState, ModelStatus
+from interlingua.schemas import Deployment, ListenerAddress, ModelState, ModelStatus
 from interlingua.schemas.model_config import MODEL_CONFIG
 
 Document = Mapping[str, Any]
@@ -165,7 +165,7 @@ def _chosen(told: Deployment) -> Document:
 # --- server.yml
 
 
-def _server(listeners: Iterable[Listening], options: PredictOptions) -> Document:
+def _server(listeners: Iterable[ListenerAddress], options: PredictOptions) -> Document:
     return {
         "interface": _interface(listeners, options),
         # there is no such limit; requests queue before their model
@@ -175,7 +175,7 @@ def _server(listeners: Iterable[Listening], options: PredictOptions) -> Document
     }
 
 
-def _interface(listeners: Iterable[Listening], options: PredictOptions) -> Document:
+def _interface(listeners: Iterable[ListenerAddress], options: PredictOptions) -> Document:
     """The first address of each transport; those of a file system have no place in this layout."""
     places: dict[str, tuple[str, str]] = {}
     for each in listeners:

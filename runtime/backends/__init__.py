@@ -59,7 +59,7 @@ class Instance(Protocol):
 
 
 @dataclass(slots=True)
-class Answer:
+class InstanceAnswer:
     """One response of a model that runs whole requests.
 
     ``error`` is a failure that others may follow, unless it is ``final``. ``started`` and ``ended`` are the
@@ -91,7 +91,7 @@ class Answers(Protocol):
 
     def __aiter__(self) -> Answers: ...
 
-    async def __anext__(self) -> Answer: ...
+    async def __anext__(self) -> InstanceAnswer: ...
 
     async def aclose(self) -> None:
         """Take no more answers."""
@@ -156,7 +156,7 @@ class RequestInstance(Protocol):
 
     def stream(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
-    ) -> AsyncGenerator[Answer, None]:
+    ) -> AsyncGenerator[InstanceAnswer, None]:
         """Run ``request`` with ``inputs`` and give its answers as they come, ``outputs`` in the order asked
         as far as the model gives them; the last one is final, and may be that alone.
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from interlingua.runtime.backends import Answer, Composition, ServerHooks
+from interlingua.runtime.backends import Composition, InstanceAnswer, ServerHooks
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.runtime.models.batch_dimension import fitted
 from interlingua.runtime.models.ensemble import Needed, Plan, Step, behind, plan
@@ -71,7 +71,7 @@ class EnsembleInstance:
 
     async def stream(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
-    ) -> AsyncGenerator[Answer, None]:
+    ) -> AsyncGenerator[InstanceAnswer, None]:
         """The one answer; of an ensemble that is ``decoupled`` one for each of the last decoupled step, in
         their order. Raises what a step raises, with its model named, and UNAVAILABLE for an ensemble that
         would enter itself, or whose models do not go together."""
@@ -84,14 +84,16 @@ class EnsembleInstance:
             with self._entered():
                 tensors = await self._run(request, waiting, given)
             final = not self.decoupled
-            yield Answer(self._answer(tensors, outputs), {}, None, final, started, time.monotonic_ns())
+            yield InstanceAnswer(
+                self._answer(tensors, outputs), {}, None, final, started, time.monotonic_ns()
+            )
         else:
             async with aclosing(self._answers(request, waiting, given)) as answers:
                 async for tensors in answers:
                     told = self._answer(tensors, outputs)
-                    yield Answer(told, {}, None, False, started, time.monotonic_ns())
+                    yield InstanceAnswer(told, {}, None, False, started, time.monotonic_ns())
         if self.decoupled:
-            yield Answer((), {}, None, True, started, time.monotonic_ns())
+            yield InstanceAnswer((), {}, None, True, started, time.monotonic_ns())
 
     async def learn(self) -> tuple[bool, str]:
         """Ask the models of the steps which of them are decoupled: whether the ensemble is, and why it cannot

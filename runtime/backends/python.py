@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from interlingua.runtime.backends import Answer, Job, RequestInstance, ServerHooks
+from interlingua.runtime.backends import InstanceAnswer, Job, RequestInstance, ServerHooks
 from interlingua.runtime.backends.python_file import refuse_environment
 from interlingua.runtime.model_config.config import DATATYPE_OF_TYPE, LoadError, ModelConfig
 from interlingua.runtime.model_config.message import config_message
@@ -79,7 +79,7 @@ class PythonInstance:
 
     async def stream(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
-    ) -> AsyncGenerator[Answer, None]:
+    ) -> AsyncGenerator[InstanceAnswer, None]:
         """See ``RequestInstance``."""
         place = await self.claim(request.context.cancel)
         (answers,) = place.run([Job(request, inputs, outputs)])
@@ -265,7 +265,7 @@ class PythonInstance:
         if self._hooks is not None:
             self._hooks.changed()
 
-    def _check(self, answer: Answer, outputs: tuple[str, ...]) -> None:
+    def _check(self, answer: InstanceAnswer, outputs: tuple[str, ...]) -> None:
         """Put the outputs in the order asked; make an error of one that has not the declared datatype. An
         empty one may have any, as at Triton: ``np.array([])`` is the end of many a stream of tokens."""
         given = {tensor.name: tensor for tensor in answer.outputs}

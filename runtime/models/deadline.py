@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
-from interlingua.runtime.backends import Answer
+from interlingua.runtime.backends import InstanceAnswer
 from interlingua.schemas import Context, ErrorCode, InferenceError
 
 
@@ -23,7 +23,7 @@ def seconds_left(model: str, context: Context) -> float | None:
     return left
 
 
-async def next_answer(answers: AsyncIterator[Answer], model: str, context: Context) -> Answer:
+async def next_answer(answers: AsyncIterator[InstanceAnswer], model: str, context: Context) -> InstanceAnswer:
     """The next of ``answers`` of ``model``. Raises as :func:`seconds_left`, and what ``answers`` raise."""
     left = seconds_left(model, context)
     if left is None:

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from itertools import count
 
-from interlingua.runtime.backends import Answer, Answers, Job, RequestInstance, ServerHooks
+from interlingua.runtime.backends import Answers, InstanceAnswer, Job, RequestInstance, ServerHooks
 from interlingua.runtime.models.deadline import next_answer
 from interlingua.runtime.models.reshape import Reshape, inward, outward
 from interlingua.runtime.models.response_cache import new_scope
@@ -91,9 +91,9 @@ class RequestVersion:
                 ordered=not self.decoupled,
             )
 
-    async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
+    async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
         """See ``Version``. The final flag may come by itself, after the answer."""
-        found: Answer | None = None
+        found: InstanceAnswer | None = None
         final = False
         async with aclosing(self.answers(request, outputs)) as answers:
             while not final:
@@ -106,7 +106,9 @@ class RequestVersion:
         assert found is not None, "a final answer has come"  # noqa: S101
         return found
 
-    async def answers(self, request: InferRequest, outputs: tuple[str, ...]) -> AsyncGenerator[Answer, None]:
+    async def answers(
+        self, request: InferRequest, outputs: tuple[str, ...]
+    ) -> AsyncGenerator[InstanceAnswer, None]:
         """See ``Version``; the tensors have the shapes that clients see. Raises INVALID_TENSOR for a request
         outside a sequence where it must be in one."""
         inputs = inward(request.inputs, self._input_reshapes)
@@ -133,7 +135,7 @@ class RequestVersion:
 
     async def _at_once(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
-    ) -> AsyncGenerator[Answer, None]:
+    ) -> AsyncGenerator[InstanceAnswer, None]:
         with self._admission.entered(request):
             async with aclosing(self.instance.stream(request, inputs, outputs)) as answers:
                 async for answer in answers:
@@ -141,7 +143,7 @@ class RequestVersion:
 
     async def _in_a_batch(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
-    ) -> AsyncGenerator[Answer, None]:
+    ) -> AsyncGenerator[InstanceAnswer, None]:
         scheduler = self._scheduler
         assert scheduler is not None, "there is one"  # noqa: S101
         with scheduler.entered(request, inputs, outputs) as entry:
@@ -210,7 +212,7 @@ class RequestVersion:
         await self.instance.close()
 
 
-async def _to_the_end(answers: Answers | AsyncGenerator[Answer, None]) -> None:
+async def _to_the_end(answers: Answers | AsyncGenerator[InstanceAnswer, None]) -> None:
     """Read all ``answers`` and drop them. Raises the error of a failed one."""
     async with aclosing(answers):
         async for answer in answers:

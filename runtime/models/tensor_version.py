@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 
-from interlingua.runtime.backends import Answer, Instance, ServerHooks
+from interlingua.runtime.backends import Instance, InstanceAnswer, ServerHooks
 from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE
 from interlingua.runtime.models.deadline import cancelled, seconds_left, too_late
 from interlingua.runtime.models.reshape import Run
@@ -98,13 +98,13 @@ class TensorVersion:
             check_rows(tensors, inputs[0].shape[0])
         return tensors, started, ended
 
-    async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
+    async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
         """See ``Version``."""
         context = request.context
         left = seconds_left(self._model, context)
         if self.threads is None:
             tensors, started, ended = self.run(request.inputs, outputs)
-            return Answer(tensors, {}, None, True, started, ended)
+            return InstanceAnswer(tensors, {}, None, True, started, ended)
         try:
             if left is None:
                 return await self._queued(request, outputs)
@@ -113,20 +113,22 @@ class TensorVersion:
         except TimeoutError:
             raise too_late(self._model) from None
 
-    async def answers(self, request: InferRequest, outputs: tuple[str, ...]) -> AsyncGenerator[Answer, None]:
+    async def answers(
+        self, request: InferRequest, outputs: tuple[str, ...]
+    ) -> AsyncGenerator[InstanceAnswer, None]:
         """See ``Version``."""
         yield await self.answer(request, outputs)
 
-    async def _queued(self, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
+    async def _queued(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
         if self.scheduler is None:
             return await self._in_a_thread(request, outputs)
         with self.scheduler.entered(request, request.inputs, outputs) as entry:
             ran: Ran = await entry.answer
             await self.scheduler.turn(entry)
         gathering = ran.gathered - ran.started
-        return Answer(ran.outputs, {}, None, True, ran.started, ran.ended, gathering, ran.execution)
+        return InstanceAnswer(ran.outputs, {}, None, True, ran.started, ran.ended, gathering, ran.execution)
 
-    async def _in_a_thread(self, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
+    async def _in_a_thread(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
         cancel = request.context.cancel
         nbytes = self.admission.enter(request)
         running = asyncio.get_running_loop().run_in_executor(self.threads, self.run, request.inputs, outputs)
@@ -143,7 +145,7 @@ class TensorVersion:
         finally:
             cancel.forget(running.cancel)
             self.admission.leave(nbytes)
-        return Answer(tensors, {}, None, True, started, ended)
+        return InstanceAnswer(tensors, {}, None, True, started, ended)
 
     async def warm_up(self, sample: WarmupSample) -> None:
         """Run ``sample``, once on each device and for all threads that share an instance there; as a sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from interlingua.runtime.backends import Answer, ServerHooks
+from interlingua.runtime.backends import InstanceAnswer, ServerHooks
 from interlingua.runtime.models.statistics import count_refusal, entered
 from interlingua.runtime.models.warmup import WarmupSample
 from interlingua.schemas import (
@@ -43,11 +43,13 @@ class Version(Protocol):
     def check(self, request: InferRequest) -> tuple[str, ...]:
         """The outputs to compute for ``request``. Raises INVALID_TENSOR."""
 
-    async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> Answer:
+    async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
         """The one answer of a version that is not decoupled. Raises what the instance raises, OVERLOADED and
         UNAVAILABLE where too many wait, DEADLINE_EXCEEDED, CANCELLED."""
 
-    def answers(self, request: InferRequest, outputs: tuple[str, ...]) -> AsyncGenerator[Answer, None]:
+    def answers(
+        self, request: InferRequest, outputs: tuple[str, ...]
+    ) -> AsyncGenerator[InstanceAnswer, None]:
         """The answers as the instance gives them, the last one final. Raises as :meth:`answer`, but keeps no
         deadline."""
 

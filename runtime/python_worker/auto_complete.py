@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class ModelConfig:
+class AutoCompleteConfig:
     """The configuration that ``auto_complete_config`` may complete; ``config`` is the whole of it."""
 
     def __init__(self, config: dict[str, Any]) -> None:

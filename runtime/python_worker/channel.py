@@ -22,7 +22,7 @@ MAX_DESCRIPTORS = 16
 _ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 
 
-class Frame(NamedTuple):
+class ChannelFrame(NamedTuple):
     """One message as it was received. ``payload`` is the receiver's own; ``descriptors`` are open."""
 
     value: Any
@@ -53,14 +53,14 @@ def receive(sock: socket.socket) -> tuple[bytes, list[int]]:
     return data, descriptors.tolist()
 
 
-class FrameReader:
+class ChannelReader:
     """Puts frames together from what was received."""
 
     def __init__(self) -> None:
         self._data = bytearray()
         self._descriptors: deque[int] = deque()
 
-    def feed(self, data: bytes, descriptors: Sequence[int]) -> Iterator[Frame]:
+    def feed(self, data: bytes, descriptors: Sequence[int]) -> Iterator[ChannelFrame]:
         """The frames that are whole now."""
         self._data += data
         self._descriptors.extend(descriptors)
@@ -70,7 +70,7 @@ class FrameReader:
             if len(self._data) < end:
                 return
             middle = _HEADER.size + text
-            frame = Frame(
+            frame = ChannelFrame(
                 orjson.loads(self._data[_HEADER.size : middle]),
                 self._data[middle:end],
                 [self._descriptors.popleft() for _ in range(count)],

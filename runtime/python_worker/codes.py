@@ -16,7 +16,7 @@ _CODES = {
 }
 """What else a model says it is: whatever is not here is MODEL_FAILED."""
 
-_TOLD = {code: number for number, code in _CODES.items()} | {
+_REPORTED = {code: number for number, code in _CODES.items()} | {
     ErrorCode.MALFORMED: TritonError.INVALID_ARG,
     ErrorCode.UNREPRESENTABLE: TritonError.UNSUPPORTED,
     ErrorCode.TOO_LARGE: TritonError.INVALID_ARG,
@@ -32,7 +32,7 @@ def error_of(code: int, message: str) -> InferenceError:
     return InferenceError(_CODES.get(code, ErrorCode.MODEL_FAILED), message, retryable=False, details=details)
 
 
-def told_of(error: InferenceError) -> tuple[int, str]:
+def reported_error(error: InferenceError) -> tuple[int, str]:
     """Number and text, as a model is told of ``error``."""
     other = TritonError.UNKNOWN if error.details == UNKNOWN_KIND else TritonError.INTERNAL
-    return _TOLD.get(error.code, other), error.message
+    return _REPORTED.get(error.code, other), error.message

@@ -46,12 +46,12 @@ class Box:
         self.wake()
 
     def wake(self) -> None:
-        """Tell who does not wait in :meth:`Connection.wait`."""
+        """Tell who does not wait in :meth:`WorkerConnection.wait`."""
         if self._wake is not None:
             self._wake()
 
 
-class Connection:
+class WorkerConnection:
     """A connection to the server. Any thread may send, and none waits for another to have sent.
 
     ``forked``: this is another process than the worker, a copy of it that the model has made.
@@ -59,7 +59,7 @@ class Connection:
 
     def __init__(self, sock: socket.socket, slots: int, inputs: int, outputs: int) -> None:
         self._sock = sock
-        self._frames = channel.FrameReader()
+        self._frames = channel.ChannelReader()
         self._views = regions.RegionViews(regions.map_page(inputs))
         self._pool = regions.RegionPool(regions.map_page(outputs))
         self._pool_lock = threading.Lock()
@@ -78,9 +78,9 @@ class Connection:
 
     # --- in
 
-    def next(self) -> channel.Frame | None:
+    def next(self) -> channel.ChannelFrame | None:
         """The next message that is no answer; None when the server has closed."""
-        found: channel.Frame | None = self.wait(self._work)
+        found: channel.ChannelFrame | None = self.wait(self._work)
         return found
 
     def wait(self, box: Box) -> Any:
@@ -149,7 +149,7 @@ class Connection:
         except OSError:
             return b"", []
 
-    def _sort(self, frame: channel.Frame) -> None:
+    def _sort(self, frame: channel.ChannelFrame) -> None:
         if frame.value[0] != "answer":
             self._work.put(frame)
             return
@@ -196,7 +196,7 @@ class Connection:
 
     # --- tensors and slots
 
-    def tensors(self, value: Any, frame: channel.Frame) -> list[utils.Tensor]:
+    def tensors(self, value: Any, frame: channel.ChannelFrame) -> list[utils.Tensor]:
         """The tensors of a message."""
         return [
             utils.Tensor(name, _array(datatype, shape, view))

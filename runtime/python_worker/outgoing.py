@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from interlingua.runtime.backends import ServerHooks
-from interlingua.runtime.python_worker.codes import told_of
+from interlingua.runtime.python_worker.codes import reported_error
 from interlingua.runtime.python_worker.parameters import read_parameters
 from interlingua.schemas import (
     Context,
@@ -121,14 +121,14 @@ class Outgoing:
                 if (close := getattr(responses, "aclose", None)) is not None:
                     await close()
         except InferenceError as error:
-            await self._reply(number, (), {}, told_of(error), True)
+            await self._reply(number, (), {}, reported_error(error), True)
         except Exception as error:
             _log.exception("unexpected error in model call", extra={"facts": {"model": name}})
             failure = InferenceError(ErrorCode.INTERNAL, f"{type(error).__name__}: {error}")
-            await self._reply(number, (), {}, told_of(failure), True)
+            await self._reply(number, (), {}, reported_error(failure), True)
 
     async def _tell(self, number: int, response: InferResponse) -> None:
-        error = None if response.error is None else told_of(response.error)
+        error = None if response.error is None else reported_error(response.error)
         await self._reply(number, response.outputs, response.parameters, error, response.final)
 
 

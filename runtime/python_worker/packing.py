@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from interlingua.runtime.python_worker.channel import Frame
+from interlingua.runtime.python_worker.channel import ChannelFrame
 from interlingua.runtime.python_worker.regions import Part, RegionPool, RegionViews, offsets
 
 INLINE_BYTES = 1 << 14
@@ -50,7 +50,7 @@ def pack(tensors: Sequence[NamedPart], pool: RegionPool) -> Packed:
 
 
 def unpack(
-    value: Sequence[Any], frame: Frame, views: RegionViews
+    value: Sequence[Any], frame: ChannelFrame, views: RegionViews
 ) -> list[tuple[str, str, list[int], memoryview]]:
     """The tensors of a message where they lie, writable: name, datatype, shape and bytes of each."""
     region, comes, listed = value

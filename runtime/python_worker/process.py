@@ -23,14 +23,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from interlingua.runtime.backends import Answer, Answers, Job, RequestInstance
+from interlingua.runtime.backends import Answers, InstanceAnswer, Job, RequestInstance
 from interlingua.runtime.python_worker import channel, launch, packing, regions
-from interlingua.runtime.python_worker.call import Call
 from interlingua.runtime.python_worker.codes import error_of
 from interlingua.runtime.python_worker.connection import CANCELLED
 from interlingua.runtime.python_worker.outgoing import Outgoing
 from interlingua.runtime.python_worker.parameters import read_parameters
 from interlingua.runtime.python_worker.triton_python_backend_utils import TritonError
+from interlingua.runtime.python_worker.worker_call import WorkerCall
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, Tensor
 from interlingua.schemas.datatypes import DATATYPES
 
@@ -56,18 +56,18 @@ class Worker:
     def __init__(self, told: Mapping[str, Any]) -> None:
         self.on_idle: Callable[[], None] = _nothing
         self.on_lost: Callable[[Worker], None] = _nothing_of
-        self.check: Callable[[Answer, tuple[str, ...]], None] = _nothing_with
+        self.check: Callable[[InstanceAnswer, tuple[str, ...]], None] = _nothing_with
         self.config: dict[str, Any] = {}
         self.lost = False
         self.promised = False
         self._instance = told["instance"]
         self._running = False
         self._room = _SLOTS
-        self._calls: dict[int, Call | None] = {}
+        self._calls: dict[int, WorkerCall | None] = {}
         self._free = list(range(_SLOTS))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outgoing: deque[tuple[memoryview, list[int]]] = deque()
-        self._frames = channel.FrameReader()
+        self._frames = channel.ChannelReader()
         pages = [regions.make_page() for _ in range(3)]
         self._page = regions.map_page(pages[0])
         self._slots = memoryview(self._page).cast("Q")
@@ -136,7 +136,7 @@ class Worker:
         MODEL_FAILED where there is no memory for its inputs, INVALID_TENSOR for an id that is not text."""
         self.promised = False
         self.attach()
-        calls = [Call(job.request, job.outputs, self._took, self._abandon) for job in jobs]
+        calls = [WorkerCall(job.request, job.outputs, self._took, self._abandon) for job in jobs]
         told = []
         tensors: list[packing.NamedPart] = []
         for call, job in zip(calls, jobs, strict=True):
@@ -204,20 +204,20 @@ class Worker:
                 return InferenceError(ErrorCode.INVALID_TENSOR, f"the {what} is not text: {error}")
         return None
 
-    def _not_sent(self, calls: Sequence[Call], why: str) -> None:
+    def _not_sent(self, calls: Sequence[WorkerCall], why: str) -> None:
         for call in calls:
             if self._calls.pop(call.slot, None) is not None:
                 self._free.append(call.slot)
                 call.fail(InferenceError(ErrorCode.MODEL_FAILED, why))
         self._ended_run()
 
-    def _took(self, call: Call, count: int) -> None:
+    def _took(self, call: WorkerCall, count: int) -> None:
         """Tell the model how far the client of ``call`` is."""
         # the slot may be another call's by now
         if self._calls.get(call.slot) is call:
             self._slots[call.slot] = count
 
-    def _abandon(self, call: Call) -> None:
+    def _abandon(self, call: WorkerCall) -> None:
         """Nobody waits for ``call`` any more."""
         if self._calls.get(call.slot) is call:
             self._slots[call.slot] = CANCELLED
@@ -304,7 +304,7 @@ class Worker:
             else:
                 self._write_log(*frame.value[1:])
 
-    def _take(self, frame: channel.Frame) -> None:
+    def _take(self, frame: channel.ChannelFrame) -> None:
         slot, packed, parameters, error, final, ends_run = frame.value[1:]
         outputs = self._tensors(packed, frame)
         call = self._calls.get(slot)
@@ -313,7 +313,7 @@ class Worker:
             self._free.append(slot)
         if call is not None:
             failure = None if error is None else error_of(*error)
-            answer = Answer(outputs, {}, failure, final, call.started, time.monotonic_ns())
+            answer = InstanceAnswer(outputs, {}, failure, final, call.started, time.monotonic_ns())
             try:
                 answer.parameters = read_parameters(parameters)
             except ValueError as wrong:
@@ -326,7 +326,7 @@ class Worker:
             # a free slot may be what somebody waits for
             self.on_idle()
 
-    def _tensors(self, packed: Sequence[Any], frame: channel.Frame) -> tuple[Tensor, ...]:
+    def _tensors(self, packed: Sequence[Any], frame: channel.ChannelFrame) -> tuple[Tensor, ...]:
         return tuple(
             Tensor(name, DATATYPES[kind], tuple(shape), view.toreadonly())
             for name, kind, shape, view in packing.unpack(packed, frame, self._views)
@@ -418,5 +418,5 @@ def _nothing_of(worker: Worker) -> None:
     """Nobody looks after it yet."""
 
 
-def _nothing_with(answer: Answer, outputs: tuple[str, ...]) -> None:
+def _nothing_with(answer: InstanceAnswer, outputs: tuple[str, ...]) -> None:
     """Nobody knows what is declared yet."""

@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlingua.runtime.python_worker import dlpack
-from interlingua.runtime.python_worker.auto_complete import ModelConfig as ModelConfig
+from interlingua.runtime.python_worker.auto_complete import AutoCompleteConfig
 from interlingua.runtime.python_worker.strings import pack_strings, unpack_strings
+
+ModelConfig = AutoCompleteConfig
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
@@ -245,13 +247,13 @@ def _not_yet(request: InferenceRequest, decoupled: bool) -> Any:
 
 
 class InferenceRequest:
-    """A request to a model: one that the model is given, or one that it makes itself and asks another with.
+    """A request to a model: one that this model received, or one that it makes for another model.
 
-    ``ask`` and ``ask_async`` are set by the worker.
+    ``infer`` and ``infer_async`` are set by the worker.
     """
 
-    ask: Callable[[InferenceRequest, bool], Any] = staticmethod(_not_yet)
-    ask_async: Callable[[InferenceRequest, bool], Awaitable[Any]] = staticmethod(_not_yet)
+    infer: Callable[[InferenceRequest, bool], Any] = staticmethod(_not_yet)
+    infer_async: Callable[[InferenceRequest, bool], Awaitable[Any]] = staticmethod(_not_yet)
 
     def __init__(
         self,
@@ -357,11 +359,11 @@ class InferenceRequest:
         """Ask the model: its response, or an iterator over the responses of a decoupled model. A failure is a
         response with an error. Raises ``TritonModelException`` for inputs that cannot be sent, and while the
         caller is being loaded."""
-        return type(self).ask(self, decoupled)
+        return type(self).infer(self, decoupled)
 
     async def async_exec(self, decoupled: bool = False) -> Any:
         """The same from a coroutine, which others may go on beside."""
-        return await type(self).ask_async(self, decoupled)
+        return await type(self).infer_async(self, decoupled)
 
 
 def _checked(parameters: Mapping[str, Any] | None) -> str:

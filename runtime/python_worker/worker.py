@@ -27,8 +27,8 @@ import orjson
 
 from interlingua.runtime.python_worker import channel
 from interlingua.runtime.python_worker import triton_python_backend_utils as utils
-from interlingua.runtime.python_worker.asking import Asking
-from interlingua.runtime.python_worker.connection import Connection
+from interlingua.runtime.python_worker.bls import BlsClient
+from interlingua.runtime.python_worker.connection import WorkerConnection
 from interlingua.runtime.python_worker.event_loop import EventLoop
 
 _NO_ROUNDS = (
@@ -48,7 +48,7 @@ class _Answer:
     ``ends_run``: the end of the answer is the end of the run too.
     """
 
-    def __init__(self, server: Connection, loop: EventLoop, slot: int, asked: list[str]) -> None:
+    def __init__(self, server: WorkerConnection, loop: EventLoop, slot: int, asked: list[str]) -> None:
         self._server = server
         self._loop = loop
         self._slot = slot
@@ -106,7 +106,7 @@ class _Rounds:
     those that have waited for longest. The server sends more while there is room.
     """
 
-    def __init__(self, server: Connection, rows: int, places: int) -> None:
+    def __init__(self, server: WorkerConnection, rows: int, places: int) -> None:
         self._server = server
         self._rows = rows
         self._places = places
@@ -148,7 +148,7 @@ class _Rounds:
 class _Model:
     """The user's model and what surrounds a run of it."""
 
-    def __init__(self, server: Connection, told: dict[str, Any]) -> None:
+    def __init__(self, server: WorkerConnection, told: dict[str, Any]) -> None:
         self._server = server
         self._instance = told["instance"]
         self._name, self._version = told["args"]["model_name"], int(told["args"]["model_version"])
@@ -165,7 +165,7 @@ class _Model:
             text = orjson.dumps(self.config).decode()
             self._model.initialize({**told["args"], "model_config": text})
 
-    def run(self, frame: channel.Frame) -> None:
+    def run(self, frame: channel.ChannelFrame) -> None:
         """Run the requests of a message in one execution, and tell when the model is free for the next."""
         _, told, packed = frame.value
         tensors = self._server.tensors(packed, frame)
@@ -303,7 +303,7 @@ class _Model:
         if not work.sender.close():
             return False
         work.answer.fail(
-            f"Failed to process the request(s) for model '{self._instance}', message: {_told(error)}"
+            f"Failed to process the request(s) for model '{self._instance}', message: {_error_text(error)}"
         )
         return True
 
@@ -322,7 +322,7 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
             stream.reconfigure(line_buffering=True)
     connection = socket.socket(fileno=sock)
     threading.Thread(target=_watch, args=(sock,), name="watch", daemon=True).start()
-    server = Connection(connection, slots, inputs, outputs)
+    server = WorkerConnection(connection, slots, inputs, outputs)
     utils.Logger.write = lambda level, text: server.send(["log", level, text])
     sys.modules["triton_python_backend_utils"] = utils
     sys.dont_write_bytecode = True
@@ -332,10 +332,10 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
     try:
         model = _Model(server, told.value[1])
     except (Exception, SystemExit) as error:
-        server.send(["failed", _told(error)])
+        server.send(["failed", _error_text(error)])
         return
-    asking = Asking(server)
-    utils.InferenceRequest.ask, utils.InferenceRequest.ask_async = asking.ask, asking.ask_async
+    bls = BlsClient(server)
+    utils.InferenceRequest.infer, utils.InferenceRequest.infer_async = bls.infer, bls.infer_async
     server.send(["loaded", model.config])
     while True:
         if model.rounds and not server.arrived():
@@ -371,7 +371,7 @@ def _code_and_message(failure: Any) -> tuple[int, str]:
     return code, _sendable(str(failure))
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """An exception as Triton tells it: type, text, and the frames from the innermost on."""
     # a traceback leaves out the frames of imports, which Triton shows
     numbers = dict(traceback.walk_tb(error.__traceback__))

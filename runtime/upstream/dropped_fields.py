@@ -15,7 +15,7 @@ KINDS = ("id", "parameter", "sequence", "priority")
 """What may be left out; with a priority goes the time that a request may wait."""
 
 
-def left_out(request: InferRequest, carried: Capability) -> Iterator[tuple[str, str]]:
+def dropped_fields(request: InferRequest, carried: Capability) -> Iterator[tuple[str, str]]:
     """The kind and, in words, the thing itself, of everything that is left out."""
     if request.id and carried.ids != "text" and not (carried.ids and _is_number(request.id)):
         yield "id", f"the id '{request.id}'"
@@ -30,7 +30,7 @@ def left_out(request: InferRequest, carried: Capability) -> Iterator[tuple[str, 
         yield "priority", "a priority" if request.priority else "a time in the queue"
 
 
-class LeftOut:
+class DroppedFields:
     """Counts, for one model, what ``dialect`` leaves out, which carries what ``carried`` says. ``strict``
     refuses a request instead; but for its id, which the answer has all the same."""
 
@@ -45,7 +45,7 @@ class LeftOut:
     def note(self, request: InferRequest, upstream: str) -> None:
         """Count what will be left out of ``request`` on its way to ``upstream``. Raises UNREPRESENTABLE
         naming it, where that is refused."""
-        for kind, thing in left_out(request, self._carried):
+        for kind, thing in dropped_fields(request, self._carried):
             if self._strict and kind != "id":
                 raise InferenceError(
                     ErrorCode.UNREPRESENTABLE,

@@ -26,10 +26,10 @@ from interlingua.runtime.target import Forward, Target
 from interlingua.runtime.upstream.attributes import NO_ATTRIBUTES, Attributes
 from interlingua.runtime.upstream.config import asked_config, is_decoupled, read_config, shown_config
 from interlingua.runtime.upstream.counts import UNNAMED_VERSION, UpstreamCounts
-from interlingua.runtime.upstream.dropped_fields import LeftOut
+from interlingua.runtime.upstream.dropped_fields import DroppedFields
 from interlingua.runtime.upstream.names import UpstreamNames
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
-from interlingua.runtime.upstream.signature import Known, UpstreamSignature
+from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
@@ -64,8 +64,8 @@ class UpstreamModel(Target):
 
     ``inputs`` and ``outputs`` map the names that our clients use to the upstream's. ``declared`` is
     the signature in our clients' names, for upstreams whose metadata is missing or wrong. ``controlled``:
-    whether clients may have it loaded and unloaded there. ``statistics`` are by version. ``left_out`` takes
-    note of what the upstream's dialect has no place for, ``widened`` is what it carries as another datatype.
+    whether clients may have it loaded and unloaded there. ``statistics`` are by version. ``dropped_fields``
+    counts what the upstream's dialect cannot carry, ``widened`` is what it carries as another datatype.
     With ``strict_signature`` the upstream gets no request that does not fit the signature, to which
     ``attributes`` are added.
     """
@@ -82,13 +82,13 @@ class UpstreamModel(Target):
         description: str = "",
         parameters: Mapping[str, Parameter] | None = None,
         controlled: bool = False,
-        left_out: LeftOut | None = None,
+        dropped_fields: DroppedFields | None = None,
         widened: Mapping[Datatype, Datatype] | None = None,
         strict_signature: bool = True,
         attributes: Attributes = NO_ATTRIBUTES,
     ) -> None:
         self.name = name
-        self.left_out = left_out
+        self.dropped_fields = dropped_fields
         self.controlled = controlled
         self.upstream = upstream
         self._remote = remote_model
@@ -137,7 +137,7 @@ class UpstreamModel(Target):
         async with self._turns.of(request.sequence.id):
             return await self._infer(request)
 
-    async def _infer(self, request: InferRequest, known: Known | None = None) -> InferResponse:
+    async def _infer(self, request: InferRequest, known: KnownSignature | None = None) -> InferResponse:
         known = known or await self._fitting(request)
         ours = known.ours
         began = sent = time.monotonic_ns()
@@ -351,8 +351,8 @@ class UpstreamModel(Target):
 
     def _translated(self, request: InferRequest) -> InferRequest:
         """The request in the upstream's names. Raises UNREPRESENTABLE for what may not be left out of it."""
-        if self.left_out is not None:
-            self.left_out.note(request, self.upstream.name)
+        if self.dropped_fields is not None:
+            self.dropped_fields.note(request, self.upstream.name)
         return self._names.asked(request, self._remote)
 
     def _own(self, answer: InferResponse, request: InferRequest) -> None:
@@ -399,13 +399,13 @@ class UpstreamModel(Target):
         names = self._names.inputs_back, self._names.outputs_back
         return shown_config(stated, self.name, *names, signature, self._attributes)
 
-    async def _is_decoupled(self, known: Known) -> bool:
+    async def _is_decoupled(self, known: KnownSignature) -> bool:
         """Whether the upstream says that the model answers any number of times; asked once."""
         if known.decoupled is None:
             known.decoupled = is_decoupled(await asked_config(self.upstream, ModelRef(self._remote)))
         return known.decoupled
 
-    async def _known(self, version: str, context: Context, *, anew: bool = False) -> Known:
+    async def _known(self, version: str, context: Context, *, anew: bool = False) -> KnownSignature:
         """The signature of ``version``, discovered again with ``anew``. A request that fails for want of it
         is counted."""
         began = time.monotonic_ns()
@@ -415,7 +415,7 @@ class UpstreamModel(Target):
             self.count_undecoded(end, version, began, context)
             raise
 
-    async def _fitting(self, request: InferRequest) -> Known:
+    async def _fitting(self, request: InferRequest) -> KnownSignature:
         """The signature that ``request`` fits. Raises INVALID_TENSOR where it does not, in the words of
         models that run here."""
         known = await self._known(request.version, request.context)

@@ -40,7 +40,7 @@ _KEPT = 64
 
 
 @dataclass(slots=True, eq=False)
-class Known:
+class KnownSignature:
     """A signature, ``ours`` in our clients' names and ``theirs`` in the upstream's. ``check`` holds requests
     in our clients' names against it. It was ``renewed`` at that ``time.monotonic()``, or a ``renewal`` is
     under way. ``decoupled``: whether the model answers any number of times, None where nobody has asked."""
@@ -50,7 +50,7 @@ class Known:
     check: RequestCheck
     decoupled: bool | None = None
     renewed: float = -math.inf
-    renewal: asyncio.Task[Known] | None = None
+    renewal: asyncio.Task[KnownSignature] | None = None
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class _Question:
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0
-    answer: asyncio.Task[Known] | None = None
+    answer: asyncio.Task[KnownSignature] | None = None
 
 
 class UpstreamSignature:
@@ -87,10 +87,10 @@ class UpstreamSignature:
         self._names = names
         self._widened = widened
         self._attributes = attributes
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KnownSignature] = {}
         self._asked: dict[str, _Question] = {}
 
-    async def of(self, version: str) -> Known:
+    async def of(self, version: str) -> KnownSignature:
         """What is known of ``version``; the upstream is asked where nothing is. Raises what it says."""
         if self.declared is not None:
             version = ""  # the same for all
@@ -110,7 +110,7 @@ class UpstreamSignature:
             if not asked.waiting:
                 del self._asked[version]
 
-    async def renewed(self, version: str) -> Known:
+    async def renewed(self, version: str) -> KnownSignature:
         """What is known of ``version`` now that a request does not fit it: discovered again, unless that was
         just done. What is known stands where the upstream cannot tell. Raises NOT_FOUND."""
         if self.declared is not None:
@@ -126,7 +126,7 @@ class UpstreamSignature:
         """The upstream's model may be another than the one that is known."""
         self._known.clear()
 
-    async def _renew(self, version: str, known: Known) -> Known:
+    async def _renew(self, version: str, known: KnownSignature) -> KnownSignature:
         try:
             fresh = await self._find(version)
         except InferenceError as error:
@@ -139,20 +139,20 @@ class UpstreamSignature:
         fresh.renewed = time.monotonic()
         return fresh
 
-    async def _find(self, version: str) -> Known:
+    async def _find(self, version: str) -> KnownSignature:
         known = await self._discover(version) if self.declared is None else self._declared(self.declared)
         if len(self._known) >= _KEPT:
             self._known.clear()
         self._known[version] = known
         return known
 
-    def _declared(self, ours: Signature) -> Known:
+    def _declared(self, ours: Signature) -> KnownSignature:
         room = Leeway(inputs=not ours.inputs, carried=self._widened)
         theirs = self._names.there(ours)
         ours = self._attributes.labelled(self._model, ours)
-        return Known(ours, theirs, RequestCheck(self._model, ours, room))
+        return KnownSignature(ours, theirs, RequestCheck(self._model, ours, room))
 
-    async def _discover(self, version: str) -> Known:
+    async def _discover(self, version: str) -> KnownSignature:
         model = ModelRef(self._remote, version)
         told: ModelMetadata = await self._upstream.call(Operation.MODEL_METADATA, model)
         configured = self._upstream.offers(Operation.MODEL_CONFIG)
@@ -162,7 +162,7 @@ class UpstreamSignature:
         ours = self._attributes.labelled(self._model, self._names.here(theirs))
         back = self._names.inputs_back
         room = replace(room, shapes=frozenset(back.get(name, name) for name in room.shapes))
-        return Known(ours, theirs, RequestCheck(self._model, ours, room), is_decoupled(config))
+        return KnownSignature(ours, theirs, RequestCheck(self._model, ours, room), is_decoupled(config))
 
     def _leeway(self, told: Leeway, signature: Signature, config: Any, *, silent: bool) -> Leeway:
         """What ``signature`` leaves open beside what the dialect knows of it (``told``). ``config`` is the
@@ -199,7 +199,7 @@ def _optional(spec: TensorSpec) -> TensorSpec:
     return replace(spec, optional=True)
 
 
-def _kept(finding: Coroutine[Any, Any, Known]) -> asyncio.Task[Known]:
+def _kept(finding: Coroutine[Any, Any, KnownSignature]) -> asyncio.Task[KnownSignature]:
     """``finding`` as a task that goes on when those who wait for it have gone away."""
     task = asyncio.create_task(finding)
     # so that nobody may be left to look at a failure

@@ -12,7 +12,7 @@ import yaml
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
 from interlingua.runtime.repository.files import Loaded
-from interlingua.schemas import Listening
+from interlingua.schemas import ListenerAddress
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config import parse
 
@@ -86,4 +86,4 @@ def test_where_it_listens_and_whether_it_is_online() -> None:
     assert assembled().service.online
     assembly.is_bound([(assembly.config.listeners[0], Address("127.0.0.1", 4711))])
     (told,) = assembly.service.listeners
-    assert told == Listening("http", "127.0.0.1:4711", assembly.config.listeners[0].dialects)
+    assert told == ListenerAddress("http", "127.0.0.1:4711", assembly.config.listeners[0].dialects)

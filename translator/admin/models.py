@@ -103,8 +103,8 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
         [
             Sample(count, {"model": name, "what": kind})
             for name, target in catalog.models.items()
-            if isinstance(target, UpstreamModel) and target.left_out is not None
-            for kind, count in target.left_out.counts.items()
+            if isinstance(target, UpstreamModel) and target.dropped_fields is not None
+            for kind, count in target.dropped_fields.counts.items()
         ],
     )
     yield Family(

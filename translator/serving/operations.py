@@ -21,7 +21,7 @@ from interlingua.schemas import (
     ErrorCode,
     IndexQuery,
     InferenceError,
-    Listening,
+    ListenerAddress,
     LogSettings,
     Metrics,
     ModelControl,
@@ -63,7 +63,7 @@ class Service:
     ready_when_empty: bool = False
     draining: bool = False
     online: bool = True
-    listeners: tuple[Listening, ...] = ()
+    listeners: tuple[ListenerAddress, ...] = ()
     id: str = "inference:0"
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
     shared_memory: SharedMemory = field(default_factory=SharedMemory)

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import Context, ErrorCode, InferenceError, Latencies, Listening, Operation
+from interlingua.schemas import Context, ErrorCode, InferenceError, Latencies, ListenerAddress, Operation
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
 from interlingua.translator.admin.metrics import Family, Sample, latency_samples
 from interlingua.translator.serving.interleave import Told
@@ -112,7 +112,7 @@ def size_of(parts: Sequence[Buffer]) -> int:
     return nbytes
 
 
-def families(listening: Sequence[tuple[Listening, Mapping[str, Tally]]]) -> Iterator[Family]:
+def families(listening: Sequence[tuple[ListenerAddress, Mapping[str, Tally]]]) -> Iterator[Family]:
     """What the listeners have counted, by dialect."""
     tallies = [
         ({"listener": each.address, "transport": each.transport, "dialect": dialect}, tally)

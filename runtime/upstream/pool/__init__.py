@@ -8,8 +8,8 @@ sequences live, ``probes`` asks the servers how they are, ``unanswered`` asks wh
 
 from interlingua.runtime.upstream.pool.gate import Gate
 from interlingua.runtime.upstream.pool.member import Member
-from interlingua.runtime.upstream.pool.names import Name, Names
+from interlingua.runtime.upstream.pool.names import HostName, HostNames
 from interlingua.runtime.upstream.pool.pool import Pool
 from interlingua.runtime.upstream.pool.probes import Probes
 
-__all__ = ["Gate", "Member", "Name", "Names", "Pool", "Probes"]
+__all__ = ["Gate", "HostName", "HostNames", "Member", "Pool", "Probes"]

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Name:
+class HostName:
     """A ``host`` to follow. ``connect(address)`` makes the server behind one of its addresses, or behind its
     name where ``address`` is empty; ``known`` are those that are in the pool."""
 
@@ -38,7 +38,7 @@ class Name:
     lost: bool = False
 
     @classmethod
-    def of(cls, host: str, port: int, connect: Callable[[str], Member]) -> Name:
+    def of(cls, host: str, port: int, connect: Callable[[str], Member]) -> HostName:
         """The name before it is looked up: one server."""
         return cls(host, port, connect, {"": connect("")})
 
@@ -59,10 +59,10 @@ class Name:
         return list(come.values()), go
 
 
-class Names:
+class HostNames:
     """Looks every name up at the start, and then every ``interval_secs``."""
 
-    def __init__(self, names: Sequence[Name], resolve: Resolve, interval_secs: float) -> None:
+    def __init__(self, names: Sequence[HostName], resolve: Resolve, interval_secs: float) -> None:
         self._names = names
         self._resolve = resolve
         self._interval = interval_secs

@@ -16,7 +16,7 @@ from typing import Any
 from interlingua.protocols.wire import ConnectionFailedError
 from interlingua.runtime.upstream.pool.homes import Homes, Key, in_order
 from interlingua.runtime.upstream.pool.member import Member
-from interlingua.runtime.upstream.pool.names import Names
+from interlingua.runtime.upstream.pool.names import HostNames
 from interlingua.runtime.upstream.pool.probes import Ask, Probes
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest
@@ -29,7 +29,7 @@ class Pool:
     Without ``probes`` nobody asks them how they are."""
 
     def __init__(
-        self, members: Several[Member], probes: Probes | None = None, names: Names | None = None
+        self, members: Several[Member], probes: Probes | None = None, names: HostNames | None = None
     ) -> None:
         self.members = list(members)
         self._probes = probes

@@ -10,7 +10,7 @@ import yaml
 
 from interlingua.protocols.grps.metadata import cpp_model, cpp_server, py_model, py_server
 from interlingua.protocols.grps.options import PredictOptions, StreamingControl
-from interlingua.schemas import Deployment, Listening, ModelState, ModelStatus, VersionStatus
+from interlingua.schemas import Deployment, ListenerAddress, ModelState, ModelStatus, VersionStatus
 from interlingua.schemas.model_config import MODEL_CONFIG
 
 CONFIG = MODEL_CONFIG
@@ -35,11 +35,11 @@ MODELS = {
     ),
 }
 LISTENERS = (
-    Listening("http", "127.0.0.1:7000", ("oip",)),
-    Listening("brpc", "127.0.0.1:8010", ("grps",)),
-    Listening("http", "unix:run/x.sock", ("grps",)),
-    Listening("http", "127.0.0.1:8000", ("oip", "grps")),
-    Listening("http", "127.0.0.1:9000", ("grps",)),
+    ListenerAddress("http", "127.0.0.1:7000", ("oip",)),
+    ListenerAddress("brpc", "127.0.0.1:8010", ("grps",)),
+    ListenerAddress("http", "unix:run/x.sock", ("grps",)),
+    ListenerAddress("http", "127.0.0.1:8000", ("oip", "grps")),
+    ListenerAddress("http", "127.0.0.1:9000", ("grps",)),
 )
 TOLD = Deployment(MODELS, "your_model", LISTENERS)
 CPP = """\

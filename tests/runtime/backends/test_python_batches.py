@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from interlingua.runtime.backends import Answer, Answers, Job
+from interlingua.runtime.backends import Answers, InstanceAnswer, Job
 from interlingua.runtime.models.model import LocalModel
 from interlingua.schemas import CancelToken, Context, ErrorCode, InferenceError, InferRequest
 from tests.runtime.python_models import DECOUPLED, INT32, instance, loaded, request, worker
@@ -181,7 +181,7 @@ def execute(self, requests):
 """
 
 
-async def first(answers: Sequence[Answers]) -> Answer:
+async def first(answers: Sequence[Answers]) -> InstanceAnswer:
     answer = await anext(answers[0])
     await answers[0].aclose()
     return answer

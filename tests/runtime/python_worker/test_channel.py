@@ -8,7 +8,7 @@ import socket
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlingua.runtime.python_worker.channel import FrameReader, encode, receive, send
+from interlingua.runtime.python_worker.channel import ChannelReader, encode, receive, send
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(),
@@ -19,7 +19,7 @@ VALUES = st.recursive(
 @given(st.lists(st.tuples(VALUES, st.binary(max_size=100)), max_size=5), st.integers(1, 50))
 def test_frames_in_pieces(messages: list[tuple[object, bytes]], size: int) -> None:
     data = b"".join(encode(value, payload) for value, payload in messages)
-    reader = FrameReader()
+    reader = ChannelReader()
     found = [
         (frame.value, bytes(frame.payload))
         for start in range(0, len(data), size)
@@ -35,7 +35,7 @@ def test_descriptors_come_with_their_frame() -> None:
         send(ours, encode("one", b"", 2), [pipes[0][0], pipes[1][0]])
         send(ours, encode("none"), [])
         send(ours, encode("other", b"x", 1), [pipes[2][0]])
-        reader = FrameReader()
+        reader = ChannelReader()
         frames = []
         while len(frames) < 3:
             frames += reader.feed(*receive(theirs))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from interlingua.runtime.python_worker import regions
-from interlingua.runtime.python_worker.channel import Frame
+from interlingua.runtime.python_worker.channel import ChannelFrame
 from interlingua.runtime.python_worker.packing import INLINE_BYTES, pack, unpack
 from interlingua.runtime.python_worker.regions import ALIGNMENT, RegionPool, RegionViews
 
@@ -86,7 +86,7 @@ def test_tensors_in_a_message(sides: Sides, size: int) -> None:
     tensors = [("a", "UINT8", [size], b"\x01" * size), ("b", "INT16", [1, 2], b"\x02\x03\x04\x05")]
     packed = pack(tensors, sides[0])
     assert bool(packed.payload) != bool(packed.descriptors)
-    frame = Frame(None, bytearray(packed.payload), packed.descriptors)
+    frame = ChannelFrame(None, bytearray(packed.payload), packed.descriptors)
     found = unpack(packed.value, frame, sides[1])
     assert [(*each[:3], bytes(each[3])) for each in found] == tensors
     assert not any(each[3].readonly for each in found)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interlingua.runtime.backends import Answer, Answers, Job, ServerHooks
+from interlingua.runtime.backends import Answers, InstanceAnswer, Job, ServerHooks
 from interlingua.runtime.models.request_version import RequestVersion
 from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
 from interlingua.runtime.scheduling.sequence_policy import Oldest, SequenceBatching
@@ -39,9 +39,9 @@ class Echo:
     def __aiter__(self) -> Answers:
         return self
 
-    async def __anext__(self) -> Answer:
+    async def __anext__(self) -> InstanceAnswer:
         outputs = tuple(tensor.renamed("y") for tensor in self._job.inputs)
-        return Answer(outputs, {}, None, True, 0, 0)
+        return InstanceAnswer(outputs, {}, None, True, 0, 0)
 
     async def aclose(self) -> None:
         self.closed = True

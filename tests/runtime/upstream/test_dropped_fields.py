@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from interlingua.protocols.registry import DIALECTS
-from interlingua.runtime.upstream.dropped_fields import LeftOut
+from interlingua.runtime.upstream.dropped_fields import DroppedFields
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, Sequence, Tensor
 from tests.loopback import behind, echoing, serving
 from tests.strategies import signature_of
@@ -21,8 +21,8 @@ FULL = {
 }
 
 
-def counting(dialect: str, strict: bool = False) -> LeftOut:
-    return LeftOut(dialect, DIALECTS[dialect].capability.on("http"), strict)
+def counting(dialect: str, strict: bool = False) -> DroppedFields:
+    return DroppedFields(dialect, DIALECTS[dialect].capability.on("http"), strict)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ async def test_it_is_counted_by_kind(dialect: str, counts: dict[str, int]) -> No
         "http",
         "m",
         declared=SIGNATURE,
-        left_out=counted,
+        dropped_fields=counted,
     )
     answer = await model.infer(InferRequest("m", (X,), **FULL))  # type: ignore[arg-type]
     assert answer.outputs == (X.renamed("y"),) and answer.id == "blue"
@@ -52,7 +52,12 @@ async def test_it_is_counted_by_kind(dialect: str, counts: dict[str, int]) -> No
 async def test_a_strict_upstream_refuses_all_but_the_id() -> None:
     counted = counting("grps", strict=True)
     model = behind(
-        serving(echoing({"m": SIGNATURE}), "grps"), "grps", "http", "m", declared=SIGNATURE, left_out=counted
+        serving(echoing({"m": SIGNATURE}), "grps"),
+        "grps",
+        "http",
+        "m",
+        declared=SIGNATURE,
+        dropped_fields=counted,
     )
     await model.infer(InferRequest("m", (X,), id="blue"))
     for field, words in {

@@ -12,7 +12,7 @@ import pytest
 
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
-from interlingua.runtime.upstream.pool import Gate, Member, Name, Names, Pool, Probes
+from interlingua.runtime.upstream.pool import Gate, HostName, HostNames, Member, Pool, Probes
 from interlingua.runtime.upstream.pool import member as members_module
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
@@ -577,8 +577,8 @@ class Looked:
         return Member(server, address or "servers:1")
 
     def upstream(self, probes: Probes | None = None) -> Upstream:
-        name = Name.of("servers", 1, self.connect)
-        pool = Pool(list(name.known.values()), probes, Names([name], self.resolve, 0.02))
+        name = HostName.of("servers", 1, self.connect)
+        pool = Pool(list(name.known.values()), probes, HostNames([name], self.resolve, 0.02))
         return Upstream("there", STREAMING, pool, 5.0)
 
     def executed(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.runtime.repository.catalog import ModelCatalog
-from interlingua.runtime.upstream.dropped_fields import LeftOut
+from interlingua.runtime.upstream.dropped_fields import DroppedFields
 from interlingua.schemas import InferRequest, Tensor
 from interlingua.translator.admin.models import families
 from tests.loopback import behind, echoing, serving
@@ -18,8 +18,8 @@ SIGNATURE = signature_of([X], [X.renamed("y")])
 
 async def test_it_is_counted_by_model_and_kind() -> None:
     there = serving(echoing({"m": SIGNATURE}), "trtis")
-    counted = LeftOut("trtis", DIALECTS["trtis"].capability.on("http"))
-    model = behind(there, "trtis", "http", "m", left_out=counted)
+    counted = DroppedFields("trtis", DIALECTS["trtis"].capability.on("http"))
+    model = behind(there, "trtis", "http", "m", dropped_fields=counted)
     for identity in ("blue", "4711"):
         await model.infer(InferRequest("m", (X,), id=identity, parameters={"tag": "a"}))
     (family,) = (

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.files import Loaded
-from interlingua.schemas import InferenceError, InferRequest, Listening, Tensor
+from interlingua.schemas import InferenceError, InferRequest, ListenerAddress, Tensor
 from interlingua.translator.admin.handler import AdminHandler, document, plain
 from interlingua.translator.admin.metrics import Family, Sample
 from interlingua.translator.admin.site import Site
@@ -41,7 +41,7 @@ def assembled(loaded: Loaded | None = None, **document: Any) -> Assembly:
     assembly = assemble(config, load_local(config) if loaded is None else loaded)
     for listener in config.listeners:
         assembly.pipeline(listener)
-    assembly.service.listeners = (Listening("http", "127.0.0.1:4711", ("oip",)),)
+    assembly.service.listeners = (ListenerAddress("http", "127.0.0.1:4711", ("oip",)),)
     return assembly
 
 

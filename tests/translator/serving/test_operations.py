@@ -26,7 +26,7 @@ from interlingua.schemas import (
     IndexQuery,
     InferenceError,
     InferRequest,
-    Listening,
+    ListenerAddress,
     Metrics,
     ModelState,
     Operation,
@@ -129,7 +129,7 @@ async def test_a_server_that_a_client_takes_out_of_readiness(service: Service) -
 
 
 async def test_what_is_served_and_where(service: Service) -> None:
-    service.listeners = (Listening("http", "127.0.0.1:8000", ("oip",)),)
+    service.listeners = (ListenerAddress("http", "127.0.0.1:8000", ("oip",)),)
     told: Deployment = await ask(service, Operation.DEPLOYMENT)
     assert list(told.models) == ["m"], "not what could be loaded"
     assert (told.default_model, told.listeners) == ("m", service.listeners)

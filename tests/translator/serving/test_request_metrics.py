@@ -19,7 +19,7 @@ from interlingua.schemas import (
     InferenceError,
     InferRequest,
     InferResponse,
-    Listening,
+    ListenerAddress,
     ModelMetadata,
     Readiness,
     ServerMetadata,
@@ -236,7 +236,7 @@ async def test_families_are_read_by_prometheus() -> None:
     server = pipeline(Echo())
     await asked(server, "/v2/models/m/infer", INFER)
     await asked(server, "/v2/models/m/infer", b"{bad")
-    listening = Listening("http", "127.0.0.1:8000", ("oip", "grps"))
+    listening = ListenerAddress("http", "127.0.0.1:8000", ("oip", "grps"))
     text = exposition(families([(listening, server.tallies)])).decode()
     found = {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from interlingua.runtime.python_worker.connection import Box, Connection
+from interlingua.runtime.python_worker.connection import Box, WorkerConnection
 from interlingua.runtime.python_worker.triton_python_backend_utils import (
     InferenceRequest,
     InferenceResponse,
@@ -17,18 +17,18 @@ from interlingua.runtime.python_worker.triton_python_backend_utils import (
 )
 
 
-class Asking:
+class BlsClient:
     """What ``InferenceRequest`` asks other models with."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: WorkerConnection) -> None:
         self._connection = connection
 
-    def ask(self, request: InferenceRequest, decoupled: bool) -> Any:
+    def infer(self, request: InferenceRequest, decoupled: bool) -> Any:
         """The response, or an iterator over the responses of a decoupled model."""
         responses = Responses(self._connection, request, decoupled)
         return responses if decoupled else next(responses)
 
-    async def ask_async(self, request: InferenceRequest, decoupled: bool) -> Any:
+    async def infer_async(self, request: InferenceRequest, decoupled: bool) -> Any:
         """The same, while the event loop goes on until there is a response."""
         # a sixth of the time that a worker takes to start, and most models have no use for it
         import asyncio
@@ -53,7 +53,7 @@ class Responses:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: WorkerConnection,
         request: InferenceRequest,
         decoupled: bool,
         wake: Callable[[], object] | None = None,

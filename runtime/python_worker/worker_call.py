@@ -7,11 +7,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from interlingua.runtime.backends import Answer
+from interlingua.runtime.backends import InstanceAnswer
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 
 
-class Call:
+class WorkerCall:
     """The ``Answers`` to ``request``: iterate, and ``aclose`` it in any case.
 
     ``taken`` is told how many answers were taken whenever one more was, ``left`` that no more will be.
@@ -21,14 +21,14 @@ class Call:
         self,
         request: InferRequest,
         outputs: tuple[str, ...],
-        taken: Callable[[Call, int], None],
-        left: Callable[[Call], None],
+        taken: Callable[[WorkerCall, int], None],
+        left: Callable[[WorkerCall], None],
     ) -> None:
         self.context = request.context
         self.outputs = outputs
         self.slot = -1
         self.started = time.monotonic_ns()
-        self._answers: deque[Answer] = deque()
+        self._answers: deque[InstanceAnswer] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._failure: InferenceError | None = None
         self._count = 0
@@ -37,10 +37,10 @@ class Call:
         self._left = left
         self.context.cancel.on_cancel(self.cancel)
 
-    def __aiter__(self) -> Call:
+    def __aiter__(self) -> WorkerCall:
         return self
 
-    async def __anext__(self) -> Answer:
+    async def __anext__(self) -> InstanceAnswer:
         """The next answer. Raises MODEL_FAILED when the worker has ended, CANCELLED after ``cancel``."""
         if self._ended:
             raise StopAsyncIteration
@@ -64,7 +64,7 @@ class Call:
         self.context.cancel.forget(self.cancel)
         self._left(self)
 
-    def put(self, answer: Answer) -> None:
+    def put(self, answer: InstanceAnswer) -> None:
         """An answer has come."""
         self._answers.append(answer)
         self._wake()
