@@ -19,10 +19,12 @@ class Manifest:
     that hold the HTTP headers of a request, as one JSON object: recordings redact them like headers.
 
     ``section`` is the dialect's section of the configuration, under its name. ``listener`` has the keys that
-    the dialect adds to every listener. ``Dialect.configure`` applies both.
+    the dialect adds to every listener. ``Dialect.configure`` applies both. A listener without ``dialects:``
+    speaks the dialects that are there ``by_default``; the others only a listener that lists them.
     """
 
     title: str = ""
+    by_default: bool = False
     examples: Mapping[str, str] = field(default_factory=dict)
     flavors: tuple[str, ...] = ()
     header_inputs: frozenset[str] = frozenset()

@@ -6,6 +6,7 @@ from interlingua.protocols.graphpipe.settings import GraphpipeListenerOptions
 from interlingua.protocols.manifest import Manifest
 
 MANIFEST = Manifest(
+    by_default=True,
     title="GraphPipe",
     listener=GraphpipeListenerOptions,
     examples={

@@ -7,6 +7,7 @@ from interlingua.protocols.grps.whole_request import HEADERS
 from interlingua.protocols.manifest import Manifest, grpc_example
 
 MANIFEST = Manifest(
+    by_default=True,
     flavors=("py", "cpp"),
     section=GrpsOptions,
     header_inputs=frozenset({HEADERS}),

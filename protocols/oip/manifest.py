@@ -5,6 +5,7 @@ from __future__ import annotations
 from interlingua.protocols.manifest import Manifest, grpc_example
 
 MANIFEST = Manifest(
+    by_default=True,
     title="OIP v2",
     flavors=("triton", "kserve", "mlserver"),
     examples={

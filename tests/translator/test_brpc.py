@@ -23,6 +23,7 @@ from interlingua.protocols.dialect import (
     Opened,
     UpstreamCall,
 )
+from interlingua.protocols.manifest import Manifest
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.brpc.server import BrpcServer
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, HttpAnswer
@@ -112,6 +113,7 @@ OVER_HTTP: Action[HttpAnswer] = Action(
 OCTETS = Dialect(
     "octets",
     Capability(frozenset({Datatype.UINT8})),
+    manifest=Manifest(by_default=True),
     brpc_endpoints=tuple(BrpcEndpoint(SERVICE, name, _open, _fail) for name in ("Infer", "Ready", "Raise")),
     brpc_http_endpoints=(
         HttpEndpoint(

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from interlingua.protocols.dialect import Dialect
 from interlingua.protocols.grps.options import PredictOptions, StreamingControl
+from interlingua.protocols.manifest import Manifest
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.section import Section
 from interlingua.schemas import Datatype
 from interlingua.translator.config import Config, ConfigError, load, parse
+from interlingua.translator.config.dialects import spoken
 from interlingua.translator.config.options import ListenerOptions
 from interlingua.translator.config.surroundings import Installation
 
@@ -660,6 +668,100 @@ def test_nothing_can_be_changed() -> None:
 def test_options_belong_into_a_document() -> None:
     with pytest.raises(TypeError, match="validated by"):
         ListenerOptions(listen=":0", transport="http")
+
+
+def test_a_dialect_that_is_added_is_spoken_where_a_listener_lists_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = replace(DIALECTS["oip"], name="added", manifest=Manifest("Added"))
+    monkeypatch.setitem(DIALECTS, "added", added)
+    config = parse(
+        '{listeners: [{listen: ":0", transport: http}, {listen: ":0", transport: http, dialects: [added]}]}'
+    )
+    assert config.listeners[0].dialects == ("oip", "graphpipe", "trtis", "grps")
+    assert config.listeners[1].dialects == ("added",)
+
+
+def test_options_of_a_dialect_that_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    class AddedOptions(Section):
+        """A section of its own."""
+
+        word: str = "none"
+
+    class AddedListenerOptions(Section):
+        """Keys of a listener."""
+
+        added_word: str = "none"
+
+    manifest = Manifest("Added", section=AddedOptions, listener=AddedListenerOptions)
+
+    def configure(section: Any, listener: Any) -> Dialect:
+        return replace(added, manifest=replace(manifest, title=f"{section.word} {listener.added_word}"))
+
+    added = replace(DIALECTS["oip"], name="added", manifest=manifest, configure=configure)
+    monkeypatch.setitem(DIALECTS, "added", added)
+    config = parse(
+        """{added: {word: one}, listeners: [
+            {listen: ":0", transport: http, dialects: [added], added_word: two, graphpipe_errors: inband}]}"""
+    )
+    (dialect,) = spoken(config, config.listeners[0])
+    assert dialect.manifest.title == "one two"
+    with pytest.raises(ConfigError) as raised:
+        parse('{added: {wort: one}, listeners: [{listen: ":0", transport: http, adedd_word: two}]}')
+    assert [line.partition(" (")[0] for line in raised.value.lines] == [
+        "config:1: listeners[0].adedd_word: unknown key 'adedd_word'; did you mean 'added_word'?",
+        "config:1: added.wort: unknown key 'wort'; did you mean 'word'?",
+    ]
+
+
+def test_a_configuration_is_pickled_with_the_options_of_dialects() -> None:
+    config = parse('{listeners: [{listen: ":0", transport: http, graphpipe_errors: inband}]}')
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+OTHER_METHOD = replace(DIALECTS["oip"].http_endpoints[0], method="PATCH")
+OTHER_PATH = replace(DIALECTS["oip"].http_endpoints[0], path="/of/its/own")
+PAGE = replace(OTHER_PATH, method="GET", path="/")
+
+
+@pytest.mark.parametrize(
+    ("transport", "beside", "endpoints", "what"),
+    [
+        ("http", "oip", DIALECTS["oip"].http_endpoints[:1], "GET /v2"),
+        (
+            "http",
+            "oip",
+            (replace(OTHER_PATH, path="/v2/models/{name}/ready"),),
+            "GET /v2/models/{name}/ready",
+        ),
+        ("http", "oip", (OTHER_METHOD, OTHER_PATH, replace(OTHER_PATH, path="/v2/{all}")), None),
+        ("http", "grps", (PAGE,), None),
+        ("http", "grps", (replace(PAGE, page=True),), "GET /"),
+        ("http", "graphpipe", (PAGE,), "GET /"),
+        ("http", "graphpipe", (replace(PAGE, path="*"),), None),
+        ("grpc", "oip", DIALECTS["oip"].grpc_endpoints[:1], DIALECTS["oip"].grpc_endpoints[0].method),
+        (
+            "brpc",
+            "grps",
+            (replace(DIALECTS["grps"].brpc_endpoints[0], service="other.GrpsBrpcService"),),
+            "GrpsBrpcService/Predict",
+        ),
+        ("tcp", "graphpipe", DIALECTS["graphpipe"].framed_endpoint, "messages over tcp"),
+    ],
+)
+def test_two_dialects_that_answer_the_same(
+    monkeypatch: pytest.MonkeyPatch, transport: str, beside: str, endpoints: Any, what: str | None
+) -> None:
+    member = "framed_endpoint" if transport == "tcp" else f"{transport}_endpoints"
+    added = Dialect("added", DIALECTS["oip"].capability, **{member: endpoints})
+    monkeypatch.setitem(DIALECTS, "added", added)
+    text = f'{{listeners: [\n{{listen: ":0", transport: {transport}, dialects: [{beside}, added]}}]}}'
+    if what is None:
+        assert parse(text)
+        return
+    with pytest.raises(ConfigError) as raised:
+        parse(text)
+    assert raised.value.lines == [
+        f"config:2: listeners[0].dialects: '{beside}' and 'added' both answer {what}"
+    ]
 
 
 def test_files(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from interlingua.translator.config import document, wording
+from interlingua.translator.config.collisions import collisions
 from interlingua.translator.config.cycles import endless
 from interlingua.translator.config.document import ConfigError, Document, Problem
 from interlingua.translator.config.options import Config
@@ -39,7 +40,8 @@ def parse(text: str, source: str = "config", installation: Installation | None =
             if error["type"] != "too_short" or not error["input"]:
                 problems.append(_problem(read, error))
     else:
-        problems += [Problem(read.line(path), path, text) for path, text in endless(config)]
+        found = (*collisions(config), *endless(config))
+        problems += [Problem(read.line(path), path, text) for path, text in found]
     if problems:
         raise ConfigError(source, problems)
     return config

@@ -145,10 +145,14 @@ class ListenerOptions(Section):
     def _all_dialects(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None:
             return value
-        serves = around(info).installation.serves
+        installation = around(info).installation
         # with an unusable transport any choice will do: the file is refused for that
         transport = info.data.get("transport")
-        return tuple(name for name, carried in serves.items() if transport is None or transport in carried)
+        return tuple(
+            name
+            for name, carried in installation.serves.items()
+            if name not in installation.unlisted and (transport is None or transport in carried)
+        )
 
     @field_validator("dialects")
     @classmethod

@@ -14,10 +14,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What the program can do: ``serves`` and ``calls`` give each dialect's transports as a listener
-    and as an upstream's client, ``backends`` the engines for local models and whether each of them
-    reads a file, ``prefixes`` what each dialect's paths begin with, ``devices`` what models can run on,
-    ``nameless`` each dialect's transports over which an address has one model."""
+    """The features of the program: ``serves`` and ``calls`` have each dialect's transports as a listener and
+    as an upstream's client, ``backends`` the engines for local models and whether each of them reads a file,
+    ``prefixes`` the prefixes of each dialect's paths, ``devices`` the devices that models can run on,
+    ``nameless`` each dialect's transports with one model per address. Listeners speak the ``unlisted``
+    dialects only where they list them."""
 
     serves: Mapping[str, frozenset[str]]
     calls: Mapping[str, frozenset[str]]
@@ -25,6 +26,7 @@ class Installation:
     prefixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     devices: tuple[str, ...] = ("cpu",)
     nameless: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    unlisted: frozenset[str] = frozenset()
 
     @classmethod
     def present(cls) -> Installation:
@@ -43,6 +45,7 @@ class Installation:
                 name: frozenset(each for each in dialect.calls if not dialect.capability.on(each).many_models)
                 for name, dialect in DIALECTS.items()
             },
+            unlisted=frozenset(name for name, dialect in DIALECTS.items() if not dialect.manifest.by_default),
         )
 
 

@@ -1,0 +1,68 @@
+"""Endpoints of two dialects that answer the same requests of one listener.
+
+A more specific path wins over a pattern, a method over any method, and ``Accept`` decides between a page and
+another endpoint. Everything else that two dialects share is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from interlingua.protocols.dialect import BrpcEndpoint, Dialect, FramedEndpoint, GrpcEndpoint, HttpEndpoint
+from interlingua.protocols.path_table import CollisionError, PathTable
+from interlingua.translator.config.dialects import spoken
+from interlingua.translator.config.document import Path
+from interlingua.translator.config.options import Config
+
+Endpoint = HttpEndpoint | GrpcEndpoint | BrpcEndpoint | FramedEndpoint
+
+
+def collisions(config: Config) -> Iterator[tuple[Path, str]]:
+    """The listeners whose dialects collide, and where they do."""
+    for number, listener in enumerate(config.listeners):
+        for first, second, what in _shared(spoken(config, listener), listener.transport):
+            yield ("listeners", number, "dialects"), f"'{first}' and '{second}' both answer {what}"
+
+
+def _shared(dialects: Sequence[Dialect], transport: str) -> Iterator[tuple[str, str, str]]:
+    """The names of two dialects, and the requests that both answer."""
+    owners: dict[Endpoint | str, str] = {}
+    for dialect in dialects:
+        for endpoint in _endpoints(dialect, transport):
+            where = _address(endpoint)
+            other = owners.setdefault(endpoint if isinstance(endpoint, HttpEndpoint) else where, dialect.name)
+            if other != dialect.name:
+                yield other, dialect.name, where
+    # the path * is for a dialect that has the listener to itself
+    http = (each for each in owners if isinstance(each, HttpEndpoint))
+    try:
+        PathTable(each for each in http if len(dialects) == 1 or each.path != "*")
+    except CollisionError as error:
+        first, second = error.endpoints
+        yield owners[first], owners[second], _address(second)
+
+
+def _endpoints(dialect: Dialect, transport: str) -> Iterator[Endpoint]:
+    match transport:
+        case "http":
+            yield from dialect.http_endpoints
+        case "grpc":
+            yield from dialect.grpc_endpoints
+        case "brpc":
+            yield from dialect.brpc_endpoints
+            yield from dialect.brpc_http_endpoints
+            yield from dialect.brpc_grpc_endpoints
+        case "tcp" if dialect.framed_endpoint is not None:
+            yield dialect.framed_endpoint
+
+
+def _address(endpoint: Endpoint) -> str:
+    match endpoint:
+        case HttpEndpoint():
+            return f"{endpoint.method} {endpoint.path}"
+        case GrpcEndpoint():
+            return endpoint.method
+        case BrpcEndpoint():  # clients may omit the package of the service
+            return f"{endpoint.service.rpartition('.')[2]}/{endpoint.method}"
+        case FramedEndpoint():
+            return "messages over tcp"
