@@ -54,12 +54,6 @@ _WRITTEN = {
 _PENDING = {
     *(ROOT / "docs" / "adr").glob("*.md"),
     *(ROOT / "docs" / "dialects").glob("*.md"),
-    *(
-        ROOT / "docs" / f"{name}.md"
-        for name in [
-            "performance",
-        ]
-    ),
 }
 PAGES = [
     page
