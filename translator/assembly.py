@@ -42,7 +42,7 @@ from interlingua.runtime.upstream.upstream import Calls, Upstream
 from interlingua.schemas import ListenerAddress, ServerMetadata
 from interlingua.translator import logs, mirror
 from interlingua.translator.admin.overview import ReadinessWatch
-from interlingua.translator.admin.site import Site, tell
+from interlingua.translator.admin.site import Site, add_sources
 from interlingua.translator.admin.sources import Sources
 from interlingua.translator.config.dialects import spoken
 from interlingua.translator.config.options import (
@@ -70,8 +70,8 @@ from interlingua.translator.serving.settings import LogBook
 
 @dataclass(slots=True)
 class Assembly:
-    """Everything between the listeners and whatever answers. ``close`` it when nobody asks any more. What its
-    parts have to tell an operator is in ``sources``, what each listener has counted in ``tallies``."""
+    """Everything between the listeners and the targets. ``close`` it after the last request. ``sources`` has
+    the metrics and reports of its parts, ``tallies`` the request metrics of each listener."""
 
     config: Config
     service: Service
@@ -190,7 +190,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     )
     poller = Poller(service.catalog, config.server.repository_poll_secs)
     assembly = Assembly(config, service, upstreams, poller)
-    tell(assembly.sources, service, upstreams, assembly.tallies, cache)
+    add_sources(assembly.sources, service, upstreams, assembly.tallies, cache)
     if service.router.routes:
         assembly.sources.metrics.append(partial(report.families, service.router.routes))
         assembly.sources.reports["routes"] = partial(report.reports, service.router.routes)

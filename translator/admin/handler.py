@@ -1,7 +1,6 @@
-"""Answers what comes to the operator's own address: a table of paths, all of them to be read only.
+"""Serves the admin address: a table of read-only pages by path, made in ``translator.admin.site``.
 
-What stands behind a path is a function that gives an answer; which there are is put together in
-``translator.admin.site``. Nothing here is served where clients connect.
+Client listeners serve none of them.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ _log = logging.getLogger(__name__)
 
 
 class AdminHandler:
-    """An ``HttpHandler`` for ``pages`` by path, which may become others."""
+    """An ``HttpHandler`` for ``pages`` by path; the table may be replaced at run time."""
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self.pages = pages
 
     def head(self, request: HttpRequest) -> HttpAnswer | None:
-        """Refuse unknown paths (404) and methods that would change something (405)."""
+        """Refuse unknown paths (404) and methods other than GET and HEAD (405)."""
         page = self.pages.get(request.path)
         if page is None:
             known = " ".join(self.pages)
@@ -45,7 +44,7 @@ class AdminHandler:
         return None
 
     async def serve(self, request: HttpRequest) -> HttpAnswer:
-        """Answer a request whose page :meth:`head` has chosen."""
+        """Answer with the page that :meth:`head` found."""
         page: Page = request.endpoint
         try:
             return await page()
@@ -54,7 +53,7 @@ class AdminHandler:
             return plain(500, "internal error; the server's log has the details")
 
     def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:
-        """Say why the transport gives up: no page takes a body."""
+        """The answer to a request that the transport refuses: no page takes a body."""
         return plain(413 if error.code is ErrorCode.TOO_LARGE else 400, error.message)
 
 
@@ -63,33 +62,32 @@ def plain(status: int, text: str, headers: Headers = ()) -> HttpAnswer:
     return answer(status, "text/plain; charset=utf-8", f"{text}\n".encode(errors="replace"), headers)
 
 
-def document(told: Any, status: int = 200) -> HttpAnswer:
-    """``told`` in JSON."""
-    return answer(status, "application/json", plain_json(told))
+def document(value: Any, status: int = 200) -> HttpAnswer:
+    """``value`` in JSON."""
+    return answer(status, "application/json", plain_json(value))
 
 
-def plain_json(told: Any) -> bytes:
-    """``told`` in JSON, laid out for people. What has no bytes in its texts is replaced: a name that came
-    over JSON may hold a lone surrogate."""
+def plain_json(value: Any) -> bytes:
+    """``value`` in indented JSON. Lone surrogates, which names from JSON may contain, are replaced."""
     try:
-        return orjson.dumps(told, option=_OPTIONS)
+        return orjson.dumps(value, option=_OPTIONS)
     except orjson.JSONEncodeError:
-        return orjson.dumps(_printable(told), option=_OPTIONS)
+        return orjson.dumps(_printable(value), option=_OPTIONS)
 
 
 def answer(status: int, content_type: str, body: bytes, headers: Headers = ()) -> HttpAnswer:
-    """Any answer: for this moment only, and of no other type than it says."""
+    """An answer that must not be cached or sniffed."""
     return HttpAnswer(status, (("content-type", content_type), *_COMMON, *headers), (body,))
 
 
-def _printable(told: Any) -> Any:
-    """``told`` with nothing in its texts that has no bytes."""
-    if isinstance(told, str):
-        return told.encode(errors="replace").decode()
-    if is_dataclass(told) and not isinstance(told, type):
-        return _printable(asdict(told))
-    if isinstance(told, Mapping):
-        return {_printable(str(key)): _printable(value) for key, value in told.items()}
-    if isinstance(told, list | tuple):
-        return [_printable(each) for each in told]
-    return told
+def _printable(value: Any) -> Any:
+    """``value`` with lone surrogates replaced."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if is_dataclass(value) and not isinstance(value, type):
+        return _printable(asdict(value))
+    if isinstance(value, Mapping):
+        return {_printable(str(key)): _printable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(each) for each in value]
+    return value

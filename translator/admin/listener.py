@@ -1,7 +1,5 @@
-"""The operator's own listener: opened before anything else and closed after it.
-
-So health can be asked while models load, and while the last requests end.
-"""
+"""The admin listener: opened first and closed last, so that it reports health while models load and while the
+last requests end."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from interlingua.translator.admin.handler import AdminHandler, document, plain
 from interlingua.translator.admin.site import Site
 
 _GRACE_SECS = 1.0
-"""How long an answer that is on its way may take when the process ends."""
+"""The grace period for answers in flight at shutdown."""
 
 _LOADING = "models are being loaded"
 
@@ -23,9 +21,9 @@ _log = logging.getLogger(__name__)
 
 
 class AdminListener:
-    """Listens at ``address`` within an ``async with``; with None it does nothing. Says that models are being
-    loaded, until it is to show more. ``address`` is the bound one then. To enter raises ``OSError`` where the
-    address cannot be had."""
+    """Listens at ``address`` within an ``async with``; does nothing if that is None. ``address`` becomes the
+    bound one. Until :meth:`show`, pages report that models are loading. Raises ``OSError`` if the address is
+    unavailable."""
 
     def __init__(self, address: Address | None) -> None:
         self.address = address
@@ -50,7 +48,7 @@ class AdminListener:
             await self._site.close()
 
     def show(self, site: Site) -> None:
-        """Have the pages of ``site`` from now on."""
+        """Serve the pages of ``site`` from now on."""
         self._site = site
         self._handler.pages = site.pages()
 

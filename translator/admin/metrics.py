@@ -1,9 +1,7 @@
-"""Metrics as Prometheus reads them: families of samples, and their text, version 0.0.4.
+"""Prometheus metrics: families of samples, and the text exposition format, version 0.0.4.
 
-Whoever counts something gives families when it is asked (``translator.admin.sources``); nothing is kept
-here but what a histogram counts. Names end with their unit, those of counters with ``_total``, and times are
-seconds, except in the names that are Triton's.
-"""
+Sources (``translator.admin.sources``) return families on request; only histograms keep state here. Names end
+with their unit, counters with ``_total``, and times are in seconds, except in Triton's names."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ _SUFFIXES: Mapping[Kind, tuple[str, ...]] = {
 }
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""Bounds for times, from a model that does nothing to one that thinks."""
+"""Bounds of durations, from a trivial model to a slow one."""
 
 _LATENCY_BOUNDS = tuple(ns / 1e9 for ns in LATENCY_BOUNDS_NS)
 
@@ -43,7 +41,7 @@ _NO_LABELS: Labels = {}
 
 
 class Sample(NamedTuple):
-    """One value. ``suffix`` is what stands behind the family's name, for histograms and summaries."""
+    """One value. ``suffix`` follows the family's name in histograms and summaries."""
 
     value: float
     labels: Labels = _NO_LABELS
@@ -52,8 +50,8 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Samples of one name, whose labels tell them apart. Raises ``ValueError`` for a name, a label or a
-    suffix that Prometheus would not read."""
+    """Samples of one name with different labels. Raises ``ValueError`` for a name, label or suffix that
+    Prometheus rejects."""
 
     name: str
     kind: Kind
@@ -62,14 +60,14 @@ class Family:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"'{self.name}' is no name of a metric")
-        # of thousands of samples, so what is known is not looked at again
+            raise ValueError(f"'{self.name}' is not a valid metric name")
+        # thousands of samples: check each distinct suffix and label once
         for suffix in {sample.suffix for sample in self.samples}:
             if suffix not in _SUFFIXES[self.kind]:
                 raise ValueError(f"a {self.kind} has no sample '{self.name}{suffix}'")
         for label in {label for sample in self.samples for label in sample.labels}:
             if not _LABEL.fullmatch(label):
-                raise ValueError(f"'{label}' of metric '{self.name}' is no name of a label")
+                raise ValueError(f"'{label}' of metric '{self.name}' is not a valid label name")
 
 
 class Histogram:
@@ -88,7 +86,7 @@ class Histogram:
         self._sum += value
 
     def samples(self, labels: Labels | None = None) -> Iterator[Sample]:
-        """What was counted, each sample with ``labels``."""
+        """The samples, each with ``labels``."""
         return _samples(self._bounds, self._counts, self._sum, labels or {})
 
 
@@ -113,8 +111,8 @@ def _bounds_as_text(bounds: tuple[float, ...]) -> tuple[str, ...]:
 
 
 def exposition(families: Iterable[Family]) -> bytes:
-    """The text of ``families``, in their order. Several of one name are one, as Prometheus wants it: the
-    first tells kind and help. Raises ``ValueError`` where they differ in kind."""
+    """The text of ``families``, in order. Families of one name are merged, as Prometheus requires; the first
+    one sets kind and help. Raises ``ValueError`` if their kinds differ."""
     joined: dict[str, tuple[Family, list[Sample]]] = {}
     for family in families:
         first, samples = joined.setdefault(family.name, (family, []))
@@ -126,7 +124,7 @@ def exposition(families: Iterable[Family]) -> bytes:
         lines.append(f"# HELP {name} {_escaped(family.help)}")
         lines.append(f"# TYPE {name} {family.kind}")
         lines.extend(f"{name}{suffix}{_braces(labels)} {_number(value)}" for value, labels, suffix in samples)
-    # a lone surrogate, which a name may hold that came over JSON, has no bytes
+    # a name from JSON may contain a lone surrogate, which UTF-8 cannot encode
     return "".join(f"{line}\n" for line in lines).encode(errors="replace")
 
 
@@ -142,7 +140,7 @@ def _escaped(text: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _escaped_value(text: str) -> str:
-    # the names of one model stand behind every number of it
+    # a model's names repeat in all of its samples
     return _escaped(text).replace('"', '\\"')
 
 
@@ -151,5 +149,5 @@ def _number(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
-    # whatever counts, NumPy's numbers and truth values among them
+    # bool and NumPy integers included
     return str(int(value)) if isinstance(value, int) else repr(float(value))

@@ -1,8 +1,7 @@
-"""What operators are told of the models: Triton's metrics, under Triton's names, and a report.
+"""Metrics of models, under Triton's names, and a report.
 
-Made of the statistics of ``runtime``, without asking any upstream: what is told of a model that another
-server runs is what was seen of it from here. Triton counts in microseconds.
-"""
+Derived from the statistics of ``runtime`` without calls to upstreams: for an upstream model they are what
+this server observed. Triton counts in microseconds."""
 
 from __future__ import annotations
 
@@ -26,14 +25,14 @@ _REASONS = {
     ErrorCode.MODEL_FAILED: "BACKEND",
     ErrorCode.BAD_UPSTREAM: "BACKEND",
 }
-"""What Triton calls the reasons of failures; whatever is not here is ``OTHER`` there."""
+"""Triton's reasons of failures; all other codes are ``OTHER``."""
 
 _QUANTILES = (0.5, 0.9, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """A version of a model that has statistics. ``waiting`` is None where the queue is elsewhere."""
+    """A version of a model that has statistics. ``waiting`` is None if the queue is remote."""
 
     model: str
     version: str
@@ -44,12 +43,12 @@ class _Version:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What tells it apart."""
+        """The labels of its samples."""
         return {"model": self.model, "version": self.version}
 
 
 def families(catalog: ModelCatalog) -> Iterator[Family]:
-    """What was counted of the models that are served."""
+    """The metrics of the models being served."""
     versions = [version for name, target in catalog.models.items() for version in _versions(name, target)]
     for name, text, value in _COUNTERS:
         yield Family(
@@ -58,9 +57,9 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
     yield Family(
         "nv_inference_request_failure",
         "counter",
-        "Inference requests that failed, by why.",
+        "Failed inference requests, by reason.",
         [
-            # as Triton has them: names of labels in alphabetical order
+            # like Triton's: labels in alphabetical order
             Sample(count, {"model": each.model, "reason": reason, "version": each.version})
             for each in versions
             for reason, count in _failures(each.statistics).items()
@@ -69,7 +68,7 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
     yield Family(
         "nv_inference_pending_request_count",
         "gauge",
-        "Inference requests that wait for their run now.",
+        "Inference requests waiting for execution.",
         [Sample(each.waiting, each.labels) for each in versions if each.waiting is not None],
     )
     caching = [each for each in versions if each.caches]
@@ -81,25 +80,25 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
     yield Family(
         "interlingua_model_ready",
         "gauge",
-        "Whether a version would be run now, as far as is known without asking an upstream.",
+        "Whether a version is ready, as last observed for upstream models.",
         [Sample(each.ready, each.labels) for each in versions],
     )
     yield Family(
         "interlingua_models_ready",
         "gauge",
-        "Models of which some version is ready.",
+        "Models with at least one ready version.",
         [Sample(len({each.model for each in versions if each.ready}))],
     )
     yield Family(
         "interlingua_models_known",
         "gauge",
-        "Models that are served, were unloaded, or could not be loaded.",
+        "Models that are served, unloaded, or failed to load.",
         [Sample(len(catalog.names()))],
     )
     yield Family(
         "interlingua_dropped_fields_total",
         "counter",
-        "What was left out of requests because the upstream's dialect has no place for it.",
+        "Request fields dropped because the upstream's dialect cannot carry them.",
         [
             Sample(count, {"model": name, "what": kind})
             for name, target in catalog.models.items()
@@ -110,7 +109,7 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
     yield Family(
         "interlingua_model_duration_seconds",
         "histogram",
-        "Time that a model, its queue included, has taken for requests that were answered.",
+        "Time of a model, queue included, for successful requests.",
         [
             sample
             for each in versions
@@ -121,14 +120,14 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
 
 
 async def report(catalog: ModelCatalog) -> dict[str, Any]:
-    """Every model that is known, by name: where it runs, its state, its versions and their statistics."""
+    """Every known model by name: where it runs, its state, its versions and their statistics."""
     return {name: await _model(catalog, name) for name in catalog.names()}
 
 
 async def _model(catalog: ModelCatalog, name: str) -> dict[str, Any]:
     target = catalog.models.get(name)
     if isinstance(target, UpstreamModel):
-        versions = [_told(each, _state(each.ready), "") for each in _versions(name, target)]
+        versions = [_report(each, _state(each.ready), "") for each in _versions(name, target)]
         failing = "" if _answers(target) else _last_failure(target)
         return {
             "runs": f"upstream {target.upstream.name}",
@@ -136,10 +135,10 @@ async def _model(catalog: ModelCatalog, name: str) -> dict[str, Any]:
             "reason": failing,
             "versions": versions,
         }
-    status = await catalog.status(name)  # of a model here, so nobody is asked
+    status = await catalog.status(name)  # a local model: no network I/O
     known = {each.version: each for each in ([] if target is None else _versions(name, target))}
     versions = [
-        _told(known[each.version], each.state.value, each.reason)
+        _report(known[each.version], each.state.value, each.reason)
         if each.version in known
         else {"version": each.version, "state": each.state.value, "reason": each.reason}
         for each in (() if status is None else status.versions)
@@ -164,13 +163,13 @@ def _versions(name: str, target: Target) -> Iterator[_Version]:
 
 
 def _answers(target: UpstreamModel) -> bool:
-    """Whether some server of its upstream takes requests, as far as is known here."""
+    """Whether its upstream has an available server, as last observed."""
     return any(member.ready and not member.open for member in target.upstream.pool.members)
 
 
 def _last_failure(target: UpstreamModel) -> str:
     reasons = [member.reason for member in target.upstream.pool.members if member.reason]
-    return reasons[-1] if reasons else "its servers say that they are not ready"
+    return reasons[-1] if reasons else "its servers report not ready"
 
 
 def _state(ready: bool) -> str:
@@ -178,7 +177,7 @@ def _state(ready: bool) -> str:
     return str(state.value)
 
 
-def _told(each: _Version, state: str, reason: str) -> dict[str, Any]:
+def _report(each: _Version, state: str, reason: str) -> dict[str, Any]:
     statistics = each.statistics
     latencies = statistics.latencies
     count = sum(latencies.counts)
@@ -225,66 +224,66 @@ _Value = Callable[[VersionStatistics], float]
 _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     (
         "nv_inference_request_success",
-        "Inference requests that were answered.",
-        lambda counted: sum(counted.latencies.counts),
+        "Successful inference requests.",
+        lambda found: sum(found.latencies.counts),
     ),
     (
         "nv_inference_count",
-        "Batch elements that were computed; cached answers are not among them.",
-        lambda counted: counted.inference_count,
+        "Batch elements computed, cached answers excluded.",
+        lambda found: found.inference_count,
     ),
     (
         "nv_inference_exec_count",
-        "Runs of the model, each of a whole batch; cached answers need none.",
-        lambda counted: counted.execution_count,
+        "Model executions, one per batch, cached answers excluded.",
+        lambda found: found.execution_count,
     ),
     (
         "nv_inference_request_duration_us",
-        "Microseconds that answered requests took altogether, cached ones included.",
-        lambda counted: counted.latencies.ns // 1000,
+        "Total time of successful requests in microseconds, cached ones included.",
+        lambda found: found.latencies.ns // 1000,
     ),
     (
         "nv_inference_queue_duration_us",
-        "Microseconds that answered requests waited for their run.",
-        lambda counted: _sum(counted, lambda parts: parts.queue.ns) // 1000,
+        "Total queue time of successful requests in microseconds.",
+        lambda found: _sum(found, lambda parts: parts.queue.ns) // 1000,
     ),
     (
         "nv_inference_compute_input_duration_us",
-        "Microseconds that the inputs of answered requests took to be made ready.",
-        lambda counted: _sum(counted, lambda parts: parts.compute_input.ns) // 1000,
+        "Total input preparation time of successful requests in microseconds.",
+        lambda found: _sum(found, lambda parts: parts.compute_input.ns) // 1000,
     ),
     (
         "nv_inference_compute_infer_duration_us",
-        "Microseconds that the runs of answered requests took, or their upstream.",
-        lambda counted: _sum(counted, lambda parts: parts.compute_infer.ns) // 1000,
+        "Total execution (or upstream) time of successful requests in microseconds.",
+        lambda found: _sum(found, lambda parts: parts.compute_infer.ns) // 1000,
     ),
     (
         "nv_inference_compute_output_duration_us",
-        "Microseconds that the outputs of answered requests took to be made.",
-        lambda counted: _sum(counted, lambda parts: parts.compute_output.ns) // 1000,
+        "Total output preparation time of successful requests in microseconds.",
+        lambda found: _sum(found, lambda parts: parts.compute_output.ns) // 1000,
     ),
 )
-"""Triton's counters of a version: their names, what they say of themselves, and how they come about."""
+"""Triton's counters of a version: name, help, value."""
 
 _CACHE_COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     (
         "nv_cache_num_hits_per_model",
-        "Requests that were answered from the response cache.",
-        lambda counted: counted.cache_hit.count,
+        "Requests answered from the response cache.",
+        lambda found: found.cache_hit.count,
     ),
     (
         "nv_cache_num_misses_per_model",
-        "Requests that the response cache had no answer to.",
-        lambda counted: counted.cache_miss.count,
+        "Requests not found in the response cache.",
+        lambda found: found.cache_miss.count,
     ),
     (
         "nv_cache_hit_duration_per_model",
-        "Microseconds that it took to find answers in the response cache.",
-        lambda counted: counted.cache_hit.ns // 1000,
+        "Total lookup time of cache hits in microseconds.",
+        lambda found: found.cache_hit.ns // 1000,
     ),
     (
         "nv_cache_miss_duration_per_model",
-        "Microseconds that it took to look in the response cache in vain and to put answers there.",
-        lambda counted: counted.cache_miss.ns // 1000,
+        "Total lookup and insertion time of cache misses in microseconds.",
+        lambda found: found.cache_miss.ns // 1000,
     ),
 )

@@ -1,4 +1,4 @@
-"""What operators are told of the server as a whole: whether it is ready and why not, and where it listens."""
+"""Metrics and reports of the server as a whole: readiness, its reasons, and listeners."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from interlingua.translator.serving.operations import OPERATIONS, Asked, Service
 from interlingua.translator.serving.request_metrics import Tally
 
 ByListener = Sequence[Mapping[str, Tally]]
-"""What each listener has counted, by dialect, in the order in which they are bound."""
+"""The request metrics of each listener by dialect, in binding order."""
 
 _PATIENCE_SECS = 0.5
-"""How long a look waits for upstreams that are asked whether they are ready."""
+"""How long a refresh waits for the readiness of upstreams."""
 
 
 async def readiness(service: Service) -> dict[str, Any]:
-    """The answer that every dialect gives to the question whether the server is ready, and all that keeps it
-    from being so."""
-    said: Readiness = await OPERATIONS[Operation.READY](Asked(service))
-    if said.ready:
+    """The readiness that every dialect reports, and all reasons against it."""
+    found: Readiness = await OPERATIONS[Operation.READY](Asked(service))
+    if found.ready:
         return {"ready": True, "reasons": []}
-    reasons = [said.reason]
+    reasons = [found.reason]
     if service.online and not service.draining:
         catalog = service.catalog
         names = sorted(service.required | catalog.asked_for)
@@ -35,16 +34,16 @@ async def readiness(service: Service) -> dict[str, Any]:
 
 
 class ReadinessWatch:
-    """:func:`readiness` for those who look often and wait little: asked once at a time, however many look,
-    and what was known before where the answer takes long."""
+    """:func:`readiness` for frequent readers: one request at a time for all of them, and the last known
+    result if it takes long."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._asking: asyncio.Task[dict[str, Any]] | None = None
-        self._known: dict[str, Any] = {"ready": False, "reasons": ["not known yet: an upstream is asked"]}
+        self._known: dict[str, Any] = {"ready": False, "reasons": ["not known yet: waiting for an upstream"]}
 
     async def look(self) -> dict[str, Any]:
-        """What is known now."""
+        """The current or last known result."""
         asking = self._asking = self._asking or asyncio.create_task(readiness(self._service))
         await asyncio.wait((asking,), timeout=_PATIENCE_SECS)
         if asking.done():
@@ -54,14 +53,14 @@ class ReadinessWatch:
         return self._known
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Cancel a pending request."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait((self._asking,))
 
 
 def overview(service: Service, tallies: ByListener) -> dict[str, Any]:
-    """The server and its listeners, at once."""
+    """The report of the server and its listeners."""
     return {
         "name": service.metadata.name,
         "id": service.id,
@@ -81,10 +80,10 @@ def overview(service: Service, tallies: ByListener) -> dict[str, Any]:
 
 
 def families(service: Service) -> Iterator[Family]:
-    """Whether the server has been told to leave, or to look as if it were not ready."""
-    text = "Whether the server shuts down."
+    """Whether the server is draining, and whether a client has set it offline."""
+    text = "Whether the server is draining before it stops."
     yield Family("interlingua_draining", "gauge", text, [Sample(service.draining)])
-    text = "Whether a client has left the server switched on; one that is offline says that it is not ready."
+    text = "Whether the server is online; clients can set it offline, and then it reports not ready."
     yield Family("interlingua_online", "gauge", text, [Sample(service.online)])
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Puts new values where the server has put the first ones. Everything comes as text and goes in as text.
+// Refreshes the values that the server rendered. All values are inserted as text, never as HTML.
 (() => {
   const PAUSE_MS = 2000;
   const at = (id) => document.getElementById(id);
@@ -36,7 +36,7 @@
   };
 
   const draw = (table) => {
-    // what has not changed stays, so that nobody loses a selection or a place
+    // unchanged tables stay, so that a selection or scroll position survives
     const now = JSON.stringify(table);
     if (drawn.get(table.id) === now) return;
     drawn.set(table.id, now);

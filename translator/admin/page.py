@@ -1,8 +1,7 @@
-"""The dashboard as HTML: one document that needs nothing from elsewhere.
+"""The dashboard as HTML: one self-contained document.
 
-It is whole without scripts; one keeps it fresh (``page.js``). Names of models, and whatever else clients or
-servers may choose, are escaped, and the policy that goes with the page lets nothing run but its own script.
-"""
+It works without scripts; ``page.js`` refreshes it. Names of models, and all text that clients or servers
+choose, are escaped, and the content security policy allows only the page's own script."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ HEADERS: Headers = (
     ),
     ("referrer-policy", "no-referrer"),
 )
-"""What goes with the page."""
+"""The headers of the page."""
 
 
 def page(view: Dashboard) -> bytes:

@@ -1,4 +1,4 @@
-"""Quantiles of latencies that were counted by ranges."""
+"""Quantiles of latencies from histogram buckets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from interlingua.schemas.status import LATENCY_BOUNDS_NS
 
 
 def quantile_ms(latencies: Latencies, quantile: float) -> float | None:
-    """The latency in milliseconds below which the share ``quantile`` (0 to 1) of them lies, taken as even
-    within a range, which is as exact as the ranges are narrow. Above the last bound it is that bound. None
-    where there are none."""
+    """The ``quantile`` (0 to 1) of ``latencies`` in milliseconds, interpolated linearly within its bucket; at
+    most the last bound. None if there are no latencies."""
     below = list(accumulate(latencies.counts))
     rank = quantile * below[-1]
     if not below[-1]:

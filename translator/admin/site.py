@@ -1,8 +1,7 @@
-"""What there is at the operator's own address, by path, and what it is made of.
+"""The pages of the admin address, by path.
 
-Numbers are gathered on the event loop, a family at a time, and written in a thread: with a thousand models
-that takes a while, in which requests go on.
-"""
+Metrics are collected on the event loop, one family at a time, and formatted in a thread: with a thousand
+models that takes a while, and requests must proceed."""
 
 from __future__ import annotations
 
@@ -30,14 +29,14 @@ from interlingua.translator.serving import request_metrics
 from interlingua.translator.serving.operations import OPERATIONS, Asked, Service
 
 
-def tell(
+def add_sources(
     sources: Sources,
     service: Service,
     upstream_servers: Mapping[str, Upstream],
     tallies: ByListener,
     cache: ResponseCache | None,
 ) -> None:
-    """Add to ``sources`` what every server has to tell."""
+    """Add to ``sources`` the metrics and reports of every server."""
     build = process.build(service.metadata.version)
     utilization = process.CpuUtilization()
     sources.metrics += [
@@ -58,14 +57,14 @@ def tell(
 
 @dataclass(slots=True)
 class Site:
-    """All pages. ``close`` it when nobody asks any more."""
+    """All pages. ``close`` it after the last request."""
 
     service: Service
     sources: Sources
     watch: ReadinessWatch
 
     def pages(self) -> Mapping[str, Page]:
-        """What there is, by path."""
+        """The pages by path."""
         pages: dict[str, Page] = {
             "/": self._dashboard,
             "/view": self._view_in_json,
@@ -78,20 +77,20 @@ class Site:
         return pages
 
     def _reports(self) -> Mapping[str, ReportSource]:
-        """Every report, those included that nobody has anything for."""
+        """Every report; routes and mirrors are empty without a source."""
         return {"routes": list, "mirror": _no_mirrors, **self.sources.reports}
 
     async def close(self) -> None:
-        """Ask no upstream any more."""
+        """Stop asking upstreams."""
         await self.watch.close()
 
     async def _live(self) -> HttpAnswer:
-        said: Readiness = await OPERATIONS[Operation.LIVE](Asked(self.service))
-        return document({"live": said.ready}, 200 if said.ready else 503)
+        liveness: Readiness = await OPERATIONS[Operation.LIVE](Asked(self.service))
+        return document({"live": liveness.ready}, 200 if liveness.ready else 503)
 
     async def _ready(self) -> HttpAnswer:
-        told = await overview.readiness(self.service)
-        return document(told, 200 if told["ready"] else 503)
+        found = await overview.readiness(self.service)
+        return document(found, 200 if found["ready"] else 503)
 
     async def _dashboard(self) -> HttpAnswer:
         body = await asyncio.to_thread(dashboard.page, await self._view())
@@ -101,8 +100,8 @@ class Site:
         return await asyncio.to_thread(document, await self._view())
 
     async def _view(self) -> Dashboard:
-        reports = {name: await _told_by(source) for name, source in self._reports().items()}
-        # as JSON has them: whatever they are made of, from here on they belong to this look alone
+        reports = {name: await _read(source) for name, source in self._reports().items()}
+        # a private copy as plain JSON values
         plain = orjson.loads(plain_json(reports))
         ready, metrics = await self.watch.look(), self.service.trends.metrics()
         return await asyncio.to_thread(view, ready, metrics, plain)
@@ -117,14 +116,14 @@ class Site:
 
 
 async def _report(source: ReportSource) -> HttpAnswer:
-    return document(await _told_by(source))
+    return document(await _read(source))
 
 
 def _no_mirrors() -> dict[str, Any]:
     return {"different": False, "mirrors": []}
 
 
-async def _told_by(source: ReportSource) -> Any:
-    """What a source has to tell now."""
-    told: Any | Awaitable[Any] = source()
-    return await told if isawaitable(told) else told
+async def _read(source: ReportSource) -> Any:
+    """The current value of a source."""
+    value: Any | Awaitable[Any] = source()
+    return await value if isawaitable(value) else value

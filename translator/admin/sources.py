@@ -1,7 +1,6 @@
-"""Who has something to tell an operator: functions that are asked when somebody looks.
+"""Sources of metrics and reports: functions called on each request to the admin address.
 
-A part of the program that counts something adds itself where it is put together (``translator.assembly``).
-Sources are asked on the event loop and need no locks.
+``translator.assembly`` registers them. They run on the event loop and need no locks.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from interlingua.translator.admin.metrics import Family
 
 MetricSource = Callable[[], Iterable[Family]]
 ReportSource = Callable[[], Any | Awaitable[Any]]
-"""Gives what ``orjson`` can write: dictionaries, lists, text, numbers, dataclasses; or a coroutine that does,
-and waits for nobody elsewhere."""
+"""Returns a value that ``orjson`` can serialize (dictionaries, lists, text, numbers, dataclasses), or a
+coroutine that returns one without network I/O."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What operators are told of the upstreams: each server of a pool, and the limits on what is under way."""
+"""Metrics and reports of upstreams: each server of a pool, and the limits on requests in flight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interlingua.translator.admin.metrics import Family, Kind, Sample
 
 
 def families(upstreams: Mapping[str, Upstream]) -> Iterator[Family]:
-    """What is known of the servers, by upstream and URL."""
+    """The metrics of the servers, by upstream and URL."""
     servers = [
         ({"upstream": name, "server": member.url}, member)
         for name, upstream in upstreams.items()
@@ -28,7 +28,7 @@ def families(upstreams: Mapping[str, Upstream]) -> Iterator[Family]:
         yield Family(
             "interlingua_upstream_limited_requests",
             "gauge",
-            "Inference requests to upstreams with a limit: how many are under way, and how many wait.",
+            "Inference requests to upstreams with a limit: in flight (under_way) and waiting.",
             [
                 Sample(count, {**labels, "state": state})
                 for labels, gate in gates
@@ -38,22 +38,22 @@ def families(upstreams: Mapping[str, Upstream]) -> Iterator[Family]:
         yield Family(
             "interlingua_upstream_limited_bytes",
             "gauge",
-            "Bytes of the inference requests under way to upstreams with a limit.",
+            "Bytes of inference requests in flight to upstreams with a limit.",
             [Sample(gate.nbytes, labels) for labels, gate in gates],
         )
 
 
 def report(upstreams: Mapping[str, Upstream]) -> dict[str, Any]:
-    """Every upstream by name: its servers, and what its limits hold."""
+    """Every upstream by name: its servers, and the usage of its limits."""
     return {name: _upstream(upstream) for name, upstream in upstreams.items()}
 
 
 def _upstream(upstream: Upstream) -> dict[str, Any]:
-    told: dict[str, Any] = {"servers": [_server(member) for member in upstream.pool.members]}
+    found: dict[str, Any] = {"servers": [_server(member) for member in upstream.pool.members]}
     if upstream.gate is not None:
         gate = upstream.gate
-        told["limited"] = {"under_way": gate.running, "waiting": gate.waiting, "bytes": gate.nbytes}
-    return told
+        found["limited"] = {"under_way": gate.running, "waiting": gate.waiting, "bytes": gate.nbytes}
+    return found
 
 
 def _server(member: Member) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _server(member: Member) -> dict[str, Any]:
 
 
 def state_of(member: Member) -> str:
-    """``in use``, ``not ready`` where it says so itself, or ``ejected``."""
+    """``in use``, ``not ready`` (as the server reports), or ``ejected``."""
     if member.open:
         return "ejected"
     return "in use" if member.ready else "not ready"
@@ -87,37 +87,37 @@ _OF_SERVERS: tuple[tuple[str, Kind, str, Callable[[Member], float]], ...] = (
     (
         "interlingua_upstream_server_in_use",
         "gauge",
-        "Whether a server of an upstream takes requests: neither left out for its failures nor not ready.",
+        "Whether a server of an upstream receives requests: it is ready and not ejected.",
         lambda member: member.ready and not member.open,
     ),
     (
         "interlingua_upstream_server_ejected",
         "gauge",
-        "Whether a server of an upstream is left out for its failures.",
+        "Whether a server of an upstream is ejected because of failures.",
         lambda member: member.open,
     ),
     (
         "interlingua_upstream_server_outstanding",
         "gauge",
-        "Requests that a server of an upstream is asked now.",
+        "Requests in flight to a server of an upstream.",
         lambda member: member.running,
     ),
     (
         "interlingua_upstream_server_requests_total",
         "counter",
-        "Requests that a server of an upstream was asked.",
+        "Requests sent to a server of an upstream.",
         lambda member: member.asked,
     ),
     (
         "interlingua_upstream_server_failures_total",
         "counter",
-        "How often a server of an upstream has failed, probes included.",
+        "Failures of a server of an upstream, probes included.",
         lambda member: member.failures,
     ),
     (
         "interlingua_upstream_server_ejections_total",
         "counter",
-        "How often a server of an upstream was left out for its failures.",
+        "Ejections of a server of an upstream because of failures.",
         lambda member: member.ejections,
     ),
 )

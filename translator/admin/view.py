@@ -1,9 +1,7 @@
-"""What the dashboard shows, as plain text in tables and charts.
+"""The content of the dashboard: tables and charts of plain text, independent of HTML.
 
-The page is made of it, and refreshed from it. Every cell is text and a tone; nothing here knows HTML, and
-nothing that shows it need know what it means. It is made of the reports, so that the page and they say the
-same.
-"""
+The page and its refreshes render it. Every cell is text and a tone. It is derived from the reports, so that
+both agree."""
 
 from __future__ import annotations
 
@@ -17,10 +15,10 @@ from interlingua.schemas import Metrics
 Tone = Literal["", "good", "bad", "warn"]
 Cell = tuple[str, Tone]
 Reports = Mapping[str, Any]
-"""By name, as JSON has them."""
+"""Reports by name, as parsed JSON."""
 
 CHART_WIDTH, CHART_HEIGHT = 300, 60
-"""The units of a chart's points."""
+"""The coordinate range of a chart's points."""
 
 _NOTHING = "-"
 _SECONDS = 60
@@ -40,8 +38,8 @@ _TONES: Mapping[str, Tone] = {
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under ``columns``; those named in ``numeric`` hold numbers. ``empty`` is said where there
-    are no rows."""
+    """Rows of cells under ``columns``, of which ``numeric`` hold numbers. ``empty`` replaces a table without
+    rows."""
 
     id: str
     caption: str
@@ -53,8 +51,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A line through ``points`` (``x,y`` in units of a chart, y downwards); ``summary`` says in words what it
-    shows."""
+    """A line through ``points`` (``x,y``, y downwards); ``summary`` describes it in words."""
 
     id: str
     caption: str
@@ -65,8 +62,8 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """All of it. ``state`` is the one line that matters most, ``facts`` are terms and what they are,
-    ``links`` lead to what stands beside the page."""
+    """The whole dashboard. ``state`` is the headline, ``facts`` are terms with values, ``links`` lead to the
+    other pages."""
 
     title: str
     state: Cell
@@ -77,7 +74,7 @@ class Dashboard:
 
 
 def view(ready: Mapping[str, Any], metrics: Metrics, reports: Reports) -> Dashboard:
-    """The view of ``reports``, of ``metrics`` over the last minute, and of whether it is ``ready``."""
+    """The dashboard of ``reports``, of ``metrics`` over the last minute, and of the readiness."""
     server = reports["server"]
     return Dashboard(
         server["name"],
@@ -111,10 +108,10 @@ _CHARTS = (
 
 
 def _chart(metrics: Metrics, name: str, caption: str, unit: str) -> Chart:
-    # the last second is not over yet
+    # the last second is incomplete
     values = metrics.trends[name][-_SECONDS:-1]
     highest = max(values)
-    # a line at the bottom is nothing, one at the top the most there was
+    # the bottom is zero, the top the maximum
     scale = CHART_HEIGHT / highest if highest else 0.0
     step = CHART_WIDTH / (len(values) - 1)
     points = " ".join(
@@ -122,7 +119,11 @@ def _chart(metrics: Metrics, name: str, caption: str, unit: str) -> Chart:
     )
     latest = f"{values[-1]:g}{unit}"
     return Chart(
-        name, caption, latest, f"{caption}: now {latest}, at most {highest:g}{unit} in a minute", points
+        name,
+        caption,
+        latest,
+        f"{caption}: now {latest}, maximum {highest:g}{unit} in the last minute",
+        points,
     )
 
 
@@ -155,9 +156,9 @@ def _listeners(listeners: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def _failed(counted: Mapping[str, Any]) -> int:
-    """Those that are neither answered, nor shed, nor cancelled."""
-    apart = counted["codes"].get("OK", 0) + counted["shed"] + counted["cancelled"]
-    return int(counted["requests"] - apart)
+    """Requests that neither succeeded nor were shed or cancelled."""
+    other = counted["codes"].get("OK", 0) + counted["shed"] + counted["cancelled"]
+    return int(counted["requests"] - other)
 
 
 def _models(models: Mapping[str, Any]) -> Table:
@@ -165,14 +166,24 @@ def _models(models: Mapping[str, Any]) -> Table:
     for name, model in models.items():
         versions = model["versions"] or ({"version": "", "state": model["state"], "reason": model["reason"]},)
         rows += [_version(name, model, version) for version in versions]
-    numbers = ("Requests", "Failed", "Waiting", "Mean ms", "50 % ms", "90 % ms", "99 % ms", "Batch", "Cached")
+    numbers = (
+        "Requests",
+        "Failed",
+        "Waiting",
+        "Mean ms",
+        "50 % ms",
+        "90 % ms",
+        "99 % ms",
+        "Batch",
+        "Cache hits",
+    )
     return Table(
         "models",
         "Models",
-        ("Model", "Version", "Runs", "State", *numbers, "Why"),
+        ("Model", "Version", "Runs on", "State", *numbers, "Reason"),
         numbers,
         tuple(rows),
-        "No model is known.",
+        "No model is configured.",
     )
 
 
@@ -229,8 +240,8 @@ def _routes(routes: Iterable[Mapping[str, Any]]) -> Table:
         )
         for each in routes
     )
-    columns = ("Route", "Takes", "Requests", "To", "Fallback", "Fell back")
-    return Table("routes", "Routes", columns, ("Requests", "Fell back"), rows, "No route is configured.")
+    columns = ("Route", "Matches", "Requests", "To", "Fallback", "Fallbacks")
+    return Table("routes", "Routes", columns, ("Requests", "Fallbacks"), rows, "No route is configured.")
 
 
 def _share(part: Mapping[str, Any], all_requests: int) -> str:
@@ -239,7 +250,7 @@ def _share(part: Mapping[str, Any], all_requests: int) -> str:
 
 
 def _words(value: Any) -> str:
-    """A condition in words: text as it is, names with what they must be."""
+    """A condition as text: plain values as they are, mappings as names with values."""
     if isinstance(value, Mapping):
         return " and ".join(f"{name} {each}" for name, each in value.items())
     return str(value)
@@ -247,7 +258,7 @@ def _words(value: Any) -> str:
 
 def _mirrors(mirrors: Iterable[Mapping[str, Any]]) -> Table:
     counts = ("Percent", "Compared", "Equal", "Different", "Failed", "Dropped", "Waiting")
-    numbers = (*counts, "Mean ms", "Mirror's mean ms")
+    numbers = (*counts, "Primary mean ms", "Mirror mean ms")
     rows = tuple(
         (
             _text(each["name"]),
@@ -272,12 +283,13 @@ def _mirrors(mirrors: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def _worst_output(outputs: Mapping[str, Any]) -> str:
-    differing = {name: told for name, told in outputs.items() if told["different"]}
+    differing = {name: output for name, output in outputs.items() if output["different"]}
     if not differing:
         return ""
-    # JSON has no infinity
+    # infinity is null in JSON
     errors = {
-        name: math.inf if (off := told["max_absolute"]) is None else off for name, told in differing.items()
+        name: math.inf if (off := output["max_absolute"]) is None else off
+        for name, output in differing.items()
     }
     name = max(errors, key=errors.__getitem__)
     return f"{name}: off by {errors[name]:.3g}"

@@ -104,10 +104,10 @@ def test_families_of_one_name_must_agree() -> None:
 @pytest.mark.parametrize(
     ("name", "sample", "message"),
     [
-        ("a-b", Sample(1), "'a-b' is no name of a metric"),
-        ("", Sample(1), "'' is no name of a metric"),
-        ("a", Sample(1, {"b c": "d"}), "'b c' of metric 'a' is no name of a label"),
-        ("a", Sample(1, {"b:c": "d"}), "'b:c' of metric 'a' is no name of a label"),
+        ("a-b", Sample(1), "'a-b' is not a valid metric name"),
+        ("", Sample(1), "'' is not a valid metric name"),
+        ("a", Sample(1, {"b c": "d"}), "'b c' of metric 'a' is not a valid label name"),
+        ("a", Sample(1, {"b:c": "d"}), "'b:c' of metric 'a' is not a valid label name"),
         ("a", Sample(1, {}, "_sum"), "a gauge has no sample 'a_sum'"),
     ],
 )

@@ -438,7 +438,7 @@ async def test_a_page_does_not_wait_for_an_upstream(monkeypatch: pytest.MonkeyPa
     site = assembly.site()
     pages = handler(site)
     assert (await json_of(pages, "/view"))["state"] == [
-        "Not ready: not known yet: an upstream is asked",
+        "Not ready: not known yet: waiting for an upstream",
         "bad",
     ]
     answered.set()
