@@ -12,11 +12,17 @@ import os
 import select
 import socket
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.wire import Buffer
 
 _BACKLOG = 1024
+"""How many connections the kernel keeps until they are accepted."""
+
+JOINED_BYTES = 1 << 16
+"""Parts up to this size together are copied into one write: cheaper than two system calls."""
 
 
 def listen(address: Address) -> socket.socket:
@@ -92,6 +98,21 @@ def has_gone(transport: asyncio.BaseTransport | None) -> bool:
     poll = select.poll()
     poll.register(transport.get_extra_info("socket").fileno(), 0)
     return any(events & select.POLLHUP for _, events in poll.poll(0))
+
+
+def client_host(transport: asyncio.BaseTransport) -> str:
+    """The numeric address of the client, empty on a unix socket."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""
+
+
+def write_parts(transport: asyncio.WriteTransport, parts: Sequence[Buffer]) -> None:
+    """Write ``parts``, joined if they are small together."""
+    if sum(map(len, parts)) <= JOINED_BYTES:
+        transport.write(b"".join(parts))
+    else:
+        for part in parts:
+            transport.write(part)
 
 
 class SocketFile:

@@ -1,29 +1,74 @@
-"""Clients that take nothing of what is written to them: how a connection is rid of them."""
+"""Timers that end connections on which nothing happens."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 
 class StallWatch:
-    """Aborts a connection whose client takes nothing for ``secs``, however much it took before. It runs
-    until it is cancelled."""
+    """Aborts a connection whose client reads nothing for ``secs`` between :meth:`start` and
+    :meth:`cancel`."""
 
     def __init__(self, transport: asyncio.Transport, secs: float) -> None:
         self._transport = transport
         self._secs = secs
-        self._start()
+        self._left = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Watch, if part of the output is unsent and not watched yet."""
+        if self._timer is None and (left := self._transport.get_write_buffer_size()):
+            self._left = left
+            self._timer = asyncio.get_running_loop().call_later(self._secs, self._check)
+
+    def resumed(self) -> None:
+        """The client has read most of the output. A closing connection is watched to the end."""
+        if not self._transport.is_closing():
+            self.cancel()
 
     def cancel(self) -> None:
-        """The client has taken enough."""
-        self._timer.cancel()
+        """Watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _start(self) -> None:
-        self._left = self._transport.get_write_buffer_size()
-        self._timer = asyncio.get_running_loop().call_later(self._secs, self._look)
+    def close(self) -> None:
+        """Close the connection once everything is sent, or abort it as above."""
+        if not self._transport.is_closing():
+            self._transport.close()
+            self.start()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
+        self._timer = None
         if self._transport.get_write_buffer_size() < self._left:
-            self._start()
+            self.start()
         else:
             self._transport.abort()
+
+
+class IdleWatch:
+    """Calls ``expired`` on a connection that receives nothing: after ``idle_secs`` if ``state`` is "idle",
+    after ``stall_secs`` if it is "partial" (part of a request has arrived), never if it is "busy". ``heard``
+    is the loop's time of the last sign of life, set by the owner."""
+
+    def __init__(
+        self, idle_secs: float, stall_secs: float, state: Callable[[], str], expired: Callable[[], None]
+    ) -> None:
+        self._allowed = {"idle": idle_secs, "partial": stall_secs, "busy": float("inf")}
+        self._interval = min(idle_secs, stall_secs)
+        self._state = state
+        self._expired = expired
+        self._loop = asyncio.get_running_loop()
+        self.heard = self._loop.time()
+        self._timer = self._loop.call_later(self._interval, self._check)
+
+    def cancel(self) -> None:
+        """Watch no longer."""
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        if self._loop.time() - self.heard >= self._allowed[self._state()]:
+            self._expired()
+        else:
+            self._timer = self._loop.call_later(self._interval, self._check)

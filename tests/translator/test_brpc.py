@@ -227,7 +227,7 @@ async def test_an_upstream() -> None:
                 *(target.infer(_request("m", b"%d" % number, "X")) for number in range(50))
             )
             assert [bytes(answer.outputs[0].data) for answer in answers] == [b"%d" % n for n in range(50)]
-            assert len(server.connections) == 1
+            assert len(server.connections.open) == 1
             assert (await target.ready()).ready
             await server.stop(0)
             with pytest.raises(InferenceError) as caught:

@@ -23,7 +23,7 @@ from interlingua.protocols.transport.brpc.frame import (
     write_request,
 )
 from interlingua.protocols.transport.connect import UnsentError, connect
-from interlingua.protocols.transport.http.answer import JOINED_BYTES
+from interlingua.protocols.transport.sockets import write_parts
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
 from interlingua.schemas import ErrorCode, InferenceError
 
@@ -233,11 +233,7 @@ class _Connection(asyncio.Protocol):
             timeout_ms,
             request.headers,
         )
-        if sum(map(len, parts)) <= JOINED_BYTES:
-            self._transport.write(b"".join(parts))
-        else:
-            for part in parts:
-                self._transport.write(part)
+        write_parts(self._transport, parts)
 
     def _end(self, reason: Exception) -> None:
         if not self.lost.done():

@@ -8,7 +8,6 @@ texts are the original's.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import time
@@ -18,6 +17,7 @@ from typing import cast
 
 from interlingua.protocols.brpc_status import BrpcStatus, unparsable
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.backlog import Backlog
 from interlingua.protocols.transport.brpc.bounded import BoundedGrpc, BoundedHttp, full
 from interlingua.protocols.transport.brpc.compression import decompress, name_of
 from interlingua.protocols.transport.brpc.frame import (
@@ -31,10 +31,11 @@ from interlingua.protocols.transport.brpc.frame import (
 )
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.frames import PREFACE
-from interlingua.protocols.transport.http.answer import JOINED_BYTES
-from interlingua.protocols.transport.http.server import STALL_SECS, HttpServer
-from interlingua.protocols.transport.sockets import SocketFile, bound, listen, send_at_once
-from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.transport.http.engine import Settings
+from interlingua.protocols.transport.http.native import NativeEngine
+from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener, hand_over
+from interlingua.protocols.transport.sockets import client_host, send_at_once, write_parts
+from interlingua.protocols.transport.stall import IdleWatch, StallWatch
 from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcHandler,
@@ -54,9 +55,6 @@ IDLE_SECS = 1800.0
 MAX_IN_FLIGHT = 256
 """How many calls of one connection are at work before its next ones wait: as many answers may have to be kept
 for a client that does not take them."""
-
-_CUT_SECS = 1.0
-"""How long a call that was cut may take to notice."""
 
 _HTTP_STARTS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC")
 """How a connection begins that speaks HTTP/1."""
@@ -87,10 +85,10 @@ class BrpcServer:
         idle_secs: float = IDLE_SECS,
         stall_secs: float = STALL_SECS,
     ) -> None:
-        self.address = address
+        self._listener = Listener(address)
         self.handler = handler
-        self.http = HttpServer(
-            BoundedHttp(http, self), address, max_response_bytes=max_response_bytes, stall_secs=stall_secs
+        self.http = NativeEngine(
+            Settings(BoundedHttp(http, self), max_response_bytes=max_response_bytes, stall_secs=stall_secs)
         )
         self.grpc = GrpcServer(
             BoundedGrpc(grpc, self),
@@ -104,56 +102,28 @@ class BrpcServer:
         self.max_concurrency = max_concurrency
         self.idle_secs = idle_secs
         self.stall_secs = stall_secs
-        self.stopping = False
-        self.running: set[asyncio.Task[None]] = set()
-        self.connections: set[_Connection] = set()
-        self.empty = asyncio.Event()
+        self.connections: ConnectionSet[_Connection] = ConnectionSet()
 
     @property
     def at_work(self) -> int:
-        """How many calls and requests are not answered yet."""
-        return len(self.running) + self.http.at_work + self.grpc.at_work
+        """The number of calls and requests in flight."""
+        return len(self.connections.in_flight) + self.http.at_work + self.grpc.at_work
 
     async def start(self) -> Address:
-        """Listen. The bound address, port filled in; ``OSError`` where that cannot be."""
-        sock = listen(self.address)
-        self.address = bound(sock)
-        self._file = SocketFile(self.address)
-        self.http.open()
-        loop = asyncio.get_running_loop()
-        create = loop.create_unix_server if self.address.path else loop.create_server
-        self._listener = await create(partial(_Connection, self), sock=sock)
-        return self.address
+        """Listen. Returns the bound address, port filled in. Raises ``OSError``."""
+        return await self._listener.start(partial(_Connection, self))
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return self._listener.address
 
     async def stop(self, grace_secs: float) -> int:
-        """Accept nothing more, let running calls end for ``grace_secs``, then cut the rest.
-
-        How many calls were cut. A call that still arrives is refused with 2003, which tells clients to
-        try elsewhere; a connection is closed when nothing of it runs.
-        """
-        self.stopping = True
-        self._listener.close()
-        others = asyncio.gather(self.http.stop(grace_secs), self.grpc.stop(grace_secs))
-        for connection in tuple(self.connections):
-            connection.close_when_idle()
-        if self.connections:
-            self.empty.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(grace_secs):
-                    await self.empty.wait()
-        cut = len(self.running)
-        if cut:
-            _log.warning(
-                "requests cut on listener", extra={"facts": {"address": str(self.address), "count": cut}}
-            )
-        for connection in tuple(self.connections):
-            connection.abort()
-        cut += sum(await others)
-        await asyncio.sleep(0)  # aborted connections hear of it in the next turn of the loop
-        if self.running:
-            await asyncio.wait(self.running, timeout=_CUT_SECS)
-        self._file.remove()
-        return cut
+        """Stop; returns how many calls were cut. See ``ConnectionSet.drain``. A call that still arrives is
+        refused with 2003, which sends clients to another server."""
+        return await self._listener.stop(
+            self.connections.drain(grace_secs), self.http.stop(grace_secs), self.grpc.stop(grace_secs)
+        )
 
 
 class _Connection(asyncio.Protocol):
@@ -164,27 +134,25 @@ class _Connection(asyncio.Protocol):
         self._cutter = FrameCutter(server.max_request_bytes)
         self._first: bytes | None = b""
         self._running: dict[asyncio.Task[None], Context] = {}
-        self._bytes_at_work = 0
-        self._reading = self._writable = True
-        self._closing_when_idle = False
-        self._watch: StallWatch | None = None
+        self._draining = False
 
-    # what the event loop calls
+    # called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
         send_at_once(transport)
-        peer = transport.get_extra_info("peername")
-        self._peer: str = peer[0] if isinstance(peer, tuple) else ""
-        self._server.connections.add(self)
-        self._heard = self._loop.time()
-        self._look_later()
+        server = self._server
+        self._peer = client_host(transport)
+        self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
+        self._stall = StallWatch(self._transport, server.stall_secs)
+        self._idle = IdleWatch(server.idle_secs, server.stall_secs, self._state, self._stall.close)
+        server.connections.open.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Cut what arrived into frames, after the first bytes have told that it is frames."""
-        self._heard = self._loop.time()
+        self._idle.heard = self._loop.time()
         if self._first is not None:
             data = self._first + data
             if not data.startswith(MAGIC):
@@ -196,58 +164,63 @@ class _Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client has gone: those of bRPC do not close one side alone."""
-        self._close()
+        self._stall.close()
         return True
 
     def pause_writing(self) -> None:
-        """The client takes its answers slower than they come: take no more of its calls."""
-        self._writable = False
-        self._watch_writing()
+        """The client reads its answers too slowly: begin no more of its calls."""
+        self._backlog.writable = False
+        self._stall.start()
 
     def resume_writing(self) -> None:
-        """It has taken most of them."""
-        self._writable = True
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        """The client has read most of them."""
+        self._backlog.writable = True
+        self._stall.resumed()
         self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is left to answer."""
+        """Cancel the calls."""
         self._leave()
         for task, context in self._running.items():
             context.cancel.cancel()
             task.cancel()
 
-    # what the server calls
+    # called by the connection set
 
-    def close_when_idle(self) -> None:
+    def drain(self) -> None:
         """Close as soon as nothing runs."""
-        self._closing_when_idle = True
+        self._draining = True
         if not self._running:
-            self._close()
+            self._stall.close()
 
-    def abort(self) -> None:
-        """End it now."""
+    @property
+    def unsent(self) -> bool:
+        """See ``Accepted``."""
+        return not self._running and self._transport.get_write_buffer_size() > 0
+
+    def cut(self) -> None:
+        """Close the socket now."""
         self._transport.abort()
+
+    abort = cut
 
     def _find_protocol(self, data: bytes) -> None:
         """Hand the connection over where it speaks HTTP, close it where it speaks none of them."""
         if data[:4] in _HTTP_STARTS:
             self._leave()
-            self._server.http.adopt(self._transport, data)
+            hand_over(self._transport, self._server.http.connection(), data)
         elif data.startswith(_HTTP2_START):
             self._leave()
             self._server.grpc.adopt(self._transport, data)
         elif _may_become(data):
             self._first = data
         else:
-            self._close()
+            self._stall.close()
 
     def _advance(self) -> None:
         """Start every call that has arrived, as far as there is room for it."""
         try:
-            while room := self._has_room():
+            while accepts := self._backlog.accepts:
                 frame = self._cutter.next()
                 if frame is None:
                     break
@@ -255,20 +228,9 @@ class _Connection(asyncio.Protocol):
         except FrameError as fault:
             facts = {"address": str(self._server.address), "peer": self._peer, "reason": str(fault)}
             _log.debug("malformed bRPC, connection closed", extra={"facts": facts})
-            self._close()
+            self._stall.close()
             return
-        if room != self._reading and not self._transport.is_closing():
-            self._reading = room
-            (self._transport.resume_reading if room else self._transport.pause_reading)()
-
-    def _has_room(self) -> bool:
-        return (
-            self._writable
-            and len(self._running) < MAX_IN_FLIGHT
-            # one call of the largest size, or as many as are together no larger, decompressed
-            and self._bytes_at_work < self._server.max_request_bytes
-            and not self._transport.is_closing()
-        )
+        self._backlog.update(accepts)
 
     def _begin(self, frame: Frame) -> None:
         meta, payload = frame.meta, frame.payload
@@ -289,15 +251,16 @@ class _Connection(asyncio.Protocol):
             return
         task = self._loop.create_task(self._serve(meta.correlation_id, request))
         self._running[task] = context
-        self._server.running.add(task)
+        self._server.connections.in_flight.add(task)
         size = max(frame.size, len(request.message))
-        self._bytes_at_work += size
+        self._backlog.requests += 1
+        self._backlog.size += size
         task.add_done_callback(partial(self._ended, size))
 
     def _refusal(self, request: BrpcRequest) -> BrpcAnswer | None:
         """Why a call is not even looked into."""
         server, service, method = self._server, request.service, request.method
-        if server.stopping:
+        if server.connections.stopping:
             return BrpcAnswer(code=BrpcStatus.ELOGOFF, text="Server is stopping")
         if server.max_concurrency is not None and server.at_work >= server.max_concurrency:
             return BrpcAnswer(code=BrpcStatus.ELIMIT, text=full(server.max_concurrency))
@@ -345,64 +308,39 @@ class _Connection(asyncio.Protocol):
             self._write(write_answer(correlation_id, answer.message, answer.headers))
 
     def _ended(self, size: int, task: asyncio.Task[None]) -> None:
-        self._server.running.discard(task)
+        self._server.connections.in_flight.discard(task)
+        self._server.connections.changed()
         del self._running[task]
-        self._bytes_at_work -= size
-        self._heard = self._loop.time()
+        self._backlog.requests -= 1
+        self._backlog.size -= size
+        self._idle.heard = self._loop.time()
         self._advance()
-        if self._closing_when_idle and not self._running:
-            self._close()
+        if self._draining and not self._running:
+            self._stall.close()
 
     def _fail(self, correlation_id: int, answer: BrpcAnswer) -> None:
         text = f"[{self._identity()}][E{answer.code}]{answer.text}"
         self._write(write_error(correlation_id, answer.code, text, answer.headers))
 
     def _write(self, parts: Sequence[Buffer]) -> None:
-        transport = self._transport
-        if transport.is_closing():
-            return
-        if sum(map(len, parts)) <= JOINED_BYTES:
-            transport.write(b"".join(parts))
-        else:
-            for part in parts:
-                transport.write(part)
+        if not self._transport.is_closing():
+            write_parts(self._transport, parts)
 
     def _identity(self) -> str:
         place = self._transport.get_extra_info("sockname")
         return _disguised(f"{place[0]}:{place[1]}" if isinstance(place, tuple) else str(place))
 
-    def _close(self) -> None:
-        """Close it once what is written has been taken, or as soon as the client takes no more of it."""
-        if not self._transport.is_closing():
-            self._transport.close()
-            if self._transport.get_write_buffer_size():
-                self._watch_writing()
-
-    def _watch_writing(self) -> None:
-        if self._watch is None:
-            self._watch = StallWatch(self._transport, self._server.stall_secs)
-
-    def _look_later(self) -> None:
-        server = self._server
-        self._timer = self._loop.call_later(min(server.idle_secs, server.stall_secs), self._look)
-
-    def _look(self) -> None:
-        """Close a connection on which nothing happens, earlier where half a frame stands on it."""
-        halfway = self._cutter.partial or bool(self._first)
-        allowed = self._server.stall_secs if halfway else self._server.idle_secs
-        if not self._running and self._reading and self._loop.time() - self._heard >= allowed:
-            self._close()
-        else:
-            self._look_later()
+    def _state(self) -> str:
+        if self._running or not self._backlog.reading:
+            return "busy"
+        return "partial" if self._cutter.partial or self._first else "idle"
 
     def _leave(self) -> None:
-        """No timer runs any more, and the server does not count on this connection."""
-        self._timer.cancel()
-        if self._watch is not None:
-            self._watch.cancel()
-        self._server.connections.discard(self)
-        if not self._server.connections:
-            self._server.empty.set()
+        """Stop the timers, and leave the connection set."""
+        self._idle.cancel()
+        self._stall.cancel()
+        self._server.connections.open.discard(self)
+        self._server.connections.changed()
 
 
 def _may_become(data: bytes) -> bool:

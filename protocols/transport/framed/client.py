@@ -20,7 +20,7 @@ from interlingua.protocols.transport.framed.splitter import (
     FrameSplitter,
     FrameTooLargeError,
 )
-from interlingua.protocols.transport.http.answer import JOINED_BYTES
+from interlingua.protocols.transport.sockets import write_parts
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, FramedReply, FramedRequest
 from interlingua.schemas import ErrorCode, InferenceError
 
@@ -166,11 +166,7 @@ class _Connection(asyncio.BufferedProtocol):
         connection breaks first, ``FrameTooLargeError``."""
         self._heard = False
         self._reply = asyncio.get_running_loop().create_future()
-        if sum(map(len, parts)) <= JOINED_BYTES:
-            self._transport.write(b"".join(parts))
-        else:
-            for part in parts:
-                self._transport.write(part)
+        write_parts(self._transport, parts)
         return await self._reply
 
     @property

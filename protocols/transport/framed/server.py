@@ -8,9 +8,7 @@ answered and forgotten; one that announces too much is answered, and ends its co
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import select
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +16,18 @@ from functools import partial
 from typing import cast
 
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.backlog import Backlog
 from interlingua.protocols.transport.framed.splitter import SIZE_BYTES, FrameSplitter, FrameTooLargeError
-from interlingua.protocols.transport.http.answer import JOINED_BYTES
-from interlingua.protocols.transport.http.server import HALF_CLOSED_SECS, IDLE_SECS, LINGER_SECS, STALL_SECS
-from interlingua.protocols.transport.sockets import SocketFile, bound, listen, send_at_once
-from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.transport.listener import (
+    HALF_CLOSED_SECS,
+    IDLE_SECS,
+    LINGER_SECS,
+    STALL_SECS,
+    ConnectionSet,
+    Listener,
+)
+from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once, write_parts
+from interlingua.protocols.transport.stall import IdleWatch, StallWatch
 from interlingua.protocols.wire import Buffer, FramedHandler, FramedRequest
 from interlingua.schemas import Context, ErrorCode, InferenceError
 
@@ -31,9 +36,6 @@ MAX_REQUEST_BYTES = 64 << 20
 
 MAX_IN_FLIGHT = 64
 """How many messages of one connection are at work, or answered and waiting for an earlier answer."""
-
-_CUT_SECS = 1.0
-"""How long a message that was cut may take to notice."""
 
 _HTTP_STARTS = frozenset((b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"PRI "))
 """How a client begins that speaks HTTP. Read as sizes these are half a gigabyte and more, and no message
@@ -57,7 +59,7 @@ class FramedServer:
         half_closed_secs: float = HALF_CLOSED_SECS,
         linger_secs: float = LINGER_SECS,
     ) -> None:
-        self.address = address
+        self._listener = Listener(address)
         self.handler = handler
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
@@ -65,48 +67,21 @@ class FramedServer:
         self.stall_secs = stall_secs
         self.half_closed_secs = half_closed_secs
         self.linger_secs = linger_secs
-        self.stopping = False
-        self.running: set[asyncio.Task[None]] = set()
-        self.connections: set[_Connection] = set()
-        self.empty = asyncio.Event()
+        self.connections: ConnectionSet[_Connection] = ConnectionSet()
 
     async def start(self) -> Address:
-        """Listen. The bound address, port filled in; ``OSError`` where that cannot be."""
-        sock = listen(self.address)
-        self.address = bound(sock)
-        self._file = SocketFile(self.address)
-        loop = asyncio.get_running_loop()
-        create = loop.create_unix_server if self.address.path else loop.create_server
-        self._listener = await create(partial(_Connection, self), sock=sock)
-        return self.address
+        """Listen. Returns the bound address, port filled in. Raises ``OSError``."""
+        return await self._listener.start(partial(_Connection, self))
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return self._listener.address
 
     async def stop(self, grace_secs: float) -> int:
-        """Accept nothing more, let running messages end for ``grace_secs``, then cut the rest.
-
-        How many were cut. A message that still arrives is refused as UNAVAILABLE; a connection is closed when
-        all of its answers are written.
-        """
-        self.stopping = True
-        self._listener.close()
-        for connection in tuple(self.connections):
-            connection.stop()
-        if self.connections:
-            self.empty.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(grace_secs):
-                    await self.empty.wait()
-        cut = len(self.running)
-        if cut:
-            _log.warning(
-                "requests cut on listener", extra={"facts": {"address": str(self.address), "count": cut}}
-            )
-        for connection in tuple(self.connections):
-            connection.abort()
-        await asyncio.sleep(0)  # aborted connections hear of it in the next turn of the loop
-        if self.running:
-            await asyncio.wait(self.running, timeout=_CUT_SECS)
-        self._file.remove()
-        return cut
+        """Stop; returns how many messages were cut. See ``ConnectionSet.drain``. A message that still arrives
+        is refused with UNAVAILABLE."""
+        return await self._listener.stop(self.connections.drain(grace_secs))
 
 
 @dataclass(slots=True, eq=False)
@@ -129,24 +104,23 @@ class _Connection(asyncio.BufferedProtocol):
         self._server = server
         self._splitter = FrameSplitter(server.max_request_bytes)
         self._calls: deque[_Call] = deque()
-        self._bytes_at_work = 0
-        self._fresh = self._reading = self._writable = True
+        self._fresh = True
         self._half_closed = self._ending = False
-        self._watch: StallWatch | None = None
-        self._giving_up: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    # what the event loop calls
+    # called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
         send_at_once(transport)
-        peer = transport.get_extra_info("peername")
-        self._peer: str = peer[0] if isinstance(peer, tuple) else ""
-        self._server.connections.add(self)
-        self._heard = self._loop.time()
-        self._look_later()
+        server = self._server
+        self._peer = client_host(transport)
+        self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
+        self._stall = StallWatch(self._transport, server.stall_secs)
+        self._idle = IdleWatch(server.idle_secs, server.stall_secs, self._state, self._transport.close)
+        server.connections.open.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to read into."""
@@ -154,9 +128,9 @@ class _Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what arrived."""
-        self._heard = self._loop.time()
+        self._idle.heard = self._loop.time()
         if self._ending:
-            return  # to be read is all that it is for
+            return  # input is read and thrown away
         self._splitter.received(nbytes)
         if self._fresh and not self._is_framed():
             return
@@ -165,7 +139,7 @@ class _Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """The client sends no more. Whether the connection stays open: as long as a client may be there
         that takes the answers to what it has asked."""
-        if _has_gone(self._transport):
+        if has_gone(self._transport):
             return False
         self._half_closed = True
         missing = self._splitter.missing
@@ -177,42 +151,46 @@ class _Connection(asyncio.BufferedProtocol):
         return not self._transport.is_closing()
 
     def pause_writing(self) -> None:
-        """The client takes its answers slower than they come: take no more of its messages."""
-        self._writable = False
-        self._watch_writing()
+        """The client reads its answers too slowly: begin no more of its messages."""
+        self._backlog.writable = False
+        self._stall.start()
 
     def resume_writing(self) -> None:
-        """It has taken most of them."""
-        self._writable = True
-        if self._watch is not None and not self._transport.is_closing():
-            self._watch.cancel()
-            self._watch = None
+        """The client has read most of them."""
+        self._backlog.writable = True
+        self._stall.resumed()
         self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is left to answer."""
-        self._timer.cancel()
-        for timer in (self._watch, self._giving_up):
-            if timer is not None:
-                timer.cancel()
-        self._server.connections.discard(self)
-        if not self._server.connections:
-            self._server.empty.set()
+        """Cancel the calls."""
+        self._idle.cancel()
+        self._stall.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._server.connections.open.discard(self)
+        self._server.connections.changed()
         for call in self._calls:
             call.request.context.cancel.cancel()
             if call.task is not None:
                 call.task.cancel()
         self._calls.clear()
 
-    # what the server calls
+    # called by the connection set
 
-    def stop(self) -> None:
+    def drain(self) -> None:
         """Close as soon as every answer is written."""
         self._go_on()
 
-    def abort(self) -> None:
-        """End it now."""
+    @property
+    def unsent(self) -> bool:
+        """See ``Accepted``."""
+        return not self._calls and self._transport.get_write_buffer_size() > 0
+
+    def cut(self) -> None:
+        """Close the socket now."""
         self._transport.abort()
+
+    abort = cut
 
     # messages and answers
 
@@ -240,51 +218,43 @@ class _Connection(asyncio.BufferedProtocol):
             self._write_answers()
         if self._calls or self._transport.is_closing():
             return
-        if self._server.stopping and self._splitter.missing:
+        if self._server.connections.stopping and self._splitter.missing:
             self._refuse_and_end(_stopping())
             self._write_answers()
-        if self._ending or self._server.stopping:
+        if self._ending or self._server.connections.stopping:
             self._end()
 
     def _begin_some(self) -> bool:
         """Begin messages until there is none, or no room. Whether an answer is there already."""
-        room = True
+        accepts = True
         try:
-            while room := self._has_room():
+            while accepts := self._backlog.accepts:
                 message = None if self._ending else self._splitter.next()
                 if message is None:
                     break
                 self._begin(FramedRequest(message, context=Context(peer=self._peer)))
         except FrameTooLargeError as fault:
             self._refuse_and_end(_too_large("message", fault.size, "request", self._server.max_request_bytes))
-        if room != self._reading and not (self._half_closed or self._transport.is_closing()):
-            self._reading = room
-            (self._transport.resume_reading if room else self._transport.pause_reading)()
+        if not self._half_closed:
+            self._backlog.update(accepts)
         return bool(self._calls) and self._calls[0].parts is not None
-
-    def _has_room(self) -> bool:
-        return (
-            self._writable
-            and len(self._calls) < MAX_IN_FLIGHT
-            # so that no more is held than twice the largest message
-            and self._bytes_at_work < self._server.max_request_bytes
-            and not self._transport.is_closing()
-        )
 
     def _begin(self, request: FramedRequest) -> None:
         call = _Call(request, len(request.message))
         self._calls.append(call)
-        self._bytes_at_work += call.size
-        if self._server.stopping:
+        self._backlog.requests += 1
+        self._backlog.size += call.size
+        if self._server.connections.stopping:
             call.parts = self._server.handler.refuse(request, _stopping()).parts
             return
         call.task = task = self._loop.create_task(self._serve(call))
-        self._server.running.add(task)
+        self._server.connections.in_flight.add(task)
         task.add_done_callback(self._ended)
 
     def _refuse_and_end(self, error: InferenceError) -> None:
         """Answer what cannot be a message, behind all answers, and end there."""
         request = FramedRequest(context=Context(peer=self._peer))
+        self._backlog.requests += 1
         self._calls.append(_Call(request, 0, None, self._server.handler.refuse(request, error).parts))
         self._ending = True
         self._splitter.discard()
@@ -303,27 +273,21 @@ class _Connection(asyncio.BufferedProtocol):
         call.parts = answer.parts
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._server.running.discard(task)
-        self._heard = self._loop.time()
+        self._server.connections.in_flight.discard(task)
+        self._server.connections.changed()
+        self._idle.heard = self._loop.time()
         if self._calls:  # else the connection is gone
             self._go_on()
 
     def _write_answers(self) -> None:
         while self._calls and (parts := self._calls[0].parts) is not None:
             call = self._calls.popleft()
-            self._bytes_at_work -= call.size
-            self._write(parts)
+            self._backlog.requests -= 1
+            self._backlog.size -= call.size
+            if not self._transport.is_closing():
+                write_parts(self._transport, parts)
         if self._half_closed:
             self._give_up_later(self._server.half_closed_secs)
-
-    def _write(self, parts: Sequence[Buffer]) -> None:
-        if self._transport.is_closing():
-            return
-        if sum(map(len, parts)) <= JOINED_BYTES:
-            self._transport.write(b"".join(parts))
-        else:
-            for part in parts:
-                self._transport.write(part)
 
     # ends
 
@@ -337,21 +301,18 @@ class _Connection(asyncio.BufferedProtocol):
             return
         if self._half_closed or not self._ending:
             self._transport.close()
-            if self._giving_up is not None:
-                self._giving_up.cancel()
-        elif self._giving_up is None:
+            if self._timer is not None:
+                self._timer.cancel()
+        elif self._timer is None:
             self._transport.write_eof()
-            if not self._reading:
-                self._reading = True
-                self._transport.resume_reading()
+            self._backlog.update(True)
             self._give_up_later(self._server.linger_secs)
-        if self._transport.get_write_buffer_size():
-            self._watch_writing()
+        self._stall.start()
 
     def _give_up_later(self, secs: float) -> None:
-        if self._giving_up is not None:
-            self._giving_up.cancel()
-        self._giving_up = self._loop.call_later(secs, self._give_up, secs)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(secs, self._give_up, secs)
 
     def _give_up(self, secs: float) -> None:
         """Nobody seems to be there, unless something is still to be taken: that is watched."""
@@ -360,22 +321,10 @@ class _Connection(asyncio.BufferedProtocol):
         else:
             self._transport.abort()
 
-    def _watch_writing(self) -> None:
-        if self._watch is None:
-            self._watch = StallWatch(self._transport, self._server.stall_secs)
-
-    def _look_later(self) -> None:
-        server = self._server
-        self._timer = self._loop.call_later(min(server.idle_secs, server.stall_secs), self._look)
-
-    def _look(self) -> None:
-        """Close a connection on which nothing happens, earlier where half a message stands on it."""
-        halfway = self._splitter.missing
-        allowed = self._server.stall_secs if halfway else self._server.idle_secs
-        if not self._calls and self._reading and self._loop.time() - self._heard >= allowed:
-            self._transport.close()
-        else:
-            self._look_later()
+    def _state(self) -> str:
+        if self._calls or not self._backlog.reading:
+            return "busy"
+        return "partial" if self._splitter.missing else "idle"
 
 
 def _stopping() -> InferenceError:
@@ -387,10 +336,3 @@ def _too_large(what: str, size: int, side: str, limit: int) -> InferenceError:
         ErrorCode.TOO_LARGE,
         f"the {what} has {size} bytes, more than the {limit} that max_{side}_bytes of this listener allows",
     )
-
-
-def _has_gone(transport: asyncio.Transport) -> bool:
-    """Whether the client reads no more either, as far as its socket tells."""
-    poll = select.poll()
-    poll.register(transport.get_extra_info("socket").fileno(), 0)
-    return any(events & select.POLLHUP for _, events in poll.poll(0))

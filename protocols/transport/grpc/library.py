@@ -19,7 +19,6 @@ import grpc.aio
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.grpc.status import (
-    CUT_SECS,
     KEEPALIVE_SECS,
     KEEPALIVE_TIMEOUT_SECS,
     LARGEST_MESSAGE,
@@ -28,6 +27,7 @@ from interlingua.protocols.transport.grpc.status import (
     too_large,
     unforeseen,
 )
+from interlingua.protocols.transport.listener import CUT_SECS
 from interlingua.protocols.transport.sockets import SocketFile, cannot_listen, claim
 from interlingua.protocols.wire import GrpcAnswer, GrpcHandler, GrpcRequest
 from interlingua.schemas import Context

@@ -11,9 +11,6 @@ LARGEST_MESSAGE = 2**31 - 1
 CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 1, 4, 8, 12, 13, 14
 """Numbers of gRPC's statuses."""
 
-CUT_SECS = 1.0
-"""How long a call that was cut may take to notice."""
-
 KEEPALIVE_SECS, KEEPALIVE_TIMEOUT_SECS = 7200.0, 20.0
 """After how long without a byte a client is asked for a sign of life, and how long it may take. Triton's:
 clients are tuned to them."""

@@ -21,8 +21,9 @@ from yarl import URL
 
 from interlingua.protocols.content_coding import WINDOW_BITS, inflate
 from interlingua.protocols.transport.address import Url
-from interlingua.protocols.transport.http.answer import JOINED_BYTES, size_of
 from interlingua.protocols.transport.http.body import READ_BYTES, read_body
+from interlingua.protocols.transport.http1.answer import size_of
+from interlingua.protocols.transport.sockets import JOINED_BYTES
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpReply, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError
 

@@ -7,28 +7,27 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from interlingua.protocols.transport.http.answer import size_of
+from interlingua.protocols.transport.http1.answer import size_of
+from interlingua.protocols.transport.listener import HALF_CLOSED_SECS, IDLE_SECS, LINGER_SECS, STALL_SECS
 from interlingua.protocols.wire import HttpAnswer, HttpHandler, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError
 
 FAULT = "internal error; the server's log has the details"
 """What is told of a handler that raises."""
 
-READING_TURNS = 2
-"""In how many turns of the loop what has arrived is read."""
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Whom a listener asks, and how long it waits for its clients; ``protocols.transport.http.server`` says
-    what for. ``accept_te_with_length``: take requests with a Transfer-Encoding and a Content-Length."""
+    """A listener's handler and limits; ``transport.listener`` explains the times. ``accept_te_with_length``:
+    accept requests with both Transfer-Encoding and Content-Length, which intermediaries may frame differently
+    (RFC 9112, 6.1 and 11.2)."""
 
     handler: HttpHandler
-    max_response_bytes: int | None
-    idle_secs: float
-    stall_secs: float
-    half_closed_secs: float
-    linger_secs: float
+    max_response_bytes: int | None = None
+    idle_secs: float = IDLE_SECS
+    stall_secs: float = STALL_SECS
+    half_closed_secs: float = HALF_CLOSED_SECS
+    linger_secs: float = LINGER_SECS
     accept_te_with_length: bool = False
 
 
@@ -37,14 +36,13 @@ class Engine(Protocol):
 
     @property
     def at_work(self) -> int:
-        """How many requests are not answered yet."""
+        """The number of requests in flight."""
 
     def connection(self) -> asyncio.Protocol:
-        """What a new connection is to call."""
+        """The protocol of a new connection."""
 
     async def stop(self, grace_secs: float) -> int:
-        """Close idle connections, let running requests end for ``grace_secs``, cut the rest: how many these
-        were. Answers on the way say ``Connection: close``."""
+        """Drain, cut and abort, as ``ConnectionSet.drain``. Answers meanwhile have ``Connection: close``."""
 
 
 def within(limit: int | None, request: HttpRequest, answer: HttpAnswer, handler: HttpHandler) -> HttpAnswer:
@@ -72,12 +70,6 @@ def stalled(secs: float) -> InferenceError:
 def badly_framed() -> InferenceError:
     """Why a request is refused whose chunks are none."""
     return InferenceError(ErrorCode.MALFORMED, "the request body is not framed as HTTP")
-
-
-async def turns(count: int) -> None:
-    """Let the event loop do whatever is due, ``count`` times."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 def _too_large(what: str, size: int, key: str, limit: int | None) -> InferenceError:

@@ -15,33 +15,31 @@ from typing import Any
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 
-from interlingua.protocols.transport.http.answer import (
+from interlingua.protocols.transport.http.body import READ_BYTES, read_body
+from interlingua.protocols.transport.http.engine import (
+    FAULT,
+    Settings,
+    badly_framed,
+    request_too_large,
+    stalled,
+    within,
+)
+from interlingua.protocols.transport.http1.answer import (
     BODILESS,
-    JOINED_BYTES,
     flat,
     head_of,
     size_of,
     text_answer,
 )
-from interlingua.protocols.transport.http.body import READ_BYTES, read_body
-from interlingua.protocols.transport.http.engine import (
-    FAULT,
-    READING_TURNS,
-    Settings,
-    badly_framed,
-    request_too_large,
-    stalled,
-    turns,
-    within,
-)
-from interlingua.protocols.transport.http1.head import MAX_FIELD_BYTES
-from interlingua.protocols.transport.sockets import has_gone
+from interlingua.protocols.transport.http1.headers import MAX_FIELD_BYTES
+from interlingua.protocols.transport.listener import CUT_SECS
+from interlingua.protocols.transport.sockets import JOINED_BYTES, has_gone
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.wire import Buffer, HttpAnswer, HttpRequest
 from interlingua.schemas import Context, InferenceError
 
-_CUT_SECS = 1.0
-"""How long a request that was cut may take to notice."""
+_NO_TRAILERS = b"\r\n0\r\n\r\n"
+"""The end of a chunked body without trailers. A trailer section ends otherwise: its last line has a colon."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,11 +78,11 @@ class LibraryEngine:
         """Close idle connections, let running requests end for ``grace_secs``, cut the rest: how many these
         were."""
         self._stopping = True
-        await turns(READING_TURNS)
+        await _turns(2)
         for connection in self._server.connections:
             if connection not in self._running:
                 connection.close()
-        await turns(3)  # a request that had just arrived takes as many to begin
+        await _turns(3)  # as many as a request that has just arrived takes to begin
         for connection in self._server.connections:
             if connection not in self._running:
                 connection.force_close()
@@ -99,12 +97,13 @@ class LibraryEngine:
         for connection in self._running:
             if connection.transport is not None:
                 connection.transport.abort()  # close would wait for a client that takes nothing
-        await self._server.shutdown(_CUT_SECS)
+        await self._server.shutdown(CUT_SECS)
         return cut
 
     async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request, up to the answer that aiohttp then asks to be written."""
         connection = request.protocol
+        assert isinstance(connection, _Connection)  # noqa: S101
         self._running.add(connection)
         asked = _head(request)
         try:
@@ -115,7 +114,11 @@ class LibraryEngine:
                 asked.context.cancel.cancel()
                 raise asyncio.CancelledError from end
             raise
-        close = self._stopping or (early and not request.content.is_eof())
+        close = (
+            self._stopping
+            or connection.may_leak_trailers(request)
+            or (early and not request.content.is_eof())
+        )
         return _Answer(answer, close, self._settings.stall_secs, partial(self._ended, connection))
 
     async def _answer(self, request: web.BaseRequest, asked: HttpRequest) -> tuple[HttpAnswer, bool]:
@@ -166,6 +169,7 @@ class _Connection(web.RequestHandler):
     """aiohttp's connection, with our words for what is not HTTP."""
 
     half_closed_secs: float
+    _tail = b""
     _awaited: StreamReader | None = None
     _latest: StreamReader | None = None
     _giving_up: asyncio.TimerHandle | None = None
@@ -190,6 +194,12 @@ class _Connection(web.RequestHandler):
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
+    def may_leak_trailers(self, request: web.BaseRequest) -> bool:
+        """Whether ``request`` may have trailers (RFC 9112, 7.1.2). aiohttp 3.14 adds them to the headers of
+        the next request on the connection, which must not follow."""
+        chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
+        return chunked and (self._latest is not request.content or self._tail != _NO_TRAILERS)
+
     def await_body(self, body: StreamReader) -> None:
         """Fail ``body`` as soon as its framing breaks. aiohttp only queues that error behind the
         request, which in turn would wait for the rest of its body."""
@@ -199,6 +209,7 @@ class _Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Parse what arrived."""
         super().data_received(data)
+        self._tail = (self._tail + data[-len(_NO_TRAILERS) :])[-len(_NO_TRAILERS) :]
         if self._messages:
             self._latest = self._messages[-1][1]
         if self._awaited is not None:
@@ -323,10 +334,17 @@ class _Answer(web.StreamResponse):
         transport = _transport(request)
         if transport.get_write_buffer_size():
             watch = StallWatch(transport, self._stall_secs)
+            watch.start()
             try:
                 await request.writer.drain()
             finally:
                 watch.cancel()
+
+
+async def _turns(count: int) -> None:
+    """Give the event loop ``count`` turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 def _transport(request: web.BaseRequest) -> asyncio.Transport:

@@ -1,73 +1,53 @@
-"""Our own engine of HTTP listeners: HTTP/1 on asyncio's protocols, heads read by llhttp.
-
-The connections are in ``http1.connection``; here is what concerns all of them: their time and their end.
-"""
+"""Our own engine of HTTP listeners: HTTP/1 on asyncio's protocols, heads parsed by llhttp."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
-from interlingua.protocols.transport.http.engine import READING_TURNS, Settings, turns
-from interlingua.protocols.transport.http1.connection import Connection, Crowd
+from interlingua.protocols.transport.http.connection import HttpConnection
+from interlingua.protocols.transport.http.engine import Settings
+from interlingua.protocols.transport.listener import ConnectionSet
 
-_LOOKS = 8
-"""How often silent clients are looked for within the time that they have. One timer for all connections: one
-for each would be set anew with every request."""
-
-_CUT_SECS = 1.0
-"""How long a request that was cut may take to notice."""
+_CHECKS = 8
+"""How often per idle or stall time connections are checked. One timer serves all connections: a timer for
+each would be reset with every request."""
 
 
 class NativeEngine:
     """An ``Engine``."""
 
     def __init__(self, settings: Settings) -> None:
-        self._crowd = Crowd(settings)
-        self._interval = min(settings.idle_secs, settings.stall_secs) / _LOOKS
+        self._settings = settings
+        self._connections: ConnectionSet[HttpConnection] = ConnectionSet()
+        self._interval = min(settings.idle_secs, settings.stall_secs) / _CHECKS
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def at_work(self) -> int:
-        """How many requests are not answered yet."""
-        return len(self._crowd.at_work)
+        """The number of requests in flight."""
+        return len(self._connections.in_flight)
 
     def connection(self) -> asyncio.Protocol:
-        """What a new connection is to call."""
+        """The protocol of a new connection."""
         if self._timer is None:
-            self._look_later()
-        return Connection(self._crowd)
+            self._check_later()
+        return HttpConnection(self._settings, self._connections)
 
     async def stop(self, grace_secs: float) -> int:
-        """Close idle connections, let running requests end for ``grace_secs``, cut the rest: how many these
-        were. A request has ended when its client has taken the answer."""
-        crowd = self._crowd
-        crowd.stopping = True
-        await turns(READING_TURNS)
-        for connection in tuple(crowd.connections):
-            connection.close_if_idle()
-        if crowd.connections or crowd.at_work:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(grace_secs):
-                    await crowd.over.wait()
-        cut = sum(connection.owes for connection in crowd.connections)
-        tasks = [connection.task for connection in crowd.connections if connection.task is not None]
-        for connection in tuple(crowd.connections):
-            connection.abort()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_CUT_SECS)
+        """See ``ConnectionSet.drain``."""
+        cut = await self._connections.drain(grace_secs)
         if self._timer is not None:
             self._timer.cancel()
         return cut
 
-    def _look_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._interval, self._look)
+    def _check_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._interval, self._check)
 
-    def _look(self) -> None:
-        """Look for silent clients, as long as there are clients."""
+    def _check(self) -> None:
+        """Check for silent clients, as long as there are clients."""
         self._timer = None
         now = asyncio.get_running_loop().time()
-        for connection in tuple(self._crowd.connections):
-            connection.look(now)
-        if self._crowd.connections:
-            self._look_later()
+        for connection in tuple(self._connections.open):
+            connection.check(now)
+        if self._connections.open:
+            self._check_later()

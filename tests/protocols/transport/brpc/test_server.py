@@ -99,7 +99,7 @@ async def serving(address: Address = LOOPBACK, **options: Any) -> AsyncIterator[
         yield Serving(server, echo, http, over_grpc)
     finally:
         await server.stop(0)
-        assert not server.connections and not server.at_work
+        assert not server.connections.open and not server.at_work
 
 
 async def until(condition: Any) -> None:
@@ -223,7 +223,7 @@ async def test_over_a_unix_socket(tmp_path: Path) -> None:
 async def test_answers_do_not_wait_for_more() -> None:
     async with serving() as here, here.client() as client:
         await client.call("Predict")
-        (connection,) = here.server.connections
+        (connection,) = here.server.connections.open
         sock = connection._transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
@@ -398,7 +398,7 @@ async def test_what_closes_the_connection(data: bytes) -> None:
         # an answer that was on its way may be lost, as with the original
         with contextlib.suppress(ConnectionResetError):
             assert len(await asyncio.wait_for(client.reader.read(), 10)) in (0, 38)
-        await until(lambda: not here.server.connections)
+        await until(lambda: not here.server.connections.open)
 
 
 async def test_a_meta_longer_than_its_body_is_dropped_in_silence() -> None:
@@ -432,7 +432,7 @@ async def test_a_client_that_goes_cancels_its_calls() -> None:
             await client.send(request_frame("Wait", b"", 1) + request_frame("Wait", b"", 2))
             await until(lambda: len(here.echo.served) == 2)
             client.writer.transport.abort()
-        await until(lambda: here.echo.cancelled == 2 and not here.server.running)
+        await until(lambda: here.echo.cancelled == 2 and not here.server.connections.in_flight)
 
 
 async def test_a_client_that_closes_its_side_has_gone() -> None:
@@ -441,7 +441,7 @@ async def test_a_client_that_closes_its_side_has_gone() -> None:
         await here.echo.entered.wait()
         client.writer.write_eof()
         assert await client.ended()
-        await until(lambda: here.echo.cancelled == 1 and not here.server.running)
+        await until(lambda: here.echo.cancelled == 1 and not here.server.connections.in_flight)
 
 
 # limits
@@ -453,7 +453,7 @@ async def test_no_more_calls_at_work_than_a_connection_may_have(monkeypatch: pyt
         await client.send(b"".join(request_frame("Wait", b"x", id) for id in range(100)))
         await until(lambda: len(here.echo.served) == 10)
         await asyncio.sleep(0.05)
-        assert len(here.server.running) == 10
+        assert len(here.server.connections.in_flight) == 10
         assert (await other.call("Predict", b"y")).payload == b"y"
         here.echo.release.set()
         assert {(await client.receive()).correlation_id for _ in range(100)} == set(range(100))
@@ -464,7 +464,7 @@ async def test_no_more_bytes_at_work_than_one_call_may_have() -> None:
         await client.send(b"".join(request_frame("Wait", bytes(4900), id) for id in range(20)))
         await until(lambda: len(here.echo.served) == 3)
         await asyncio.sleep(0.05)
-        assert len(here.server.running) == 3
+        assert len(here.server.connections.in_flight) == 3
         here.echo.release.set()
         assert {(await client.receive()).correlation_id for _ in range(20)} == set(range(20))
 
@@ -475,7 +475,7 @@ async def test_what_is_decompressed_counts() -> None:
         await client.send(b"".join(request_frame("Wait", packed, id, compress_type=2) for id in range(20)))
         await until(lambda: len(here.echo.served) == 3)
         await asyncio.sleep(0.05)
-        assert len(here.server.running) == 3
+        assert len(here.server.connections.in_flight) == 3
         here.echo.release.set()
         assert {len((await client.receive()).payload) for _ in range(20)} == {490_000}
 
@@ -490,8 +490,13 @@ async def test_a_client_that_takes_nothing_is_let_go() -> None:
                 await client.send(request_frame("Large", b"1000000", id))
 
         flooding = asyncio.ensure_future(flood())
-        await until(lambda: here.server.connections and not next(iter(here.server.connections))._writable)
-        await until(lambda: not here.server.connections)
+        await until(
+            lambda: (
+                here.server.connections.open
+                and not next(iter(here.server.connections.open))._backlog.writable
+            )
+        )
+        await until(lambda: not here.server.connections.open)
         flooding.cancel()
         with contextlib.suppress(asyncio.CancelledError, ConnectionError):
             await flooding
@@ -507,7 +512,7 @@ async def test_http_on_the_same_port() -> None:
         assert (reply.status, reply.body) == (200, b"body")
         assert (await http.post("/again", b"kept")).body == b"kept"
         assert (await client.call("Predict", b"x")).payload == b"x"
-        assert not {connection for connection in here.server.connections if connection._first}
+        assert not {connection for connection in here.server.connections.open if connection._first}
 
 
 async def test_http_that_comes_byte_by_byte() -> None:
@@ -546,7 +551,7 @@ async def test_grpc_on_the_same_port() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as unknown:
             await call("Nothing", b"", timeout=10)
         assert unknown.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert not {connection for connection in here.server.connections if connection._first}
+        assert not {connection for connection in here.server.connections.open if connection._first}
 
 
 async def test_grpc_that_comes_byte_by_byte() -> None:
@@ -630,7 +635,7 @@ async def test_a_running_call_ends_and_new_ones_are_sent_elsewhere() -> None:
         await client.send(request_frame("Wait", b"old", 1))
         await here.echo.entered.wait()
         stopping = asyncio.ensure_future(here.server.stop(5))
-        await until(lambda: here.server.stopping)
+        await until(lambda: here.server.connections.stopping)
         reply = await client.call("Predict", correlation_id=2)
         assert reply.error == (2003, f"[{identity(here.server)}][E2003]Server is stopping")
         here.echo.release.set()
@@ -693,7 +698,7 @@ def test_any_bytes(pieces: list[bytes], step: int) -> None:
                     await asyncio.wait_for(client.reader.read(), 10)
             async with here.client() as client:
                 assert (await client.call("Predict", b"well")).payload == b"well"
-            await until(lambda: not here.server.connections and not here.server.running)
+            await until(lambda: not here.server.connections.open and not here.server.connections.in_flight)
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(attempt())
@@ -709,14 +714,14 @@ async def test_nothing_is_left_of_many_connections() -> None:
 
         for number in range(20):
             await visit(number)
-        await until(lambda: not here.server.connections)
+        await until(lambda: not here.server.connections.open)
         here.echo.served.clear()
         gc.collect()
         tracemalloc.start()
         try:
             for number in range(100):
                 await visit(number)
-            await until(lambda: not here.server.connections)
+            await until(lambda: not here.server.connections.open)
             here.echo.served.clear()
             gc.collect()
             assert tracemalloc.get_traced_memory()[0] < 500_000

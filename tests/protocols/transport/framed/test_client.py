@@ -68,7 +68,7 @@ async def test_one_message_after_the_other_over_one_connection() -> None:
     async with serving() as (server, echo), asked(f"tcp://{server.address}") as client:
         for message in (b"", b"one", bytes(3_000_000), b"two"):
             assert bytes((await client.send(asking(message))).message) == message
-        assert len(server.connections) == 1
+        assert len(server.connections.open) == 1
         assert len(echo.served) == 4
 
 
@@ -77,9 +77,9 @@ async def test_messages_that_are_under_way_have_a_connection_each() -> None:
         sent = [b"sleep %d" % (30 * (place % 3)) for place in range(12)]
         replies = await asyncio.gather(*(client.send(asking(each)) for each in sent))
         assert [bytes(reply.message) for reply in replies] == sent
-        assert len(server.connections) == 12
+        assert len(server.connections.open) == 12
         await client.send(asking(b"one more"))
-        assert len(server.connections) == 12
+        assert len(server.connections.open) == 12
 
 
 async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,15 +89,15 @@ async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.Mon
         for _ in range(6):  # one of them is in use all the time
             await asyncio.sleep(0.05)
             await client.send(asking(b"x"))
-        assert len(server.connections) == 1
-        await until(lambda: not server.connections)
+        assert len(server.connections.open) == 1
+        await until(lambda: not server.connections.open)
         await client.send(asking(b"y"))
 
 
 async def test_a_connection_that_the_server_has_closed_is_not_used() -> None:
     async with serving(idle_secs=0.1) as (server, echo), asked(server.address) as client:
         await client.send(asking(b"one"))
-        await until(lambda: not server.connections and not client._connections)
+        await until(lambda: not server.connections.open and not client._connections)
         await client.send(asking(b"two"))
         assert echo.served == [b"one", b"two"]
 
@@ -141,7 +141,7 @@ async def test_the_deadline_ends_the_work_there_too() -> None:
     async with serving() as (server, echo), asked(server.address) as client:
         error = await fails(client, asking(b"wait", 0.1))
         assert error.code is ErrorCode.DEADLINE_EXCEEDED
-        await until(lambda: echo.cancelled == 1 and not server.connections)
+        await until(lambda: echo.cancelled == 1 and not server.connections.open)
         assert bytes((await client.send(asking(b"next"))).message) == b"next"
 
 

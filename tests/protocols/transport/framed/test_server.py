@@ -133,7 +133,7 @@ async def test_a_client_that_sends_on_gets_its_refusal() -> None:
 
             told = await asyncio.to_thread(talk)
         assert b"TOO_LARGE" in told
-        await until(lambda: not server.connections)
+        await until(lambda: not server.connections.open)
 
 
 async def test_whoever_does_not_stop_is_cut() -> None:
@@ -142,7 +142,7 @@ async def test_whoever_does_not_stop_is_cut() -> None:
         client.writer.write(struct.pack("<I", 11))
         assert (await client.receive() or b"").startswith(b"TOO_LARGE")
         assert await client.receive() is None
-        await until(lambda: not server.connections)
+        await until(lambda: not server.connections.open)
 
 
 @pytest.mark.parametrize("start", [b"POST / HTTP/1.1\r\n", b"GET /", b"PRI * HTTP/2.0\r\n\r\nSM"])
@@ -200,8 +200,8 @@ async def test_a_client_that_goes_takes_its_messages_with_it(place: str, tmp_pat
             end: Any = client.writer.get_extra_info("socket")
             end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.writer.transport.abort()
-        await until(lambda: echo.cancelled == 2 and not server.running)
-        assert not server.connections
+        await until(lambda: echo.cancelled == 2 and not server.connections.in_flight)
+        assert not server.connections.open
 
 
 async def test_no_more_at_work_than_is_bounded() -> None:
@@ -228,10 +228,12 @@ async def test_nothing_begins_while_enough_bytes_are_at_work() -> None:
 async def test_a_client_that_takes_nothing_gives_nothing() -> None:
     async with serving(stall_secs=0.5) as (server, echo), FramedClient.to(server.address) as client:
         client.writer.write(framed(b"large 4000000") * 100)
-        await until(lambda: server.connections and not next(iter(server.connections))._writable)
+        await until(
+            lambda: server.connections.open and not next(iter(server.connections.open))._backlog.writable
+        )
         await asyncio.sleep(0.1)
         assert len(echo.served) <= framed_server.MAX_IN_FLIGHT
-        await until(lambda: not server.connections)
+        await until(lambda: not server.connections.open)
 
 
 async def test_half_a_message_that_does_not_go_on() -> None:
@@ -267,7 +269,7 @@ async def test_stopping_lets_messages_end_and_takes_no_more() -> None:
     async with serving() as (server, echo):
         async with FramedClient.to(server.address) as busy, FramedClient.to(server.address) as idle:
             await busy.send(b"wait")
-            await until(lambda: len(echo.served) == 1 and len(server.connections) == 2)
+            await until(lambda: len(echo.served) == 1 and len(server.connections.open) == 2)
             stopping = asyncio.ensure_future(server.stop(3))
             assert await idle.receive() is None
             await busy.send(b"late")
@@ -285,7 +287,7 @@ async def test_stopping_lets_messages_end_and_takes_no_more() -> None:
 async def test_half_a_message_while_stopping() -> None:
     async with serving() as (server, _), FramedClient.to(server.address) as client:
         client.writer.write(framed(b"message")[:6])
-        await until(lambda: server.connections and next(iter(server.connections))._splitter.missing)
+        await until(lambda: server.connections.open and next(iter(server.connections.open))._splitter.missing)
         stopping = asyncio.ensure_future(server.stop(3))
         assert await client.receive() == b"UNAVAILABLE: the server is stopping"
         client.writer.close()
@@ -298,7 +300,7 @@ async def test_what_takes_too_long_is_cut() -> None:
         await until(lambda: len(echo.served) == 2)
         assert await server.stop(0.05) == 2
         assert echo.cancelled == 2
-        assert not server.running
+        assert not server.connections.in_flight
 
 
 LIMIT = 60

@@ -365,7 +365,7 @@ class TestDeadlines:
             await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
             await stubborn.cancelled.wait()
             await asyncio.sleep(0.2)
-            (peer,) = server.connections
+            (peer,) = server.connections.open
             assert peer._connection.reset_at_work == 1
             stubborn.release.set()
             await eventually(lambda: not server.at_work)
@@ -404,7 +404,7 @@ class TestCancelling:
                 await client.send(call(1, b"", WAIT), call(3, b"wait", STREAM))
                 await handler.entered.wait()
             await asyncio.wait_for(handler.cancelled.wait(), 10)
-            await eventually(lambda: not server.at_work and not server.connections)
+            await eventually(lambda: not server.at_work and not server.connections.open)
 
     async def test_a_reset_in_the_packet_of_the_request(self) -> None:
         async with serving() as server, RawH2.to(server.address) as client:
@@ -419,7 +419,7 @@ class TestCancelling:
             await stubborn.entered.wait()
             await client.send(frame(RST_STREAM, 0, 1, bytes(4)))
             await stubborn.cancelled.wait()
-            (peer,) = server.connections
+            (peer,) = server.connections.open
             assert server.at_work == 1 and peer._connection.reset_at_work == 1
             stubborn.release.set()
             await eventually(lambda: not server.at_work)
@@ -720,7 +720,7 @@ class TestStopping:
 
     async def test_a_call_that_was_on_its_way_on_a_new_connection_is_answered(self) -> None:
         async with serving() as server, RawH2.to(server.address, b"") as client:
-            await eventually(lambda: server.connections)
+            await eventually(lambda: server.connections.open)
             stopping = asyncio.ensure_future(server.stop(10))
             await asyncio.sleep(0)
             await client.send(START, call(1, b"late"))

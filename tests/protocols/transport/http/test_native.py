@@ -22,7 +22,6 @@ async def asked(handler: HttpEcho, *requests: bytes) -> AsyncIterator[tuple[Http
     is sent."""
     server = HttpServer(handler, LOOPBACK)
     await server.start()
-    assert server._listener is not None
     for sock in server._listener.sockets:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     with socket.socket() as client:

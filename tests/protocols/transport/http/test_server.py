@@ -115,6 +115,27 @@ class TestBodies:
             assert (await peer.reply()).body == b"abc0123456789"
             assert (await peer.post("/", b"next")).body == b"next"
 
+    @pytest.mark.parametrize("together", [True, False])
+    async def test_trailers_do_not_become_headers_of_the_next_request(
+        self, engine: str, together: bool
+    ) -> None:
+        handler = HttpEcho()
+        pieces = (
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"3\r\nabc\r\n0\r\nX-Leaked: 0\r\n\r\n",
+        )
+        async with serving(handler) as server, RawHttp.to(server.address) as peer:
+            for piece in (b"".join(pieces),) if together else pieces:
+                await peer.send(piece)
+                await asyncio.sleep(0.01)
+            reply = await peer.reply()
+            assert reply.body == b"abc"
+            if reply.headers.get("connection") == "close":
+                assert engine == "library" and await peer.ended()
+            else:
+                assert (await peer.post("/", b"next")).body == b"next"
+        assert not any("x-leaked" in {name.lower() for name in head.headers} for head in handler.heads)
+
     async def test_many_drops_become_one_body(self) -> None:
         async with serving(HttpEcho()) as server, RawHttp.to(server.address) as peer:
             await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interlingua.protocols.transport.http.connection import HttpConnection
 from interlingua.protocols.transport.http.engine import Settings
-from interlingua.protocols.transport.http1.connection import Connection, Crowd
+from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from tests.protocols.transport.peers import HttpEcho, post
 
@@ -70,8 +71,9 @@ class Late(HttpEcho):
 async def converse(pieces: list[bytes], rests: list[int]) -> tuple[bytes, list[HttpRequest], bool]:
     """What is written in answer to ``pieces``, between which the loop has as many turns as ``rests`` says."""
     handler = Late(max_body_bytes=1000)
-    crowd = Crowd(Settings(handler, None, 60, 60, 60, 0))
-    connection, wire = Connection(crowd), Wire()
+    connections: ConnectionSet[HttpConnection] = ConnectionSet()
+    limits = Settings(handler, None, 60, 60, 60, 0)
+    connection, wire = HttpConnection(limits, connections), Wire()
     connection.connection_made(wire)
     for place, piece in enumerate(pieces):
         while not (wire.reading or wire.closed):
@@ -81,7 +83,7 @@ async def converse(pieces: list[bytes], rests: list[int]) -> tuple[bytes, list[H
         connection.data_received(piece)
         for _ in range(rests[place % len(rests)]):
             await asyncio.sleep(0)
-    while crowd.at_work:
+    while connections.in_flight:
         await asyncio.sleep(0)
     closed = wire.closed
     wire.close()

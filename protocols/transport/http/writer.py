@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from interlingua.protocols.transport.http.answer import BODILESS, JOINED_BYTES, flat, head_of, size_of
+from interlingua.protocols.transport.http1.answer import BODILESS, flat, head_of, size_of
+from interlingua.protocols.transport.sockets import JOINED_BYTES
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.wire import Buffer, HttpAnswer
 
@@ -19,7 +20,7 @@ class AnswerWriter:
 
     def __init__(self, transport: asyncio.Transport, stall_secs: float) -> None:
         self._transport = transport
-        self._stall_secs = stall_secs
+        self._stall = StallWatch(transport, stall_secs)
         self._writable: asyncio.Future[None] | None = None
 
     def pause(self) -> None:
@@ -41,11 +42,11 @@ class AnswerWriter:
         """Wait until the client has taken most of what is written; a client that takes nothing is given
         up."""
         if self._writable is not None:
-            watch = StallWatch(self._transport, self._stall_secs)
+            self._stall.start()
             try:
                 await self._writable
             finally:
-                watch.cancel()
+                self._stall.cancel()
 
     def whole(
         self, answer: HttpAnswer, parts: Sequence[Buffer], minor: int, *, keep_alive: bool, bodiless: bool

@@ -12,7 +12,6 @@ import math
 from collections.abc import AsyncIterator
 from typing import cast
 
-from interlingua.protocols.transport.http.answer import text_answer
 from interlingua.protocols.transport.http.engine import (
     FAULT,
     Settings,
@@ -21,9 +20,11 @@ from interlingua.protocols.transport.http.engine import (
     stalled,
     within,
 )
+from interlingua.protocols.transport.http.writer import AnswerWriter
+from interlingua.protocols.transport.http1.answer import text_answer
 from interlingua.protocols.transport.http1.body import BodyError, ChunkedBody, SizedBody
-from interlingua.protocols.transport.http1.head import END, Head, HeadError, HeadScout, parse_head
-from interlingua.protocols.transport.http1.writer import AnswerWriter
+from interlingua.protocols.transport.http1.headers import END, Head, HeadError, HeadScout, parse_head
+from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.sockets import has_gone, send_at_once
 from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import Context, InferenceError
@@ -37,31 +38,13 @@ _NO_HEAD = Head(b"", "", "", "", 1, {}, False, 0, False)
 _log = logging.getLogger(__name__)
 
 
-class Crowd:
-    """The connections of one listener, and what they have in common."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.stopping = False
-        self.connections: set[Connection] = set()
-        self.at_work: set[Connection] = set()
-        """Those with a request that is not answered yet."""
-        self.over = asyncio.Event()
-        """Set when the last of both has ended, after we have begun to stop."""
-
-    def look(self) -> None:
-        """Something has ended."""
-        if self.stopping and not self.connections and not self.at_work:
-            self.over.set()
-
-
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection. Its request is ``None`` between requests, and ``_body`` is there while that of the
     request arrives."""
 
-    def __init__(self, crowd: Crowd) -> None:
-        self._crowd = crowd
-        self._settings = crowd.settings
+    def __init__(self, settings: Settings, connections: ConnectionSet[HttpConnection]) -> None:
+        self._connections = connections
+        self._settings = settings
         self._head = _NO_HEAD
         self._scout: HeadScout | None = None
         self._ahead = bytearray()  # what has arrived of requests that have not begun
@@ -87,7 +70,7 @@ class Connection(asyncio.Protocol):
         send_at_once(transport)
         peer = transport.get_extra_info("peername")
         self._peer: str = peer[0] if isinstance(peer, tuple) else ""
-        self._crowd.connections.add(self)
+        self._connections.open.add(self)
         self._expires = self._loop.time() + self._settings.idle_secs
 
     def data_received(self, data: bytes) -> None:
@@ -129,7 +112,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Nobody is left to answer."""
         self._ended = True
-        self._crowd.connections.discard(self)
+        self._connections.open.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._request is not None:
@@ -137,17 +120,12 @@ class Connection(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
         if self._task is None or self._waiting is not None:
-            self._crowd.at_work.discard(self)
-        self._crowd.look()
+            self._connections.in_flight.discard(self)
+        self._connections.changed()
 
     # what the listener calls
 
-    @property
-    def task(self) -> asyncio.Task[None] | None:
-        """What asks the handler and writes, once there has been a request."""
-        return self._task
-
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Give up a client that has been silent for too long; ``now`` is the loop's time."""
         if now < self._expires:
             return
@@ -158,19 +136,21 @@ class Connection(asyncio.Protocol):
         else:
             self._refuse(stalled(self._settings.stall_secs))
 
-    def close_if_idle(self) -> None:
+    def drain(self) -> None:
         """Close unless a request is at work, or was and its client is still sending."""
         if self._request is None and not self._ended:
             self._transport.close()
 
     @property
-    def owes(self) -> bool:
-        """Whether a request is at work, or an answer has not been taken yet."""
-        return self in self._crowd.at_work or self._transport.get_write_buffer_size() > 0
+    def unsent(self) -> bool:
+        """See ``Accepted``."""
+        return self not in self._connections.in_flight and self._transport.get_write_buffer_size() > 0
 
-    def abort(self) -> None:
-        """End it now: to close would be to wait for a client that takes nothing."""
+    def cut(self) -> None:
+        """Close the socket now: an orderly close would wait for a client that reads nothing."""
         self._transport.abort()
+
+    abort = cut
 
     # requests
 
@@ -198,7 +178,7 @@ class Connection(asyncio.Protocol):
         )
         self._request = request = HttpRequest(head.method, head.path, head.query, headers, context=context)
         self._expires = math.inf
-        self._crowd.at_work.add(self)
+        self._connections.in_flight.add(self)
         try:
             self._early = self._settings.handler.head(request)
         except Exception:
@@ -319,8 +299,8 @@ class Connection(asyncio.Protocol):
         finally:
             if not self._ended:
                 self._transport.abort()  # half an answer must not look like a whole one
-            self._crowd.at_work.discard(self)
-            self._crowd.look()
+            self._connections.in_flight.discard(self)
+            self._connections.changed()
             self._task = None
 
     async def _answer(self, request: HttpRequest) -> bool:
@@ -338,7 +318,7 @@ class Connection(asyncio.Protocol):
         keep_alive = (
             self._head.keep_alive
             and not self._unread
-            and not self._crowd.stopping
+            and not self._connections.stopping
             and not (self._client_done and not self._ahead)
         )
         parts, minor, bodiless = answer.parts, self._head.minor, request.method == "HEAD"
@@ -353,12 +333,12 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self, keep_alive: bool) -> None:
         """An answer is written: close, or begin the next request if it has arrived."""
-        self._crowd.at_work.discard(self)
+        self._connections.in_flight.discard(self)
         self._request = self._early = None
         self._answering = False
         if len(self._head.raw) > _KNOWN_BYTES:
             self._head = _NO_HEAD
-        if not keep_alive or self._crowd.stopping:
+        if not keep_alive or self._connections.stopping:
             self._end()
             return
         self._expires = self._loop.time() + self._settings.idle_secs

@@ -7,9 +7,6 @@ from http import HTTPStatus
 
 from interlingua.protocols.wire import Buffer, Headers, HttpAnswer
 
-JOINED_BYTES = 1 << 16
-"""Parts up to this size together are copied into one write: cheaper than two system calls."""
-
 BODILESS = frozenset({204, 304})
 """Statuses whose answers have neither a body nor its length."""
 

@@ -1,0 +1,148 @@
+"""The core of every listener: a socket that accepts, the set of connections, and the way they end.
+
+Stopping has three phases. Drain: nothing more is accepted, running requests are answered, and idle
+connections close. Cut: what still runs after the grace period ends. Abort: sockets that are still open close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.sockets import SocketFile, bound, listen
+
+IDLE_SECS = 300.0
+"""How long a connection may stay open without a request."""
+
+STALL_SECS = 60.0
+"""How long a request may stop arriving, and an answer stop being read."""
+
+HALF_CLOSED_SECS = 5.0
+"""How long a request goes on after its client has closed its side of a TCP connection. The client may still
+read, but most are gone, and TCP tells one from the other only after a write. A streamed answer ends at the
+first write that fails; a unix socket tells at once."""
+
+LINGER_SECS = 2.0
+"""How long input is read and thrown away after an early answer. Closing at once would reset the connection,
+and most clients would lose the answer (RFC 9112, 9.6)."""
+
+CUT_SECS = 1.0
+"""How long a request that was cut may take to end."""
+
+_READING_TURNS = 2
+"""In how many turns of the event loop the bytes that have arrived are read."""
+
+_log = logging.getLogger(__name__)
+
+
+class Accepted(Protocol):
+    """A connection in a ``ConnectionSet``."""
+
+    def drain(self) -> None:
+        """Close once the running requests are answered."""
+
+    @property
+    def unsent(self) -> bool:
+        """Whether no request runs, but part of an answer has not been read by the client."""
+
+    def cut(self) -> None:
+        """End the running requests, and close."""
+
+    def abort(self) -> None:
+        """Close the socket now."""
+
+
+C = TypeVar("C", bound=Accepted)
+
+
+class ConnectionSet(Generic[C]):
+    """The open connections of a listener and the requests in flight. Connections add and remove both, and
+    call :meth:`changed` after removing one."""
+
+    def __init__(self) -> None:
+        self.open: set[C] = set()
+        self.in_flight: set[object] = set()
+        """One member for each request in flight; a request may outlive its connection."""
+        self.stopping = False
+        self._empty = asyncio.Event()
+
+    def changed(self) -> None:
+        """Note that a connection or a request has ended."""
+        if self.stopping and not self.open and not self.in_flight:
+            self._empty.set()
+
+    async def drain(self, grace_secs: float) -> int:
+        """Drain for ``grace_secs``, cut, abort. Returns the number of requests cut; an answer that its client
+        has not read counts as one."""
+        self.stopping = True
+        for _ in range(_READING_TURNS):
+            await asyncio.sleep(0)
+        for connection in tuple(self.open):
+            connection.drain()
+        await self._wait(grace_secs)
+        cut = len(self.in_flight) + sum(connection.unsent for connection in self.open)
+        for connection in tuple(self.open):
+            connection.cut()
+        await self._wait(CUT_SECS)
+        for connection in tuple(self.open):
+            connection.abort()
+        await asyncio.sleep(0)  # aborted connections are notified in the next turn
+        return cut
+
+    async def _wait(self, secs: float) -> None:
+        """Wait until everything has ended, ``secs`` at most."""
+        self._empty.clear()
+        self.changed()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(secs):
+                await self._empty.wait()
+
+
+class Listener:
+    """A listening socket. Start it once, stop it once."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._server: asyncio.Server | None = None
+        self._file: SocketFile | None = None
+
+    async def start(self, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
+        """Listen; ``accept`` makes the protocol of a connection. Returns the bound address, port filled in.
+        Raises ``OSError``."""
+        sock = listen(self.address)
+        self.address = bound(sock)
+        self._file = SocketFile(self.address)
+        loop = asyncio.get_running_loop()
+        create = loop.create_unix_server if self.address.path else loop.create_server
+        self._server = await create(accept, sock=sock)
+        return self.address
+
+    @property
+    def sockets(self) -> Sequence[object]:
+        """The listening sockets."""
+        return () if self._server is None else self._server.sockets
+
+    async def stop(self, *draining: Awaitable[int]) -> int:
+        """Accept nothing more, and await ``draining``, each of which returns how many requests it cut.
+        Returns their sum."""
+        if self._server is not None:
+            self._server.close()
+        cut = sum(await asyncio.gather(*draining))
+        if cut and self._server is not None:
+            _log.warning(
+                "requests cut on listener", extra={"facts": {"address": str(self.address), "count": cut}}
+            )
+        if self._file is not None:
+            self._file.remove()
+        return cut
+
+
+def hand_over(transport: asyncio.Transport, connection: asyncio.Protocol, data: bytes) -> None:
+    """Give ``connection`` an open transport on which ``data`` has already arrived."""
+    transport.set_protocol(connection)
+    connection.connection_made(transport)
+    connection.data_received(data)
