@@ -5,11 +5,13 @@ TORCH ?= torch==2.13.0
 TRITON ?= .venv-triton
 MLSERVER ?= .venv-mlserver
 PERF_ANALYZER ?= .venv-perf
+# test processes side by side; tests of one file stay in one process
+WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-wheel test-torch lint format schemas schemas-check fuzz soak bench peers-install peers clean
+.PHONY: help run test constraints test-wheel test-torch lint format schemas schemas-check fuzz soak bench peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +20,15 @@ run: $(VENV)/.installed-run ## install and start the daemon on config.example.ya
 	$(BIN)/interlingua serve -c config.example.yaml
 
 test: $(VENV)/.installed-dev ## install and run every test that needs nothing special
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+constraints: ## renew constraints.txt: the newest release of everything that `make test` installs
+	rm -rf $(VENV)-constraints
+	$(PYTHON) -m venv $(VENV)-constraints
+	$(VENV)-constraints/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(VENV)-constraints/bin/python -m pip install --quiet --disable-pip-version-check --no-deps graphpipe==1.0.4
+	$(VENV)-constraints/bin/python -m pip freeze --exclude-editable > constraints.txt
+	rm -rf $(VENV)-constraints
 
 test-wheel: $(VENV)/.installed-dev ## build sdist and wheel, test them in an empty environment
 	$(BIN)/python scripts/try_wheel.py
@@ -61,7 +71,7 @@ peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF
 	PERF_ANALYZER_ENVIRONMENT=$(PERF_ANALYZER) $(BIN)/python -m pytest -m peers tests/peers
 
 clean: ## remove the environments and everything that tools left behind
-	rm -rf $(VENV) $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-constraints $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -71,9 +81,9 @@ $(VENV)/.installed-run: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 # graphpipe's own pins cannot be met by a current Python; it works without them.
-$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
-	$(PIP) install --editable '.[dev]'
-	$(PIP) install --no-deps graphpipe==1.0.4
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --constraint constraints.txt --no-deps graphpipe
 	@touch $@ $(VENV)/.installed-run
 
 # The wheel carries Triton 2.51's server binary; it wants the system library libpython3.11 and numpy 1.

@@ -70,9 +70,10 @@ def _environment(folder: Path, wheel: Path) -> Path:
     _run(sys.executable, "-m", "venv", folder / "environment")
     python = folder / "environment" / "bin" / "python"
     pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    pip = (*pip, "--constraint", ROOT / "constraints.txt")
     _run(*pip, f"{wheel}[onnx,conformance,test]")
     # as the Makefile does: its own pins cannot be met
-    _run(*pip, "--no-deps", "graphpipe==1.0.4")
+    _run(*pip, "--no-deps", "graphpipe")
     return python
 
 

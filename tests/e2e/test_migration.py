@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.background import Background
 from tests.e2e.daemon import ROOT, Daemon
 from tests.e2e.walkthrough import Walkthrough, steps
-from tests.peers.servers import free_port
+from tests.ports import free_port
 from tests.standins.graphpipe_server import Seen as SeenByGraphPipe
 from tests.standins.graphpipe_server import graphpipe_server
 from tests.standins.grps_brpc import GrpsBrpc

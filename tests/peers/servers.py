@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,12 +22,10 @@ from pathlib import Path
 
 from tests.conformance.golden_repository import golden_repository
 from tests.conformance.oip_client import Server
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 START_SECS = 120
-
-OWN_PORTS = (20_000, 32_000)
-"""From where ports are taken, as a range: below those that Linux hands out."""
 
 DATATYPES = (
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
@@ -37,19 +33,6 @@ DATATYPES = (
 )  # fmt: skip
 
 IDENTITIES = tuple(f"identity_{name.lower()}" for name in DATATYPES)
-
-
-def free_port() -> int:
-    """A port that nobody listens on, and that nobody gets by chance before the server has started, which
-    takes seconds: it is none of those that the system gives to who asks for any, or connects."""
-    while True:
-        port = random.randrange(*OWN_PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from tests.e2e import ensemble_repository
 from tests.e2e.daemon import Daemon
 from tests.e2e.ensemble_repository import DECOUPLED, ENSEMBLES, MIXED
 from tests.peers import servers
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(300)]
 
@@ -65,7 +66,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         cache = ["--cache-config=local,size=1048576"]
         (folder / "triton").mkdir()
         triton = running.enter_context(servers.triton(folder / "triton", LOADED, repository, cache))
-        metrics = servers.free_port()
+        metrics = free_port()
         daemon = Daemon.start(
             folder,
             {

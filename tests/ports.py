@@ -1,0 +1,31 @@
+"""Ports for servers that cannot ask for port 0, safe between test processes that run side by side."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+OWN_PORTS = (20_000, 32_000)
+"""Where ports are taken from, as a range: below those that Linux assigns to clients and to port 0."""
+
+_reserved: list[socket.socket] = []
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that is free, and that no other caller gets until this process ends.
+
+    A socket in Linux' abstract namespace marks the port as reserved: only one process can bind its name, and
+    the kernel removes it with the process.
+    """
+    while True:
+        port = random.randrange(*OWN_PORTS)
+        mark = socket.socket(socket.AF_UNIX)
+        try:
+            mark.bind(f"\0interlingua-test-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            mark.close()
+            continue
+        _reserved.append(mark)
+        return port
