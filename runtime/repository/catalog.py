@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from interlingua.runtime.backends import ServerHooks
@@ -20,7 +20,9 @@ from interlingua.runtime.models.changes import Changes
 from interlingua.runtime.models.model import UNLOADED, LocalModel
 from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.repository.absent import Absent, absent_by, all_in, not_renewed, partial_failure
+from interlingua.runtime.repository.background_tasks import BackgroundTasks
 from interlingua.runtime.repository.files import Repository, needed_models
+from interlingua.runtime.repository.joined_names import JoinedNames
 from interlingua.runtime.repository.overrides import SentFiles
 from interlingua.runtime.repository.renewal import (
     failing_sample,
@@ -37,7 +39,6 @@ from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     ModelControl,
-    ModelRef,
     ModelState,
     ModelStatus,
     Readiness,
@@ -82,10 +83,10 @@ class ModelCatalog:
         self._gone: dict[str, ModelStatus] = {}
         self._not_renewed: dict[str, LoadError] = {}
         self._only_needed: set[str] = set()
-        self._joined: dict[str, tuple[Target, ModelRef]] = {}
+        self.joined = JoinedNames(self.models).resolve
         self._files: dict[str, SentFiles] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._working: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self.changes = Changes()
         self._hooks = ServerHooks(self.find, self.standing, self.changes.happened, cache)
         for model in self._models.values():
@@ -95,32 +96,6 @@ class ModelCatalog:
     def names(self) -> list[str]:
         """The models that are served or were, sorted; without those whose files have gone."""
         return sorted(self._models.keys() | self._absent.keys())
-
-    async def joined(self, text: str) -> ModelRef:
-        """What ``text`` names: a model, or a model and a version of it joined by a dash; itself where that is
-        nothing that is served. Names and versions may have dashes of their own, so it is compared with what
-        there is and never taken apart. Raises UNAVAILABLE where that is not known because an upstream cannot
-        be asked."""
-        if text in self._models:
-            return ModelRef(text)
-        known = self._joined.get(text)
-        # a model that is loaded anew may have other versions
-        if known is not None and self._models.get(known[1].name) is known[0]:
-            return known[1]
-        failure: InferenceError | None = None
-        for name, target in tuple(self._models.items()):
-            if not text.startswith(f"{name}-"):
-                continue
-            named = ModelRef(name, text[len(name) + 1 :])
-            try:
-                if await _has(target, named.version):
-                    self._joined[text] = target, named
-                    return named
-            except InferenceError as error:
-                failure = error if error.retryable else failure
-        if failure is not None:
-            raise failure
-        return ModelRef(text)
 
     @property
     def is_empty(self) -> bool:
@@ -240,7 +215,7 @@ class ModelCatalog:
                 )
                 del self._models[model.name]
                 self._absent[model.name] = absent_by(model.name, failure)
-                self._start(free(model, None))
+                self._tasks.start(free(model, None))
                 self.changes.happened()
 
     async def load(self, name: str, control: ModelControl = _PLAIN) -> None:
@@ -267,7 +242,7 @@ class ModelCatalog:
         self._only_needed.discard(name)
         self.asked_for.add(name)
         # a caller who goes away must not leave a half-loaded model behind
-        await asyncio.shield(self._start(self._load_with_needs(name, repository, control, (name,))))
+        await asyncio.shield(self._tasks.start(self._load_with_needs(name, repository, control, (name,))))
 
     async def unload(self, name: str, control: ModelControl = _PLAIN) -> None:
         """Take no more requests for a model and free it when those in flight are done, which is not
@@ -287,22 +262,21 @@ class ModelCatalog:
         if control.repository and home not in chosen:
             return
         if self._knows(name):
-            await asyncio.shield(self._start(self._unload(name, dependents=control.dependents)))
+            await asyncio.shield(self._tasks.start(self._unload(name, dependents=control.dependents)))
 
     async def follow(self, name: str, repository: Repository | None) -> None:
         """Serve a model as its files are now, in ``repository``; where that is None they are gone, and so is
         the model. What goes wrong is logged and told in the model's status."""
         if repository is None:
-            await asyncio.shield(self._start(self._unload(name, gone=True)))
+            await asyncio.shield(self._tasks.start(self._unload(name, gone=True)))
             return
         self.asked_for.add(name)
         with contextlib.suppress(InferenceError):
-            await asyncio.shield(self._start(self._load(name, repository, _PLAIN)))
+            await asyncio.shield(self._tasks.start(self._load(name, repository, _PLAIN)))
 
     async def close(self) -> None:
         """Finish loads and requests, then free every model."""
-        while self._working:
-            await asyncio.wait(self._working)
+        await self._tasks.finish()
         # at once, because a model in a process of its own takes some time to end
         await asyncio.gather(*(free(target, self._files.get(name)) for name, target in self._models.items()))
 
@@ -358,7 +332,7 @@ class ModelCatalog:
             elif takes_away(model, old):
                 # to lose versions because others cannot be loaded would help nobody
                 self._not_renewed[name] = partial_failure(model)
-                self._start(free(model, sent, old))
+                self._tasks.start(free(model, sent, old))
             else:
                 self._serve(model, sent, before)
             self.changes.happened()
@@ -375,7 +349,7 @@ class ModelCatalog:
         try:
             await model.warm_up(old if isinstance(old, LocalModel) else None)
         except LoadError:
-            self._start(free(model, sent, old))
+            self._tasks.start(free(model, sent, old))
             raise
 
     def _serve(self, model: LocalModel, sent: SentFiles | None, before: ModelStatus) -> None:
@@ -389,7 +363,7 @@ class ModelCatalog:
         if sent is not None:
             self._files[name] = sent
         if old is not None:
-            self._start(free(old, old_files, model))
+            self._tasks.start(free(old, old_files, model))
         _log.info("model loaded", extra={"facts": {"model": name, "versions": ",".join(model.loaded)}})
 
     async def _unload(self, name: str, dependents: bool = False, gone: bool = False) -> None:
@@ -405,7 +379,7 @@ class ModelCatalog:
             if target is None:
                 self._freed(unloading, unloaded)
             else:
-                self._start(self._free(target, self._files.pop(name, None), unloading, unloaded))
+                self._tasks.start(self._free(target, self._files.pop(name, None), unloading, unloaded))
             self.changes.happened()
         _log.info("model unloaded", extra={"facts": {"model": name}})
         if dependents and isinstance(target, LocalModel):
@@ -470,26 +444,6 @@ class ModelCatalog:
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
 
-    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._working.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._working.discard(task)
-        # the caller who would be told may have gone away
-        if not task.cancelled():
-            task.exception()
-
 
 def _not_loaded(code: ErrorCode, name: str, why: str) -> InferenceError:
     return InferenceError(code, f"failed to load '{name}', {why}", origin=name)
-
-
-async def _has(target: Target, version: str) -> bool:
-    """Whether ``target`` has ``version``: it lists it, or tells of it when it is asked for just that, as
-    servers do that list but one. Raises as ``Target.metadata``."""
-    if version in (await target.metadata()).versions:
-        return True
-    return version in (await target.metadata(version)).versions

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.dialect import Capability
 from interlingua.protocols.registry import DIALECTS
-from interlingua.runtime.upstream.dropped_fields import KINDS, left_out
+from interlingua.runtime.upstream.dropped_fields import KINDS, dropped_fields
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -160,7 +160,7 @@ def test_what_is_left_out_is_told(
     identity = {"": "", "number": str(number), "text": text}[form]
     sent = InferRequest("model", (INPUT,), None, "", identity, {"tag": value}, sequence, priority, timeout_us)
     got = request_through(wire, sent, SIGNATURE)[0]
-    told = {kind for kind, _ in left_out(sent, capability(wire))}
+    told = {kind for kind, _ in dropped_fields(sent, capability(wire))}
     assert told <= set(KINDS)
     assert ("id" in told) == (got.id != sent.id)
     assert ("parameter" in told) == (got.parameters != sent.parameters)

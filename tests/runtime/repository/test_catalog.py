@@ -16,6 +16,7 @@ from interlingua.runtime.repository import catalog as catalog_module
 from interlingua.runtime.repository import renewal
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import Repository, find_models, load_model, load_models
+from interlingua.runtime.repository.joined_names import JoinedNames
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
@@ -80,7 +81,7 @@ def states(status: ModelStatus | None) -> list[tuple[str, ModelState, str]]:
 
 
 async def settled(catalog: ModelCatalog) -> None:
-    while catalog._working:
+    while catalog._tasks._running:
         await asyncio.sleep(0.005)
 
 
@@ -139,8 +140,7 @@ async def test_names_and_versions_joined_by_a_dash(tmp_path: Path) -> None:
     await catalog.close()
 
 
-async def test_a_version_of_an_upstream_that_lists_but_the_one_that_it_is_asked_for(tmp_path: Path) -> None:
-    catalog = catalog_of(tmp_path)
+async def test_a_version_of_an_upstream_that_lists_but_the_one_that_it_is_asked_for() -> None:
     there = UpstreamModel("m", Upstream("there", {}, [], 1.0), "m")
 
     async def metadata(version: str = "") -> ModelMetadata:
@@ -149,10 +149,10 @@ async def test_a_version_of_an_upstream_that_lists_but_the_one_that_it_is_asked_
         return ModelMetadata("m", Signature((), ()), (version or "2",))
 
     there.metadata = metadata  # type: ignore[method-assign]
-    catalog._models = {"m": there}
+    names = JoinedNames({"m": there})
     for version in ("1", "2"):
-        assert await catalog.joined(f"m-{version}") == ModelRef("m", version)
-    assert await catalog.joined("m-3") == ModelRef("m-3")
+        assert await names.resolve(f"m-{version}") == ModelRef("m", version)
+    assert await names.resolve("m-3") == ModelRef("m-3")
 
 
 async def test_a_version_of_an_upstream_that_cannot_be_asked(tmp_path: Path) -> None:
@@ -166,13 +166,13 @@ async def test_a_version_of_an_upstream_that_cannot_be_asked(tmp_path: Path) -> 
         raise gone
 
     away.metadata = metadata  # type: ignore[method-assign]
-    catalog._models = {"m": away, **catalog._models}
-    assert await catalog.joined("m-1-2") == ModelRef("m-1", "2")
+    names = JoinedNames({"m": away, **catalog.models})
+    assert await names.resolve("m-1-2") == ModelRef("m-1", "2")
     with pytest.raises(InferenceError) as caught:
-        await catalog.joined("m-7")
+        await names.resolve("m-7")
     assert caught.value is gone
     gone.retryable = False
-    assert await catalog.joined("m-7") == ModelRef("m-7")
+    assert await names.resolve("m-7") == ModelRef("m-7")
     await catalog.models["m-1"].close()
 
 
