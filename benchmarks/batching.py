@@ -35,8 +35,8 @@ DAEMON, TRITON, MLSERVER = "interlingua", "Triton", "MLServer"
 PEER_TARGETS = {TRITON: 1.0, MLSERVER: 2.0}
 LOOP_TARGET = 1.1
 
-_HTTP = DIALECTS["oip"].http_calls[Operation.INFER]
-_GRPC = DIALECTS["oip"].grpc_calls[Operation.INFER]
+_HTTP = DIALECTS["oip"].bindings["http"].calls[Operation.INFER]
+_GRPC = DIALECTS["oip"].bindings["grpc"].calls[Operation.INFER]
 _COLUMNS = ("model", "over", "clients", "server", "delay ms", "rows/s", "CPU us/row", "p50 ms", "p99 ms")
 _LINE = "{:8} {:5} {:>7} {:12} {:>8} {:>9} {:>11} {:>9} {:>9}\n"
 _HEAD = _LINE.format(*_COLUMNS)

@@ -80,7 +80,7 @@ def http_request(path: str, headers: dict[str, str], body: bytes) -> bytes:
 
 def _oip_binary(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
-    call, _ = DIALECTS["oip"].http_calls[Operation.INFER].encode(request, _SIGNATURE)
+    call, _ = DIALECTS["oip"].bindings["http"].calls[Operation.INFER].encode(request, _SIGNATURE)
     return http_request(call.path, dict(call.headers), b"".join(call.parts)), payload
 
 
@@ -93,34 +93,34 @@ def _oip_json(size: int) -> tuple[bytes, bytes]:
 
 def _oip_raw(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
-    call, _ = DIALECTS["oip"].grpc_calls[Operation.INFER].encode(request, _SIGNATURE)
+    call, _ = DIALECTS["oip"].bindings["grpc"].calls[Operation.INFER].encode(request, _SIGNATURE)
     return bytes(call.message), payload
 
 
 def _graphpipe(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
     call: HttpRequest
-    call, _ = DIALECTS["graphpipe"].http_calls[Operation.INFER].encode(request, _SIGNATURE)
+    call, _ = DIALECTS["graphpipe"].bindings["http"].calls[Operation.INFER].encode(request, _SIGNATURE)
     return http_request(f"/graphpipe/{MODEL}", dict(call.headers), b"".join(call.parts)), payload
 
 
 def _graphpipe_tcp(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
     request.model = ""
-    call, _ = DIALECTS["graphpipe"].tcp_calls[Operation.INFER].encode(request, _SIGNATURE)
+    call, _ = DIALECTS["graphpipe"].bindings["tcp"].calls[Operation.INFER].encode(request, _SIGNATURE)
     return b"".join(call.parts), payload
 
 
 def _trtis_http(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
     call: HttpRequest
-    call, _ = DIALECTS["trtis"].http_calls[Operation.INFER].encode(request, _SIGNATURE)
+    call, _ = DIALECTS["trtis"].bindings["http"].calls[Operation.INFER].encode(request, _SIGNATURE)
     return http_request(f"{call.path}?{call.query}", dict(call.headers), b"".join(call.parts)), payload
 
 
 def _trtis_grpc(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
-    call, _ = DIALECTS["trtis"].grpc_calls[Operation.INFER].encode(request, _SIGNATURE)
+    call, _ = DIALECTS["trtis"].bindings["grpc"].calls[Operation.INFER].encode(request, _SIGNATURE)
     return bytes(call.message), payload
 
 

@@ -28,7 +28,7 @@ from benchmarks.batched_models import Served, config, served
 from benchmarks.cases import CONFIG, http_request
 from benchmarks.copies import copies_of
 from benchmarks.processes import Clients, Loop, Server
-from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.registry import bindings
 from interlingua.protocols.wire import GrpcRequest, HttpRequest
 from interlingua.schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
 
@@ -128,14 +128,12 @@ def messages(setup: Setup, batch: int) -> Iterator[tuple[str, str, HttpRequest |
         TensorSpec(output, Datatype[kind], (-1, *shape)) for output, kind, shape in setup.model.outputs
     )
     signature = Signature((TensorSpec(name, Datatype.FP32, (-1, *dims)),), outputs, _MAX_BATCH_SIZE)
-    for dialect in DIALECTS.values():
-        calls: dict[str, Any] = {"http": dialect.http_calls, "grpc": dialect.grpc_calls}
-        for transport, table in calls.items():
-            if Operation.INFER in table:
-                call, _ = table[Operation.INFER].encode(request, signature)
-                if transport == "http":
-                    call.body = b"".join(call.parts)
-                yield dialect.name, transport, call
+    for binding in bindings().values():
+        if binding.transport in ("http", "grpc"):
+            call, _ = binding.calls[Operation.INFER].encode(request, signature)
+            if binding.transport == "http":
+                call.body = b"".join(call.parts)
+            yield binding.dialect, binding.transport, call
 
 
 @contextmanager

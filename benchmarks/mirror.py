@@ -113,7 +113,12 @@ class Bench:
         self._requests = {name: folder / name for name in (_PLAIN, _MIRRORED)}
         inputs = (Tensor.from_numpy(model.input[0], model.rows(1)),)
         for name, path in self._requests.items():
-            call, _ = DIALECTS["oip"].http_calls[Operation.INFER].encode(InferRequest(name, inputs), None)
+            call, _ = (
+                DIALECTS["oip"]
+                .bindings["http"]
+                .calls[Operation.INFER]
+                .encode(InferRequest(name, inputs), None)
+            )
             path.write_bytes(http_request(call.path, dict(call.headers), b"".join(call.parts)))
 
     def capacity(self, secs: float) -> float:

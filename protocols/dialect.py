@@ -1,4 +1,4 @@
-"""What a dialect is made of: tables of endpoints (as a server) and of calls (as a client).
+"""What a dialect is made of: for each transport, the endpoints of a server and the calls of a client.
 
 The pipeline drives every endpoint the same way: ``open`` reads just enough of the message to know
 the operation and the model; for inference the model's signature is looked up and ``decode`` cuts the
@@ -8,7 +8,7 @@ for. An ``InferenceError`` from any step goes to ``fail``. No function here awai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -249,8 +249,6 @@ class UpstreamCall(Generic[Request, Reply]):
 PARAMETER_TYPES: frozenset[type] = frozenset({bool, int, float, str})
 """What values a parameter may have."""
 
-_EVERYWHERE_ALIKE: Mapping[str, Capability] = {}
-
 
 @dataclass(frozen=True, slots=True)
 class Capability:
@@ -277,8 +275,6 @@ class Capability:
     scalars by key, which is answered with one. ``answer_versions``/``answer_parameters``: whether an answer
     tells which version gave it, and parameters. ``told`` are the errors that arrive under another code,
     ``wordless`` those that arrive without their message where the request could not be read.
-
-    ``over`` has what is otherwise over a transport; ask with :meth:`on`.
     """
 
     exact: frozenset[Datatype]
@@ -311,80 +307,81 @@ class Capability:
     error_kinds: bool = True
     told: Mapping[ErrorCode, ErrorCode] = field(default_factory=dict)
     wordless: frozenset[ErrorCode] = frozenset()
-    over: Mapping[str, Capability] = field(default_factory=lambda: _EVERYWHERE_ALIKE)
-
-    def on(self, transport: str) -> Capability:
-        """What is carried over ``transport``."""
-        return self.over.get(transport, self)
 
     def carries(self, datatype: Datatype) -> bool:
         """Whether ``datatype`` has a form, its own or a wider one."""
         return datatype in self.exact or datatype in self.widened
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """Everything the program knows of a dialect.
+Endpoint = HttpEndpoint | GrpcEndpoint | BrpcEndpoint | FramedEndpoint
+Calls = Mapping[Operation, UpstreamCall[Any, Any]]
+"""How a client asks a server for each operation; what is missing the dialect does not have."""
 
-    ``prefixes`` are the paths it owns on an HTTP listener that it shares; ``unmatched(request,
-    allowed)`` answers a path or method that none of its endpoints has (``allowed``: the methods that
-    the path does have, empty for an unknown path). ``http_flavors`` are the call tables for servers
-    that need another form than ``http_calls``, by flavor; such a server's metadata has that name.
-    ``grpc_flavors`` likewise.
-    ``contracts`` are the descriptor sets of its gRPC services, as a package and a file in it.
-    ``brpc_http_endpoints`` and ``brpc_grpc_endpoints`` are what a bRPC listener answers over HTTP/1 and
-    gRPC on the same port, ``brpc_unmatched`` what it answers to any other path there. ``framed_endpoint``
-    is what a tcp listener answers. ``flavors`` are the dialect as other servers of it speak it, for
-    listeners that follow those. ``configure(section, listener)`` applies the options that the manifest
-    declares. With ``te_with_length`` an HTTP listener takes requests with both ``Transfer-Encoding`` and
-    ``Content-Length``, which RFC 9112, section 6.1, calls ambiguous.
+Unmatched = Callable[[HttpRequest, tuple[str, ...]], HttpAnswer]
+
+
+# compared by identity: an option or a flavor makes another one
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """A dialect over a transport: what a listener answers (``endpoints``, of the transport's kind), how an
+    upstream is called (``calls``), and what both carry (``capability``).
+
+    ``prefixes`` are the paths that belong to it on a shared HTTP listener; ``unmatched(request, allowed)``
+    answers a path or method without an endpoint (``allowed``: the methods of the path, empty for an unknown
+    path). ``contracts`` are the descriptor sets of its gRPC services, as a package and a file in it.
+    ``flavors`` are variants for other servers of the dialect, by the name in their metadata: their endpoints
+    for listeners, their calls for upstreams. ``multiplexed`` are the bindings, by transport, that a listener
+    answers on the same port. With ``te_with_length`` an HTTP listener takes requests with both
+    ``Transfer-Encoding`` and ``Content-Length``, which RFC 9112, section 6.1, calls ambiguous.
     """
 
-    name: str
+    dialect: str
+    transport: str
     capability: Capability
-    manifest: Manifest = field(default_factory=Manifest)
+    endpoints: Sequence[Any] = ()
+    calls: Calls = field(default_factory=dict)
+    unmatched: Unmatched | None = None
     prefixes: tuple[str, ...] = ()
-    http_endpoints: tuple[HttpEndpoint, ...] = ()
-    grpc_endpoints: tuple[GrpcEndpoint, ...] = ()
-    brpc_endpoints: tuple[BrpcEndpoint, ...] = ()
-    brpc_http_endpoints: tuple[HttpEndpoint, ...] = ()
-    brpc_grpc_endpoints: tuple[GrpcEndpoint, ...] = ()
-    brpc_unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer] | None = None
-    framed_endpoint: FramedEndpoint | None = None
     contracts: tuple[tuple[str, str], ...] = ()
-    unmatched: Callable[[HttpRequest, tuple[str, ...]], HttpAnswer] | None = None
-    http_calls: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = field(default_factory=dict)
-    grpc_calls: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = field(default_factory=dict)
-    brpc_calls: Mapping[Operation, UpstreamCall[BrpcRequest, BrpcAnswer]] = field(default_factory=dict)
-    tcp_calls: Mapping[Operation, UpstreamCall[FramedRequest, FramedReply]] = field(default_factory=dict)
-    http_flavors: Mapping[str, Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]]] = field(
-        default_factory=dict
-    )
-    grpc_flavors: Mapping[str, Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]]] = field(
-        default_factory=dict
-    )
-    flavors: Mapping[str, Dialect] = field(default_factory=dict)
+    flavors: Mapping[str, Binding] = field(default_factory=dict)
+    multiplexed: Mapping[str, Binding] = field(default_factory=dict)
     te_with_length: bool = False
+
+    @property
+    def name(self) -> str:
+        """As commands take and print it: `oip/grpc`."""
+        return f"{self.dialect}/{self.transport}"
+
+    @property
+    def call_flavors(self) -> Mapping[str, Calls]:
+        """The calls for servers that need others than ``calls``, by flavor."""
+        return {name: flavor.calls for name, flavor in self.flavors.items() if flavor.calls is not self.calls}
+
+    def flavored(self, flavor: str) -> Binding:
+        """The binding of ``flavor``; this one where it has no such flavor."""
+        return self.flavors.get(flavor, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Everything the program knows of a dialect: its bindings, by transport. ``configure(section, listener)``
+    applies the options that the manifest declares."""
+
+    name: str
+    bindings: Mapping[str, Binding]
+    manifest: Manifest = field(default_factory=Manifest)
     configure: Callable[[Any, Any], Dialect] | None = None
 
-    @property
-    def transports(self) -> frozenset[str]:
-        """The names of the transports that a listener may give this dialect."""
-        offered: Mapping[str, object] = {
-            "http": self.http_endpoints,
-            "grpc": self.grpc_endpoints,
-            "brpc": self.brpc_endpoints,
-            "tcp": self.framed_endpoint,
-        }
-        return frozenset(name for name, endpoints in offered.items() if endpoints)
+    @classmethod
+    def of(cls, *bindings: Binding, **facts: Any) -> Dialect:
+        """The dialect that has ``bindings`` and other ``facts``."""
+        return cls(bindings[0].dialect, {binding.transport: binding for binding in bindings}, **facts)
 
     @property
-    def calls(self) -> Mapping[str, Mapping[Operation, UpstreamCall[Any, Any]]]:
-        """The call tables by transport, of those transports by which upstreams can be called."""
-        tables: Mapping[str, Mapping[Operation, UpstreamCall[Any, Any]]] = {
-            "http": self.http_calls,
-            "grpc": self.grpc_calls,
-            "brpc": self.brpc_calls,
-            "tcp": self.tcp_calls,
+    def widened(self) -> Mapping[Datatype, Datatype]:
+        """The datatypes that travel as a wider one, over whichever transport."""
+        return {
+            narrow: wide
+            for binding in self.bindings.values()
+            for narrow, wide in binding.capability.widened.items()
         }
-        return {name: calls for name, calls in tables.items() if calls}

@@ -30,7 +30,12 @@ def echoing(signatures: Mapping[str, Signature]) -> dict[str, Target]:
 def serving(models: Mapping[str, Target], *dialects: str, default_model: str = "") -> Pipeline:
     """The pipeline of a listener on ``models``."""
     service = Service(Router(models), ServerMetadata("interlingua", "0"))
-    return Pipeline(service, "loopback", [DIALECTS[name] for name in dialects], default_model)
+    return Pipeline(
+        service,
+        "loopback",
+        [binding for name in dialects for binding in DIALECTS[name].bindings.values()],
+        default_model,
+    )
 
 
 class HttpLoopback:
@@ -71,8 +76,8 @@ class GrpcLoopback:
 
 def behind(pipeline: Pipeline, dialect: str, transport: str, model: str, **options: object) -> UpstreamModel:
     """``model`` of ``pipeline`` as a model behind an upstream."""
-    calls = DIALECTS[dialect].http_calls if transport == "http" else DIALECTS[dialect].grpc_calls
+    calls = DIALECTS[dialect].bindings[transport].calls
     client = HttpLoopback(pipeline) if transport == "http" else GrpcLoopback(pipeline)
     upstream = Upstream("there", calls, [client], 5.0)
-    widened = DIALECTS[dialect].capability.on(transport).widened
+    widened = DIALECTS[dialect].bindings[transport].capability.widened
     return UpstreamModel(model, upstream, model, widened=widened, **options)  # type: ignore[arg-type]

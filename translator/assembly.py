@@ -14,7 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from interlingua.protocols.dialect import Dialect
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address, parse_url
 from interlingua.protocols.transport.clients import CLIENTS
@@ -38,7 +37,7 @@ from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.header_file import HeaderFile
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.pool import Gate, HostName, HostNames, Member, Pool, Probes
-from interlingua.runtime.upstream.upstream import Calls, Upstream
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ListenerAddress, ServerMetadata
 from interlingua.translator import logs, mirror
 from interlingua.translator.admin.overview import ReadinessWatch
@@ -269,14 +268,14 @@ def behind_upstreams(config: Config) -> tuple[dict[str, Upstream], dict[str, Tar
 
 
 def _upstream(name: str, options: UpstreamOptions) -> Upstream:
-    dialect = DIALECTS[options.dialect]
-    calls, flavors = _calls(dialect, options)
+    binding = DIALECTS[options.dialect].bindings[options.transport]
+    found_out = options.flavor == "auto"
     return Upstream(
         name,
-        calls,
+        binding.calls if found_out else binding.flavored(options.flavor).calls,
         _pool(options),
         options.request_timeout_secs,
-        flavors,
+        binding.call_flavors if found_out else None,
         _gate(options),
         _forwarding(options),
     )
@@ -325,23 +324,10 @@ def _gate(options: UpstreamOptions) -> Gate | None:
     return Gate(options.max_concurrency, options.max_bytes_in_flight, options.max_wait_secs)
 
 
-def _calls(dialect: Dialect, options: UpstreamOptions) -> tuple[Calls, Mapping[str, Calls]]:
-    """The call table of an upstream, and the tables that it may turn out to need."""
-    calls: Calls = dialect.calls[options.transport]
-    flavors: Mapping[str, Calls] = {}
-    if options.transport == "http":
-        flavors = dialect.http_flavors
-    elif options.transport == "grpc":
-        flavors = dialect.grpc_flavors
-    if options.flavor == "auto":
-        return calls, flavors
-    return flavors.get(options.flavor, calls), {}
-
-
 def _upstream_model(
     name: str, model: ModelOptions, options: UpstreamOptions, upstreams: Mapping[str, Upstream]
 ) -> UpstreamModel:
-    carried = DIALECTS[options.dialect].capability.on(options.transport)
+    carried = DIALECTS[options.dialect].bindings[options.transport].capability
     # a dialect without model names has one model per server, unless the configuration says otherwise
     unnamed = "" if not carried.model_name else name
     return UpstreamModel(

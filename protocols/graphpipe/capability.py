@@ -10,7 +10,7 @@ from interlingua.protocols.dialect import Capability
 from interlingua.schemas import Datatype, ErrorCode
 from interlingua.schemas.graphpipe import TYPES
 
-_OVER_HTTP = Capability(
+OVER_HTTP = Capability(
     exact=frozenset(TYPES),
     widened={Datatype.BOOL: Datatype.UINT8},
     model_name=False,  # one model a server; ours tell theirs apart by path
@@ -34,6 +34,4 @@ _OVER_HTTP = Capability(
 )
 
 # a message has no place for a model's name, and an error has its own code in it
-_OVER_TCP = replace(_OVER_HTTP, many_models=False, versions="", told={})
-
-CAPABILITY = replace(_OVER_HTTP, over={"tcp": _OVER_TCP})
+OVER_TCP = replace(OVER_HTTP, many_models=False, versions="", told={})

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from interlingua.protocols.graphpipe import reader, writer
-from interlingua.protocols.graphpipe.capability import CAPABILITY
+from interlingua.protocols.graphpipe.capability import OVER_HTTP
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import (
     Datatype,
@@ -34,7 +34,7 @@ CONFIG = "config"
 OutputNames = tuple[str, ...] | None
 """The reply form: the outputs to answer with, in this order, one maybe twice; None for all."""
 
-WRITTEN_TYPES = {**TYPES, **{narrow: TYPES[wide] for narrow, wide in CAPABILITY.widened.items()}}
+WRITTEN_TYPES = {**TYPES, **{narrow: TYPES[wide] for narrow, wide in OVER_HTTP.widened.items()}}
 """The ``Type`` on the wire of every datatype that can be written."""
 
 _CODES = {code.value: code for code in ErrorCode}

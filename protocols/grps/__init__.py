@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from interlingua.protocols.dialect import Dialect
+from interlingua.protocols.dialect import Binding, Dialect, HttpEndpoint
 from interlingua.protocols.grps import json_habits
-from interlingua.protocols.grps.capability import CAPABILITY
+from interlingua.protocols.grps.capability import OVER_BRPC, OVER_GRPC, OVER_HTTP
 from interlingua.protocols.grps.client_http import HTTP_CALLS, HTTP_CPP_CALLS
 from interlingua.protocols.grps.client_rpc import BRPC_CALLS, GRPC_CALLS
 from interlingua.protocols.grps.flavors import CPP, PY, Flavor
@@ -26,38 +26,57 @@ from interlingua.protocols.grps.settings import GrpsOptions
 
 __all__ = ["DIALECT", "DIALECT_NAME", "dialect"]
 
+_PREFIXES = ("/grps/", *(f"/{service}/" for service in BRPC_NAMES))
 
-def _flavored(over: Dialect, flavor: Flavor, options: PredictOptions) -> Dialect:
-    return replace(
-        over,
-        # only the C++ server has the stub; a client of the other does not know that it is there
-        http_endpoints=(*http_endpoints(flavor, options), *stub_endpoints(CPP, options, json_habits.CPP)),
-        grpc_endpoints=grpc_endpoints(flavor, options),
-        unmatched=flavor.unmatched,
-    )
+
+def _http_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[HttpEndpoint, ...]:
+    # only the C++ server has the stub; a client of the other does not know that it is there
+    return (*http_endpoints(flavor, options), *stub_endpoints(CPP, options, json_habits.CPP))
 
 
 def dialect(options: PredictOptions | None = None) -> Dialect:
     """The dialect under ``options``: a listener has the habits of the Python server, over bRPC those of the
     C++ server, which alone has that."""
     chosen = options or PredictOptions()
-    common = Dialect(
-        name=DIALECT_NAME,
-        capability=CAPABILITY,
-        manifest=MANIFEST,
-        prefixes=("/grps/", *(f"/{service}/" for service in BRPC_NAMES)),
-        brpc_endpoints=brpc_endpoints(CPP, chosen),
-        brpc_http_endpoints=stub_endpoints(CPP, chosen),
-        brpc_grpc_endpoints=brpc_grpc_endpoints(CPP, chosen),
-        brpc_unmatched=CPP.unmatched,
+    http = Binding(
+        DIALECT_NAME,
+        "http",
+        OVER_HTTP,
+        _http_endpoints(PY, chosen),
+        HTTP_CALLS,
+        unmatched=PY.unmatched,
+        prefixes=_PREFIXES,
+    )
+    cpp_http = replace(
+        http, endpoints=_http_endpoints(CPP, chosen), calls=HTTP_CPP_CALLS, unmatched=CPP.unmatched
+    )
+    grpc = Binding(
+        DIALECT_NAME,
+        "grpc",
+        OVER_GRPC,
+        grpc_endpoints(PY, chosen),
+        GRPC_CALLS,
         contracts=(("interlingua.schemas.grps", "grps.desc"),),
-        http_calls=HTTP_CALLS,
-        grpc_calls=GRPC_CALLS,
-        brpc_calls=BRPC_CALLS,
-        http_flavors={"cpp": HTTP_CPP_CALLS},
+    )
+    cpp_grpc = replace(grpc, endpoints=grpc_endpoints(CPP, chosen))
+    brpc = Binding(
+        DIALECT_NAME,
+        "brpc",
+        OVER_BRPC,
+        brpc_endpoints(CPP, chosen),
+        BRPC_CALLS,
+        multiplexed={
+            "http": replace(http, endpoints=stub_endpoints(CPP, chosen), unmatched=CPP.unmatched),
+            "grpc": replace(grpc, endpoints=brpc_grpc_endpoints(CPP, chosen), contracts=()),
+        },
+    )
+    return Dialect.of(
+        replace(http, flavors={CPP.name: cpp_http}),
+        replace(grpc, flavors={CPP.name: cpp_grpc}),
+        brpc,
+        manifest=MANIFEST,
         configure=_configured,
     )
-    return replace(_flavored(common, PY, chosen), flavors={CPP.name: _flavored(common, CPP, chosen)})
 
 
 def _configured(section: GrpsOptions, listener: Any) -> Dialect:

@@ -15,7 +15,7 @@ from interlingua.protocols.dialect import Capability
 from interlingua.protocols.grps.tensors import DATATYPES, WIDENED
 from interlingua.schemas import ErrorCode
 
-_OVER_GRPC = Capability(
+OVER_GRPC = Capability(
     exact=frozenset(DATATYPES.values()),
     widened=WIDENED,
     ids="",
@@ -42,16 +42,12 @@ _OVER_GRPC = Capability(
     },
 )
 
-_OVER_HTTP = replace(_OVER_GRPC, nan_payloads=False)
+OVER_HTTP = replace(OVER_GRPC, nan_payloads=False)
 
 # the server that it belongs to has a code for what is no message
-_OVER_BRPC = replace(
-    _OVER_GRPC,
+OVER_BRPC = replace(
+    OVER_GRPC,
     streams="",
-    told={**_OVER_GRPC.told, ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR},
+    told={**OVER_GRPC.told, ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR},
     wordless=frozenset({ErrorCode.MALFORMED}),
-)
-
-CAPABILITY = replace(
-    _OVER_HTTP, streams="", over={"http": _OVER_HTTP, "grpc": _OVER_GRPC, "brpc": _OVER_BRPC}
 )

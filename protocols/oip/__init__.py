@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from interlingua.protocols.dialect import Dialect
-from interlingua.protocols.oip.capability import CAPABILITY
+from interlingua.protocols.dialect import Binding, Dialect
+from interlingua.protocols.oip.capability import OVER_GRPC, OVER_HTTP
 from interlingua.protocols.oip.client import (
     GRPC_CALLS,
     GRPC_KSERVE_CALLS,
@@ -18,30 +18,50 @@ from interlingua.protocols.oip.flavors import HABITS, grpc_endpoints, http_endpo
 from interlingua.protocols.oip.manifest import MANIFEST
 from interlingua.protocols.oip.server import GRPC_ENDPOINTS, HTTP_ENDPOINTS, http_unmatched
 
-_TRITON = Dialect(
-    name=DIALECT_NAME,
-    capability=CAPABILITY,
-    manifest=MANIFEST,
-    prefixes=("/v2",),
-    http_endpoints=HTTP_ENDPOINTS,
-    grpc_endpoints=GRPC_ENDPOINTS,
-    contracts=(("interlingua.schemas.oip", "grpc_service.desc"), ("interlingua.schemas.oip", "health.desc")),
+_HTTP = Binding(
+    DIALECT_NAME,
+    "http",
+    OVER_HTTP,
+    HTTP_ENDPOINTS,
+    HTTP_CALLS,
     unmatched=http_unmatched,
-    http_calls=HTTP_CALLS,
-    grpc_calls=GRPC_CALLS,
-    http_flavors={"mlserver": HTTP_JSON_CALLS},
-    grpc_flavors={"kserve": GRPC_KSERVE_CALLS, "mlserver": GRPC_MLSERVER_CALLS},
+    prefixes=("/v2",),
+)
+_GRPC = Binding(
+    DIALECT_NAME,
+    "grpc",
+    OVER_GRPC,
+    GRPC_ENDPOINTS,
+    GRPC_CALLS,
+    contracts=(("interlingua.schemas.oip", "grpc_service.desc"), ("interlingua.schemas.oip", "health.desc")),
 )
 
-DIALECT = replace(
-    _TRITON,
-    flavors={
-        name: replace(
-            _TRITON,
-            http_endpoints=http_endpoints(HTTP_ENDPOINTS, habits),
-            grpc_endpoints=grpc_endpoints(GRPC_ENDPOINTS, habits),
-            contracts=(*_TRITON.contracts, *habits.contracts),
-        )
-        for name, habits in HABITS.items()
-    },
+_HTTP_FLAVOR_CALLS = {"mlserver": HTTP_JSON_CALLS}
+_GRPC_FLAVOR_CALLS = {"kserve": GRPC_KSERVE_CALLS, "mlserver": GRPC_MLSERVER_CALLS}
+
+DIALECT = Dialect.of(
+    replace(
+        _HTTP,
+        flavors={
+            name: replace(
+                _HTTP,
+                endpoints=http_endpoints(HTTP_ENDPOINTS, habits),
+                calls=_HTTP_FLAVOR_CALLS.get(name, HTTP_CALLS),
+            )
+            for name, habits in HABITS.items()
+        },
+    ),
+    replace(
+        _GRPC,
+        flavors={
+            name: replace(
+                _GRPC,
+                endpoints=grpc_endpoints(GRPC_ENDPOINTS, habits),
+                calls=_GRPC_FLAVOR_CALLS.get(name, GRPC_CALLS),
+                contracts=(*_GRPC.contracts, *habits.contracts),
+            )
+            for name, habits in HABITS.items()
+        },
+    ),
+    manifest=MANIFEST,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from interlingua.protocols.dialect import Capability
 from interlingua.schemas import Datatype, ErrorCode
 
-_OVER_HTTP = Capability(
+OVER_HTTP = Capability(
     exact=frozenset(Datatype),
     versions="number",  # to a listener, as to Triton; other servers are asked for any
     streams="flat",
@@ -21,7 +21,7 @@ _OVER_HTTP = Capability(
     },
 )
 
-_OVER_GRPC = Capability(
+OVER_GRPC = Capability(
     exact=frozenset(Datatype),
     streams="whole",
     told={
@@ -31,5 +31,3 @@ _OVER_GRPC = Capability(
         ErrorCode.INTERNAL: ErrorCode.MODEL_FAILED,
     },
 )
-
-CAPABILITY = Capability(exact=frozenset(Datatype), over={"http": _OVER_HTTP, "grpc": _OVER_GRPC})

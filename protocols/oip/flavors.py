@@ -50,7 +50,7 @@ class Habits:
     load, ``grpc_unloadable`` the gRPC status where it is not Triton's. ``reader_of`` gives what reads inputs
     in JSON; ``codecs``: what MLServer's codecs mean holds over gRPC too. ``stream`` is the endpoint of a
     gRPC stream where answers have another form. ``services`` are further gRPC services, each with methods
-    that are there already, and ``contracts`` describe them as ``Dialect.contracts`` does.
+    that are there already, and ``contracts`` describe them as ``Binding.contracts`` does.
     """
 
     bare_probes: bool = False

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from interlingua.protocols.dialect import Dialect
-from interlingua.protocols.trtis.capability import CAPABILITY
+from interlingua.protocols.dialect import Binding, Dialect
+from interlingua.protocols.trtis.capability import OVER_GRPC, OVER_HTTP
 from interlingua.protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
 from interlingua.protocols.trtis.codec import DIALECT_NAME
 from interlingua.protocols.trtis.manifest import MANIFEST
 from interlingua.protocols.trtis.server import HTTP_ENDPOINTS, unmatched
 from interlingua.protocols.trtis.server_grpc import GRPC_ENDPOINTS
 
-DIALECT = Dialect(
-    name=DIALECT_NAME,
-    capability=CAPABILITY,
+DIALECT = Dialect.of(
+    Binding(
+        DIALECT_NAME,
+        "http",
+        OVER_HTTP,
+        HTTP_ENDPOINTS,
+        HTTP_CALLS,
+        unmatched=unmatched,
+        prefixes=("/api",),
+    ),
+    Binding(
+        DIALECT_NAME,
+        "grpc",
+        OVER_GRPC,
+        GRPC_ENDPOINTS,
+        GRPC_CALLS,
+        contracts=(("interlingua.schemas.trtis", "grpc_service.desc"),),
+    ),
     manifest=MANIFEST,
-    prefixes=("/api",),
-    http_endpoints=HTTP_ENDPOINTS,
-    grpc_endpoints=GRPC_ENDPOINTS,
-    contracts=(("interlingua.schemas.trtis", "grpc_service.desc"),),
-    unmatched=unmatched,
-    http_calls=HTTP_CALLS,
-    grpc_calls=GRPC_CALLS,
 )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from interlingua.protocols.dialect import Capability
 from interlingua.schemas import Datatype, ErrorCode
 
-_OVER_GRPC = Capability(
+OVER_GRPC = Capability(
     exact=frozenset(Datatype) - {Datatype.BF16},
     versions="number",
     ids="number",
@@ -36,6 +36,4 @@ _OVER_GRPC = Capability(
 )
 
 # a request whose header is unreadable gets an empty response
-_OVER_HTTP = replace(_OVER_GRPC, wordless=frozenset({ErrorCode.MALFORMED}))
-
-CAPABILITY = replace(_OVER_GRPC, over={"http": _OVER_HTTP})
+OVER_HTTP = replace(OVER_GRPC, wordless=frozenset({ErrorCode.MALFORMED}))

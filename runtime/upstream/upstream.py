@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from interlingua.protocols.dialect import Passthrough, SharedReply, UpstreamCall
+from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, UpstreamCall
 from interlingua.protocols.wire import FramedRequest, HttpRequest
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.pool import Gate, Member, Pool, unanswered
@@ -54,8 +54,6 @@ _HARMLESS = frozenset(
 
 _EVERYWHERE = frozenset({Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
 """Operations that every server must carry out, to stay like the others."""
-
-Calls = Mapping[Operation, UpstreamCall[Any, Any]]
 
 
 class Upstream:

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from interlingua.protocols.dialect import Dialect
+from interlingua.protocols.dialect import Binding
 from interlingua.protocols.grps import dialect
 from interlingua.protocols.grps.options import PredictOptions, StreamingControl
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
@@ -124,15 +124,14 @@ def _chunks(body: bytes) -> tuple[bytes, ...]:
         body = body[length + 2 :]
 
 
-def flavored(flavor: str, options: PredictOptions) -> Dialect:
-    spoken = dialect(options)
-    return spoken.flavors.get(flavor, spoken)
+def flavored(flavor: str, options: PredictOptions) -> list[Binding]:
+    return [binding.flavored(flavor) for binding in dialect(options).bindings.values()]
 
 
 def pipeline(models: Mapping[str, Target], flavor: str, options: PredictOptions, default: str) -> Pipeline:
     """The pipeline of a grps listener; the server is offline, as the originals are at first."""
     service = Service(Router(models), ServerMetadata("interlingua", "0"), online=False)
-    return Pipeline(service, "replay", [flavored(flavor, options)], default)
+    return Pipeline(service, "replay", flavored(flavor, options), default)
 
 
 def send(server: Pipeline, request: HttpRequest, over_brpc: bool = False) -> Reply:

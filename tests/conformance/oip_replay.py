@@ -55,7 +55,7 @@ def pipeline(models: Mapping[str, Target], failed: Mapping[str, str] | None = No
     catalog = ModelCatalog(models, {name: LoadError(reason) for name, reason in (failed or {}).items()})
     metadata = ServerMetadata("interlingua", "0", ("binary_tensor_data",))
     service = Service(Router(catalog), metadata, frozenset(catalog.names()))
-    return Pipeline(service, "replay", [DIALECT])
+    return Pipeline(service, "replay", [*DIALECT.bindings.values()])
 
 
 def send_http(server: Pipeline, request: HttpRequest) -> Reply:

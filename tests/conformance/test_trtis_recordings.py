@@ -57,7 +57,11 @@ def answers() -> list[Message]:
         source for source in find_models(ROOT / "examples" / "models") if source.name in ("simple", "classy")
     ]
     loaded = load_models(sources)
-    server = Pipeline(Service(Router(loaded.models), ServerMetadata("inference", "1")), "replay", [DIALECT])
+    server = Pipeline(
+        Service(Router(loaded.models), ServerMetadata("inference", "1")),
+        "replay",
+        [*DIALECT.bindings.values()],
+    )
 
     async def ask(asked: Message) -> Message:
         method, target, _ = asked.first.split()

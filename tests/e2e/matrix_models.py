@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.registry import bindings
 from interlingua.runtime.backends import BACKENDS
 from interlingua.schemas import Datatype, Signature, TensorSpec
 from tests.runtime.onnx_models import ONNX_TYPES, node, value, write
@@ -25,7 +25,7 @@ from tests.runtime.onnx_models import ONNX_TYPES, node, value, write
 NOT_EVERYWHERE = tuple(
     datatype
     for datatype in Datatype
-    if any(datatype not in dialect.capability.exact for dialect in DIALECTS.values())
+    if any(datatype not in each.capability.exact for each in bindings().values())
 )
 """The datatypes that some dialect cannot send as they are."""
 

@@ -93,7 +93,7 @@ async def _connected(caller: End, address: str) -> Upstream:
     # a client chooses among outputs without names, where our upstreams ask for all of them
     calls = {
         operation: replace(call, unnamed=False)
-        for operation, call in DIALECTS[caller.dialect].calls[caller.transport].items()
+        for operation, call in DIALECTS[caller.dialect].bindings[caller.transport].calls.items()
     }
     return Upstream("bridge", calls, [client], 30.0)
 

@@ -36,7 +36,9 @@ SERVING, NOT_SERVING = 1, 2
 @contextlib.asynccontextmanager
 async def watching(service: Service) -> AsyncIterator[Any]:
     """A watch over a socket of ``service``."""
-    server = GrpcServer(Pipeline(service, "test", [DIALECTS["oip"]]).grpc, Address("127.0.0.1", 0))
+    server = GrpcServer(
+        Pipeline(service, "test", [*DIALECTS["oip"].bindings.values()]).grpc, Address("127.0.0.1", 0)
+    )
     address = await server.start()
     async with grpc.aio.insecure_channel(str(address)) as channel:
         watch = channel.unary_stream(
@@ -107,7 +109,9 @@ async def test_a_watch_looks_at_nothing_while_nothing_changes(monkeypatch: pytes
 
 async def test_a_watch_may_be_left() -> None:
     service = Service(Router(ModelCatalog({})), ServerMetadata("interlingua", "0"), ready_when_empty=True)
-    server = GrpcServer(Pipeline(service, "test", [DIALECTS["oip"]]).grpc, Address("127.0.0.1", 0))
+    server = GrpcServer(
+        Pipeline(service, "test", [*DIALECTS["oip"].bindings.values()]).grpc, Address("127.0.0.1", 0)
+    )
     address = await server.start()
     async with grpc.aio.insecure_channel(str(address)) as channel:
         watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
@@ -122,7 +126,9 @@ async def test_a_watch_may_be_left() -> None:
 @pytest.mark.parametrize("method", sorted(REFLECTION_METHODS))
 async def test_reflection(method: str) -> None:
     service = Service(Router(ModelCatalog({})), ServerMetadata("interlingua", "0"))
-    server = GrpcServer(Pipeline(service, "test", [DIALECTS["oip"]]).grpc, Address("127.0.0.1", 0))
+    server = GrpcServer(
+        Pipeline(service, "test", [*DIALECTS["oip"].bindings.values()]).grpc, Address("127.0.0.1", 0)
+    )
     address = await server.start()
     asked: Any = MESSAGES["grpc.reflection.v1.ServerReflectionRequest"]
     told: Any = MESSAGES["grpc.reflection.v1.ServerReflectionResponse"]

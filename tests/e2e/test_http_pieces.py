@@ -30,7 +30,9 @@ def called(dialect: str, tensor: Tensor, model: str = "identity_fp32") -> Asked:
     """A request as the client's half of ``dialect`` writes it."""
     specs = (TensorSpec(tensor.name, tensor.datatype, (-1,)),)
     request = InferRequest(model, (tensor,))
-    call, _ = DIALECTS[dialect].http_calls[Operation.INFER].encode(request, Signature(specs, OUTPUTS))
+    call, _ = (
+        DIALECTS[dialect].bindings["http"].calls[Operation.INFER].encode(request, Signature(specs, OUTPUTS))
+    )
     path = f"/graphpipe/{model}" if dialect == "graphpipe" else call.path
     return path, call.headers, b"".join(call.parts)
 

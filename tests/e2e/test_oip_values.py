@@ -32,7 +32,9 @@ PADDING = pytest.mark.parametrize("padding", [0, 5000], ids=["small", "large"])
 
 def ask(body: bytes, model: str, *, token: bool = False, **headers: str) -> tuple[int, dict[str, str], bytes]:
     service = Service(Router(ModelCatalog(MODELS)), ServerMetadata("interlingua", "0"))
-    server = Pipeline(service, "test", [DIALECT], max_request_bytes=LIMIT, nonfinite_json=token).http
+    server = Pipeline(
+        service, "test", [*DIALECT.bindings.values()], max_request_bytes=LIMIT, nonfinite_json=token
+    ).http
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     request = HttpRequest("POST", f"/v2/models/{model}/infer", headers=sent, body=body)
     answer = server.head(request) or asyncio.run(server.serve(request))
@@ -158,7 +160,7 @@ def test_answers_of_no_model_are_timed_too(
     method: str, path: str, body: bytes, status: int, stage: str
 ) -> None:
     service = Service(Router(ModelCatalog(MODELS)), ServerMetadata("interlingua", "0"))
-    server: Any = Pipeline(service, "test", [DIALECT]).http
+    server: Any = Pipeline(service, "test", [*DIALECT.bindings.values()]).http
     request = HttpRequest(method, path, headers={}, body=body)
     assert server.head(request) is None
     answer = asyncio.run(server.serve(request))

@@ -53,7 +53,7 @@ others = st.sampled_from(WIRES)
 
 def capability(*wires: Wire) -> Capability:
     """What all of these wires carry."""
-    return common(*(DIALECTS[name].capability.on(transport) for name, transport in wires))
+    return common(*(DIALECTS[name].bindings[transport].capability for name, transport in wires))
 
 
 def assert_same_request(understood: InferRequest, sent: InferRequest, signature: Signature) -> None:
@@ -161,10 +161,10 @@ def test_metadata_survives(wire: tuple[str, str], data: st.DataObject) -> None:
     inputs, outputs = (data.draw(carried(capability(wire))) for _ in range(2))
     sent = ModelMetadata("model", signature_of(inputs, outputs), ("1", "3"), "onnxruntime_onnx")
     back = result_through(wire, Operation.MODEL_METADATA, ModelRef("model"), sent)
-    if not DIALECTS[wire[0]].capability.signatures:
+    if not capability(wire).signatures:
         assert (back.versions, back.signature) == (sent.versions, Signature((), ()))
         return
-    widened = DIALECTS[wire[0]].capability.widened
+    widened = capability(wire).widened
     for before, after in ((sent.signature.inputs, back.signature.inputs),
                           (sent.signature.outputs, back.signature.outputs)):  # fmt: skip
         assert [(s.name, widened.get(s.datatype, s.datatype)) for s in before] == [
@@ -186,7 +186,7 @@ def test_readiness_survives(wire: tuple[str, str], ready: bool) -> None:
 @wires
 @given(text=names(), code=st.sampled_from(list(ErrorCode)))
 def test_errors_keep_their_message_and_their_kind(wire: Wire, text: str, code: ErrorCode) -> None:
-    can = DIALECTS[wire[0]].capability.on(wire[1])
+    can = capability(wire).on(wire[1])
     understood = error_through(wire, InferenceError(code, text), InferRequest("model", ()))
     if code not in can.wordless:
         assert text.strip() in understood.message or "\n" in text

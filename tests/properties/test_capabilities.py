@@ -53,7 +53,7 @@ SIGNATURE_OF_BATCHES = signature_of([INPUT], [OUTPUT], max_batch_size=4)
 
 
 def capability(wire: Wire) -> Capability:
-    return DIALECTS[wire[0]].capability.on(wire[1])
+    return DIALECTS[wire[0]].bindings[wire[1]].capability
 
 
 def understood(wire: Wire, **fields: Any) -> InferRequest:
@@ -220,7 +220,7 @@ def test_answers(wire: Wire) -> None:
 def test_batch_limits(wire: Wire) -> None:
     told = ModelMetadata("model", SIGNATURE_OF_BATCHES, ("1",))
     got = result_through(wire, Operation.MODEL_METADATA, ModelRef("model"), told).signature.max_batch_size
-    in_config = Operation.MODEL_CONFIG in DIALECTS[wire[0]].calls[wire[1]]
+    in_config = Operation.MODEL_CONFIG in DIALECTS[wire[0]].bindings[wire[1]].calls
     assert (got == 4 or in_config) == capability(wire).batch_limits
 
 
@@ -277,7 +277,7 @@ def test_errors(wire: Wire, code: ErrorCode, text: str) -> None:
 @wires
 def test_streams(wire: Wire) -> None:
     said = capability(wire).streams
-    assert bool(said) == (Operation.INFER_STREAM in DIALECTS[wire[0]].calls[wire[1]])
+    assert bool(said) == (Operation.INFER_STREAM in DIALECTS[wire[0]].bindings[wire[1]].calls)
     if not said:
         return
     one = Tensor.from_numpy("x", np.array([1], np.int32))

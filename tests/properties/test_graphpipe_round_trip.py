@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlingua.protocols.graphpipe import codec, metadata
-from interlingua.protocols.graphpipe.capability import CAPABILITY
+from interlingua.protocols.graphpipe.capability import OVER_HTTP
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -27,7 +27,7 @@ from interlingua.schemas import (
 from tests.protocols.graphpipe import oracle
 from tests.strategies import datatypes, names, shapes, signature_of, tensor_tuples, tensors
 
-CARRIED = CAPABILITY.exact | CAPABILITY.widened.keys()
+CARRIED = OVER_HTTP.exact | OVER_HTTP.widened.keys()
 REFUSED = frozenset(Datatype) - CARRIED
 
 TEXTS = st.just("") | names()
@@ -40,7 +40,7 @@ def joined(request: InferRequest) -> bytes:
 @st.composite
 def specs(draw: st.DrawFn) -> TensorSpec:
     shape = draw(st.lists(st.integers(-1, 2**63 - 1), max_size=4))
-    datatype = draw(datatypes(CAPABILITY.exact))
+    datatype = draw(datatypes(OVER_HTTP.exact))
     return TensorSpec(draw(names()), datatype, tuple(shape), description=draw(TEXTS))
 
 

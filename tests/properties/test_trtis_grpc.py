@@ -34,7 +34,7 @@ from tests.standins.trtis_contract import SERVICE, message, parse
 from tests.strategies import batches, names, signature_of, tensor_tuples
 
 WIRES = [("trtis", "http"), ("trtis", "grpc")]
-CARRIED = DIALECT.capability.exact
+CARRIED = DIALECT.bindings["grpc"].capability.exact
 UINT64 = st.integers(0, 2**64 - 1)
 wires = pytest.mark.parametrize("wire", WIRES, ids="/".join)
 
@@ -100,10 +100,10 @@ def test_requests_and_answers(
 @given(requests())
 def test_both_transports_say_the_same(world: tuple[InferRequest, tuple[Tensor, ...], Signature]) -> None:
     request, _, signature = world
-    sent, _ = DIALECT.grpc_calls[Operation.INFER].encode(request, signature)
+    sent, _ = DIALECT.bindings["grpc"].calls[Operation.INFER].encode(request, signature)
     told = parse("InferRequest", bytes(sent.message))
     assert told.model_version == (int(request.version) if request.version else -1)
-    over_http, _ = DIALECT.http_calls[Operation.INFER].encode(request, signature)
+    over_http, _ = DIALECT.bindings["http"].calls[Operation.INFER].encode(request, signature)
     assert b"".join(over_http.parts) == b"".join(told.raw_input)
     assert len(told.raw_input) == sum(isinstance(t.data, memoryview) for t in request.inputs)
 
@@ -128,7 +128,7 @@ GOOD = message(
     },
     raw_input=[bytes(range(12)), b"\x03\0\0\0abc" + bytes(12)],
 ).SerializeToString()
-METHODS = sorted(endpoint.method for endpoint in DIALECT.grpc_endpoints if not endpoint.streaming)
+METHODS = sorted(endpoint.method for endpoint in DIALECT.bindings["grpc"].endpoints if not endpoint.streaming)
 
 
 def ask(method: str, wire: bytes) -> GrpcAnswer:
@@ -167,7 +167,9 @@ def test_any_bytes_are_answered(method: str, wire: bytes) -> None:
 
 def outcome(operation: Operation, form: Any, reply: Any) -> ErrorCode | None:
     """What becomes of an upstream's reply: None for a result. Another exception is a failure."""
-    calls: Any = DIALECT.http_calls if isinstance(reply, HttpReply) else DIALECT.grpc_calls
+    calls: Any = (
+        DIALECT.bindings["http"].calls if isinstance(reply, HttpReply) else DIALECT.bindings["grpc"].calls
+    )
     try:
         calls[operation].decode(form, reply)
     except InferenceError as error:
@@ -180,16 +182,20 @@ HEADER = (
     'output { name: "t" raw { dims: 2 batch_byte_size: 19 } }'
 )
 BODY = bytes(range(12)) + b"\x03\0\0\0abc" + bytes(12)
-FORM = DIALECT.http_calls[Operation.INFER].encode(
-    InferRequest(
-        "m",
-        (
-            Tensor.checked("a", Datatype.INT16, (2, 3), bytes(12)),
-            Tensor.checked("s", Datatype.BYTES, (2, 2), bytes(16)),
+FORM = (
+    DIALECT.bindings["http"]
+    .calls[Operation.INFER]
+    .encode(
+        InferRequest(
+            "m",
+            (
+                Tensor.checked("a", Datatype.INT16, (2, 3), bytes(12)),
+                Tensor.checked("s", Datatype.BYTES, (2, 2), bytes(16)),
+            ),
         ),
-    ),
-    MODEL,
-)[1]
+        MODEL,
+    )[1]
+)
 
 
 def test_good_replies() -> None:
@@ -229,7 +235,11 @@ def test_damaged_replies_over_grpc(wire: bytes) -> None:
     assert outcome(Operation.INFER, FORM, GrpcAnswer(wire)) is not ErrorCode.INTERNAL
 
 
-ARGUMENTS = {operation: ModelRef("m") for operation in DIALECT.http_calls if operation is not Operation.INFER}
+ARGUMENTS = {
+    operation: ModelRef("m")
+    for operation in DIALECT.bindings["http"].calls
+    if operation is not Operation.INFER
+}
 
 
 @pytest.mark.parametrize("operation", ARGUMENTS, ids=lambda operation: operation.value)

@@ -169,7 +169,9 @@ class Echo(Target):
         return InferResponse("m", tuple(tensor for name, tensor in named.items() if name in wanted), "1")
 
 
-SERVER = Pipeline(Service(Router({"m": Echo()}), ServerMetadata("i", "1")), "test", [DIALECT])  # type: ignore[dict-item]
+SERVER = Pipeline(
+    Service(Router({"m": Echo()}), ServerMetadata("i", "1")), "test", [*DIALECT.bindings.values()]
+)  # type: ignore[dict-item]
 
 VALID = infer(
     body=bytes(24) + b"\x01\x00\x00\x00a\x02\x00\x00\x00bc",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from interlingua.protocols.brpc_status import ERROR_CODES
-from interlingua.protocols.dialect import Dialect, Opened
+from interlingua.protocols.dialect import Opened
 from interlingua.protocols.path_table import PathTable
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import (
@@ -47,7 +47,7 @@ from interlingua.schemas import (
 )
 
 WIRES: list[tuple[str, str]] = [
-    (name, transport) for name, dialect in DIALECTS.items() for transport in sorted(dialect.transports)
+    (name, transport) for name, dialect in DIALECTS.items() for transport in sorted(dialect.bindings)
 ]
 """Every dialect over every transport that it has."""
 
@@ -57,8 +57,8 @@ def request_through(
 ) -> tuple[InferRequest, Opened[Any], Any]:
     """What the dialect's server understands when its client sends ``request``; and what the server must
     keep to answer. Raises where either cannot."""
-    dialect, (call, _) = DIALECTS[wire[0]], _encoded(wire, Operation.INFER, request, signature)
-    opened = _endpoint(dialect, wire[1], call).open(call)
+    call, _ = _encoded(wire, Operation.INFER, request, signature)
+    opened = _endpoint(wire, call).open(call)
     assert opened.action.operation is Operation.INFER and opened.action.decode is not None
     understood, form = opened.action.decode(opened, signature)
     understood.model = understood.model or request.model  # as a listener's default model
@@ -78,7 +78,7 @@ def response_through(
 def result_through(wire: tuple[str, str], operation: Operation, asked: ModelRef | None, result: Any) -> Any:
     """What the dialect's client understands when its server answers ``operation`` with ``result``."""
     call, kept = _encoded(wire, operation, asked, None)
-    opened = _endpoint(DIALECTS[wire[0]], wire[1], call).open(call)
+    opened = _endpoint(wire, call).open(call)
     if opened.action.operation is Operation.STATUS:
         result = _status_of(opened.model, result)
     elif opened.action.operation is Operation.DEPLOYMENT:
@@ -99,7 +99,7 @@ def result_through(wire: tuple[str, str], operation: Operation, asked: ModelRef 
 def error_through(wire: tuple[str, str], error: InferenceError, request: InferRequest) -> InferenceError:
     """The error that the dialect's client raises when its server fails with ``error``."""
     call, kept = _encoded(wire, Operation.INFER, request, None)
-    endpoint = _endpoint(DIALECTS[wire[0]], wire[1], call)
+    endpoint = _endpoint(wire, call)
     answer = endpoint.fail(call, None, error)
     try:
         _table(wire)[Operation.INFER].decode(kept, received(answer))
@@ -113,7 +113,7 @@ def error_to(
 ) -> InferenceError:
     """As :func:`error_through`, where the request was understood."""
     call, kept = _encoded(wire, Operation.INFER, request, signature)
-    endpoint = _endpoint(DIALECTS[wire[0]], wire[1], call)
+    endpoint = _endpoint(wire, call)
     answer = endpoint.fail(call, endpoint.open(call), error)
     try:
         _table(wire)[Operation.INFER].decode(kept, received(answer))
@@ -127,7 +127,7 @@ def streamed_through(
 ) -> list[InferResponse]:
     """What the dialect's client understands when its server answers ``request`` with these."""
     call, kept = _encoded(wire, Operation.INFER_STREAM, request, signature)
-    endpoint = _endpoint(DIALECTS[wire[0]], wire[1], call)
+    endpoint = _endpoint(wire, call)
     opened = endpoint.open(call)
     assert opened.action.operation is Operation.INFER_STREAM and opened.action.decode is not None
     understood, form = opened.action.decode(opened, signature)
@@ -169,11 +169,11 @@ def received(answer: HttpAnswer | GrpcAnswer | BrpcAnswer | FramedAnswer) -> Any
 
 
 def _table(wire: tuple[str, str]) -> Any:
-    return DIALECTS[wire[0]].calls[wire[1]]
+    return DIALECTS[wire[0]].bindings[wire[1]].calls
 
 
 def _encoded(wire: tuple[str, str], operation: Operation, argument: Any, signature: Any) -> tuple[Any, Any]:
-    if argument is not None and not DIALECTS[wire[0]].capability.on(wire[1]).many_models:
+    if argument is not None and not DIALECTS[wire[0]].bindings[wire[1]].capability.many_models:
         argument = _nameless(argument)
     call, kept = _table(wire)[operation].encode(argument, signature)
     # as the pipeline does for every request
@@ -198,13 +198,11 @@ def _unframed(parts: Iterable[Any]) -> bytes:
     return frame[4:]
 
 
-def _endpoint(dialect: Dialect, transport: str, call: Any) -> Any:
-    if transport == "grpc":
-        return next(each for each in dialect.grpc_endpoints if each.method == call.method)
-    if transport == "tcp":
-        return dialect.framed_endpoint
-    if transport == "brpc":
-        return next(each for each in dialect.brpc_endpoints if each.method == call.method)
-    table = PathTable(each for each in dialect.http_endpoints if each.path != "*")
-    methods, call.params = table.find(call.path)
+def _endpoint(wire: tuple[str, str], call: Any) -> Any:
+    endpoints = DIALECTS[wire[0]].bindings[wire[1]].endpoints
+    if wire[1] == "tcp":
+        return endpoints[0]
+    if wire[1] != "http":
+        return next(each for each in endpoints if each.method == call.method)
+    methods, call.params = PathTable(each for each in endpoints if each.path != "*").find(call.path)
     return methods.get(call.method) or methods["*"]

@@ -15,7 +15,9 @@ from interlingua.schemas.grpc import MESSAGES
 REQUEST: Any = MESSAGES["grpc.reflection.v1.ServerReflectionRequest"]
 RESPONSE: Any = MESSAGES["grpc.reflection.v1.ServerReflectionResponse"]
 
-BOTH = Reflection([*DIALECTS["oip"].contracts, *DIALECTS["trtis"].contracts])
+BOTH = Reflection(
+    [*DIALECTS["oip"].bindings["grpc"].contracts, *DIALECTS["trtis"].bindings["grpc"].contracts]
+)
 
 
 def asked(**question: Any) -> Any:

@@ -41,12 +41,9 @@ def test_a_listener_follows_its_flavor(flavor: str, status: int | None) -> None:
 def test_the_calls_of_an_upstream(transport: str, flavor: str) -> None:
     told = {"dialect": "oip", "transport": transport, "urls": ["127.0.0.1:1"], "flavor": flavor}
     assembly = assembled(upstreams={"there": told}, models={"m": {"upstream": "there"}})
-    upstream, oip = assembly.upstreams["there"], DIALECTS["oip"]
-    usual, flavors = {
-        "http": (oip.http_calls, oip.http_flavors),
-        "grpc": (oip.grpc_calls, oip.grpc_flavors),
-    }[transport]
-    assert upstream._calls is flavors.get(flavor, usual)
+    upstream, binding = assembly.upstreams["there"], DIALECTS["oip"].bindings[transport]
+    flavors = binding.call_flavors
+    assert upstream._calls is flavors.get(flavor, binding.calls)
     assert upstream._flavors == (flavors if flavor == "auto" else {})
     assert upstream.offers(Operation.MODEL_LOAD)
 

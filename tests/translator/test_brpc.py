@@ -16,6 +16,7 @@ import yaml
 from interlingua.protocols.brpc_status import BrpcStatus, unparsable
 from interlingua.protocols.dialect import (
     Action,
+    Binding,
     BrpcEndpoint,
     Capability,
     Dialect,
@@ -110,25 +111,28 @@ OVER_HTTP: Action[HttpAnswer] = Action(
     lambda form, response: HttpAnswer(200, (), (response.outputs[0].data,)),
     _decode,
 )
-OCTETS = Dialect(
-    "octets",
-    Capability(frozenset({Datatype.UINT8})),
-    manifest=Manifest(by_default=True),
-    brpc_endpoints=tuple(BrpcEndpoint(SERVICE, name, _open, _fail) for name in ("Infer", "Ready", "Raise")),
-    brpc_http_endpoints=(
-        HttpEndpoint(
-            "POST",
-            "/OctetService/Infer",
-            lambda request: Opened(OVER_HTTP, "echo", message=request.body),
-            lambda request, opened, error: HttpAnswer(500, (), (error.message.encode(),)),
-        ),
+HTTP_ENDPOINT = HttpEndpoint(
+    "POST",
+    "/OctetService/Infer",
+    lambda request: Opened(OVER_HTTP, "echo", message=request.body),
+    lambda request, opened, error: HttpAnswer(500, (), (error.message.encode(),)),
+)
+CAPABILITY = Capability(frozenset({Datatype.UINT8}))
+OCTETS = Dialect.of(
+    Binding(
+        "octets",
+        "brpc",
+        CAPABILITY,
+        tuple(BrpcEndpoint(SERVICE, name, _open, _fail) for name in ("Infer", "Ready", "Raise")),
+        {
+            Operation.INFER: UpstreamCall(_call, _answer),
+            Operation.MODEL_READY: UpstreamCall(
+                _call_ready, lambda form, answer: Readiness(bytes(answer.message) == b"ready")
+            ),
+        },
+        multiplexed={"http": Binding("octets", "http", CAPABILITY, (HTTP_ENDPOINT,))},
     ),
-    brpc_calls={
-        Operation.INFER: UpstreamCall(_call, _answer),
-        Operation.MODEL_READY: UpstreamCall(
-            _call_ready, lambda form, answer: Readiness(bytes(answer.message) == b"ready")
-        ),
-    },
+    manifest=Manifest(by_default=True),
 )
 SPEC = [{"name": "X", "datatype": "UINT8", "shape": [-1]}]
 SIGNATURE = {"inputs": SPEC, "outputs": [{**SPEC[0], "name": "OUT"}]}
@@ -268,7 +272,7 @@ async def test_asked_from_the_command_line(tmp_path: Path) -> None:
 
 
 def test_which_dialects_a_listener_may_have() -> None:
-    carried = [name for name, dialect in DIALECTS.items() if dialect.brpc_endpoints]
+    carried = [name for name, dialect in DIALECTS.items() if "brpc" in dialect.bindings]
     config = parse(yaml.safe_dump({"listeners": [LISTENER]}))
     assert list(config.listeners[0].dialects) == carried
     assert "octets" in carried and "oip" not in carried

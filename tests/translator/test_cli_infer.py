@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 WAYS = [
     (name, transport)
     for name, dialect in DIALECTS.items()
-    for transport, calls in (("http", dialect.http_calls), ("grpc", dialect.grpc_calls))
+    for transport in ("http", "grpc")
     # a grps server does not tell what its models take
-    if calls and name != "grps"
+    if transport in dialect.bindings and name != "grps"
 ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from interlingua.protocols.dialect import Dialect
+from interlingua.protocols.dialect import Binding, Dialect
 from interlingua.protocols.grps.options import PredictOptions, StreamingControl
 from interlingua.protocols.manifest import Manifest
 from interlingua.protocols.registry import DIALECTS
@@ -694,7 +694,8 @@ def test_options_of_a_dialect_that_is_added(monkeypatch: pytest.MonkeyPatch) -> 
     manifest = Manifest("Added", section=AddedOptions, listener=AddedListenerOptions)
 
     def configure(section: Any, listener: Any) -> Dialect:
-        return replace(added, manifest=replace(manifest, title=f"{section.word} {listener.added_word}"))
+        http = replace(added.bindings["http"], prefixes=(section.word, listener.added_word))
+        return replace(added, bindings={"http": http})
 
     added = replace(DIALECTS["oip"], name="added", manifest=manifest, configure=configure)
     monkeypatch.setitem(DIALECTS, "added", added)
@@ -702,8 +703,8 @@ def test_options_of_a_dialect_that_is_added(monkeypatch: pytest.MonkeyPatch) -> 
         """{added: {word: one}, listeners: [
             {listen: ":0", transport: http, dialects: [added], added_word: two, graphpipe_errors: inband}]}"""
     )
-    (dialect,) = spoken(config, config.listeners[0])
-    assert dialect.manifest.title == "one two"
+    (binding,) = spoken(config, config.listeners[0])
+    assert binding.prefixes == ("one", "two")
     with pytest.raises(ConfigError) as raised:
         parse('{added: {wort: one}, listeners: [{listen: ":0", transport: http, adedd_word: two}]}')
     assert [line.partition(" (")[0] for line in raised.value.lines] == [
@@ -717,15 +718,15 @@ def test_a_configuration_is_pickled_with_the_options_of_dialects() -> None:
     assert pickle.loads(pickle.dumps(config)) == config
 
 
-OTHER_METHOD = replace(DIALECTS["oip"].http_endpoints[0], method="PATCH")
-OTHER_PATH = replace(DIALECTS["oip"].http_endpoints[0], path="/of/its/own")
+OTHER_METHOD = replace(DIALECTS["oip"].bindings["http"].endpoints[0], method="PATCH")
+OTHER_PATH = replace(DIALECTS["oip"].bindings["http"].endpoints[0], path="/of/its/own")
 PAGE = replace(OTHER_PATH, method="GET", path="/")
 
 
 @pytest.mark.parametrize(
     ("transport", "beside", "endpoints", "what"),
     [
-        ("http", "oip", DIALECTS["oip"].http_endpoints[:1], "GET /v2"),
+        ("http", "oip", DIALECTS["oip"].bindings["http"].endpoints[:1], "GET /v2"),
         (
             "http",
             "oip",
@@ -737,21 +738,26 @@ PAGE = replace(OTHER_PATH, method="GET", path="/")
         ("http", "grps", (replace(PAGE, page=True),), "GET /"),
         ("http", "graphpipe", (PAGE,), "GET /"),
         ("http", "graphpipe", (replace(PAGE, path="*"),), None),
-        ("grpc", "oip", DIALECTS["oip"].grpc_endpoints[:1], DIALECTS["oip"].grpc_endpoints[0].method),
+        (
+            "grpc",
+            "oip",
+            DIALECTS["oip"].bindings["grpc"].endpoints[:1],
+            DIALECTS["oip"].bindings["grpc"].endpoints[0].method,
+        ),
         (
             "brpc",
             "grps",
-            (replace(DIALECTS["grps"].brpc_endpoints[0], service="other.GrpsBrpcService"),),
+            (replace(DIALECTS["grps"].bindings["brpc"].endpoints[0], service="other.GrpsBrpcService"),),
             "GrpsBrpcService/Predict",
         ),
-        ("tcp", "graphpipe", DIALECTS["graphpipe"].framed_endpoint, "messages over tcp"),
+        ("tcp", "graphpipe", DIALECTS["graphpipe"].bindings["tcp"].endpoints, "messages over tcp"),
     ],
 )
 def test_two_dialects_that_answer_the_same(
     monkeypatch: pytest.MonkeyPatch, transport: str, beside: str, endpoints: Any, what: str | None
 ) -> None:
-    member = "framed_endpoint" if transport == "tcp" else f"{transport}_endpoints"
-    added = Dialect("added", DIALECTS["oip"].capability, **{member: endpoints})
+    capability = DIALECTS["oip"].bindings["http"].capability
+    added = Dialect.of(Binding("added", transport, capability, endpoints))
     monkeypatch.setitem(DIALECTS, "added", added)
     text = f'{{listeners: [\n{{listen: ":0", transport: {transport}, dialects: [{beside}, added]}}]}}'
     if what is None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_url
@@ -46,8 +45,8 @@ async def ask(arguments: argparse.Namespace) -> InferResponse:
                 metadata: ModelMetadata = await upstream.call(
                     Operation.MODEL_METADATA, model, context=context, dispensable=True
                 )
-                tells = DIALECTS[arguments.dialect].capability.signatures
-                signature = metadata.signature if tells else None
+                binding = DIALECTS[arguments.dialect].bindings[arguments.transport]
+                signature = metadata.signature if binding.capability.signatures else None
         names = arguments.outputs
         request = InferRequest(
             arguments.model,
@@ -75,16 +74,16 @@ def upstream_of(dialect: str, transport: str, url: str, timeout_secs: float) -> 
     sense."""
     if dialect not in DIALECTS:
         raise RefusedError(unknown("dialect", dialect, DIALECTS))
-    spoken = DIALECTS[dialect]
-    if transport not in spoken.calls:
-        raise RefusedError(unknown(f"transport of {dialect}", transport, spoken.calls))
+    bindings = DIALECTS[dialect].bindings
+    if transport not in bindings:
+        raise RefusedError(unknown(f"transport of {dialect}", transport, bindings))
     try:
         place = parse_url(url, transport)
     except ValueError as error:
         raise RefusedError(str(error)) from error
     client = CLIENTS[transport](place, connect_timeout_secs=timeout_secs)
-    flavors: dict[str, Any] = {"http": spoken.http_flavors, "grpc": spoken.grpc_flavors}
-    return Upstream(url, spoken.calls[transport], [client], timeout_secs, flavors.get(transport), named=False)
+    binding = bindings[transport]
+    return Upstream(url, binding.calls, [client], timeout_secs, binding.call_flavors, named=False)
 
 
 def _inputs(given: Sequence[str], signature: Signature | None) -> Iterator[Tensor]:

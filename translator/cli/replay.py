@@ -108,7 +108,7 @@ def _destination(arguments: argparse.Namespace) -> Destination:
             raise RefusedError(f"--map {entry}: write RECORDED=THERE")
     return Destination(
         reach,
-        DIALECTS[arguments.dialect].capability.on(arguments.transport),
+        DIALECTS[arguments.dialect].bindings[arguments.transport].capability,
         models,
         arguments.model,
         given_signature(arguments.signature),

@@ -7,53 +7,46 @@ another endpoint. Everything else that two dialects share is an error.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
-from interlingua.protocols.dialect import BrpcEndpoint, Dialect, FramedEndpoint, GrpcEndpoint, HttpEndpoint
+from interlingua.protocols.dialect import (
+    Binding,
+    BrpcEndpoint,
+    Endpoint,
+    FramedEndpoint,
+    GrpcEndpoint,
+    HttpEndpoint,
+)
 from interlingua.protocols.path_table import CollisionError, PathTable
 from interlingua.translator.config.dialects import spoken
 from interlingua.translator.config.document import Path
 from interlingua.translator.config.options import Config
 
-Endpoint = HttpEndpoint | GrpcEndpoint | BrpcEndpoint | FramedEndpoint
-
 
 def collisions(config: Config) -> Iterator[tuple[Path, str]]:
     """The listeners whose dialects collide, and where they do."""
     for number, listener in enumerate(config.listeners):
-        for first, second, what in _shared(spoken(config, listener), listener.transport):
+        for first, second, what in _shared(spoken(config, listener)):
             yield ("listeners", number, "dialects"), f"'{first}' and '{second}' both answer {what}"
 
 
-def _shared(dialects: Sequence[Dialect], transport: str) -> Iterator[tuple[str, str, str]]:
+def _shared(bindings: Sequence[Binding]) -> Iterator[tuple[str, str, str]]:
     """The names of two dialects, and the requests that both answer."""
     owners: dict[Endpoint | str, str] = {}
-    for dialect in dialects:
-        for endpoint in _endpoints(dialect, transport):
+    for binding in bindings:
+        for endpoint in chain(binding.endpoints, *(each.endpoints for each in binding.multiplexed.values())):
             where = _address(endpoint)
-            other = owners.setdefault(endpoint if isinstance(endpoint, HttpEndpoint) else where, dialect.name)
-            if other != dialect.name:
-                yield other, dialect.name, where
+            key = endpoint if isinstance(endpoint, HttpEndpoint) else where
+            other = owners.setdefault(key, binding.dialect)
+            if other != binding.dialect:
+                yield other, binding.dialect, where
     # the path * is for a dialect that has the listener to itself
     http = (each for each in owners if isinstance(each, HttpEndpoint))
     try:
-        PathTable(each for each in http if len(dialects) == 1 or each.path != "*")
+        PathTable(each for each in http if len(bindings) == 1 or each.path != "*")
     except CollisionError as error:
         first, second = error.endpoints
         yield owners[first], owners[second], _address(second)
-
-
-def _endpoints(dialect: Dialect, transport: str) -> Iterator[Endpoint]:
-    match transport:
-        case "http":
-            yield from dialect.http_endpoints
-        case "grpc":
-            yield from dialect.grpc_endpoints
-        case "brpc":
-            yield from dialect.brpc_endpoints
-            yield from dialect.brpc_http_endpoints
-            yield from dialect.brpc_grpc_endpoints
-        case "tcp" if dialect.framed_endpoint is not None:
-            yield dialect.framed_endpoint
 
 
 def _address(endpoint: Endpoint) -> str:

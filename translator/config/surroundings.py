@@ -6,10 +6,13 @@ the entry around it, or the one it names, has mistakes of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from interlingua.protocols.dialect import Binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +38,22 @@ class Installation:
         from interlingua.runtime.backends import BACKENDS
         from interlingua.runtime.backends.devices import devices
 
+        def transports(of: Callable[[Binding], object]) -> Mapping[str, frozenset[str]]:
+            return {
+                name: frozenset(each.transport for each in dialect.bindings.values() if of(each))
+                for name, dialect in DIALECTS.items()
+            }
+
         return cls(
-            serves={name: dialect.transports for name, dialect in DIALECTS.items()},
-            calls={name: frozenset(dialect.calls) for name, dialect in DIALECTS.items()},
+            serves=transports(lambda each: each.endpoints),
+            calls=transports(lambda each: each.calls),
             backends={name: bool(backend.filename) for name, backend in BACKENDS.items()},
-            prefixes={name: dialect.prefixes for name, dialect in DIALECTS.items()},
-            devices=devices(),
-            nameless={
-                name: frozenset(each for each in dialect.calls if not dialect.capability.on(each).many_models)
+            prefixes={
+                name: tuple(prefix for each in dialect.bindings.values() for prefix in each.prefixes)
                 for name, dialect in DIALECTS.items()
             },
+            devices=devices(),
+            nameless=transports(lambda each: each.calls and not each.capability.many_models),
             unlisted=frozenset(name for name, dialect in DIALECTS.items() if not dialect.manifest.by_default),
         )
 

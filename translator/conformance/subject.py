@@ -105,7 +105,7 @@ class Subject:
     @property
     def capability(self) -> Capability:
         """What the dialect carries."""
-        return self.dialect.capability.on(self.transport)
+        return self.dialect.bindings[self.transport].capability
 
     @property
     def address(self) -> Address:
@@ -152,7 +152,7 @@ class Subject:
     def call(self, operation: Operation, argument: Any = None) -> Exchange:
         """Carry out ``operation``, whatever comes of it. Raises ``InapplicableError`` where the dialect has
         none."""
-        call = self.dialect.calls[self.transport].get(operation)
+        call = self.dialect.bindings[self.transport].calls.get(operation)
         if call is None:
             raise InapplicableError(f"the dialect has no {operation.value}")
         return self.ask(call, argument)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from interlingua.protocols.brpc_status import ERROR_CODES
-from interlingua.protocols.dialect import Capability, Opened, UpstreamCall
+from interlingua.protocols.dialect import Binding, Capability, Opened, UpstreamCall
 from interlingua.protocols.path_table import PathTable
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import (
@@ -61,8 +61,8 @@ class End:
     def __post_init__(self) -> None:
         if self.dialect not in DIALECTS:
             raise ValueError(unknown("dialect", self.dialect, DIALECTS))
-        if self.transport not in DIALECTS[self.dialect].calls:
-            kinds = DIALECTS[self.dialect].calls
+        if self.transport not in DIALECTS[self.dialect].bindings:
+            kinds = DIALECTS[self.dialect].bindings
             raise ValueError(unknown(f"transport of {self.dialect}", self.transport, kinds))
 
     @classmethod
@@ -74,14 +74,19 @@ class End:
         return f"{self.dialect}/{self.transport}"
 
     @property
+    def binding(self) -> Binding:
+        """The tables of it."""
+        return DIALECTS[self.dialect].bindings[self.transport]
+
+    @property
     def capability(self) -> Capability:
         """What it carries."""
-        return DIALECTS[self.dialect].capability.on(self.transport)
+        return self.binding.capability
 
     @property
     def call(self) -> UpstreamCall[Any, Any]:
         """Its call for an inference."""
-        return DIALECTS[self.dialect].calls[self.transport][Operation.INFER]
+        return self.binding.calls[Operation.INFER]
 
     # --- as a client
 
@@ -129,7 +134,7 @@ class End:
 
     def _endpoint(self, sent: raw.Request) -> tuple[Any, Any]:
         """``sent`` as a server gets it, and the endpoint that it goes to."""
-        dialect, request = DIALECTS[self.dialect], replace(sent)
+        endpoints, request = self.binding.endpoints, replace(sent)
         endpoint: Any = None
         match request:
             case HttpRequest():
@@ -139,24 +144,24 @@ class End:
                 request.endpoint = endpoint = methods.get(request.method) or methods.get("*")
                 where = f"{request.method} {request.path}"
             case GrpcRequest():
-                endpoint = {each.method: each for each in dialect.grpc_endpoints}.get(request.method)
+                endpoint = {each.method: each for each in endpoints}.get(request.method)
                 where = request.method
             case BrpcRequest():
                 name = request.service.rpartition(".")[2], request.method
-                offered = ((each.service.rpartition(".")[2], each) for each in dialect.brpc_endpoints)
+                offered = ((each.service.rpartition(".")[2], each) for each in endpoints)
                 endpoint = {(service, each.method): each for service, each in offered}.get(name)
                 where = f"{request.service}/{request.method}"
             case FramedRequest():
                 if request.parts:
                     request.message = raw.body(sent)
-                endpoint, where = dialect.framed_endpoint, "tcp"
+                endpoint, where = endpoints[0], "tcp"
         if endpoint is None:
             raise InferenceError(ErrorCode.NOT_FOUND, f"{where} is nothing that {self} has")
         return request, endpoint
 
     @cached_property
     def _paths(self) -> PathTable:
-        return PathTable(DIALECTS[self.dialect].http_endpoints)
+        return PathTable(self.binding.endpoints)
 
 
 def received(answer: raw.Answer) -> raw.Reply:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from interlingua.protocols.dialect import Capability
-from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.dialect import Binding, Capability
+from interlingua.protocols.registry import bindings
 from interlingua.runtime.backends import BACKENDS
 from interlingua.schemas import ErrorCode
 
@@ -36,24 +36,19 @@ class End:
 
 def callers() -> dict[str, End]:
     """Every dialect over every transport that a listener offers it on, by name."""
-    return {
-        end.name: end
-        for name, dialect in DIALECTS.items()
-        for end in (_end(name, transport) for transport in sorted(dialect.transports))
-    }
+    return {name: _end(binding) for name, binding in bindings().items() if binding.endpoints}
 
 
 def targets() -> dict[str, End]:
     """Every backend that loads models, and every dialect over every transport that an upstream is asked by,
     by name."""
     found = {name: End(name, BACKENDS[name].capability) for name in _ENGINES}
-    for name, dialect in DIALECTS.items():
-        found.update((end.name, end) for end in (_end(name, over) for over in sorted(dialect.calls)))
+    found.update({name: _end(binding) for name, binding in bindings().items() if binding.calls})
     return found
 
 
-def _end(dialect: str, transport: str) -> End:
-    return End(f"{dialect}/{transport}", DIALECTS[dialect].capability.on(transport), dialect, transport)
+def _end(binding: Binding) -> End:
+    return End(binding.name, binding.capability, binding.dialect, binding.transport)
 
 
 _ENGINES = tuple(

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Self
 
-from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.registry import DIALECTS, bindings
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.wire import ConnectionFailedError, HttpRequest
@@ -43,9 +43,7 @@ class Speech:
 
 def known() -> tuple[Speech, ...]:
     """Everything that a server may speak."""
-    return tuple(
-        Speech(name, transport) for name, dialect in DIALECTS.items() for transport in sorted(dialect.calls)
-    )
+    return tuple(Speech(each.dialect, each.transport) for each in bindings().values() if each.calls)
 
 
 class Conversation:
@@ -53,8 +51,7 @@ class Conversation:
     manager."""
 
     def __init__(self, url: Url, speech: Speech, timeout_secs: float) -> None:
-        self._dialect = DIALECTS[speech.dialect]
-        self._calls = self._dialect.calls[speech.transport]
+        self._calls = DIALECTS[speech.dialect].bindings[speech.transport].calls
         self._timeout = timeout_secs
         self._transport = speech.transport
         self._client: Any = CLIENTS[speech.transport](

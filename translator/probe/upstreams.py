@@ -98,7 +98,7 @@ def _undeclared(models: Mapping[str, ModelOptions], text: str) -> Iterator[Fault
 
 def _remote(name: str, model: ModelOptions, options: UpstreamOptions) -> str:
     """What the model is called there, as the daemon has it."""
-    named = DIALECTS[options.dialect].capability.model_name
+    named = DIALECTS[options.dialect].bindings[options.transport].capability.model_name
     return (name if named else "") if model.remote_model is None else model.remote_model
 
 
@@ -122,7 +122,7 @@ async def _faults(
     ready = await _ready(server, Operation.MODEL_READY, ModelRef(remote))
     if not ready.ready:
         yield at, f"model '{remote}' is not ready{_because(ready.reason)}"
-    capability = DIALECTS[options.dialect].capability.on(options.transport)
+    capability = DIALECTS[options.dialect].bindings[options.transport].capability
     if capability.signatures and (told.signature.inputs or told.signature.outputs):
         for fault in differences(model, told.signature, capability):
             yield fault

@@ -8,7 +8,8 @@ tables, have ``translator.serving.exchange`` do what it asks, and tell errors in
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import cache, partial
@@ -16,8 +17,8 @@ from typing import Literal
 
 from interlingua.protocols.accept import wants_html
 from interlingua.protocols.dialect import (
+    Binding,
     BrpcEndpoint,
-    Dialect,
     FramedEndpoint,
     GrpcEndpoint,
     HttpEndpoint,
@@ -59,15 +60,15 @@ Tallies = Mapping[str, Tally]
 
 class Pipeline:
     """Answers the requests of one listener, for which it asks ``service``. Use a side of it as a handler:
-    ``http``, ``grpc``, ``brpc``, ``brpc_http`` and ``brpc_grpc`` for what comes to a bRPC listener over HTTP
-    and gRPC, or ``framed`` for tcp, which is there where a dialect has a form for it. ``tallies`` count what
-    is asked, by dialect, and with ``timed`` how long it takes."""
+    ``http``, ``grpc``, ``brpc``, ``brpc_http`` and ``brpc_grpc`` for HTTP and gRPC on the port of a bRPC
+    listener, or ``framed`` for tcp, where a binding has that transport. ``tallies`` count requests by
+    dialect, and with ``timed`` how long they take."""
 
     def __init__(
         self,
         service: Service,
         listener: str,
-        dialects: Sequence[Dialect],
+        bindings: Sequence[Binding],
         default_model: str = "",
         max_request_bytes: int | None = None,
         nonfinite_json: bool = False,
@@ -76,24 +77,17 @@ class Pipeline:
     ) -> None:
         self.service = service
         exchange = Exchange(service, listener, default_model, header_parameters)
-        self.tallies: Tallies = {dialect.name: Tally(timed) for dialect in dialects}
-        self.http = HttpPipeline(exchange, dialects, self.tallies, max_request_bytes, nonfinite_json)
-        self.grpc = GrpcPipeline(exchange, dialects, self.tallies)
-        self.brpc = BrpcPipeline(exchange, dialects, self.tallies)
-        speaking = [dialect for dialect in dialects if dialect.framed_endpoint is not None]
-        self.framed = FramedPipeline(exchange, speaking[0], self.tallies) if speaking else None
-        beside = [
-            replace(
-                dialect,
-                http_endpoints=dialect.brpc_http_endpoints,
-                unmatched=dialect.brpc_unmatched,
-                grpc_endpoints=dialect.brpc_grpc_endpoints,
-                contracts=(),
-            )
-            for dialect in dialects
-        ]
-        self.brpc_http = HttpPipeline(exchange, beside, self.tallies, max_request_bytes, nonfinite_json)
-        self.brpc_grpc = GrpcPipeline(exchange, beside, self.tallies)
+        self.tallies: Tallies = {binding.dialect: Tally(timed) for binding in bindings}
+        over = _by_transport(bindings)
+        multiplexed = _by_transport(each for binding in over["brpc"] for each in binding.multiplexed.values())
+        self.http = HttpPipeline(exchange, over["http"], self.tallies, max_request_bytes, nonfinite_json)
+        self.grpc = GrpcPipeline(exchange, over["grpc"], self.tallies)
+        self.brpc = BrpcPipeline(exchange, over["brpc"], self.tallies)
+        self.framed = FramedPipeline(exchange, over["tcp"][0], self.tallies) if over["tcp"] else None
+        self.brpc_http = HttpPipeline(
+            exchange, multiplexed["http"], self.tallies, max_request_bytes, nonfinite_json
+        )
+        self.brpc_grpc = GrpcPipeline(exchange, multiplexed["grpc"], self.tallies)
 
 
 class HttpPipeline:
@@ -102,21 +96,21 @@ class HttpPipeline:
     def __init__(
         self,
         exchange: Exchange,
-        dialects: Sequence[Dialect],
+        bindings: Sequence[Binding],
         tallies: Tallies,
         max_request_bytes: int | None,
         nonfinite_json: bool,
     ) -> None:
         self._exchange = exchange
         self._tallies = tallies
-        self._dialects = dialects
+        self._bindings = bindings
         self._limit = max_request_bytes
         self._nonfinite_json = nonfinite_json
-        alone = len(dialects) == 1
+        alone = len(bindings) == 1
         self._owners: dict[HttpEndpoint, str] = {
-            endpoint: dialect.name
-            for dialect in dialects
-            for endpoint in dialect.http_endpoints
+            endpoint: binding.dialect
+            for binding in bindings
+            for endpoint in binding.endpoints
             if alone or endpoint.path != "*"
         }
         self._paths = PathTable(self._owners)
@@ -186,10 +180,10 @@ class HttpPipeline:
 
     def _unmatched(self, request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
         owner = next(
-            (dialect for dialect in self._dialects if request.path.startswith(dialect.prefixes)),
-            self._dialects[0],
+            (binding for binding in self._bindings if request.path.startswith(binding.prefixes)),
+            self._bindings[0],
         )
-        self._tallies[owner.name].refuse(ErrorCode.NOT_FOUND)
+        self._tallies[owner.dialect].refuse(ErrorCode.NOT_FOUND)
         if owner.unmatched is not None:
             return owner.unmatched(request, allowed)
         return _plain(405 if allowed else 404, "Method Not Allowed" if allowed else "Not Found")
@@ -198,15 +192,15 @@ class HttpPipeline:
 class GrpcPipeline:
     """The gRPC side of a pipeline: a ``GrpcHandler``."""
 
-    def __init__(self, exchange: Exchange, dialects: Sequence[Dialect], tallies: Tallies) -> None:
+    def __init__(self, exchange: Exchange, bindings: Sequence[Binding], tallies: Tallies) -> None:
         self._exchange = exchange
         self._tallies = tallies
         self._methods: dict[str, tuple[GrpcEndpoint, str]] = {
-            endpoint.method: (endpoint, dialect.name)
-            for dialect in dialects
-            for endpoint in dialect.grpc_endpoints
+            endpoint.method: (endpoint, binding.dialect)
+            for binding in bindings
+            for endpoint in binding.endpoints
         }
-        self._reflection = Reflection(contract for dialect in dialects for contract in dialect.contracts)
+        self._reflection = Reflection(contract for binding in bindings for contract in binding.contracts)
 
     def offers(self, method: str) -> Literal["unary", "stream"] | None:
         """Whether, and how, a dialect of this listener has ``method``."""
@@ -304,13 +298,13 @@ class GrpcPipeline:
 class BrpcPipeline:
     """The bRPC side of a pipeline: a ``BrpcHandler``."""
 
-    def __init__(self, exchange: Exchange, dialects: Sequence[Dialect], tallies: Tallies) -> None:
+    def __init__(self, exchange: Exchange, bindings: Sequence[Binding], tallies: Tallies) -> None:
         self._exchange = exchange
         self._tallies = tallies
         self._methods: dict[tuple[str, str], tuple[BrpcEndpoint, str]] = {
-            (service, endpoint.method): (endpoint, dialect.name)
-            for dialect in dialects
-            for endpoint in dialect.brpc_endpoints
+            (service, endpoint.method): (endpoint, binding.dialect)
+            for binding in bindings
+            for endpoint in binding.endpoints
             for service in (endpoint.service, endpoint.service.rpartition(".")[2])
         }
         self._services = frozenset(service for service, _ in self._methods)
@@ -350,14 +344,13 @@ class BrpcPipeline:
 
 
 class FramedPipeline:
-    """The side of a pipeline that is a ``FramedHandler``, in ``dialect``, which has an endpoint for that."""
+    """The tcp side of a pipeline: a ``FramedHandler``, in one dialect."""
 
-    def __init__(self, exchange: Exchange, dialect: Dialect, tallies: Tallies) -> None:
-        assert dialect.framed_endpoint is not None, "the dialect travels over tcp"  # noqa: S101
+    def __init__(self, exchange: Exchange, binding: Binding, tallies: Tallies) -> None:
         self._exchange = exchange
-        self._tally = tallies[dialect.name]
-        self._dialect = dialect.name
-        self._endpoint: FramedEndpoint = dialect.framed_endpoint
+        self._tally = tallies[binding.dialect]
+        self._dialect = binding.dialect
+        self._endpoint: FramedEndpoint = binding.endpoints[0]
 
     async def serve(self, request: FramedRequest) -> FramedAnswer:
         """Answer one message."""
@@ -387,6 +380,13 @@ class FramedPipeline:
         if not request.context.request_number:  # it was not served
             self._tally.refuse(error.code)
         return self._endpoint.fail(request, None, error)
+
+
+def _by_transport(bindings: Iterable[Binding]) -> Mapping[str, list[Binding]]:
+    found: defaultdict[str, list[Binding]] = defaultdict(list)
+    for binding in bindings:
+        found[binding.transport].append(binding)
+    return found
 
 
 async def _streamed(answers: AsyncGenerator[Told[HttpAnswer], None], tally: Tally) -> HttpAnswer:

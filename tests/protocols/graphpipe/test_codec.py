@@ -11,7 +11,7 @@ import pytest
 from graphpipe import convert
 
 from interlingua.protocols.graphpipe import codec, writer
-from interlingua.protocols.graphpipe.capability import CAPABILITY
+from interlingua.protocols.graphpipe.capability import OVER_HTTP
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -276,7 +276,7 @@ class TestDatatypes:
     truth = Tensor.from_numpy("x", np.array([True, False, True]))
 
     def test_bool_travels_as_uint8_and_comes_back(self) -> None:
-        assert CAPABILITY.widened == {Datatype.BOOL: Datatype.UINT8}
+        assert OVER_HTTP.widened == {Datatype.BOOL: Datatype.UINT8}
         body = joined(InferRequest("m", (self.truth,)))
         read = oracle.read_request(body)
         assert read is not None

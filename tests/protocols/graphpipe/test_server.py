@@ -126,7 +126,7 @@ def test_an_empty_body_is_refused(method: str) -> None:
 def test_a_shared_listener_has_no_path_for_everything() -> None:
     assert SHARED.find("/v2/health/live") == ({}, {})
     assert set(SHARED.find("/graphpipe/m")[0]) == {"POST", "GET"}
-    assert DIALECT.prefixes == ("/graphpipe/",)
+    assert DIALECT.bindings["http"].prefixes == ("/graphpipe/",)
 
 
 def test_a_path_that_is_not_utf8() -> None:

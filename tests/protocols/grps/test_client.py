@@ -25,7 +25,7 @@ from tests.conformance.mutations import mutated
 from tests.standins.grps_contract import GrpsMessage, gtensors, to_json
 from tests.standins.grps_server import ALL, GrpsServer
 
-CALLS = {name: DIALECT.calls[name] for name in ("http", "grpc", "brpc")}
+CALLS = {name: DIALECT.bindings[name].calls for name in ("http", "grpc", "brpc")}
 QUESTION = InferRequest("m", (Tensor.from_numpy("x", np.array([1.5], np.float32)),), version="2")
 ARGUMENTS = {
     Operation.INFER: QUESTION,

@@ -36,7 +36,7 @@ def server(flavor: str = "py") -> Pipeline:
         "my-dashed-model": Echo("my-dashed-model", "2.0.0-rc1", b"tag:dashed"),
     }
     service = Service(Router(models), ServerMetadata("interlingua", "0"))
-    return Pipeline(service, "rpc", [flavored(flavor, PredictOptions())], "your_model")
+    return Pipeline(service, "rpc", flavored(flavor, PredictOptions()), "your_model")
 
 
 def over_grpc(pipeline: Pipeline, method: str, message: GrpsMessage) -> GrpsMessage:

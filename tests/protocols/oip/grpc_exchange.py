@@ -17,8 +17,8 @@ from interlingua.schemas import InferenceError, InferRequest, Operation, Signatu
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "oip"
 SERVICE = "/inference.GRPCInferenceService/"
-ENDPOINTS = {endpoint.method: endpoint for endpoint in DIALECT.grpc_endpoints}
-CALLS = DIALECT.grpc_calls
+ENDPOINTS = {endpoint.method: endpoint for endpoint in DIALECT.bindings["grpc"].endpoints}
+CALLS = DIALECT.bindings["grpc"].calls
 NOTHING = Signature((), ())
 RPCS = {
     "ServerLive": Operation.LIVE,

@@ -11,7 +11,7 @@ from interlingua.protocols.path_table import PathTable
 from interlingua.protocols.wire import HttpAnswer, HttpReply, HttpRequest, parts_of
 from interlingua.schemas import InferenceError, Signature
 
-PATHS = PathTable(DIALECT.http_endpoints)
+PATHS = PathTable(DIALECT.bindings["http"].endpoints)
 
 
 def received(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -592,7 +592,7 @@ def test_a_load_that_failed(code: ErrorCode, status: int, number: int) -> None:
     ("operation", "verb"), [(Operation.MODEL_LOAD, "load"), (Operation.MODEL_UNLOAD, "unload")]
 )
 def test_calls_over_http(operation: Operation, verb: str) -> None:
-    for calls in (DIALECT.http_calls, DIALECT.http_flavors["mlserver"]):
+    for calls in (DIALECT.bindings["http"].calls, DIALECT.bindings["http"].flavors["mlserver"].calls):
         request, form = calls[operation].encode(ModelRef("a/b"), None)
         assert (request.method, request.path) == ("POST", f"/v2/repository/models/a%2Fb/{verb}")
         opened = http_exchange.opened(http_exchange.arriving(request))
@@ -611,7 +611,7 @@ def test_calls_over_http(operation: Operation, verb: str) -> None:
     [(Operation.MODEL_LOAD, "RepositoryModelLoad"), (Operation.MODEL_UNLOAD, "RepositoryModelUnload")],
 )
 def test_calls_over_grpc(flavor: str, operation: Operation, rpc: str) -> None:
-    calls = DIALECT.grpc_flavors[flavor] if flavor else DIALECT.grpc_calls
+    calls = DIALECT.bindings["grpc"].flavored(flavor).calls
     request, form = calls[operation].encode(ModelRef("m"), None)
     sent = getattr(service_pb2, f"{rpc}Request").FromString(bytes(request.message))
     assert (sent.repository_name, sent.model_name) == (("m", "") if flavor else ("", "m"))

@@ -29,10 +29,10 @@ from interlingua.schemas import (
 from tests.conformance.oip_recordings import http_recordings
 
 FLAVORS = ("kserve", "mlserver")
-PATHS = {name: PathTable(dialect.http_endpoints) for name, dialect in DIALECT.flavors.items()}
+PATHS = {name: PathTable(flavor.endpoints) for name, flavor in DIALECT.bindings["http"].flavors.items()}
 GRPC = {
-    name: {endpoint.method: endpoint for endpoint in dialect.grpc_endpoints}
-    for name, dialect in DIALECT.flavors.items()
+    name: {endpoint.method: endpoint for endpoint in flavor.endpoints}
+    for name, flavor in DIALECT.bindings["grpc"].flavors.items()
 }
 RECORDED = {(one.server, one.name): one for server in FLAVORS for one in http_recordings(server)}
 SPECS = tuple(TensorSpec(name, Datatype.INT32, (-1,)) for name in ("A", "B"))

@@ -214,8 +214,8 @@ def test_an_error_may_quote_anything() -> None:
     ("allowed", "status", "text"), [((), 404, "Not Found"), (("POST", "GET"), 405, "Method Not Allowed")]
 )
 def test_unmatched(allowed: tuple[str, ...], status: int, text: str) -> None:
-    assert DIALECT.unmatched is not None
-    answer = DIALECT.unmatched(HttpRequest("PUT", "/v2/x"), allowed)
+    assert DIALECT.bindings["http"].unmatched is not None
+    answer = DIALECT.bindings["http"].unmatched(HttpRequest("PUT", "/v2/x"), allowed)
     assert (answer.status, body(answer)) == (status, {"error": text})
     assert received(answer.headers).get("allow") == ("GET, POST" if allowed else None)
 

@@ -31,7 +31,7 @@ METADATA = ModelMetadata(
 
 
 def over_http(metadata: ModelMetadata) -> dict[str, Any]:
-    endpoint = next(each for each in DIALECT.http_endpoints if each.path == "/v2/models/{model}")
+    endpoint = next(each for each in DIALECT.bindings["http"].endpoints if each.path == "/v2/models/{model}")
     opened = endpoint.open(HttpRequest("GET", "/v2/models/m", params={"model": "m"}))
     answer = opened.action.encode(opened, metadata)
     assert answer is not None
@@ -39,8 +39,8 @@ def over_http(metadata: ModelMetadata) -> dict[str, Any]:
 
 
 def over_grpc(flavor: str, metadata: ModelMetadata) -> bytes:
-    dialect = DIALECT.flavors.get(flavor, DIALECT)
-    endpoint = next(each for each in dialect.grpc_endpoints if each.method == METHOD)
+    binding = DIALECT.bindings["grpc"].flavored(flavor)
+    endpoint = next(each for each in binding.endpoints if each.method == METHOD)
     asked = MESSAGES["inference.ModelMetadataRequest"](name="m")  # type: ignore[call-arg]
     opened = endpoint.open(GrpcRequest(METHOD, asked.SerializeToString()))
     answer = opened.action.encode(opened, metadata)

@@ -29,9 +29,9 @@ from interlingua.schemas import (
 )
 from interlingua.schemas.protobuf import load_messages
 
-MLSERVER = DIALECT.flavors["mlserver"]
-PATHS = PathTable(MLSERVER.http_endpoints)
-GRPC = {endpoint.method: endpoint for endpoint in MLSERVER.grpc_endpoints}
+MLSERVER = DIALECT.bindings["grpc"].flavors["mlserver"]
+PATHS = PathTable(DIALECT.bindings["http"].flavors["mlserver"].endpoints)
+GRPC = {endpoint.method: endpoint for endpoint in MLSERVER.endpoints}
 SERVICE = "/inference.GRPCInferenceService/"
 OLD_SERVICE = "/inference.model_repository.ModelRepositoryService/"
 
@@ -151,8 +151,9 @@ def test_an_input_without_contents_takes_the_next_raw_ones(typed: int) -> None:
 
 
 def test_triton_takes_no_typed_contents_beside_raw_ones() -> None:
-    for dialect in (DIALECT, DIALECT.flavors["kserve"]):
-        endpoint = next(each for each in dialect.grpc_endpoints if each.method == SERVICE + "ModelInfer")
+    for flavor in ("triton", "kserve"):
+        endpoints = DIALECT.bindings["grpc"].flavored(flavor).endpoints
+        endpoint = next(each for each in endpoints if each.method == SERVICE + "ModelInfer")
         told = message([b"\5\0\0\0"], {**INTS, "contents": {}})
         opened = endpoint.open(GrpcRequest(endpoint.method, told.SerializeToString()))
         assert opened.action.decode is not None
@@ -241,7 +242,7 @@ def test_bare_answers_of_an_upstream_are_read() -> None:
     with pytest.raises(InferenceError, match="neg") as failure:
         call.decode(form, GrpcAnswer(code=13, details="neg"))
     assert failure.value.code is ErrorCode.MODEL_FAILED
-    assert DIALECT.grpc_flavors["mlserver"] is GRPC_MLSERVER_CALLS
+    assert MLSERVER.calls is GRPC_MLSERVER_CALLS
 
 
 # --- control
@@ -267,9 +268,10 @@ def test_control_over_grpc(prefix: str) -> None:
 
 def test_reflection_knows_the_second_service() -> None:
     assert ("interlingua.schemas.oip", "model_repository.desc") in MLSERVER.contracts
-    for flavor in (DIALECT, DIALECT.flavors["kserve"]):
-        assert ("interlingua.schemas.oip", "model_repository.desc") not in flavor.contracts
-        assert not any(each.method.startswith(OLD_SERVICE) for each in flavor.grpc_endpoints)
+    for flavor in ("triton", "kserve"):
+        binding = DIALECT.bindings["grpc"].flavored(flavor)
+        assert ("interlingua.schemas.oip", "model_repository.desc") not in binding.contracts
+        assert not any(each.method.startswith(OLD_SERVICE) for each in binding.endpoints)
     assert "inference.model_repository.RepositoryIndexRequest" in load_messages(
         "interlingua.schemas.oip", "model_repository.desc"
     )
@@ -278,25 +280,25 @@ def test_reflection_knows_the_second_service() -> None:
 @pytest.mark.parametrize("flavor", ["kserve", "mlserver"])
 def test_to_unload_asks_for_a_model_that_is_served(flavor: str) -> None:
     """Both servers answer 404 where Triton says that all is well."""
-    paths = PathTable(DIALECT.flavors[flavor].http_endpoints)
+    paths = PathTable(DIALECT.bindings["http"].flavors[flavor].endpoints)
     message = HttpRequest("POST", "/v2/repository/models/m/unload")
     methods, message.params = paths.find(message.path)
     assert methods["POST"].open(message).argument.served
-    triton, message.params = PathTable(DIALECT.http_endpoints).find(message.path)
+    triton, message.params = PathTable(DIALECT.bindings["http"].endpoints).find(message.path)
     assert not triton["POST"].open(message).argument.served
 
 
 @pytest.mark.parametrize("flavor", ["kserve", "mlserver"])
 def test_a_slash_at_the_end_of_v2(flavor: str) -> None:
     """Both servers redirect ``/v2/`` to ``/v2``; on Triton there is no such path."""
-    paths = PathTable(DIALECT.flavors[flavor].http_endpoints)
+    paths = PathTable(DIALECT.bindings["http"].flavors[flavor].endpoints)
     answers = []
     for path in ("/v2", "/v2/"):
         methods, _ = paths.find(path)
         opened = methods["GET"].open(HttpRequest("GET", path))
         answers.append(opened.action.encode(opened, ServerMetadata("s", "1")))
     assert answers[0] == answers[1] != None  # noqa: E711
-    assert not PathTable(DIALECT.http_endpoints).find("/v2/")[0]
+    assert not PathTable(DIALECT.bindings["http"].endpoints).find("/v2/")[0]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
 from interlingua.schemas import Context, Datatype, InferenceError, InferResponse, Signature, TensorSpec
 from tests.standins.trtis_contract import SERVICE, code_name, message, parse
 
-ENDPOINTS = {endpoint.method: endpoint for endpoint in DIALECT.grpc_endpoints}
-CALLS = DIALECT.grpc_calls
+ENDPOINTS = {endpoint.method: endpoint for endpoint in DIALECT.bindings["grpc"].endpoints}
+CALLS = DIALECT.bindings["grpc"].calls
 CONTEXT = Context(server_id="inference:0", request_number=7)
 
 BATCHED = Signature(

@@ -16,7 +16,7 @@ from interlingua.protocols.trtis.status import REQUEST_STATUS
 from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import Context, InferenceError, InferResponse, Signature
 
-PATHS = PathTable(DIALECT.http_endpoints)
+PATHS = PathTable(DIALECT.bindings["http"].endpoints)
 CONTEXT = Context(server_id="inference:0", request_number=7)
 
 

@@ -43,7 +43,7 @@ SIMPLE = Signature(
     8,
 )
 SUCCESS = message("RequestStatus", code="SUCCESS", server_id="s", request_id=1)
-HTTP, GRPC = DIALECT.http_calls, DIALECT.grpc_calls
+HTTP, GRPC = DIALECT.bindings["http"].calls, DIALECT.bindings["grpc"].calls
 transports = pytest.mark.parametrize("transport", ["http", "grpc"])
 
 NUMBERS = np.arange(4, dtype=np.int32).tobytes()

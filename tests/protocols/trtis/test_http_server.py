@@ -126,8 +126,8 @@ def unmatched(method: str, path: str) -> HttpAnswer:
     request = asking(method, path)
     methods, _ = PATHS.find(request.path)
     assert method not in methods
-    assert DIALECT.unmatched is not None
-    return DIALECT.unmatched(request, tuple(methods))
+    assert DIALECT.bindings["http"].unmatched is not None
+    return DIALECT.bindings["http"].unmatched(request, tuple(methods))
 
 
 # --- paths and methods

@@ -22,7 +22,7 @@ FULL = {
 
 
 def counting(dialect: str, strict: bool = False) -> DroppedFields:
-    return DroppedFields(dialect, DIALECTS[dialect].capability.on("http"), strict)
+    return DroppedFields(dialect, DIALECTS[dialect].bindings["http"].capability, strict)
 
 
 @pytest.mark.parametrize(

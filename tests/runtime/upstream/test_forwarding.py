@@ -60,7 +60,7 @@ def token(tmp_path: Path) -> HeaderFile:
 
 def upstream(token: HeaderFile, *clients: Recording) -> Upstream:
     forwarding = Forwarding(["x-tenant"], {"authorization": token})
-    return Upstream("there", DIALECTS["oip"].grpc_calls, clients, 5.0, forwarding=forwarding)
+    return Upstream("there", DIALECTS["oip"].bindings["grpc"].calls, clients, 5.0, forwarding=forwarding)
 
 
 async def test_a_streaming_call_carries_them(token: HeaderFile) -> None:

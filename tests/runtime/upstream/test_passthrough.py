@@ -80,7 +80,7 @@ async def both(
     passed = 0
     for relayed in (True, False):
         server = Server(told)
-        upstream = Upstream("there", DIALECTS["oip"].grpc_calls, [server], 5.0)
+        upstream = Upstream("there", DIALECTS["oip"].bindings["grpc"].calls, [server], 5.0)
         target = UpstreamModel("ours", upstream, remote, declared=SIGNATURE, **names)
         if relayed:
             usual = upstream.forward
@@ -218,7 +218,7 @@ MISTAKES = (
 async def test_what_does_not_fit_is_not_passed_on(change: str) -> None:
     """Nor written anew: the words are those of a request that is read."""
     server = Server(GrpcAnswer(answer("X", "Y").SerializeToString()))
-    upstream = Upstream("there", DIALECTS["oip"].grpc_calls, [server], 5.0)
+    upstream = Upstream("there", DIALECTS["oip"].bindings["grpc"].calls, [server], 5.0)
     target = UpstreamModel("ours", upstream, "ours", declared=SIGNATURE)
     pipeline = serving({"ours": target}, "oip").grpc
     said = await pipeline.serve(GrpcRequest(INFER, mistaken(change).SerializeToString()))
@@ -228,7 +228,7 @@ async def test_what_does_not_fit_is_not_passed_on(change: str) -> None:
 
 async def test_what_does_not_fit_is_passed_on_where_the_signature_is_not_believed() -> None:
     server = Server(GrpcAnswer(answer("X", "Y").SerializeToString()))
-    upstream = Upstream("there", DIALECTS["oip"].grpc_calls, [server], 5.0)
+    upstream = Upstream("there", DIALECTS["oip"].bindings["grpc"].calls, [server], 5.0)
     target = UpstreamModel("ours", upstream, "ours", declared=SIGNATURE, strict_signature=False)
     asked = mistaken("shape").SerializeToString()
     said = await serving({"ours": target}, "oip").grpc.serve(GrpcRequest(INFER, asked))

@@ -88,7 +88,7 @@ class Server:
 
 
 def model(server: Any, **options: Any) -> UpstreamModel:
-    upstream = Upstream("upstream", DIALECTS["oip"].http_calls, [server], 5.0)
+    upstream = Upstream("upstream", DIALECTS["oip"].bindings["http"].calls, [server], 5.0)
     return UpstreamModel("ours", upstream, "there", **options)
 
 
@@ -201,7 +201,9 @@ class Described:
         """Nothing is open."""
 
     def model(self) -> UpstreamModel:
-        return UpstreamModel("ours", Upstream("upstream", DIALECTS["graphpipe"].http_calls, [self], 5.0), "")
+        return UpstreamModel(
+            "ours", Upstream("upstream", DIALECTS["graphpipe"].bindings["http"].calls, [self], 5.0), ""
+        )
 
 
 async def test_an_input_of_a_graph_that_is_an_output_too_may_be_left_out() -> None:
@@ -314,7 +316,7 @@ async def test_a_request_that_its_codec_refuses_is_read_again(renamed: bool) -> 
         Router({"ours": model(server)}, [Route(Split.only("ours"), Conditions("m"), names)]),
         ServerMetadata("interlingua", "0"),
     )
-    client = HttpLoopback(Pipeline(service, "loopback", [DIALECTS["trtis"]], ""))
+    client = HttpLoopback(Pipeline(service, "loopback", [*DIALECTS["trtis"].bindings.values()], ""))
 
     async def ask(width: int) -> int:
         given = "mine" if renamed else "a"
@@ -383,7 +385,7 @@ async def test_what_cannot_be_read_for_want_of_a_signature_fails_as_that_models(
         async def close(self) -> None:
             """Nothing is open."""
 
-    upstream = Upstream("upstream", DIALECTS["oip"].calls[transport], [Down()], 5.0)
+    upstream = Upstream("upstream", DIALECTS["oip"].bindings[transport].calls, [Down()], 5.0)
     target = UpstreamModel("ours", upstream, "there")
     pipeline = serving({"ours": target}, "oip")
     given = (tensor("a", 1),)

@@ -71,7 +71,9 @@ class Recorded:
 
 
 def model(*clients: Any, dialect: str = "oip") -> UpstreamModel:
-    return UpstreamModel("ours", Upstream("there", DIALECTS[dialect].http_calls, clients, 5.0), "simple")
+    return UpstreamModel(
+        "ours", Upstream("there", DIALECTS[dialect].bindings["http"].calls, clients, 5.0), "simple"
+    )
 
 
 METADATA = (200, described([-1, 16]))
@@ -244,7 +246,7 @@ async def test_only_decoupled_models_are_asked_for_events(config: tuple[int, byt
 
 async def test_an_output_by_the_upstreams_own_name_is_the_callers_mistake() -> None:
     client = Recorded(simple=METADATA, config=(200, CONFIG), infer=(200, ANSWER))
-    upstream = Upstream("there", DIALECTS["oip"].http_calls, [client], 5.0)
+    upstream = Upstream("there", DIALECTS["oip"].bindings["http"].calls, [client], 5.0)
     target = UpstreamModel("ours", upstream, "simple", outputs={"sum": "OUTPUT0"})
     assert (await target.infer(InferRequest("ours", INPUTS, (RequestedOutput("sum"),)))).outputs
     with pytest.raises(InferenceError, match="it is called 'sum' here") as caught:
@@ -270,7 +272,7 @@ async def test_a_stream_whose_model_is_gone_has_not_begun(words: str, code: Erro
         async def close(self) -> None:
             """Nothing is open."""
 
-    upstream = Upstream("there", DIALECTS["oip"].grpc_calls, [Gone()], 5.0)
+    upstream = Upstream("there", DIALECTS["oip"].bindings["grpc"].calls, [Gone()], 5.0)
     specs = [
         tuple(TensorSpec(f"{side}{n}", Datatype.INT32, (1, 16)) for n in (0, 1))
         for side in ("INPUT", "OUTPUT")
@@ -315,7 +317,7 @@ async def test_the_only_answer_of_a_decoupled_model_behind_an_upstream() -> None
             """Nothing is open."""
 
     server = Decoupled()
-    upstream = Upstream("there", DIALECTS["oip"].grpc_calls, [server], 5.0)
+    upstream = Upstream("there", DIALECTS["oip"].bindings["grpc"].calls, [server], 5.0)
     signature = Signature(
         tuple(TensorSpec(tensor.name, Datatype.INT32, (1, 16)) for tensor in INPUTS),
         (TensorSpec("OUT", Datatype.INT32, (1,)),),
@@ -436,7 +438,7 @@ async def test_other_requests_take_turns() -> None:
 
 async def test_the_configuration_is_the_upstreams_own() -> None:
     client = Recorded(simple=METADATA, config=(200, CONFIG))
-    upstream = Upstream("there", DIALECTS["oip"].http_calls, [client], 5.0)
+    upstream = Upstream("there", DIALECTS["oip"].bindings["http"].calls, [client], 5.0)
     renamed = UpstreamModel("ours", upstream, "simple", inputs={"a": "INPUT0"}, outputs={"sum": "OUTPUT0"})
     status = await renamed.status()
     config = MESSAGES["inference.ModelConfig"].FromString(status.config)
@@ -463,7 +465,7 @@ async def test_a_server_without_configurations_has_one_made_of_its_metadata() ->
 
 
 def controlled(client: Recorded, control: bool = True) -> ModelCatalog:
-    upstream = Upstream("there", DIALECTS["oip"].http_calls, [client], 5.0)
+    upstream = Upstream("there", DIALECTS["oip"].bindings["http"].calls, [client], 5.0)
     target = UpstreamModel("ours", upstream, "simple", controlled=control)
     return ModelCatalog({"ours": target}, fixed=["ours"])
 

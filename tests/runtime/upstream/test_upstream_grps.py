@@ -80,8 +80,8 @@ class Bench:
 async def bench(wire: tuple[str, str], *, recut: int = 0, flavor: str = "auto") -> AsyncIterator[Bench]:
     transport, server_flavor = wire
     server, posted = GrpsServer(server_flavor), []
-    calls = GRPS.calls[transport]
-    flavors = GRPS.http_flavors if transport == "http" else {}
+    calls = GRPS.bindings[transport].calls
+    flavors = GRPS.bindings[transport].call_flavors
     if flavor != "auto":
         calls, flavors = flavors.get(flavor, calls), {}
     async with serving(server, transport, posted, recut) as address:
@@ -437,7 +437,7 @@ async def answering(
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     client = PooledHttpClient(parse_url("{}:{}".format(*runner.addresses[0][:2]), "http"))
-    upstream = Upstream("there", GRPS.http_calls, [client], 10.0)
+    upstream = Upstream("there", GRPS.bindings["http"].calls, [client], 10.0)
     try:
         yield UpstreamModel("ours", upstream, "", declared=TEXT)
     finally:

@@ -177,7 +177,9 @@ async def test_its_own_words(transport: str) -> None:
 
 async def test_a_sequence_stays_where_it_is() -> None:
     clients = [HttpLoopback(SERVER), HttpLoopback(SERVER)]
-    target = UpstreamModel("m", Upstream("there", DIALECTS["trtis"].http_calls, clients, 5.0), "batched")
+    target = UpstreamModel(
+        "m", Upstream("there", DIALECTS["trtis"].bindings["http"].calls, clients, 5.0), "batched"
+    )
     await target.signature()
     for client in clients:
         client.asked.clear()
@@ -190,7 +192,7 @@ async def test_a_sequence_stays_where_it_is() -> None:
 @transports
 async def test_through_two_of_us(dialect: str, transport: str) -> None:
     """A client of ours, us, version 1 between, and us again: every datatype that both carry."""
-    datatypes = sorted(DIALECTS["trtis"].capability.exact, key=repr)
+    datatypes = sorted(DIALECTS["trtis"].bindings["http"].capability.exact, key=repr)
     inputs = tuple(sample(datatype) for datatype in datatypes)
     signature = signature_of(inputs, [tensor.renamed(f"out_{tensor.name}") for tensor in inputs], 4)
     inner: Target = behind(serving(echoing({"m": signature}), "trtis"), "trtis", transport, "m")
@@ -208,7 +210,7 @@ def sample(datatype: Datatype) -> Tensor:
 
 
 async def test_models_are_listed_and_controlled() -> None:
-    upstream = Upstream("there", DIALECTS["trtis"].grpc_calls, [GrpcLoopback(SERVER)], 5.0)
+    upstream = Upstream("there", DIALECTS["trtis"].bindings["grpc"].calls, [GrpcLoopback(SERVER)], 5.0)
     index = await upstream.call(Operation.REPOSITORY_INDEX)
     assert {model.name for model in index} == {"batched", "scalar"}
     server = await upstream.call(Operation.SERVER_METADATA)

@@ -18,7 +18,7 @@ SIGNATURE = signature_of([X], [X.renamed("y")])
 
 async def test_it_is_counted_by_model_and_kind() -> None:
     there = serving(echoing({"m": SIGNATURE}), "trtis")
-    counted = DroppedFields("trtis", DIALECTS["trtis"].capability.on("http"))
+    counted = DroppedFields("trtis", DIALECTS["trtis"].bindings["http"].capability)
     model = behind(there, "trtis", "http", "m", dropped_fields=counted)
     for identity in ("blue", "4711"):
         await model.infer(InferRequest("m", (X,), id=identity, parameters={"tag": "a"}))

@@ -105,7 +105,7 @@ def failure(wire: tuple[str, str], model: str, fault: Fault) -> Outcome | None:
     dialect, transport = wire
     models: dict[str, Any] = {model: Faulty(echoing(SIGNATURES)[model], fault)}
     client = LOOPBACKS[transport](serving(models, dialect, default_model=model))
-    asked = model if DIALECTS[dialect].capability.on(transport).many_models else ""
+    asked = model if DIALECTS[dialect].bindings[transport].capability.many_models else ""
     subject = Subject(DIALECTS[dialect], transport, "localhost:1", WIRES[wire], asked, client=client)
     with subject:
         discover(subject, SIGNATURES[model])

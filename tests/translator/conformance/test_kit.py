@@ -173,7 +173,7 @@ def test_every_rule_is_on_the_page() -> None:
 
 def test_every_dialect_can_be_judged() -> None:
     assert set(WIRES) == {
-        (name, transport) for name, dialect in DIALECTS.items() for transport in dialect.calls
+        (name, transport) for name, dialect in DIALECTS.items() for transport in dialect.bindings
     }
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from interlingua.protocols.dialect import Capability
+from interlingua.protocols.dialect import Capability, Dialect
 from interlingua.protocols.registry import DIALECTS
 from interlingua.schemas import Datatype, ErrorCode, Signature, TensorSpec
 from interlingua.translator.fidelity.ends import callers, targets
@@ -123,7 +123,8 @@ def test_a_verdict_in_words() -> None:
 
 def test_a_dialect_that_is_added_is_in_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     capability = Capability(exact=frozenset({Datatype.INT8}), widened={Datatype.BOOL: Datatype.INT8}, ids="")
-    new = replace(DIALECTS["oip"], name="new", capability=capability)
+    bindings = DIALECTS["oip"].bindings.values()
+    new = Dialect.of(*(replace(each, dialect="new", capability=capability) for each in bindings))
     monkeypatch.setitem(DIALECTS, "new", new)
     assert matrix().keys() >= {("new/http", "python"), ("oip/grpc", "new/grpc"), ("new/grpc", "new/http")}
     assert tensor("new/http", "python", "BOOL")[0] == "widened to INT8, by new/http"

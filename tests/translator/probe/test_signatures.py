@@ -35,7 +35,7 @@ def tensors(*stated: tuple[str, str, list[int]]) -> list[dict[str, Any]]:
 
 
 def faults(told: Signature = TOLD, dialect: str = "oip", **fields: Any) -> list[tuple[str, str]]:
-    found = differences(model(**fields), told, DIALECTS[dialect].capability)
+    found = differences(model(**fields), told, DIALECTS[dialect].bindings["http"].capability)
     return [(".".join(map(str, path)), text) for path, text in found]
 
 

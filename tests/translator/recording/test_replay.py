@@ -102,9 +102,11 @@ def destination(
 ) -> Destination:
     pipeline = serving({target.name: target}, dialect)  # type: ignore[dict-item]
     client = HttpLoopback(pipeline) if transport == "http" else GrpcLoopback(pipeline)
-    capability = DIALECTS[dialect].capability.on(transport)
+    capability = DIALECTS[dialect].bindings[transport].capability
     return Destination(
-        lambda: Upstream("there", DIALECTS[dialect].calls[transport], [client], 5.0), capability, **options
+        lambda: Upstream("there", DIALECTS[dialect].bindings[transport].calls, [client], 5.0),
+        capability,
+        **options,
     )
 
 
@@ -188,8 +190,10 @@ async def test_streams_are_asked_for_as_streams() -> None:
                 yield answer
 
     client = Streaming(serving({"m": Doubling()}, "oip"))  # type: ignore[dict-item]
-    calls = DIALECTS["oip"].grpc_calls
-    to = Destination(lambda: Upstream("there", calls, [client], 5.0), DIALECTS["oip"].capability)
+    calls = DIALECTS["oip"].bindings["grpc"].calls
+    to = Destination(
+        lambda: Upstream("there", calls, [client], 5.0), DIALECTS["oip"].bindings["grpc"].capability
+    )
     report = await played(streamed, to=to)
     assert (report.equal, report.outputs["m", "y"].compared) == (1, 3)
     shorter = replace(streamed, answer=RecordedAnswer("m", responses[:2]))
@@ -303,7 +307,7 @@ async def test_an_unforeseen_failure_ends_the_replay() -> None:
         raise OSError("no more sockets")
 
     with pytest.raises(OSError, match="no more sockets"):
-        await played(record(), to=Destination(broken, DIALECTS["oip"].capability))
+        await played(record(), to=Destination(broken, DIALECTS["oip"].bindings["grpc"].capability))
 
 
 async def test_a_server_that_is_not_there(unused_tcp_port: int) -> None:
@@ -312,5 +316,5 @@ async def test_a_server_that_is_not_there(unused_tcp_port: int) -> None:
     def reach() -> Upstream:
         return upstream_of("oip", "http", f"127.0.0.1:{unused_tcp_port}", 5.0)
 
-    report = await played(record(), to=Destination(reach, DIALECTS["oip"].capability))
+    report = await played(record(), to=Destination(reach, DIALECTS["oip"].bindings["grpc"].capability))
     assert (report.sent, report.failed, report.good) == (1, 1, False)

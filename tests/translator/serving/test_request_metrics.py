@@ -74,7 +74,13 @@ class Echo(Target):
 def pipeline(target: Any, timed: bool = True) -> Pipeline:
     models: dict[str, Target] = {"m": target}
     service = Service(Router(models), ServerMetadata("s", "1"))
-    return Pipeline(service, "here", [DIALECTS["oip"], DIALECTS["grps"]], max_request_bytes=100, timed=timed)
+    return Pipeline(
+        service,
+        "here",
+        [*DIALECTS["oip"].bindings.values(), *DIALECTS["grps"].bindings.values()],
+        max_request_bytes=100,
+        timed=timed,
+    )
 
 
 async def asked(server: Pipeline, path: str, body: bytes = b"", method: str = "POST") -> int:

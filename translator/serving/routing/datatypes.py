@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interlingua.protocols.dialect import Capability
+from interlingua.protocols.dialect import Dialect
 from interlingua.schemas import Datatype, ErrorCode, InferenceError, InferRequest, Signature, Tensor
 
 
@@ -24,9 +24,9 @@ class Side:
     widened: Mapping[Datatype, Datatype]
 
     @classmethod
-    def of(cls, dialect: str, capability: Capability) -> Side:
+    def of(cls, dialect: Dialect) -> Side:
         """Whoever speaks ``dialect``."""
-        return cls(f"dialect '{dialect}'", capability.widened)
+        return cls(f"dialect '{dialect.name}'", dialect.widened)
 
 
 HERE = Side("this server", {})

@@ -148,8 +148,8 @@ class Route:
         of an upstream in the dialect ``upstream``, or a local one where that is empty. Raises
         UNREPRESENTABLE."""
         if self.datatypes == "strict":
-            callee = Side.of(upstream, DIALECTS[upstream].capability) if upstream else HERE
-            refuse_changes(request, signature, Side.of(dialect, DIALECTS[dialect].capability), callee)
+            callee = Side.of(DIALECTS[upstream]) if upstream else HERE
+            refuse_changes(request, signature, Side.of(DIALECTS[dialect]), callee)
         elif self.datatypes == "widen":
             request.inputs = widened(request.inputs, signature)
 

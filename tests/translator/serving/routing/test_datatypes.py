@@ -105,7 +105,7 @@ def test_what_the_model_does_not_know_stays() -> None:
 
 
 def side(dialect: str) -> Side:
-    return Side.of(dialect, DIALECTS[dialect].capability)
+    return Side.of(DIALECTS[dialect])
 
 
 MODEL = signature({"mask": Datatype.BOOL}, {"big": Datatype.UINT32, "plain": Datatype.FP32})
