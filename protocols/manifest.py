@@ -17,6 +17,7 @@ class Manifest:
     ``{python}``, ``{url}``, ``{path}`` (of the socket) and ``{model}``. ``flavors`` are the servers whose
     quirks a listener can follow and an upstream can have, the default first. ``header_inputs`` are inputs
     that hold the HTTP headers of a request, as one JSON object: recordings redact them like headers.
+    ``headers`` are those that its messages have, in lower case: the configuration cannot set them.
 
     ``section`` is the dialect's section of the configuration, under its name. ``listener`` has the keys that
     the dialect adds to every listener. ``Dialect.configure`` applies both. A listener without ``dialects:``
@@ -28,6 +29,7 @@ class Manifest:
     examples: Mapping[str, str] = field(default_factory=dict)
     flavors: tuple[str, ...] = ()
     header_inputs: frozenset[str] = frozenset()
+    headers: frozenset[str] = frozenset()
     section: type[Section] | None = None
     listener: type[Section] | None = None
 

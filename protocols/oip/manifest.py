@@ -8,6 +8,7 @@ MANIFEST = Manifest(
     by_default=True,
     title="OIP v2",
     flavors=("triton", "kserve", "mlserver"),
+    headers=frozenset({"inference-header-content-length"}),
     examples={
         "http": "curl -s http://{url}/v2/models/{model}",
         "http+unix": "curl -s --unix-socket {path} http://localhost/v2/models/{model}",

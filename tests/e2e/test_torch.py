@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from interlingua.translator.cli import main
-from interlingua.translator.config.surroundings import Installation
+from interlingua.translator.config.context import Installation
 from tests.e2e.daemon import ROOT, Daemon
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch' (make test-torch)")

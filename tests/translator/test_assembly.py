@@ -16,7 +16,7 @@ from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.schemas import InferenceError, ModelControl, Operation
 from interlingua.translator.assembly import Assembly, _source, assemble
 from interlingua.translator.config import parse
-from interlingua.translator.config.surroundings import Installation
+from interlingua.translator.config.context import Installation
 
 BOTH = frozenset({"http", "grpc"})
 INSTALLATION = Installation(serves={"oip": BOTH}, calls={"oip": BOTH}, backends={"identity": False})

@@ -18,9 +18,9 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.section import Section
 from interlingua.schemas import Datatype
 from interlingua.translator.config import Config, ConfigError, load, parse
+from interlingua.translator.config.context import Installation
 from interlingua.translator.config.dialects import spoken
 from interlingua.translator.config.options import ListenerOptions
-from interlingua.translator.config.surroundings import Installation
 
 BOTH = frozenset({"http", "grpc"})
 BARE = frozenset({"http", "tcp"})

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlingua.translator.config import ConfigError, parse
-from interlingua.translator.config.surroundings import Installation
+from interlingua.translator.config.context import Installation
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = (ROOT / "config.example.yaml").read_text().replace("examples/models", f"{ROOT}/examples/models")

@@ -1,7 +1,7 @@
-"""What the daemon is told by its YAML file: the schema, and reading it with every error at once.
+"""The configuration file: its schema, and a parser that reports all errors at once.
 
-``load`` is the way in; it gives a frozen, fully checked :class:`Config` or raises
-:class:`ConfigError`. Nothing here opens a connection or loads a model.
+``load`` returns a frozen, validated :class:`Config` or raises :class:`ConfigError`. Nothing here opens a
+connection or loads a model.
 """
 
 from interlingua.translator.config.document import ConfigError

@@ -1,7 +1,7 @@
-"""Models that would ask each other without end: an upstream of the file is a listener of the same file, and
-the model asked there leads back.
+"""Forwarding loops: an upstream of the file is a listener of the same file, and its model leads back.
 
-What is told is certain, of some requests at least; a way by a host name or another server is not seen.
+Every reported loop is real for some requests at least. Loops through a host name or another server are not
+found.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from interlingua.translator.config.options import Config, ListenerOptions, Upstr
 from interlingua.translator.serving.routing.conditions import Conditions, RouteKey
 
 _ANY = ("", "0.0.0.0", "::")
-_HERE = ("127.0.0.1", "::1", "localhost")
+_LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 def endless(config: Config) -> Iterator[tuple[Path, str]]:
-    """Where in the file a model is that would ask itself in the end, and by which way."""
+    """The first model in the file of each loop, and the loop."""
     for name in config.models:
-        way = _way_back(config, name, (name,))
-        # told once, of the model that comes first in the file
-        if way is not None and name == min(way, key=list(config.models).index):
-            steps = " -> ".join(f"'{model}'" for model in (*way, name))
+        loop = _loop(config, name, (name,))
+        # reported once, for the model that comes first in the file
+        if loop is not None and name == min(loop, key=list(config.models).index):
+            steps = " -> ".join(f"'{model}'" for model in (*loop, name))
             yield ("models", name), f"asks itself without end, by way of this server's own listeners: {steps}"
 
 
-def _way_back(config: Config, goal: str, way: tuple[str, ...]) -> tuple[str, ...] | None:
-    for model in _asked_by(config, way[-1]):
-        if model == goal:
-            return way
-        if model not in way:
-            found = _way_back(config, goal, (*way, model))
+def _loop(config: Config, start: str, path: tuple[str, ...]) -> tuple[str, ...] | None:
+    for model in _forwards_to(config, path[-1]):
+        if model == start:
+            return path
+        if model not in path:
+            found = _loop(config, start, (*path, model))
             if found is not None:
                 return found
     return None
 
 
-def _asked_by(config: Config, name: str) -> Iterator[str]:
-    """The models of this server that a request to the model ``name`` ends up at."""
+def _forwards_to(config: Config, name: str) -> Iterator[str]:
+    """The models of this server that receive requests from the model ``name``."""
     model = config.models.get(name)
     if model is None or model.upstream is None:
         return
     upstream = config.upstreams[model.upstream]
     for listener in config.listeners:
         if _is(listener, upstream) and upstream.dialect in listener.dialects:
-            asked = name if model.remote_model is None else model.remote_model
-            yield from _led_to(config, listener, upstream.dialect, asked)
+            remote = name if model.remote_model is None else model.remote_model
+            yield from _routed_to(config, listener, upstream.dialect, remote)
 
 
-def _led_to(config: Config, listener: ListenerOptions, dialect: str, model: str) -> Iterator[str]:
+def _routed_to(config: Config, listener: ListenerOptions, dialect: str, model: str) -> Iterator[str]:
     model = model or listener.default_model or config.default_model or ""
     for route in config.routes:
         match = route.match
@@ -68,11 +68,11 @@ def _led_to(config: Config, listener: ListenerOptions, dialect: str, model: str)
 def _is(listener: ListenerOptions, upstream: UpstreamOptions) -> bool:
     bound = parse_address(listener.listen)
     urls = (parse_url(url, upstream.transport) for url in upstream.urls)
-    return any(not url.base and _same(bound, url.address) for url in urls)
+    return any(not url.base and _reaches(url.address, bound) for url in urls)
 
 
-def _same(bound: Address, asked: Address) -> bool:
-    if bound.path or asked.path:
-        return bound.path == asked.path
-    hosts = bound.host == asked.host or (asked.host in _HERE and bound.host in (*_ANY, *_HERE))
-    return bound.port == asked.port != 0 and hosts
+def _reaches(target: Address, bound: Address) -> bool:
+    if bound.path or target.path:
+        return bound.path == target.path
+    hosts = bound.host == target.host or (target.host in _LOCAL and bound.host in (*_ANY, *_LOCAL))
+    return bound.port == target.port != 0 and hosts

@@ -1,7 +1,7 @@
-"""YAML text as plain values, and the line where each of them stands.
+"""YAML text as plain values, and the line of each value.
 
-Sequences become tuples, mappings dicts with text keys. Stricter than YAML: a key must be text and may
-stand only once in its mapping. What the keys mean belongs to ``options``.
+Sequences become tuples, mappings dicts with text keys. Stricter than YAML: a key must be text and unique in
+its mapping. ``options`` defines the keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong; ``line`` counts from 1, 0 for the file as a whole."""
+    """One error; ``line`` counts from 1, 0 is the file as a whole."""
 
     line: int
     path: Path
@@ -27,8 +27,8 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used. ``lines`` has one entry per problem, in the order of the
-    file: ``file:line: path.to.key: what is wrong``."""
+    """An invalid configuration. ``lines`` has one entry per problem, in the order of the file:
+    ``file:line: path.to.key: text``."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
         # problems of one line keep the order in which they were found
@@ -38,10 +38,9 @@ class ConfigError(Exception):
 
 
 class Document:
-    """A YAML document: its ``data``, and the ``problems`` that did not keep it from being read.
+    """A YAML document: its ``data``, and the ``problems`` that still allow to read it.
 
-    Raises ``ConfigError`` where there is nothing to read: not YAML, several documents, a value that
-    contains itself.
+    Raises ``ConfigError`` if it is not YAML, has several documents or a value that contains itself.
     """
 
     def __init__(self, text: str, source: str) -> None:
@@ -70,7 +69,7 @@ class Document:
                 node = node.value[part]
                 line = node.start_mark.line + 1
             elif isinstance(node, MappingNode):
-                # the last one counts: what '<<' merges in stands before the mapping's own keys
+                # the last one counts: keys merged by '<<' come before the mapping's own
                 found = [pair for pair in node.value if pair[0].value == part]
                 if not found:
                     break
@@ -142,7 +141,7 @@ def _line(source: str, problem: Problem) -> str:
 
 
 def dotted(path: Path) -> str:
-    """``path`` as people write it: `models.resnet50.signature.inputs[0]`."""
+    """``path`` in the form `models.resnet50.signature.inputs[0]`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

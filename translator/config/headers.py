@@ -1,8 +1,5 @@
-"""The schema of headers: which names an upstream can be sent, where their values stand, and which headers of
-callers become parameters.
-
-The sentence under an option is its documentation, as in ``options``.
-"""
+"""The schema of headers: the names that requests to upstreams can have, the files with their values, and the
+headers of callers that become parameters."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, field_validator
 
+from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.section import Section, Text
 from interlingua.protocols.wire import REQUEST_ID
 from interlingua.runtime.upstream.forwarding import TRACE
@@ -25,23 +23,15 @@ _HOP_BY_HOP = frozenset(
         *("te", "trailer", "transfer-encoding", "upgrade"),
     )
 )
-"""Headers that are of one connection (RFC 9110, 7.6.1)."""
+"""Headers of one connection (RFC 9110, section 7.6.1)."""
 
-_OF_THE_MESSAGE = frozenset(
+_OF_THE_TRANSPORT = frozenset(
     (
-        *(
-            "accept",
-            "accept-encoding",
-            "content-encoding",
-            "content-length",
-            "content-type",
-            "expect",
-            "host",
-        ),
-        *("inference-header-content-length", "nv-inferrequest", "nv-inferresponse", "nv-status"),
+        *("accept", "accept-encoding", "content-encoding", "content-length", "content-type"),
+        *("expect", "host"),
     )
 )
-"""Headers that dialects and transports write themselves."""
+"""Headers that transports write; dialects declare theirs in the manifest."""
 
 
 def _name(name: str) -> str:
@@ -50,7 +40,8 @@ def _name(name: str) -> str:
     name = name.lower()
     if name in _HOP_BY_HOP:
         raise ValueError(f"'{name}' is of one connection and goes no further (RFC 9110, 7.6.1)")
-    if name in _OF_THE_MESSAGE or name.startswith("grpc-"):
+    written = _OF_THE_TRANSPORT.union(*(dialect.manifest.headers for dialect in DIALECTS.values()))
+    if name in written or name.startswith("grpc-"):
         raise ValueError(f"'{name}' is written for each message, as its dialect and transport need it")
     if name.endswith("-bin"):
         raise ValueError(f"'{name}' is binary metadata of gRPC, which is not read")

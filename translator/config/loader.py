@@ -1,4 +1,4 @@
-"""From a file to a :class:`Config`, or to every error that the file has, each with its line."""
+"""Loads a file as a :class:`Config`, or reports all of its errors, each with its line."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic_core import ErrorDetails
 
 from interlingua.translator.config import document, wording
 from interlingua.translator.config.collisions import collisions
+from interlingua.translator.config.context import Installation, ValidationContext
 from interlingua.translator.config.cycles import endless
 from interlingua.translator.config.document import ConfigError, Document, Problem
 from interlingua.translator.config.options import Config
 from interlingua.translator.config.schema import schema, section_at
-from interlingua.translator.config.surroundings import Installation, Surroundings
 
 
 def load(path: str | Path) -> Config:
@@ -27,16 +27,16 @@ def load(path: str | Path) -> Config:
 
 
 def parse(text: str, source: str = "config", installation: Installation | None = None) -> Config:
-    """The configuration that ``text`` states; ``source`` names it in errors. ``installation`` is this
-    program where it is not given. Raises ``ConfigError``."""
+    """The configuration in ``text``; ``source`` is its name in errors. ``installation`` is this program by
+    default. Raises ``ConfigError``."""
     read = Document(text, source)
-    surroundings = Surroundings.of(read.data, installation or Installation.present())
+    context = ValidationContext.of(read.data, installation or Installation.present())
     problems = read.problems
     try:
-        config = schema().model_validate(read.data, context=surroundings)
+        config = schema().model_validate(read.data, context=context)
     except ValidationError as invalid:
         for error in invalid.errors(include_url=False):
-            # a list whose entries were refused counts as too short, which it is not
+            # pydantic also reports a list as too short if it refused the entries
             if error["type"] != "too_short" or not error["input"]:
                 problems.append(_problem(read, error))
     else:
@@ -48,7 +48,7 @@ def parse(text: str, source: str = "config", installation: Installation | None =
 
 
 def _problem(read: Document, details: ErrorDetails) -> Problem:
-    # a marker of pydantic's for "the key itself" is no part of the path
+    # pydantic marks an error of the key itself so; the marker is not part of the path
     path: document.Path = tuple(part for part in details["loc"] if part != "[key]")
     return Problem(read.line(path), path, _text(details))
 
@@ -95,7 +95,7 @@ _EXPECTED = {
     "greater_than_equal": "at least {ge:g}",
     "less_than_equal": "at most {le:g}",
 }
-"""What pydantic wanted, by the type of its error."""
+"""The expected value, by the type of pydantic's error."""
 
 _FIXED = {
     "missing": "is missing",

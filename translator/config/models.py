@@ -14,23 +14,23 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from interlingua.protocols.section import Section, Text
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits
 from interlingua.schemas import Signature, TensorSpec
+from interlingua.translator.config.context import model_folders
 from interlingua.translator.config.references import (
     ExistingPath,
     Folder,
     KnownBackend,
     KnownDatatype,
     KnownUpstream,
-    around,
+    context_of,
     require,
 )
-from interlingua.translator.config.surroundings import model_folders
 from interlingua.translator.config.values import ParameterValue, distinct
 
 
 def _device(value: str, info: ValidationInfo) -> str:
     if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", value):
         raise ValueError(f"unknown device '{value}' (allowed: cpu, cuda, cuda:N)")
-    there = around(info).installation.devices
+    there = context_of(info).installation.devices
     if (f"{value}:0" if value == "cuda" else value) not in there:
         raise ValueError(f"there is no device '{value}' here (there are: {', '.join(there)})")
     return value
@@ -243,7 +243,7 @@ class ModelOptions(Section):
     @field_validator("remote_model")
     @classmethod
     def _named(cls, value: str | None, info: ValidationInfo) -> str | None:
-        kind = around(info).nameless.get(info.data.get("upstream") or "")
+        kind = context_of(info).nameless.get(info.data.get("upstream") or "")
         if value and kind is not None:
             raise ValueError(f"{kind} has no place for a name: a server has one model")
         return value
@@ -252,7 +252,7 @@ class ModelOptions(Section):
     @classmethod
     def _file(cls, path: str | None, info: ValidationInfo) -> str | None:
         backend = info.data.get("backend")
-        if path is None and backend is not None and around(info).installation.backends[backend]:
+        if path is None and backend is not None and context_of(info).installation.backends[backend]:
             raise ValueError(f"is missing: backend '{backend}' loads a file")
         return path
 

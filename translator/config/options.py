@@ -21,7 +21,7 @@ from interlingua.translator.config.references import (
     KnownModel,
     ListenAddress,
     UpstreamUrl,
-    around,
+    context_of,
     require,
 )
 from interlingua.translator.config.routes import (
@@ -145,7 +145,7 @@ class ListenerOptions(Section):
     def _all_dialects(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None:
             return value
-        installation = around(info).installation
+        installation = context_of(info).installation
         # with an unusable transport any choice will do: the file is refused for that
         transport = info.data.get("transport")
         return tuple(
@@ -158,7 +158,7 @@ class ListenerOptions(Section):
     @classmethod
     def _carried(cls, dialects: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for dialect in dialects:
-            travels(dialect, info.data.get("transport"), around(info).installation.serves[dialect])
+            travels(dialect, info.data.get("transport"), context_of(info).installation.serves[dialect])
         if not dialects:
             raise ValueError("must not be empty")
         return distinct("dialect", dialects)
@@ -253,7 +253,7 @@ class UpstreamOptions(Section):
     def _carried(cls, transport: str, info: ValidationInfo) -> str:
         dialect = info.data.get("dialect")
         if dialect is not None:
-            travels(dialect, transport, around(info).installation.calls[dialect])
+            travels(dialect, transport, context_of(info).installation.calls[dialect])
         return transport
 
     @field_validator("urls")

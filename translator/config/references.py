@@ -1,7 +1,6 @@
 """Validators of options that refer to something else: a dialect, a model, an address, a folder.
 
-Each judges one value with the help of the :class:`Surroundings` that the loader passes as context,
-and says what is wrong as a ``ValueError``.
+Each validates one value against the :class:`ValidationContext` and raises ``ValueError``.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from interlingua.protocols.transport.address import covers, parse_address, parse
 from interlingua.schemas import Datatype
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.translator.config import wording
-from interlingua.translator.config.surroundings import Surroundings, model_folders
+from interlingua.translator.config.context import ValidationContext, model_folders
 
 
-def around(info: ValidationInfo) -> Surroundings:
-    """The surroundings of the document under validation."""
-    if not isinstance(info.context, Surroundings):
+def context_of(info: ValidationInfo) -> ValidationContext:
+    """The context of the document under validation."""
+    if not isinstance(info.context, ValidationContext):
         raise TypeError("options are validated by translator.config.load or parse")
     return info.context
 
@@ -37,7 +36,7 @@ def require(kind: str, word: str, choices: Iterable[str]) -> str:
 def _address(value: str, info: ValidationInfo) -> str:
     mine = parse_address(value)
     others = 0
-    for text in around(info).addresses:
+    for text in context_of(info).addresses:
         try:
             other = parse_address(text)
         except ValueError:  # judged where it stands
@@ -55,9 +54,9 @@ def _url(value: str, info: ValidationInfo) -> str:
     return value
 
 
-def _known(kind: str, names: Callable[[Surroundings], Iterable[str] | None]) -> AfterValidator:
+def _known(kind: str, names: Callable[[ValidationContext], Iterable[str] | None]) -> AfterValidator:
     def check(value: str, info: ValidationInfo) -> str:
-        choices = names(around(info))
+        choices = names(context_of(info))
         return value if choices is None else require(kind, value, choices)
 
     return AfterValidator(check)
@@ -85,11 +84,11 @@ def _datatype(value: Any) -> Any:
 
 ListenAddress = Annotated[str, AfterValidator(_address)]
 """An address to bind that nothing else in the file binds."""
-KnownModel = Annotated[str, _known("model", lambda around: around.models)]
-KnownUpstream = Annotated[str, _known("upstream", lambda around: around.upstreams)]
-KnownListener = Annotated[str, _known("listener", lambda around: around.listeners)]
-KnownDialect = Annotated[str, _known("dialect", lambda around: around.installation.serves)]
-KnownBackend = Annotated[str, _known("backend", lambda around: around.installation.backends)]
+KnownModel = Annotated[str, _known("model", lambda context: context.models)]
+KnownUpstream = Annotated[str, _known("upstream", lambda context: context.upstreams)]
+KnownListener = Annotated[str, _known("listener", lambda context: context.listeners)]
+KnownDialect = Annotated[str, _known("dialect", lambda context: context.installation.serves)]
+KnownBackend = Annotated[str, _known("backend", lambda context: context.installation.backends)]
 UpstreamUrl = Annotated[str, AfterValidator(_url)]
 """Where a server is, in a form that the transport beside it can use."""
 ExistingPath = Annotated[str, AfterValidator(_existing)]

@@ -1,4 +1,4 @@
-"""A signature in a file of its own, for models that a configuration does not know."""
+"""A signature in a separate file, for models outside the configuration."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from interlingua.translator.config.models import SignatureOptions
 
 
 def read_signature(path: Path) -> Signature:
-    """The signature in a file of YAML or JSON, written as under ``signature:`` of a configuration.
+    """The signature in a file of YAML or JSON, with the keys of ``signature:`` in a configuration.
 
-    Raises ``ConfigError`` or ``ValueError`` with what is wrong, ``OSError``.
+    Raises ``ConfigError`` or ``ValueError`` for an invalid one, ``OSError``.
     """
     document = Document(path.read_text(encoding="utf-8", errors="replace"), str(path))
     if document.problems:

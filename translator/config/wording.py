@@ -1,5 +1,4 @@
-"""What is wrong with a value, in words for a person: what was expected, what was found, what was
-probably meant."""
+"""Error texts about a value: expected, found, and the probable intention."""
 
 from __future__ import annotations
 
@@ -8,14 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 _LISTED = 12
-"""How many choices are named at most."""
+"""The maximum number of choices in a text."""
 
 _SHOWN = 40
-"""How many characters of a text are quoted at most."""
+"""The maximum number of characters of a quoted text."""
 
 
 def unknown(kind: str, word: str, choices: Iterable[str]) -> str:
-    """``word`` is no ``kind``; the nearest of ``choices``, and which there are."""
+    """``word`` is not a ``kind``: the text has the nearest of ``choices`` and the list of them."""
     names = list(choices)
     near = difflib.get_close_matches(word, names, n=1) or [name for name in names if name.startswith(word)]
     meant = f"; did you mean '{near[0]}'?" if near and word else ""
@@ -23,7 +22,7 @@ def unknown(kind: str, word: str, choices: Iterable[str]) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """The names in brackets, as the end of a sentence; at most a dozen of them."""
+    """At most a dozen of the names in brackets, for the end of a sentence."""
     if not names:
         return " (there are none)"
     more = f", and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
@@ -31,7 +30,7 @@ def listed(names: list[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as its author would recognise it."""
+    """A value in the terms of YAML."""
     match value:
         case None:
             return "nothing"

@@ -13,7 +13,7 @@ from interlingua.runtime.repository.files import Loaded
 from interlingua.translator.admin.listener import AdminListener
 from interlingua.translator.assembly import assemble
 from interlingua.translator.config import Config, parse
-from interlingua.translator.config.surroundings import Installation
+from interlingua.translator.config.context import Installation
 from interlingua.translator.welcome import welcome
 
 HTTP = frozenset({"http"})

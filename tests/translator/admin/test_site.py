@@ -23,7 +23,7 @@ from interlingua.translator.admin.metrics import Family, Sample
 from interlingua.translator.admin.site import Site
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config import parse
-from interlingua.translator.config.surroundings import Installation
+from interlingua.translator.config.context import Installation
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&\\"
 HTTP = frozenset({"http"})

@@ -1,7 +1,7 @@
-"""What an option can refer to: what this installation has, and what the rest of the file declares.
+"""The validation context of an option: the features of this program, and the names that the file declares.
 
-Taken from the raw document before any of it is validated, so that a reference is judged even where
-the entry around it, or the one it names, has mistakes of its own.
+The names come from the raw document, so that validation finds a wrong reference even if the entry around it,
+or its target, has errors.
 """
 
 from __future__ import annotations
@@ -59,10 +59,9 @@ class Installation:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The installation and the names that the document declares. ``models`` is None where it cannot
-    be known, because a repository of the file cannot be read; ``nameless`` are the upstreams that have no
-    place for a model's name, each with its dialect and transport."""
+class ValidationContext:
+    """The installation and the names that the document declares. ``models`` is None if a repository is
+    unreadable. ``nameless`` are the upstreams whose requests name no model, with dialect and transport."""
 
     installation: Installation
     addresses: tuple[str, ...]
@@ -77,8 +76,8 @@ class Surroundings:
         return next((name for name, owned in prefixes.items() if f"{path}/".startswith(owned)), None)
 
     @classmethod
-    def of(cls, data: Any, installation: Installation) -> Surroundings:
-        """The surroundings of every option in ``data``, a document as it was read."""
+    def of(cls, data: Any, installation: Installation) -> ValidationContext:
+        """The context of every option in ``data``, a document before validation."""
         listeners = tuple(_texts(_entries(data, "listeners"), "listen"))
         admin = tuple(_texts([_section(data, "admin")], "listen"))
         return cls(
