@@ -26,6 +26,20 @@ DIALECT_FILES = {"__init__", "capability", "codec", "server", "client", "manifes
 # to be removed, none to be added
 _KNOWN_CYCLES = {f"interlingua.translator.conformance.{name}" for name in ("check", "subject", "wire")}
 
+# to be renamed, none to be added
+_KNOWN_DOUBLES = {
+    "Asked",  # protocols/trtis, translator/conversion, translator/serving
+    "End",  # translator/conversion, translator/fidelity
+    "Exchange",  # translator/conformance, translator/serving
+    "Outcome",  # translator/conformance, translator/fidelity
+    "Pieces",  # protocols/grps, protocols/transport
+    "Plan",  # runtime/models, translator/serving
+    "ReplyForm",  # protocols/{grps,oip,trtis}
+    "Verdict",  # translator/conformance, translator/fidelity
+}
+# models of users import this module, so its class names are Triton's
+_NAMES_OF_TRITON = "runtime/python_worker/triton_python_backend_utils.py"
+
 # models of users may have modules with the names of the rooms; and this file has violations in strings
 _BARE_ON_PURPOSE = {
     "tests/runtime/backends/test_python.py",
@@ -182,6 +196,19 @@ def dialects_without_the_common_files(root: Path) -> Violations:
         yield from ((folder, name) for name in DIALECT_FILES - {path.stem for path in folder.glob("*.py")})
 
 
+def class_names_used_twice(root: Path) -> Violations:
+    """A public class name means one thing in all rooms."""
+    known: dict[str, Path] = {}
+    for path in sources(root, *ROOMS):
+        if path == root / _NAMES_OF_TRITON:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_") or node.name in _KNOWN_DOUBLES:
+                continue
+            if (first := known.setdefault(node.name, path)) != path:
+                yield path, f"{node.name} is a class of {first.relative_to(root)} too"
+
+
 _LINE = "from __future__ import annotations\n"
 _WHOLE = {f"protocols/{name}/{file}.py": _LINE for name in ("one", "two") for file in DIALECT_FILES}
 
@@ -237,6 +264,9 @@ RULES: dict[Callable[[Path], Violations], list[dict[str, str]]] = {
         },
     ],
     crowded_rooms: [{f"runtime/x{number}.py": _LINE for number in range(MODULES_AT_THE_TOP + 1)}],
+    class_names_used_twice: [
+        {"runtime/x.py": "class Twice: ...", "translator/a/y.py": "def f():\n    class Twice: ..."},
+    ],
     dialects_without_the_common_files: [{"protocols/one/capability.py": _LINE}],
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -90,3 +91,126 @@ def test_a_retired_word_is_found(phrase: str) -> None:
 
 def test_parts_of_words_are_not_retired() -> None:
     assert not retired("He retold the bestiary of Cold Passages: habitats, `left out`, left_out.")
+
+
+# --- code
+
+RETIRED_NAMES = {
+    "Aim": "Destination",
+    "Asking": "Plan",
+    "Behind": "Large…",
+    "Heads": "Headers",
+    "LeftOut": "DroppedFields",
+    "OutputTally": "ReplayOutput",
+    "Passage": "Passthrough",
+    "Passed": "Passthrough",
+    "Peer": "Connection",
+    "Relay": "Passthrough",
+    "Told": "On…",
+    "came": "answered",
+    "given_up": "reset",
+    "habits": "quirks",
+    "heard_all": "half_closed_remote",
+    "left_out": "dropped_fields",
+    "told_all": "half_closed_local",
+    "told_of": "mapped_error",
+}
+"""Class or function → replacement. A leading underscore does not count."""
+
+RETIRED_LITERALS = {
+    "interlingua_left_out_total": "interlingua_dropped_fields_total",
+    "listening to operators": "admin listening",
+    "model not loaded": "model failed to load",
+    "odd route": "suspicious route",
+    "requests were cut": "requests cut at shutdown",
+    "unforeseen failure": "unexpected error",
+    "upstream server fails": "upstream unreachable",
+    "upstream server is back": "upstream recovered",
+}
+"""Start of a log message, or metric → replacement."""
+
+_SENTENCE = re.compile(r"%|[.:;]|\b(?:is|are|was|were|has|have|had|can|cannot|could|will|did|does)\b")
+_LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+# a model's own log lines
+_FOREIGN_MESSAGES = {"runtime/python_worker/process.py"}
+
+
+def retired_in_code(source: str) -> list[str]:
+    """Each retired name or literal that the source defines, with its line and replacement."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if (name := node.name.lstrip("_")) in RETIRED_NAMES:
+                found.append(f"{node.lineno}: {node.name}: say {RETIRED_NAMES[name]}")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found += [
+                f"{node.lineno}: {node.value!r}: say {replacement!r}"
+                for start, replacement in RETIRED_LITERALS.items()
+                if node.value.startswith(start)
+            ]
+    return found
+
+
+def wordy_messages(source: str) -> list[str]:
+    """Each log message that is a sentence, or has values in it instead of fields."""
+    return [
+        f"{text.lineno}: {ast.unparse(text)}"
+        for call in ast.walk(ast.parse(source))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in _LEVELS
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == "_log"
+        for argument in call.args
+        for text in ast.walk(argument)
+        if isinstance(text, ast.JoinedStr)
+        or (isinstance(text, ast.Constant) and isinstance(text.value, str) and _SENTENCE.search(text.value))
+    ]
+
+
+SOURCES = [
+    path
+    for room in ("schemas", "protocols", "runtime", "translator")
+    for path in sorted((ROOT / room).rglob("*.py"))
+]
+
+
+def test_code_has_no_retired_names() -> None:
+    assert [
+        f"{path.relative_to(ROOT)}:{what}" for path in SOURCES for what in retired_in_code(path.read_text())
+    ] == []
+
+
+def test_log_messages_are_noun_phrases() -> None:
+    assert [
+        f"{path.relative_to(ROOT)}:{what}"
+        for path in SOURCES
+        if str(path.relative_to(ROOT)) not in _FOREIGN_MESSAGES
+        for what in wordy_messages(path.read_text())
+    ] == []
+
+
+@pytest.mark.parametrize("name", RETIRED_NAMES)
+def test_a_retired_name_is_found(name: str) -> None:
+    assert retired_in_code(f"class {name}: ...")
+    assert retired_in_code(f"class A:\n    async def _{name}(self): ...")
+    assert not retired_in_code(f"class {name}s: ...")
+
+
+@pytest.mark.parametrize("text", RETIRED_LITERALS)
+def test_a_retired_literal_is_found(text: str) -> None:
+    assert retired_in_code(f'print("{text} now")')
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        '_log.info("the model is ready")',
+        '_log.warning("cut: %d", count)',
+        '_log.log(level, f"{count} requests")',
+        '_log.error("stopped" if done else "nothing could be stopped")',
+    ],
+)
+def test_a_wordy_message_is_found(call: str) -> None:
+    assert wordy_messages(call)
+    assert not wordy_messages('_log.info("model ready", extra={"facts": {"model": "it is"}})')

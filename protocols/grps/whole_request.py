@@ -99,9 +99,7 @@ def whole_request_action(stream_type: str = "") -> Action[HttpAnswer]:
 
     def decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, _Answering]:
         request: HttpRequest = opened.message
-        inputs = tuple(
-            _input(spec, request, opened.model) for spec in signature.inputs if not _left_out(spec)
-        )
+        inputs = tuple(_input(spec, request, opened.model) for spec in signature.inputs if not _omitted(spec))
         return InferRequest(opened.model, inputs), _Answering(stream_type)
 
     encode = _encode_chunk if stream_type else _encode_whole
@@ -114,7 +112,7 @@ def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: Inferen
     return HttpAnswer(_STATUS.get(error.code, 500), headers, [_error_text(error)])
 
 
-def _left_out(spec: TensorSpec) -> bool:
+def _omitted(spec: TensorSpec) -> bool:
     return spec.optional and spec.name not in INPUTS
 
 
