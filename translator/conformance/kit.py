@@ -62,11 +62,12 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How hard to look: ``examples`` for each check at most, no new ones after ``secs``; the same ``seed``
-    gives the same examples."""
+    gives the same examples. ``shrink``: whether to look for a small example once one breaks the rule."""
 
     examples: int = 25
     secs: float = 20.0
     seed: int = 0
+    shrink: bool = True
 
 
 def checks_of(wire: Wire) -> tuple[Check, ...]:
@@ -157,7 +158,7 @@ def _search(check: Check, subject: Subject, effort: Effort) -> None:
             max_examples=effort.examples,
             deadline=None,
             database=None,
-            phases=(Phase.generate, Phase.shrink),
+            phases=(Phase.generate, Phase.shrink) if effort.shrink else (Phase.generate,),
             suppress_health_check=list(HealthCheck),
             report_multiple_bugs=False,
             verbosity=Verbosity.quiet,

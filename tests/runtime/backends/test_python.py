@@ -43,19 +43,19 @@ def execute(self, requests):
 """
 
 
-@pytest.mark.parametrize("count", [0, 3, 70_000])
 @pytest.mark.parametrize("datatype", DATATYPES.values(), ids=str)
-async def test_every_datatype_comes_and_goes(tmp_path: Path, datatype: Datatype, count: int) -> None:
+async def test_every_datatype_comes_and_goes(tmp_path: Path, datatype: Datatype) -> None:
     kind = "TYPE_STRING" if datatype is Datatype.BYTES else f"TYPE_{datatype.value}"
     model = loaded(tmp_path, IDENTITY, INT32.replace("TYPE_INT32", kind))
-    if datatype is Datatype.BYTES:
-        array = np.array([b"\xff" * (index % 5) for index in range(count)], object)
-    else:
-        array = (np.arange(count) % 100).astype(datatype.dtype)
-    given = Tensor.from_numpy("IN", array, datatype)
-    response = await model.infer(InferRequest("m", (given,)))
-    assert response.outputs == (given.renamed("OUT"),)
-    assert response.outputs[0].view.readonly
+    for count in (0, 3, 70_000):
+        if datatype is Datatype.BYTES:
+            array = np.array([b"\xff" * (index % 5) for index in range(count)], object)
+        else:
+            array = (np.arange(count) % 100).astype(datatype.dtype)
+        given = Tensor.from_numpy("IN", array, datatype)
+        response = await model.infer(InferRequest("m", (given,)))
+        assert response.outputs == (given.renamed("OUT"),)
+        assert response.outputs[0].view.readonly
     await model.close()
 
 

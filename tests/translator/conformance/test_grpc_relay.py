@@ -22,7 +22,7 @@ from interlingua.translator.conformance.session import examine
 from interlingua.translator.conformance.wires import WIRES
 from tests.translator.conformance.grpc_relay import Fault, grpc_relay
 
-EFFORT = Effort(examples=8, secs=2)
+EFFORT = Effort(examples=8, secs=2, shrink=False)
 SECS = 1.0
 """How long the kit waits for what never comes."""
 

@@ -11,7 +11,7 @@ from tests.translator.conformance import faults, faults_by_rule
 from tests.translator.conformance.relay import relay
 from tests.translator.conformance.seeded import Seeded
 
-EFFORT = Effort(examples=12, secs=10)
+EFFORT = Effort(examples=12, secs=10, shrink=False)
 
 FAULTS = [*faults.FAULTS, *faults_by_rule.FAULTS]
 
