@@ -15,7 +15,7 @@ from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import Context, Operation, VersionStatistics
 from interlingua.translator.admin import models
 from interlingua.translator.admin.metrics import exposition
-from interlingua.translator.serving.request_metrics import Tally
+from interlingua.translator.serving.request_metrics import InFlightRequest, RequestMetrics
 
 ROUNDS, TURNS = 7, 50_000
 STAGES = {"decode": 12_000, "queue": 1_000, "exec": 90_000, "encode": 15_000}
@@ -29,16 +29,16 @@ def cost_us(work: Callable[[], object], turns: int = TURNS) -> float:
 
 def counting(timed: bool) -> Callable[[], object]:
     """Count one request, as a pipeline does."""
-    tally = Tally(timed)
+    metrics = RequestMetrics(timed)
     context = Context()
     context.timings.update(STAGES)
     operation = Operation.INFER
 
     def count() -> None:
-        counted = tally.begin(context, 100)
-        counted.operation = operation
-        counted.end()
-        tally.sent_bytes += 100
+        request = InFlightRequest(metrics, context, 100)
+        request.operation = operation
+        request.end()
+        metrics.sent_bytes += 100
 
     return count
 

@@ -59,7 +59,7 @@ from interlingua.translator.recording.tap import Tap
 from interlingua.translator.serving.header_parameters import HeaderParameters
 from interlingua.translator.serving.operations import Service
 from interlingua.translator.serving.pipeline import Pipeline
-from interlingua.translator.serving.request_metrics import Tally
+from interlingua.translator.serving.request_metrics import RequestMetrics
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing import report
 from interlingua.translator.serving.routing.build import build
@@ -70,14 +70,14 @@ from interlingua.translator.serving.settings import LogBook
 @dataclass(slots=True)
 class Assembly:
     """Everything between the listeners and the targets. ``close`` it after the last request. ``sources`` has
-    the metrics and reports of its parts, ``tallies`` the request metrics of each listener."""
+    the metrics and reports of its parts, ``request_metrics`` the request metrics of each listener."""
 
     config: Config
     service: Service
     upstreams: Mapping[str, Upstream]
     poller: Poller
     sources: Sources = field(default_factory=Sources)
-    tallies: list[Mapping[str, Tally]] = field(default_factory=list)
+    request_metrics: list[Mapping[str, RequestMetrics]] = field(default_factory=list)
     tap: Tap | None = None
     examiner: Examiner | None = None
     mirrors: tuple[Mirror, ...] = ()
@@ -94,7 +94,7 @@ class Assembly:
             timed=self.config.admin is not None,
             header_parameters=_header_parameters(listener),
         )
-        self.tallies.append(pipeline.tallies)
+        self.request_metrics.append(pipeline.request_metrics)
         return pipeline
 
     def site(self) -> Site:
@@ -189,7 +189,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     )
     poller = Poller(service.catalog, config.server.repository_poll_secs)
     assembly = Assembly(config, service, upstreams, poller)
-    add_sources(assembly.sources, service, upstreams, assembly.tallies, cache)
+    add_sources(assembly.sources, service, upstreams, assembly.request_metrics, cache)
     if service.router.routes:
         assembly.sources.metrics.append(partial(report.families, service.router.routes))
         assembly.sources.reports["routes"] = partial(report.reports, service.router.routes)

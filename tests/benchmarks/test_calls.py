@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.calls import WALKS, Walk, count
 
-LIMITS = {"OIP gRPC to a local model": 117, "GraphPipe HTTP to an OIP upstream": 241}
+LIMITS = {"OIP gRPC to a local model": 114, "GraphPipe HTTP to an OIP upstream": 241}
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)

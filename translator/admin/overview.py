@@ -9,10 +9,10 @@ from typing import Any
 
 from interlingua.schemas import ErrorCode, Operation, Readiness
 from interlingua.translator.admin.metrics import Family, Sample
-from interlingua.translator.serving.operations import OPERATIONS, Asked, Service
-from interlingua.translator.serving.request_metrics import Tally
+from interlingua.translator.serving.operations import OPERATIONS, OperationRequest, Service
+from interlingua.translator.serving.request_metrics import RequestMetrics
 
-ByListener = Sequence[Mapping[str, Tally]]
+ByListener = Sequence[Mapping[str, RequestMetrics]]
 """The request metrics of each listener by dialect, in binding order."""
 
 _PATIENCE_SECS = 0.5
@@ -21,7 +21,7 @@ _PATIENCE_SECS = 0.5
 
 async def readiness(service: Service) -> dict[str, Any]:
     """The readiness that every dialect reports, and all reasons against it."""
-    found: Readiness = await OPERATIONS[Operation.READY](Asked(service))
+    found: Readiness = await OPERATIONS[Operation.READY](OperationRequest(service))
     if found.ready:
         return {"ready": True, "reasons": []}
     reasons = [found.reason]
@@ -59,7 +59,7 @@ class ReadinessWatch:
             await asyncio.wait((self._asking,))
 
 
-def overview(service: Service, tallies: ByListener) -> dict[str, Any]:
+def overview(service: Service, by_listener: ByListener) -> dict[str, Any]:
     """The report of the server and its listeners."""
     return {
         "name": service.metadata.name,
@@ -72,9 +72,9 @@ def overview(service: Service, tallies: ByListener) -> dict[str, Any]:
             {
                 "address": listening.address,
                 "transport": listening.transport,
-                "dialects": {dialect: _counted(tally) for dialect, tally in counted.items()},
+                "dialects": {dialect: _counted(metrics) for dialect, metrics in counted.items()},
             }
-            for listening, counted in zip(service.listeners, tallies, strict=False)
+            for listening, counted in zip(service.listeners, by_listener, strict=False)
         ],
     }
 
@@ -87,17 +87,17 @@ def families(service: Service) -> Iterator[Family]:
     yield Family("interlingua_online", "gauge", text, [Sample(service.online)])
 
 
-def _counted(tally: Tally) -> dict[str, Any]:
+def _counted(metrics: RequestMetrics) -> dict[str, Any]:
     codes: dict[str, int] = {}
-    for (_, code), count in tally.ended.items():
+    for (_, code), count in metrics.ended.items():
         name = "OK" if code is None else code.name
         codes[name] = codes.get(name, 0) + count
     return {
         "requests": sum(codes.values()),
-        "in_flight": tally.in_flight,
+        "in_flight": metrics.in_flight,
         "shed": codes.get(ErrorCode.OVERLOADED.name, 0),
         "cancelled": codes.get(ErrorCode.CANCELLED.name, 0),
         "codes": codes,
-        "received_bytes": tally.received_bytes,
-        "sent_bytes": tally.sent_bytes,
+        "received_bytes": metrics.received_bytes,
+        "sent_bytes": metrics.sent_bytes,
     }

@@ -26,14 +26,14 @@ from interlingua.translator.admin.overview import ByListener, ReadinessWatch
 from interlingua.translator.admin.sources import ReportSource, Sources
 from interlingua.translator.admin.view import Dashboard, view
 from interlingua.translator.serving import request_metrics
-from interlingua.translator.serving.operations import OPERATIONS, Asked, Service
+from interlingua.translator.serving.operations import OPERATIONS, OperationRequest, Service
 
 
 def add_sources(
     sources: Sources,
     service: Service,
     upstream_servers: Mapping[str, Upstream],
-    tallies: ByListener,
+    by_listener: ByListener,
     cache: ResponseCache | None,
 ) -> None:
     """Add to ``sources`` the metrics and reports of every server."""
@@ -41,7 +41,7 @@ def add_sources(
     utilization = process.CpuUtilization()
     sources.metrics += [
         partial(models.families, service.catalog),
-        lambda: request_metrics.families(list(zip(service.listeners, tallies, strict=False))),
+        lambda: request_metrics.families(list(zip(service.listeners, by_listener, strict=False))),
         partial(upstreams.families, upstream_servers),
         partial(overview.families, service),
         lambda: (build, *process.families(), *utilization.families()),
@@ -49,7 +49,7 @@ def add_sources(
     if cache is not None:
         sources.metrics.append(partial(process.cache_families, cache))
     sources.reports |= {
-        "server": partial(overview.overview, service, tallies),
+        "server": partial(overview.overview, service, by_listener),
         "models": partial(models.report, service.catalog),
         "upstreams": partial(upstreams.report, upstream_servers),
     }
@@ -85,7 +85,7 @@ class Site:
         await self.watch.close()
 
     async def _live(self) -> HttpAnswer:
-        liveness: Readiness = await OPERATIONS[Operation.LIVE](Asked(self.service))
+        liveness: Readiness = await OPERATIONS[Operation.LIVE](OperationRequest(self.service))
         return document({"live": liveness.ready}, 200 if liveness.ready else 503)
 
     async def _ready(self) -> HttpAnswer:

@@ -50,7 +50,7 @@ class Mirror:
 
     # --- as an observer
 
-    def wants(self, request: InferRequest) -> bool:
+    def should_observe(self, request: InferRequest) -> bool:
         """Whether to copy ``request``."""
         if self._closing:
             return False
@@ -60,7 +60,7 @@ class Mirror:
         self._drop(self._sequences.overdue(), Dropped.SEQUENCE)
         return wanted
 
-    def saw(self, observed: Observed) -> None:
+    def on_response(self, observed: Observed) -> None:
         """Schedule the copy: the caller's answer is not yet written."""
         if not self._seen:
             asyncio.get_running_loop().call_soon(self._take_all)

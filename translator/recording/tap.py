@@ -70,7 +70,7 @@ class Tap:
         self._thread = threading.Thread(target=self._write_all, name="tap", daemon=True)
         self._thread.start()
 
-    def wants(self, request: InferRequest) -> bool:
+    def should_observe(self, request: InferRequest) -> bool:
         """Whether to record ``request``."""
         if not any(fnmatchcase(request.model, pattern) for pattern in self._models):
             return False
@@ -82,7 +82,7 @@ class Tap:
             place = random.random()  # noqa: S311
         return place < self._share
 
-    def saw(self, observed: Observed) -> None:
+    def on_response(self, observed: Observed) -> None:
         """Queue it for writing, if it fits."""
         record = Record.of(observed)
         nbytes = record.nbytes + _OVERHEAD_BYTES

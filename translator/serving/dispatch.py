@@ -193,7 +193,11 @@ class Dispatch:
         target = self._target(route, model)
         began = time.monotonic_ns()
         try:
-            signature = await self._signature(route, target)
+            signature = await (
+                target.signature(version)
+                if route is None
+                else route.timed_signature(target, version, self.context)
+            )
         except (InferenceError, asyncio.CancelledError) as end:
             target.count_undecoded(end, version, began, self.context)
             raise

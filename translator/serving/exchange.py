@@ -26,13 +26,13 @@ from interlingua.schemas import (
 )
 from interlingua.translator.serving.dispatch import Dispatch, Plan
 from interlingua.translator.serving.header_parameters import HeaderParameters
-from interlingua.translator.serving.interleave import Told
-from interlingua.translator.serving.observation import Watch
+from interlingua.translator.serving.interleave import StreamItem
+from interlingua.translator.serving.observation import Observation
 from interlingua.translator.serving.operations import (
     OF_A_MODEL,
     OF_SHARED_MEMORY,
     OPERATIONS,
-    Asked,
+    OperationRequest,
     Service,
     by_route,
 )
@@ -66,11 +66,6 @@ class Exchange:
         self._default_model = default_model
         self._header_parameters = header_parameters
 
-    def admit(self, context: Context) -> None:
-        """Number a request, as dialects that show a number in every answer want it."""
-        context.server_id = self.service.id
-        context.request_number = next(self.service.numbers)
-
     async def perform(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         """Carry out what ``opened`` asks and encode the result. Raises ``InferenceError``."""
         if opened.action.operation is Operation.INFER:
@@ -79,18 +74,18 @@ class Exchange:
 
     async def stream(
         self, opened: Opened[Any], dialect: str, context: Context
-    ) -> AsyncGenerator[Told[Any], None]:
+    ) -> AsyncGenerator[StreamItem[Any], None]:
         """Every answer to an INFER_STREAM, and whether it is the last. Raises ``InferenceError`` in place
         of the first answer; a later failure has an answer of its own."""
         dispatch = await self._dispatch(opened, dialect, context)
         plan = await dispatch.plan()
-        watch = self._watch(dispatch, plan)
+        observation = self._observe(dispatch, plan)
         encode = opened.action.encode
         answered = False
         ended: BaseException | None = None
         began = time.monotonic_ns()
         try:
-            async with aclosing(self._responses(dispatch, plan, watch)) as responses:
+            async with aclosing(self._responses(dispatch, plan, observation)) as responses:
                 async for plan, response in responses:
                     if plan.placement is not None and response.outputs:
                         plan.placement.fill(response)
@@ -117,8 +112,8 @@ class Exchange:
             raise
         finally:
             self.service.trends.count(time.monotonic_ns() - began, isinstance(ended, Exception))
-            if watch is not None:
-                watch.ended(ended)
+            if observation is not None:
+                observation.end(ended)
         context.failure = failure.code
         request = plan.request
         last = InferResponse(request.model, (), request.version, request.id, error=failure)
@@ -126,7 +121,7 @@ class Exchange:
 
     async def watch(
         self, opened: Opened[Any], dialect: str, context: Context
-    ) -> AsyncGenerator[Told[Any], None]:
+    ) -> AsyncGenerator[StreamItem[Any], None]:
         """The answer to an operation that is watched, now and each time that it has changed. Raises
         ``InferenceError``."""
         catalog = self.service.catalog
@@ -162,7 +157,7 @@ class Exchange:
     async def _answer(self, dispatch: Dispatch) -> Any:
         """The answer of the first plan whose target does not turn the request away."""
         plan = await dispatch.plan()
-        watch = self._watch(dispatch, plan)
+        observation = self._observe(dispatch, plan)
         try:
             while True:
                 try:
@@ -170,10 +165,10 @@ class Exchange:
                     break
                 except InferenceError as error:
                     plan = await dispatch.fallback(plan, error)
-                if watch is not None:
-                    watch.goes_to(plan.target.name)
-            if watch is not None:
-                watch.heard(response)
+                if observation is not None:
+                    observation.redirect(plan.target.name)
+            if observation is not None:
+                observation.on_response(response)
             answered = time.monotonic_ns()
             if plan.placement is not None:
                 plan.placement.fill(response)
@@ -182,15 +177,15 @@ class Exchange:
             answer = dispatch.opened.action.encode(plan.form, response)
             dispatch.context.timings["encode"] = time.monotonic_ns() - answered
         except BaseException as failure:
-            if watch is not None:
-                watch.ended(failure)
+            if observation is not None:
+                observation.end(failure)
             raise
-        if watch is not None:
-            watch.ended()
+        if observation is not None:
+            observation.end()
         return answer
 
     async def _responses(
-        self, dispatch: Dispatch, plan: Plan, watch: Watch | None
+        self, dispatch: Dispatch, plan: Plan, observation: Observation | None
     ) -> AsyncGenerator[tuple[Plan, InferResponse], None]:
         """The responses of the first plan whose target does not turn the request away, as they come."""
         while True:
@@ -199,16 +194,16 @@ class Exchange:
             try:
                 async for response in responses:
                     answered = True
-                    if watch is not None:
-                        watch.heard(response)
+                    if observation is not None:
+                        observation.on_response(response)
                     yield plan, response
                 return
             except InferenceError as error:
                 if answered:
                     raise
                 plan = await dispatch.fallback(plan, error)
-                if watch is not None:
-                    watch.goes_to(plan.target.name)
+                if observation is not None:
+                    observation.redirect(plan.target.name)
             finally:
                 # to close it is to cancel it; an iterator that is no generator has nothing to close
                 if (close := getattr(responses, "aclose", None)) is not None:
@@ -228,7 +223,7 @@ class Exchange:
         parameters = None if chosen is None else chosen.of(context.headers)
         return Dispatch(router, opened, key, context, self._place, parameters)
 
-    def _watch(self, dispatch: Dispatch, plan: Plan) -> Watch | None:
+    def _observe(self, dispatch: Dispatch, plan: Plan) -> Observation | None:
         """Begin to observe the request of ``plan``, where an observer or the mirror of its route wants it."""
         observers = self.service.observers
         if plan.route is not None and plan.route.mirror is not None:
@@ -236,13 +231,13 @@ class Exchange:
         if not observers:
             return None
         streams = dispatch.opened.action.operation is Operation.INFER_STREAM
-        return Watch.over(
+        return Observation.begin(
             observers,
             plan.request,
             dispatch.key.dialect,
             self._listener,
             plan.target.name,
-            self.service.stream_room if streams else None,
+            self.service.stream_budget if streams else None,
             plan.signature.max_batch_size,
         )
 
@@ -280,7 +275,7 @@ class Exchange:
                 raise self._unnamed()
         router = self.service.router
         route = router.route(RouteKey(model, dialect, self._listener, opened.version, context.headers))
-        asked = Asked(
+        asked = OperationRequest(
             self.service,
             model,
             opened.version,

@@ -1,11 +1,10 @@
-"""Answers to a stream of messages: many messages at work at once, their answers in one order.
+"""The answers to a stream of messages: many messages at work at once, their answers in one order.
 
-Contract: what is answered once is answered in the order of the messages, as clients count on that for
-ordinary models; what is answered any number of times goes out as it comes, between the others. No more
-than a window of messages is at work, and no more than a window of answers waits to be taken, however
-fast the messages come. Messages that are small have a window of their own, a larger one: one that waits
-for a later one, as the first of a sequence may for the end of another, is not to keep it from being read.
-What an answer is belongs to the caller.
+Contract: single answers keep the order of the messages, since clients count on it for ordinary models;
+messages with several answers get them as they come, between the others. At most a window of messages is at
+work, and at most a window of answers waits to be sent, however fast the messages come. Small messages have
+their own, larger window: a message that waits for a later one, as the first of a sequence may for the end of
+another sequence, must not keep that one from being read.
 """
 
 from __future__ import annotations
@@ -18,47 +17,47 @@ from typing import TypeVar
 Message = TypeVar("Message")
 Answer = TypeVar("Answer")
 
-Told = tuple[Answer | None, bool]
-"""An answer, None where nothing is to be said, and whether it is the last one to its message."""
+StreamItem = tuple[Answer | None, bool]
+"""An answer, None where the message gets none now, and whether it is the last one to its message."""
 
 
 async def interleave(
     messages: AsyncIterator[Message],
-    work: Callable[[Message], AsyncGenerator[Told[Answer], None]],
+    work: Callable[[Message], AsyncGenerator[StreamItem[Answer], None]],
     window: int,
     small_window: int = 0,
     is_small: Callable[[Message], bool] = lambda message: False,
 ) -> AsyncGenerator[Answer, None]:
-    """The answers that ``work`` has for each of ``messages``; ends when all are answered.
+    """The answers of ``work`` to each of ``messages``; ends when all are answered.
 
-    ``work`` raises nothing. What ``messages`` raises is raised here, after the answers to what came
-    before. To close this generator is to cancel what is at work.
+    ``work`` raises nothing. An exception of ``messages`` is raised here, after the answers to the messages
+    before it. To close this generator cancels everything at work.
     """
     answers: asyncio.Queue[Answer | None] = asyncio.Queue()
-    large_room, small_room = asyncio.Semaphore(window), asyncio.Semaphore(small_window)
+    large_window, little_window = asyncio.Semaphore(window), asyncio.Semaphore(small_window)
     space = asyncio.Semaphore(window)
     at_work: set[asyncio.Task[None]] = set()
 
     async def answer(
-        message: Message, room: asyncio.Semaphore, turn: asyncio.Future[None], done: asyncio.Future[None]
+        message: Message, slot: asyncio.Semaphore, turn: asyncio.Future[None], done: asyncio.Future[None]
     ) -> None:
         waits = True
         try:
             async with aclosing(work(message)) as every:
-                async for told, last in every:
+                async for item, last in every:
                     if waits and last:
                         await turn
                     elif waits:
-                        # more will follow: nobody waits for this one, and it waits for nobody
+                        # more will follow: this one neither waits nor is waited for
                         waits = False
-                        _pass_on(turn, done)
-                    if told is not None:
+                        _hand_over(turn, done)
+                    if item is not None:
                         await space.acquire()
-                        answers.put_nowait(told)
+                        answers.put_nowait(item)
         finally:
             if waits:
-                _pass_on(turn, done)
-            room.release()
+                _hand_over(turn, done)
+            slot.release()
 
     async def read() -> None:
         loop = asyncio.get_running_loop()
@@ -66,10 +65,10 @@ async def interleave(
         turn.set_result(None)
         try:
             async for message in messages:
-                room = small_room if is_small(message) else large_room
-                await room.acquire()
+                slot = little_window if is_small(message) else large_window
+                await slot.acquire()
                 done = loop.create_future()
-                task = asyncio.create_task(answer(message, room, turn, done))
+                task = asyncio.create_task(answer(message, slot, turn, done))
                 at_work.add(task)
                 task.add_done_callback(at_work.discard)
                 turn = done
@@ -80,9 +79,9 @@ async def interleave(
 
     reading = asyncio.create_task(read())
     try:
-        while (told := await answers.get()) is not None:
+        while (item := await answers.get()) is not None:
             space.release()
-            yield told
+            yield item
         await reading
     finally:
         unfinished = [reading, *at_work]
@@ -91,8 +90,8 @@ async def interleave(
         await asyncio.gather(*unfinished, return_exceptions=True)
 
 
-def _pass_on(turn: asyncio.Future[None], done: asyncio.Future[None]) -> None:
-    """``done`` once it was its turn: who gives up a turn must not let the next one overtake others."""
+def _hand_over(turn: asyncio.Future[None], done: asyncio.Future[None]) -> None:
+    """Set ``done`` once ``turn`` is done: a message that gives up its turn must not let the next overtake."""
     if turn.done():
         _finish(done)
     else:

@@ -1,7 +1,7 @@
-"""What is told of a request once it is answered, to whoever looks on: mirrors and taps.
+"""Requests and their responses for observers: mirrors and taps.
 
-An observer can neither delay nor change an answer. What it keeps it may keep for as long as it likes: nothing
-in an ``Observed`` lies in memory that a client, or a model's process, writes to again.
+An observer can neither delay nor change an answer. It may keep an ``Observed`` as long as it likes: nothing
+in one lies in memory that a client, or a model's process, writes to again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferRe
 _log = logging.getLogger(__name__)
 
 RESPONSE_BYTES = 1024
-"""What a response takes beside its tensors, about: a stream of empty ones is not free."""
+"""About what a response takes without its tensors: a stream of empty ones is not free."""
 
 _STREAMS_BYTES = 256 << 20
 
@@ -31,17 +31,15 @@ _of_response = attrgetter(*[field.name for field in fields(InferResponse)])
 # not frozen: that takes twice as long to make, while a caller waits
 @dataclass(slots=True)
 class Observed:
-    """A request and what became of it. Treat as immutable.
+    """A request and its outcome. Treat as immutable.
 
-    ``request`` is as its codec read it, in the caller's names, inputs in shared memory found and copied, and
-    widened where its route wants that; do not change it, since others look at it too. ``answered_by`` is the
-    model that it was routed to. ``responses`` are as the model gave them, in the caller's names, before
-    outputs went to shared memory or were ranked: one, or those of a stream up to its end, or where that is
-    ``cut`` the first ones, since a stream may have no end. ``error`` is what the caller got instead, or what
-    ended its stream.
-    ``elapsed_ns`` is from the request read to the last response. ``streamed``: the model was asked for a
-    stream. ``max_batch_size`` is that of the signature with which the request was read, None where nobody
-    knows it.
+    ``request`` is as its codec decoded it, in the caller's names, inputs in shared memory resolved and
+    copied, and widened where its route wants that; do not change it, since other observers have it too.
+    ``answered_by`` is the model that it was routed to. ``responses`` are the model's, in the caller's names,
+    before outputs went to shared memory or were ranked: one, or all of a stream, or the first ones where that
+    is ``cut``, since a stream may have no end. ``error`` is what the caller got instead, or what ended its
+    stream. ``elapsed_ns`` is from the decoding to the last response. ``streamed``: the model executed a
+    stream. ``max_batch_size`` is that of the signature that decoded the request, None if unknown.
     """
 
     request: InferRequest
@@ -57,22 +55,22 @@ class Observed:
 
 
 class Observer(Protocol):
-    """Looks on. Messages that it might want are read even where they could pass to an upstream unread."""
+    """Observes requests. While a service has observers, no message passes through unread."""
 
     max_stream_bytes: int
-    """How much of one stream it can use: no more responses are kept for it."""
+    """How much of one stream it can use: further responses are not kept for it."""
 
-    def wants(self, request: InferRequest) -> bool:
-        """Whether it will be told of ``request``, decided before the model is asked: requests of one
-        sequence all or none. Never raises, never waits."""
+    def should_observe(self, request: InferRequest) -> bool:
+        """Whether to observe ``request``, decided before the model executes it: of one sequence all requests
+        or none. Never raises, never waits."""
 
-    def saw(self, observed: Observed) -> None:
-        """Take note of a request that it wanted. Never raises, never waits; what takes time is done later."""
+    def on_response(self, observed: Observed) -> None:
+        """Take an observed request with its responses. Never raises, never waits; slow work happens later."""
 
 
-class Room:
-    """How many bytes the responses of all streams that go on may take while they are observed; ``free`` of
-    them are left."""
+class ByteBudget:
+    """The bytes that the responses of all running streams may take while they are observed; ``free`` of them
+    are left."""
 
     __slots__ = ("free",)
 
@@ -80,16 +78,17 @@ class Room:
         self.free = nbytes
 
 
-class Watch:
-    """One request on behalf of ``observers``, all of whom want it, from when it was read to its end: call
-    :meth:`heard` with every response and :meth:`ended` once. Neither raises.
+class Observation:
+    """One request for ``observers``, from its decoding to its end: call :meth:`on_response` with every
+    response and :meth:`end` once. Neither raises.
 
     Of a stream the responses are kept up to the one for which an observer's ``max_stream_bytes``, or the
-    ``room`` that streams have together, is too small.
+    ``budget`` of all streams, is too small.
     """
 
     __slots__ = (
         "_began",
+        "_budget",
         "_by",
         "_cut",
         "_elapsed",
@@ -100,7 +99,6 @@ class Watch:
         "_observers",
         "_request",
         "_responses",
-        "_room",
         "_where",
     )
 
@@ -111,7 +109,7 @@ class Watch:
         dialect: str,
         listener: str,
         by: str,
-        room: Room | None = None,
+        budget: ByteBudget | None = None,
         max_batch_size: int | None = None,
     ) -> None:
         self._observers = observers
@@ -120,9 +118,8 @@ class Watch:
         self._request = InferRequest(*_of_request(request))
         self._by = by
         self._where = dialect, listener
-        # that of a stream alone: one answer is there anyhow
-        self._room = room
-        self._limit = max([each.max_stream_bytes for each in observers]) if room is not None else 0
+        self._budget = budget
+        self._limit = max([each.max_stream_bytes for each in observers]) if budget is not None else 0
         self._held = 0
         self._cut = self._last = False
         self._responses: list[InferResponse] = []
@@ -130,46 +127,46 @@ class Watch:
         self._began = time.monotonic_ns()
 
     @classmethod
-    def over(
+    def begin(
         cls,
         observers: Iterable[Observer],
         request: InferRequest,
         dialect: str,
         listener: str,
         by: str,
-        room: Room | None = None,
+        budget: ByteBudget | None = None,
         max_batch_size: int | None = None,
-    ) -> Watch | None:
-        """Look on for those who want ``request``, which the model ``by`` is about to answer, with a ``room``
-        in a stream; None where nobody does. Inputs in memory that a client may write to again are copied in
-        ``request`` itself: the model is given what is seen."""
-        wanting = tuple([observer for observer in observers if _wants(observer, request)])
+    ) -> Observation | None:
+        """The observation of ``request``, which goes to the model ``by``, with a ``budget`` if it streams;
+        None if no observer wants it. Inputs in memory that a client may write to again are copied in
+        ``request`` itself: the model gets exactly the observed bytes."""
+        wanting = tuple([observer for observer in observers if _should_observe(observer, request)])
         if not wanting:
             return None
         request.inputs = kept(request.inputs)
-        return cls(wanting, request, dialect, listener, by, room, max_batch_size)
+        return cls(wanting, request, dialect, listener, by, budget, max_batch_size)
 
-    def goes_to(self, model: str) -> None:
-        """``model`` is asked after all."""
+    def redirect(self, model: str) -> None:
+        """``model`` gets the request instead."""
         self._by = model
 
-    def heard(self, response: InferResponse) -> None:
-        """The model has given ``response``, which may be changed from now on."""
+    def on_response(self, response: InferResponse) -> None:
+        """Take note of ``response``, which may be changed afterwards."""
         self._elapsed = time.monotonic_ns() - self._began
         self._last = response.final
-        if self._room is not None and not self._takes(self._room, response):
+        if self._budget is not None and not self._takes(self._budget, response):
             return
         mine = InferResponse(*_of_response(response))
         mine.outputs = kept(response.outputs)
         self._responses.append(mine)
 
-    def ended(self, failure: BaseException | None = None) -> None:
-        """The caller has its answer, or ``failure`` in its place."""
-        if self._room is not None:
-            self._room.free += self._held
+    def end(self, failure: BaseException | None = None) -> None:
+        """The caller has its answer, or the ``failure``."""
+        if self._budget is not None:
+            self._budget.free += self._held
         if isinstance(failure, GeneratorExit) and self._last:
             failure = None  # nothing was left to come
-        error = None if failure is None else _told(failure)
+        error = None if failure is None else mapped_error(failure)
         elapsed = self._elapsed if error is None else time.monotonic_ns() - self._began
         seen = Observed(
             self._request,
@@ -178,39 +175,39 @@ class Watch:
             tuple(self._responses),
             error,
             elapsed,
-            self._room is not None,
+            self._budget is not None,
             self._cut,
             self._max_batch_size,
         )
         for observer in self._observers:
             try:
-                observer.saw(seen)
+                observer.on_response(seen)
             except Exception:
                 _log.exception("observer failed")
 
-    def _takes(self, room: Room, response: InferResponse) -> bool:
-        """Whether one more response of a stream is kept; none is after the first that is not."""
+    def _takes(self, budget: ByteBudget, response: InferResponse) -> bool:
+        """Whether to keep one more response of a stream; after the first that is dropped all are."""
         nbytes = RESPONSE_BYTES + sum([output.nbytes for output in response.outputs])
-        self._cut = self._cut or self._held + nbytes > self._limit or nbytes > room.free
+        self._cut = self._cut or self._held + nbytes > self._limit or nbytes > budget.free
         if not self._cut:
             self._held += nbytes
-            room.free -= nbytes
+            budget.free -= nbytes
         return not self._cut
 
 
-def _wants(observer: Observer, request: InferRequest) -> bool:
+def _should_observe(observer: Observer, request: InferRequest) -> bool:
     try:
-        return observer.wants(request)
+        return observer.should_observe(request)
     except Exception:
         _log.exception("observer failed")
         return False
 
 
-def _told(failure: BaseException) -> InferenceError:
-    """What the caller is told of ``failure``."""
+def mapped_error(failure: BaseException) -> InferenceError:
+    """``failure`` as the error that the caller gets."""
     if isinstance(failure, InferenceError):
         return failure
     if isinstance(failure, Exception):
         return InferenceError(ErrorCode.INTERNAL, "internal error; the server's log has the details")
-    # a task that was cancelled, a stream that was closed
+    # a cancelled task or a closed stream
     return InferenceError(ErrorCode.CANCELLED, "the caller has gone away")

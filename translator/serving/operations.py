@@ -1,7 +1,6 @@
-"""Carries out what is not inference: probes, metadata, status, control of models and shared memory.
+"""The operations other than inference: probes, metadata, status, control of models and shared memory.
 
-One function per operation, in a table. What an operation is told and what it answers with stands with
-``protocols.dialect.Action``.
+One function per operation, in a table. ``protocols.dialect.Action`` lists their arguments and results.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.shared_memory import SharedMemory
 from interlingua.runtime.target import Target
 from interlingua.schemas import (
+    Context,
     Deployment,
     Duration,
     ErrorCode,
@@ -36,7 +36,7 @@ from interlingua.schemas import (
     SharedMemoryRegion,
     TraceSettings,
 )
-from interlingua.translator.serving.observation import Observer, Room
+from interlingua.translator.serving.observation import ByteBudget, Observer
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.settings import LogBook, TraceBook
@@ -45,15 +45,14 @@ from interlingua.translator.serving.trends import Trends
 
 @dataclass(slots=True)
 class Service:
-    """What the operations are about: the models, who must be ready, and whether we are leaving.
+    """The state that operations read and change: the models, which of them must be ready, the shutdown.
 
-    ``online`` is what clients may switch: a server that is offline is not ready, and answers all the same.
-    ``required`` names the models without which the server is not ready, beside those that clients have
-    loaded. ``shared_memory`` is used by callers whom ``shared_memory_for`` allows: ``all``, ``none``, or
-    those that are ``local``. ``numbers`` counts the requests of the whole process, ``counted`` the
-    operations that were carried out, by name, ``trends`` inferences over time. ``started_ns`` is a
-    ``time.monotonic_ns()``. ``listeners`` are those that are bound. ``observers`` look on at every inference,
-    with ``stream_room`` for streams that go on.
+    ``online`` is for clients to switch: an offline server is not ready, and still answers. ``required`` names
+    the models without which the server is not ready, in addition to those that clients have loaded.
+    ``shared_memory_for`` says which callers may use ``shared_memory``: ``all``, ``none``, or those that are
+    ``local``. ``numbers`` number the requests of the whole process. ``counted`` has the operations by name,
+    ``trends`` the inferences over time. ``started_ns`` is a ``time.monotonic_ns()``. ``listeners`` are those
+    that are bound. ``observers`` observe every inference, with ``stream_budget`` for running streams.
     """
 
     router: Router
@@ -73,13 +72,18 @@ class Service:
     counted: dict[str, Duration] = field(default_factory=dict)
     trends: Trends = field(default_factory=Trends)
     observers: tuple[Observer, ...] = ()
-    stream_room: Room = field(default_factory=Room)
+    stream_budget: ByteBudget = field(default_factory=ByteBudget)
     started_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
     def catalog(self) -> ModelCatalog:
         """Every model that is known."""
         return self.router.catalog
+
+    def number(self, context: Context) -> None:
+        """Number a request with ``context``, for dialects that show the number in every answer."""
+        context.server_id = self.id
+        context.request_number = next(self.numbers)
 
     def leave(self) -> None:
         """Say from now on that the server shuts down."""
@@ -93,10 +97,9 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What an operation is asked about. ``name`` is the model that ``model`` leads to, by ``route`` where
-    there is one, and ``target`` what answers for it, where there is one, in the caller's names; ``argument``
-    is what the operation is told. ``default_model`` is the listener's."""
+class OperationRequest:
+    """A request for an operation. ``name`` is the model that ``model`` leads to, by ``route`` if any, and
+    ``target`` answers for it, if any, in the caller's names. ``default_model`` is the listener's."""
 
     service: Service
     model: str = ""
@@ -107,7 +110,7 @@ class Asked:
     default_model: str = ""
     route: Route | None = None
 
-    def seen(self, status: ModelStatus) -> ModelStatus:
+    def renamed(self, status: ModelStatus) -> ModelStatus:
         """The status of the model as the caller knows it."""
         return status if self.route is None else self.route.names.status(status, self.model)
 
@@ -115,12 +118,12 @@ class Asked:
 # --- probes and metadata
 
 
-async def _live(asked: Asked) -> Readiness:
+async def _live(request: OperationRequest) -> Readiness:
     return Readiness(True)
 
 
-async def _ready(asked: Asked) -> Readiness:
-    service = asked.service
+async def _ready(request: OperationRequest) -> Readiness:
+    service = request.service
     if service.draining:
         return Readiness(False, "the server is shutting down", leaving=True)
     if not service.online:
@@ -133,48 +136,48 @@ async def _ready(asked: Asked) -> Readiness:
     return state
 
 
-async def _set_online(asked: Asked) -> None:
-    asked.service.switch(True)
+async def _set_online(request: OperationRequest) -> None:
+    request.service.switch(True)
 
 
-async def _set_offline(asked: Asked) -> None:
-    asked.service.switch(False)
+async def _set_offline(request: OperationRequest) -> None:
+    request.service.switch(False)
 
 
-async def _model_ready(asked: Asked) -> Readiness:
+async def _model_ready(request: OperationRequest) -> Readiness:
     said = None
-    if asked.route is not None:
-        said = await asked.route.ready(asked.service.router.models, asked.version)
-    elif asked.target is not None:
-        said = await asked.target.ready(asked.version)
+    if request.route is not None:
+        said = await request.route.ready(request.service.router.models, request.version)
+    elif request.target is not None:
+        said = await request.target.ready(request.version)
     if said is None:
-        reason = asked.service.catalog.absence(asked.name)
-        return Readiness(False, f"model '{asked.model}' is not ready: {reason}")
+        reason = request.service.catalog.absence(request.name)
+        return Readiness(False, f"model '{request.model}' is not ready: {reason}")
     return said
 
 
-async def _server_metadata(asked: Asked) -> ServerMetadata:
-    return asked.service.metadata
+async def _server_metadata(request: OperationRequest) -> ServerMetadata:
+    return request.service.metadata
 
 
-async def _model_metadata(asked: Asked) -> ModelMetadata:
-    if asked.target is None:
-        raise asked.service.catalog.missing(asked.name, asked.version)
-    told = await asked.target.metadata(asked.version)
-    return replace(told, name=asked.model, server=asked.service.metadata)
+async def _model_metadata(request: OperationRequest) -> ModelMetadata:
+    if request.target is None:
+        raise request.service.catalog.missing(request.name, request.version)
+    metadata = await request.target.metadata(request.version)
+    return replace(metadata, name=request.model, server=request.service.metadata)
 
 
-async def _status(asked: Asked) -> ServerStatus:
-    service = asked.service
+async def _status(request: OperationRequest) -> ServerStatus:
+    service = request.service
     if service.draining:
         raise InferenceError(ErrorCode.UNAVAILABLE, "Server exiting")
-    if asked.model:
-        status = await service.catalog.status(asked.name)
+    if request.model:
+        status = await service.catalog.status(request.name)
         if status is None:
             raise InferenceError(
-                ErrorCode.NOT_FOUND, f"no status available for unknown model '{asked.model}'"
+                ErrorCode.NOT_FOUND, f"no status available for unknown model '{request.model}'"
             )
-        models = {asked.model: asked.seen(status)}
+        models = {request.model: request.renamed(status)}
     else:
         models = await service.catalog.statuses()
     return ServerStatus(
@@ -186,57 +189,57 @@ async def _status(asked: Asked) -> ServerStatus:
     )
 
 
-async def _deployment(asked: Asked) -> Deployment:
-    service = asked.service
-    if asked.model:
-        if asked.target is None:
-            raise service.catalog.missing(asked.name, asked.version)
-        models = {asked.model: replace(await asked.target.status(), name=asked.model)}
+async def _deployment(request: OperationRequest) -> Deployment:
+    service = request.service
+    if request.model:
+        if request.target is None:
+            raise service.catalog.missing(request.name, request.version)
+        models = {request.model: replace(await request.target.status(), name=request.model)}
     else:
-        told = await service.catalog.statuses()
-        models = {name: told[name] for name in sorted(service.router.models.keys() & told.keys())}
-    return Deployment(models, asked.default_model, service.listeners)
+        statuses = await service.catalog.statuses()
+        models = {name: statuses[name] for name in sorted(service.router.models.keys() & statuses.keys())}
+    return Deployment(models, request.default_model, service.listeners)
 
 
-async def _metrics(asked: Asked) -> Metrics:
-    return asked.service.trends.metrics()
+async def _metrics(request: OperationRequest) -> Metrics:
+    return request.service.trends.metrics()
 
 
-async def _model_config(asked: Asked) -> bytes:
-    if asked.target is None:
-        raise asked.service.catalog.missing(asked.name, asked.version)
+async def _model_config(request: OperationRequest) -> bytes:
+    if request.target is None:
+        raise request.service.catalog.missing(request.name, request.version)
     # all versions have one configuration; this one must be there
-    await asked.target.signature(asked.version)
-    return (await asked.target.status()).config
+    await request.target.signature(request.version)
+    return (await request.target.status()).config
 
 
-async def _statistics(asked: Asked) -> tuple[ModelStatus, ...]:
-    if not asked.model:
-        told = await asked.service.catalog.statuses()
-        served = sorted(asked.service.router.models.keys() & told.keys())
-        return tuple(_ready_versions(told[name]) for name in served)
-    if asked.target is None:
-        raise InferenceError(ErrorCode.INVALID_TENSOR, f"requested model '{asked.model}' is not available")
-    status = replace(_ready_versions(await asked.target.status()), name=asked.model)
-    if not asked.version:
+async def _statistics(request: OperationRequest) -> tuple[ModelStatus, ...]:
+    if not request.model:
+        statuses = await request.service.catalog.statuses()
+        served = sorted(request.service.router.models.keys() & statuses.keys())
+        return tuple(_ready_versions(statuses[name]) for name in served)
+    if request.target is None:
+        raise InferenceError(ErrorCode.INVALID_TENSOR, f"requested model '{request.model}' is not available")
+    status = replace(_ready_versions(await request.target.status()), name=request.model)
+    if not request.version:
         return (status,)
-    missing = f"requested model version is not available for model '{asked.model}'"
+    missing = f"requested model version is not available for model '{request.model}'"
     try:
-        await asked.target.signature(asked.version)
+        await request.target.signature(request.version)
     except InferenceError as error:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
-        raise InferenceError(ErrorCode.INVALID_TENSOR, missing, origin=asked.model) from error
+        raise InferenceError(ErrorCode.INVALID_TENSOR, missing, origin=request.model) from error
     # the target may know it under another spelling of its number, or a route under another name
-    wanted = {asked.version, asked.version.strip().lstrip("0")}
-    if asked.route is not None:
-        theirs = asked.route.names.version(asked.version)
+    wanted = {request.version, request.version.strip().lstrip("0")}
+    if request.route is not None:
+        theirs = request.route.names.version(request.version)
         if not theirs:
             return (status,)
-        wanted.add(asked.route.names.told_version(theirs))
+        wanted.add(request.route.names.told_version(theirs))
     chosen = tuple(version for version in status.versions if version.version in wanted)
     if not chosen:
-        raise InferenceError(ErrorCode.INVALID_TENSOR, missing, origin=asked.model)
+        raise InferenceError(ErrorCode.INVALID_TENSOR, missing, origin=request.model)
     return (replace(status, versions=chosen),)
 
 
@@ -248,92 +251,93 @@ def _ready_versions(status: ModelStatus) -> ModelStatus:
 # --- models
 
 
-async def _repository_index(asked: Asked) -> tuple[ModelStatus, ...]:
-    query: IndexQuery = asked.argument or IndexQuery()
-    models = await asked.service.catalog.index(query.repository)
+async def _repository_index(request: OperationRequest) -> tuple[ModelStatus, ...]:
+    query: IndexQuery = request.argument or IndexQuery()
+    models = await request.service.catalog.index(query.repository)
     if not query.ready:
         return models
     return tuple(model for model in map(_ready_versions, models) if model.versions)
 
 
-async def _model_load(asked: Asked) -> None:
-    await asked.service.catalog.load(_controlled(asked), asked.argument or ModelControl())
+async def _model_load(request: OperationRequest) -> None:
+    await request.service.catalog.load(_controlled(request), request.argument or ModelControl())
 
 
-async def _model_unload(asked: Asked) -> None:
-    await asked.service.catalog.unload(_controlled(asked), asked.argument or ModelControl())
+async def _model_unload(request: OperationRequest) -> None:
+    await request.service.catalog.unload(_controlled(request), request.argument or ModelControl())
 
 
-def _controlled(asked: Asked) -> str:
+def _controlled(request: OperationRequest) -> str:
     """The model to load or unload. Raises UNSUPPORTED for a name that stands for several."""
-    if asked.route is None:
-        return asked.model
-    models = asked.route.to.used
+    if request.route is None:
+        return request.model
+    models = request.route.to.used
     if len(models) == 1:
         return models[0]
-    if asked.model in models:
-        return asked.model
+    if request.model in models:
+        return request.model
     listed = ", ".join(f"'{name}'" for name in models)
     raise InferenceError(
         ErrorCode.UNSUPPORTED,
-        f"a route splits requests for model '{asked.model}' among {listed}: load and unload each by its name",
+        f"a route splits requests for model '{request.model}' among {listed}: "
+        "load and unload each by its name",
     )
 
 
 # --- settings
 
 
-async def _trace_settings(asked: Asked) -> TraceSettings:
-    if asked.model and asked.target is None:
-        raise InferenceError(ErrorCode.INVALID_TENSOR, f"Request for unknown model : {asked.model}")
-    traces = asked.service.traces
-    if asked.argument:
-        traces.change(asked.model, asked.argument)
-    return traces.settings(asked.model)
+async def _trace_settings(request: OperationRequest) -> TraceSettings:
+    if request.model and request.target is None:
+        raise InferenceError(ErrorCode.INVALID_TENSOR, f"Request for unknown model : {request.model}")
+    traces = request.service.traces
+    if request.argument:
+        traces.change(request.model, request.argument)
+    return traces.settings(request.model)
 
 
-async def _log_settings(asked: Asked) -> LogSettings:
-    log = asked.service.log
-    if asked.argument:
-        log.change(asked.argument)
+async def _log_settings(request: OperationRequest) -> LogSettings:
+    log = request.service.log
+    if request.argument:
+        log.change(request.argument)
     return log.settings()
 
 
 # --- shared memory
 
 
-async def _shared_memory_register(asked: Asked) -> None:
-    asked.service.shared_memory.register(asked.argument)
+async def _shared_memory_register(request: OperationRequest) -> None:
+    request.service.shared_memory.register(request.argument)
 
 
-async def _shared_memory_unregister(asked: Asked) -> None:
-    asked.service.shared_memory.unregister(asked.argument)
+async def _shared_memory_unregister(request: OperationRequest) -> None:
+    request.service.shared_memory.unregister(request.argument)
 
 
-async def _shared_memory_status(asked: Asked) -> tuple[SharedMemoryRegion, ...]:
-    return asked.service.shared_memory.status(asked.argument)
+async def _shared_memory_status(request: OperationRequest) -> tuple[SharedMemoryRegion, ...]:
+    return request.service.shared_memory.status(request.argument)
 
 
-async def _cuda_register(asked: Asked) -> None:
+async def _cuda_register(request: OperationRequest) -> None:
     raise InferenceError(
         ErrorCode.INVALID_TENSOR,
-        f"failed to register CUDA shared memory region: '{asked.argument}', GPUs not supported",
+        f"failed to register CUDA shared memory region: '{request.argument}', GPUs not supported",
     )
 
 
-async def _cuda_unregister(asked: Asked) -> None:
+async def _cuda_unregister(request: OperationRequest) -> None:
     """None can have been registered, and to forget one that is not there is no error."""
 
 
-async def _cuda_status(asked: Asked) -> tuple[SharedMemoryRegion, ...]:
-    if asked.argument is not None:
+async def _cuda_status(request: OperationRequest) -> tuple[SharedMemoryRegion, ...]:
+    if request.argument is not None:
         raise InferenceError(
-            ErrorCode.NOT_FOUND, f"Unable to find cuda shared memory region: '{asked.argument}'"
+            ErrorCode.NOT_FOUND, f"Unable to find cuda shared memory region: '{request.argument}'"
         )
     return ()
 
 
-OPERATIONS: dict[Operation, Callable[[Asked], Awaitable[Any]]] = {
+OPERATIONS: dict[Operation, Callable[[OperationRequest], Awaitable[Any]]] = {
     Operation.LIVE: _live,
     Operation.READY: _ready,
     Operation.MODEL_READY: _model_ready,
@@ -384,19 +388,19 @@ _SHOWN_BY_ANY = frozenset(
 """What any model of a route may tell for the others."""
 
 
-async def by_route(operation: Operation, asked: Asked, route: Route) -> Any:
+async def by_route(operation: Operation, request: OperationRequest, route: Route) -> Any:
     """Carry out ``operation`` for the model that ``route`` leads to: the first one that is served. Where that
     is away, the next one tells what callers need to know to ask. Raises ``InferenceError``."""
-    models = asked.service.router.models
+    models = request.service.router.models
     names = [name for name in route.models if name in models] or [route.models[0]]
     if operation not in _SHOWN_BY_ANY:
         del names[1:]
     failure: InferenceError | None = None
     for name in names:
         target = models.get(name)
-        view = None if target is None else route.view(target, asked.model)
+        view = None if target is None else route.view(target, request.model)
         try:
-            return await OPERATIONS[operation](replace(asked, name=name, target=view, route=route))
+            return await OPERATIONS[operation](replace(request, name=name, target=view, route=route))
         except InferenceError as error:
             if not (error.retryable or error.model_not_found):
                 raise

@@ -1,8 +1,7 @@
-"""The handlers of a listener: what a transport calls with a request, and gets an answer from, never an
-exception.
+"""The handlers of a listener: a transport calls them with a request and gets an answer, never an exception.
 
-One pipeline per listener, with a handler for each transport; all of them open a message by their dialect's
-tables, have ``translator.serving.exchange`` do what it asks, and tell errors in the dialect's form.
+One pipeline per listener, with a handler for each transport. All of them open a message by the tables of its
+dialect and have ``exchange`` carry it out, inside an ``InFlightRequest``.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from interlingua.protocols.dialect import (
     FramedEndpoint,
     GrpcEndpoint,
     HttpEndpoint,
-    Opened,
 )
 from interlingua.protocols.path_table import PathTable
 from interlingua.protocols.reflection import REFLECTION_METHODS, Reflection
 from interlingua.protocols.wire import (
+    REQUEST_ID,
     BrpcAnswer,
     BrpcRequest,
     Buffer,
@@ -40,11 +39,12 @@ from interlingua.protocols.wire import (
 )
 from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.translator.serving import request_id
-from interlingua.translator.serving.exchange import Exchange, unforeseen
+from interlingua.translator.serving.exchange import Exchange
 from interlingua.translator.serving.header_parameters import HeaderParameters
-from interlingua.translator.serving.interleave import Told, interleave
+from interlingua.translator.serving.in_flight import InFlightRequest
+from interlingua.translator.serving.interleave import StreamItem, interleave
 from interlingua.translator.serving.operations import Service
-from interlingua.translator.serving.request_metrics import Tally, size_of
+from interlingua.translator.serving.request_metrics import RequestMetrics
 
 _STREAM_WINDOW = 64
 """How many messages of one stream are at work, or answered and not yet taken, at a time."""
@@ -54,14 +54,17 @@ _SMALL_BYTES, _SMALL_WINDOW = 16384, 4096
 the first one ends with a message that comes late."""
 
 
-Tallies = Mapping[str, Tally]
-"""What counts the requests of a listener, by dialect."""
+Metrics = Mapping[str, RequestMetrics]
+"""The request metrics of a listener, by dialect."""
+
+HttpItems = AsyncGenerator[StreamItem[HttpAnswer], None]
+GrpcItems = AsyncGenerator[StreamItem[GrpcAnswer], None]
 
 
 class Pipeline:
     """Answers the requests of one listener, for which it asks ``service``. Use a side of it as a handler:
     ``http``, ``grpc``, ``brpc``, ``brpc_http`` and ``brpc_grpc`` for HTTP and gRPC on the port of a bRPC
-    listener, or ``framed`` for tcp, where a binding has that transport. ``tallies`` count requests by
+    listener, or ``framed`` for tcp, where a binding has that transport. ``request_metrics`` count requests by
     dialect, and with ``timed`` how long they take."""
 
     def __init__(
@@ -77,17 +80,16 @@ class Pipeline:
     ) -> None:
         self.service = service
         exchange = Exchange(service, listener, default_model, header_parameters)
-        self.tallies: Tallies = {binding.dialect: Tally(timed) for binding in bindings}
+        metrics = self.request_metrics = {binding.dialect: RequestMetrics(timed) for binding in bindings}
         over = _by_transport(bindings)
         multiplexed = _by_transport(each for binding in over["brpc"] for each in binding.multiplexed.values())
-        self.http = HttpPipeline(exchange, over["http"], self.tallies, max_request_bytes, nonfinite_json)
-        self.grpc = GrpcPipeline(exchange, over["grpc"], self.tallies)
-        self.brpc = BrpcPipeline(exchange, over["brpc"], self.tallies)
-        self.framed = FramedPipeline(exchange, over["tcp"][0], self.tallies) if over["tcp"] else None
-        self.brpc_http = HttpPipeline(
-            exchange, multiplexed["http"], self.tallies, max_request_bytes, nonfinite_json
-        )
-        self.brpc_grpc = GrpcPipeline(exchange, multiplexed["grpc"], self.tallies)
+        limits = max_request_bytes, nonfinite_json
+        self.http = HttpPipeline(exchange, over["http"], metrics, *limits)
+        self.grpc = GrpcPipeline(exchange, over["grpc"], metrics)
+        self.brpc = BrpcPipeline(exchange, over["brpc"], metrics)
+        self.framed = FramedPipeline(exchange, over["tcp"][0], metrics) if over["tcp"] else None
+        self.brpc_http = HttpPipeline(exchange, multiplexed["http"], metrics, *limits)
+        self.brpc_grpc = GrpcPipeline(exchange, multiplexed["grpc"], metrics)
 
 
 class HttpPipeline:
@@ -97,12 +99,12 @@ class HttpPipeline:
         self,
         exchange: Exchange,
         bindings: Sequence[Binding],
-        tallies: Tallies,
+        metrics: Metrics,
         max_request_bytes: int | None,
         nonfinite_json: bool,
     ) -> None:
         self._exchange = exchange
-        self._tallies = tallies
+        self._metrics = metrics
         self._bindings = bindings
         self._limit = max_request_bytes
         self._nonfinite_json = nonfinite_json
@@ -133,40 +135,26 @@ class HttpPipeline:
         """Answer a request whose endpoint ``head`` has chosen."""
         began = time.monotonic_ns()
         endpoint: HttpEndpoint = request.endpoint
-        dialect = self._owners[endpoint]
-        tally = self._tallies[dialect]
-        counted = tally.begin(request.context, len(request.body))
-        self._exchange.admit(request.context)
-        opened: Opened[HttpAnswer] | None = None
-        answer: HttpAnswer
-        try:
-            opened = endpoint.open(request)
-            counted.operation = opened.action.operation
+        dialect, exchange, context = self._owners[endpoint], self._exchange, request.context
+        metrics = self._metrics[dialect]
+        service, nbytes, name = exchange.service, len(request.body), f"{request.method} {request.path}"
+        with InFlightRequest(service, metrics, endpoint, request, nbytes, name) as in_flight:
+            opened = in_flight.opened = endpoint.open(request)
             if opened.action.operation is Operation.INFER_STREAM:
-                answers = counted.stream(self._exchange.stream(opened, dialect, request.context))
-                if opened.action.collects:
-                    answer = await _collected(answers)
-                else:
-                    answer = await _streamed(answers, tally)
+                items = in_flight.stream(exchange.stream(opened, dialect, context))
+                in_flight.answer = await (
+                    _collected(items) if opened.action.collects else _streamed(items, metrics)
+                )
             else:
-                answer = await self._exchange.perform(opened, dialect, request.context)
-                counted.end()
-        except InferenceError as error:
-            counted.end(error.code)
-            answer = endpoint.fail(request, opened, error)
-        except Exception:
-            counted.end(ErrorCode.INTERNAL)
-            answer = endpoint.fail(request, opened, unforeseen(f"{request.method} {request.path}"))
-        except BaseException:
-            counted.end(ErrorCode.CANCELLED)
-            raise
+                in_flight.answer = await exchange.perform(opened, dialect, context)
+        answer: HttpAnswer = in_flight.answer
         if not isinstance(answer.parts, AsyncIterator):
-            tally.sent_bytes += size_of(answer.parts)
+            metrics.sent_bytes += _size_of(answer.parts)
         if endpoint.timed:
-            # what failed before any stage was over had got no further than the first
-            timings = request.context.timings or {"decode": time.monotonic_ns() - began}
+            # a request that fails in its first stage has no times yet
+            timings = context.timings or {"decode": time.monotonic_ns() - began}
             answer.headers = (*answer.headers, ("Server-Timing", _timing(timings)))
-        return request_id.in_http(answer, request.headers)
+        return request_id.in_http(answer, request.headers) if REQUEST_ID in request.headers else answer
 
     def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:
         """The transport's own refusal (body too large, say) in the dialect's form."""
@@ -174,8 +162,8 @@ class HttpPipeline:
         if endpoint is None:
             return _plain(400, error.message)
         if not request.context.request_number:  # it was not served
-            self._exchange.admit(request.context)
-            self._tallies[self._owners[endpoint]].refuse(error.code)
+            self._exchange.service.number(request.context)
+            self._metrics[self._owners[endpoint]].refuse(error.code)
         return request_id.in_http(endpoint.fail(request, None, error), request.headers)
 
     def _unmatched(self, request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
@@ -183,7 +171,7 @@ class HttpPipeline:
             (binding for binding in self._bindings if request.path.startswith(binding.prefixes)),
             self._bindings[0],
         )
-        self._tallies[owner.dialect].refuse(ErrorCode.NOT_FOUND)
+        self._metrics[owner.dialect].refuse(ErrorCode.NOT_FOUND)
         if owner.unmatched is not None:
             return owner.unmatched(request, allowed)
         return _plain(405 if allowed else 404, "Method Not Allowed" if allowed else "Not Found")
@@ -192,9 +180,9 @@ class HttpPipeline:
 class GrpcPipeline:
     """The gRPC side of a pipeline: a ``GrpcHandler``."""
 
-    def __init__(self, exchange: Exchange, bindings: Sequence[Binding], tallies: Tallies) -> None:
+    def __init__(self, exchange: Exchange, bindings: Sequence[Binding], metrics: Metrics) -> None:
         self._exchange = exchange
-        self._tallies = tallies
+        self._metrics = metrics
         self._methods: dict[str, tuple[GrpcEndpoint, str]] = {
             endpoint.method: (endpoint, binding.dialect)
             for binding in bindings
@@ -211,28 +199,15 @@ class GrpcPipeline:
 
     async def serve(self, request: GrpcRequest) -> GrpcAnswer:
         """Answer one unary call."""
-        endpoint, dialect = self._methods[request.method]
-        tally = self._tallies[dialect]
-        counted = tally.begin(request.context, len(request.message))
-        self._exchange.admit(request.context)
-        opened: Opened[GrpcAnswer] | None = None
-        try:
-            opened = endpoint.open(request)
-            counted.operation = opened.action.operation
-            answer: GrpcAnswer = await self._exchange.perform(opened, dialect, request.context)
-            counted.end()
-            tally.sent_bytes += len(answer.message)
-            return request_id.in_grpc(answer, request.metadata)
-        except InferenceError as error:
-            counted.end(error.code)
-            return request_id.in_grpc(endpoint.fail(request, opened, error), request.metadata)
-        except Exception:
-            counted.end(ErrorCode.INTERNAL)
-            failure = unforeseen(request.method)
-            return request_id.in_grpc(endpoint.fail(request, opened, failure), request.metadata)
-        except BaseException:
-            counted.end(ErrorCode.CANCELLED)
-            raise
+        method, exchange = request.method, self._exchange
+        endpoint, dialect = self._methods[method]
+        metrics, nbytes = self._metrics[dialect], len(request.message)
+        with InFlightRequest(exchange.service, metrics, endpoint, request, nbytes, method) as in_flight:
+            opened = in_flight.opened = endpoint.open(request)
+            in_flight.answer = await exchange.perform(opened, dialect, request.context)
+        answer: GrpcAnswer = in_flight.answer
+        metrics.sent_bytes += len(answer.message)
+        return request_id.in_grpc(answer, request.metadata) if REQUEST_ID in request.metadata else answer
 
     async def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
         """Answer every message of a stream, while later ones are already at work."""
@@ -255,52 +230,39 @@ class GrpcPipeline:
                 if answer.code:
                     return
 
-    async def _answers(self, call: GrpcRequest, message: Buffer) -> AsyncGenerator[Told[GrpcAnswer], None]:
-        """Everything that is answered to one message of a stream."""
-        endpoint, dialect = self._methods[call.method]
-        request = GrpcRequest(call.method, message, call.metadata, replace(call.context, timings={}))
-        tally = self._tallies[dialect]
-        counted = tally.begin(request.context, len(message))
-        self._exchange.admit(request.context)
-        opened: Opened[GrpcAnswer] | None = None
-        try:
-            opened = endpoint.open(request)
-            counted.operation = opened.action.operation
-            several = (
-                self._exchange.stream
-                if opened.action.operation is Operation.INFER_STREAM
-                else self._exchange.watch
-                if opened.action.watched
-                else None
-            )
-            if several is None:
-                answer: GrpcAnswer = await self._exchange.perform(opened, dialect, request.context)
-                counted.end()
-                tally.sent_bytes += len(answer.message)
-                yield answer, True
+    async def _answers(self, call: GrpcRequest, message: Buffer) -> GrpcItems:
+        """All answers to one message of a stream."""
+        method, exchange = call.method, self._exchange
+        endpoint, dialect = self._methods[method]
+        context = replace(call.context, timings={})
+        request = GrpcRequest(method, message, call.metadata, context)
+        metrics, nbytes = self._metrics[dialect], len(message)
+        with InFlightRequest(exchange.service, metrics, endpoint, request, nbytes, method) as in_flight:
+            opened = in_flight.opened = endpoint.open(request)
+            if opened.action.operation is Operation.INFER_STREAM:
+                items = exchange.stream(opened, dialect, context)
+            elif opened.action.watched:
+                items = exchange.watch(opened, dialect, context)
+            else:
+                items = None
+                in_flight.answer = await exchange.perform(opened, dialect, context)
+            if items is not None:
+                async with aclosing(in_flight.stream(items)) as counted:
+                    async for answer, last in counted:
+                        if answer is not None:
+                            metrics.sent_bytes += len(answer.message)
+                        yield answer, last
                 return
-            async with aclosing(counted.stream(several(opened, dialect, request.context))) as answers:
-                async for told, last in answers:
-                    if told is not None:
-                        tally.sent_bytes += len(told.message)
-                    yield told, last
-        except InferenceError as error:
-            counted.end(error.code)
-            yield endpoint.fail(request, opened, error), True
-        except Exception:
-            counted.end(ErrorCode.INTERNAL)
-            yield endpoint.fail(request, opened, unforeseen(request.method)), True
-        except BaseException:
-            counted.end(ErrorCode.CANCELLED)
-            raise
+        metrics.sent_bytes += len(in_flight.answer.message)
+        yield in_flight.answer, True
 
 
 class BrpcPipeline:
     """The bRPC side of a pipeline: a ``BrpcHandler``."""
 
-    def __init__(self, exchange: Exchange, bindings: Sequence[Binding], tallies: Tallies) -> None:
+    def __init__(self, exchange: Exchange, bindings: Sequence[Binding], metrics: Metrics) -> None:
         self._exchange = exchange
-        self._tallies = tallies
+        self._metrics = metrics
         self._methods: dict[tuple[str, str], tuple[BrpcEndpoint, str]] = {
             (service, endpoint.method): (endpoint, binding.dialect)
             for binding in bindings
@@ -319,66 +281,41 @@ class BrpcPipeline:
 
     async def serve(self, request: BrpcRequest) -> BrpcAnswer:
         """Answer one call."""
+        exchange, name = self._exchange, f"{request.service}/{request.method}"
         endpoint, dialect = self._methods[request.service, request.method]
-        tally = self._tallies[dialect]
-        counted = tally.begin(request.context, len(request.message))
-        self._exchange.admit(request.context)
-        opened: Opened[BrpcAnswer] | None = None
-        try:
-            opened = endpoint.open(request)
-            counted.operation = opened.action.operation
-            answer: BrpcAnswer = await self._exchange.perform(opened, dialect, request.context)
-            counted.end()
-            tally.sent_bytes += len(answer.message)
-            return request_id.in_brpc(answer, request.context.headers)
-        except InferenceError as error:
-            counted.end(error.code)
-            return request_id.in_brpc(endpoint.fail(request, opened, error), request.context.headers)
-        except Exception:
-            counted.end(ErrorCode.INTERNAL)
-            failure = unforeseen(f"{request.service}/{request.method}")
-            return request_id.in_brpc(endpoint.fail(request, opened, failure), request.context.headers)
-        except BaseException:
-            counted.end(ErrorCode.CANCELLED)
-            raise
+        metrics, nbytes = self._metrics[dialect], len(request.message)
+        with InFlightRequest(exchange.service, metrics, endpoint, request, nbytes, name) as in_flight:
+            opened = in_flight.opened = endpoint.open(request)
+            in_flight.answer = await exchange.perform(opened, dialect, request.context)
+        answer: BrpcAnswer = in_flight.answer
+        metrics.sent_bytes += len(answer.message)
+        return request_id.in_brpc(answer, request.context.headers)
 
 
 class FramedPipeline:
     """The tcp side of a pipeline: a ``FramedHandler``, in one dialect."""
 
-    def __init__(self, exchange: Exchange, binding: Binding, tallies: Tallies) -> None:
+    def __init__(self, exchange: Exchange, binding: Binding, metrics: Metrics) -> None:
         self._exchange = exchange
-        self._tally = tallies[binding.dialect]
+        self._metrics = metrics[binding.dialect]
         self._dialect = binding.dialect
         self._endpoint: FramedEndpoint = binding.endpoints[0]
 
     async def serve(self, request: FramedRequest) -> FramedAnswer:
         """Answer one message."""
-        endpoint, tally = self._endpoint, self._tally
-        counted = tally.begin(request.context, len(request.message))
-        self._exchange.admit(request.context)
-        opened: Opened[FramedAnswer] | None = None
-        try:
-            opened = endpoint.open(request)
-            counted.operation = opened.action.operation
-            answer: FramedAnswer = await self._exchange.perform(opened, self._dialect, request.context)
-            counted.end()
-            tally.sent_bytes += sum(map(len, answer.parts))
-            return answer
-        except InferenceError as error:
-            counted.end(error.code)
-            return endpoint.fail(request, opened, error)
-        except Exception:
-            counted.end(ErrorCode.INTERNAL)
-            return endpoint.fail(request, opened, unforeseen("a message"))
-        except BaseException:
-            counted.end(ErrorCode.CANCELLED)
-            raise
+        endpoint, metrics, exchange = self._endpoint, self._metrics, self._exchange
+        nbytes = len(request.message)
+        with InFlightRequest(exchange.service, metrics, endpoint, request, nbytes, "a message") as in_flight:
+            opened = in_flight.opened = endpoint.open(request)
+            in_flight.answer = await exchange.perform(opened, self._dialect, request.context)
+        answer: FramedAnswer = in_flight.answer
+        metrics.sent_bytes += _size_of(answer.parts)
+        return answer
 
     def refuse(self, request: FramedRequest, error: InferenceError) -> FramedAnswer:
         """The transport's own refusal (a message too large, say) in the dialect's form."""
         if not request.context.request_number:  # it was not served
-            self._tally.refuse(error.code)
+            self._metrics.refuse(error.code)
         return self._endpoint.fail(request, None, error)
 
 
@@ -389,8 +326,8 @@ def _by_transport(bindings: Iterable[Binding]) -> Mapping[str, list[Binding]]:
     return found
 
 
-async def _streamed(answers: AsyncGenerator[Told[HttpAnswer], None], tally: Tally) -> HttpAnswer:
-    """One answer with a streamed body out of ``answers``, whose first one says how it begins; ``tally``
+async def _streamed(answers: HttpItems, metrics: RequestMetrics) -> HttpAnswer:
+    """One answer with a streamed body out of ``answers``, whose first one says how it begins; ``metrics``
     counts its bytes. Raises as they do before the first."""
     async for first, _ in answers:
         if first is not None:
@@ -401,23 +338,27 @@ async def _streamed(answers: AsyncGenerator[Told[HttpAnswer], None], tally: Tall
     async def body() -> AsyncIterator[Buffer]:
         async with aclosing(answers):
             for part in parts_of(first):
-                tally.sent_bytes += len(part)
+                metrics.sent_bytes += len(part)
                 yield part
             async for answer, _ in answers:
                 for part in () if answer is None else parts_of(answer):
-                    tally.sent_bytes += len(part)
+                    metrics.sent_bytes += len(part)
                     yield part
 
     return HttpAnswer(first.status, first.headers, body())
 
 
-async def _collected(answers: AsyncGenerator[Told[HttpAnswer], None]) -> HttpAnswer:
+async def _collected(answers: HttpItems) -> HttpAnswer:
     """The one answer that is made of a whole stream of responses. Raises as they do."""
     async with aclosing(answers):
         async for answer, _ in answers:
             if answer is not None:
                 return answer
     raise RuntimeError("a stream of answers has at least one")
+
+
+def _size_of(parts: Iterable[Buffer]) -> int:
+    return sum([part.nbytes if isinstance(part, memoryview) else len(part) for part in parts])
 
 
 def _timing(timings: Mapping[str, int]) -> str:

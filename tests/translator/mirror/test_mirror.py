@@ -37,8 +37,8 @@ from tests.translator.mirror.mirrored import GONE, Model, answered, mirror, requ
 async def shown(looker: Mirror, *seen: Any) -> None:
     """Have ``looker`` see answers that it wants, and wait for what comes of it."""
     for each in seen:
-        assert looker.wants(each.request)
-        looker.saw(each)
+        assert looker.should_observe(each.request)
+        looker.on_response(each)
     await settled(looker)
 
 
@@ -87,9 +87,9 @@ async def test_a_callers_own_limit_goes_with_the_copy() -> None:
     looker = mirror(model)
     asked = request(1.0)
     asked.context.deadline = time.monotonic() + 0.5
-    looker.wants(asked)
+    looker.should_observe(asked)
     await asyncio.sleep(0.01)
-    looker.saw(answered(asked, tensor(1.0)))
+    looker.on_response(answered(asked, tensor(1.0)))
     await settled(looker)
     assert model.asked[0].context.deadline == pytest.approx(time.monotonic() + 0.5, abs=0.1)
     await looker.close()
@@ -198,7 +198,7 @@ async def test_the_queue_is_bounded_by_requests() -> None:
     model.open.clear()
     looker = mirror(model, max_concurrency=2, max_queue_requests=5)
     for _ in range(8):
-        looker.saw(answered(request(1.0), tensor(1.0)))
+        looker.on_response(answered(request(1.0), tensor(1.0)))
     await asyncio.sleep(0.01)
     assert len(model.asked) == 2
     assert (looker.report.held, looker.report.dropped) == (5, {"queue": 3})
@@ -213,9 +213,9 @@ async def test_the_queue_is_bounded_by_bytes() -> None:
     model.open.clear()
     looker = mirror(model, max_queue_bytes=40)
     # 4 bytes asked and 4 answered; then 16 and 16
-    looker.saw(answered(request(1.0), tensor(1.0)))
-    looker.saw(answered(request(1.0, 2.0, 3.0, 4.0), tensor(1.0, 2.0, 3.0, 4.0)))
-    looker.saw(answered(request(1.0), tensor(1.0)))
+    looker.on_response(answered(request(1.0), tensor(1.0)))
+    looker.on_response(answered(request(1.0, 2.0, 3.0, 4.0), tensor(1.0, 2.0, 3.0, 4.0)))
+    looker.on_response(answered(request(1.0), tensor(1.0)))
     await asyncio.sleep(0.01)
     assert (looker.report.held, looker.report.held_bytes, looker.report.dropped) == (2, 40, {"queue": 1})
     model.open.set()
@@ -227,7 +227,7 @@ async def test_the_queue_is_bounded_by_bytes() -> None:
 async def test_the_share_is_chosen_by_chance() -> None:
     chances = iter([0.05, 0.1, 0.5, 0.0])
     looker = mirror(Model(), lambda: next(chances), percent=10.0)
-    assert [looker.wants(request(1.0)) for _ in range(4)] == [True, False, False, True]
+    assert [looker.should_observe(request(1.0)) for _ in range(4)] == [True, False, False, True]
     await looker.close()
 
 
@@ -244,12 +244,12 @@ async def test_closing_finishes_what_is_held() -> None:
     model.open.clear()
     looker = mirror(model, max_concurrency=1, finish_secs=5.0)
     for _ in range(3):
-        looker.saw(answered(request(1.0), tensor(1.0)))
+        looker.on_response(answered(request(1.0), tensor(1.0)))
     asyncio.get_running_loop().call_later(0.02, model.open.set)
     await looker.close()
     assert looker.report.counts.equal == 3
-    assert not looker.wants(request(1.0))
-    looker.saw(answered(request(1.0), tensor(1.0)))
+    assert not looker.should_observe(request(1.0))
+    looker.on_response(answered(request(1.0), tensor(1.0)))
     await asyncio.sleep(0)
     assert looker.report.dropped == {"shutdown": 1}
 
@@ -259,11 +259,11 @@ async def test_closing_drops_what_takes_too_long(caplog: pytest.LogCaptureFixtur
     model.open.clear()
     looker = mirror(model, max_concurrency=2, finish_secs=0.02)
     for _ in range(5):
-        looker.saw(answered(request(1.0), tensor(1.0)))
+        looker.on_response(answered(request(1.0), tensor(1.0)))
     for number in range(3):
         asked = request(1.0, sequence=Sequence(1, start=number == 0))
-        assert looker.wants(asked)
-        looker.saw(answered(asked, tensor(1.0)))
+        assert looker.should_observe(asked)
+        looker.on_response(answered(asked, tensor(1.0)))
     await looker.close()
     assert looker.report.dropped == {"shutdown": 8}
     assert (looker.report.held, looker.report.held_bytes, looker.report.counts.compared) == (0, 0, 0)
@@ -385,9 +385,9 @@ async def test_a_sequence_is_copied_in_order() -> None:
     model = Model()
     looker = mirror(model)
     steps = sequence(4)
-    assert all(looker.wants(step) for step in steps)
+    assert all(looker.should_observe(step) for step in steps)
     for place in (2, 0, 3, 1):  # however the answers come
-        looker.saw(answered(steps[place], tensor(float(place))))
+        looker.on_response(answered(steps[place], tensor(float(place))))
     await settled(looker)
     assert [asked.inputs[0].numpy()[0] for asked in model.asked] == [0.0, 1.0, 2.0, 3.0]
     assert [asked.sequence for asked in model.asked] == [step.sequence for step in steps]
@@ -398,8 +398,8 @@ async def test_a_sequence_is_copied_in_order() -> None:
 async def test_a_sequence_is_chosen_as_a_whole() -> None:
     chances = iter([0.9, 0.1])
     looker = mirror(Model(), lambda: next(chances), percent=50.0)
-    assert [looker.wants(step) for step in sequence(3, 1)] == [False] * 3
-    assert [looker.wants(step) for step in sequence(3, "text")] == [True] * 3
+    assert [looker.should_observe(step) for step in sequence(3, 1)] == [False] * 3
+    assert [looker.should_observe(step) for step in sequence(3, "text")] == [True] * 3
     await looker.close()
 
 
@@ -408,8 +408,8 @@ async def test_after_a_failure_on_one_side_the_rest_of_a_sequence_is_left_out() 
     looker = mirror(model)
     steps = sequence(5)
     for step in steps[:4]:
-        assert looker.wants(step)
-        looker.saw(answered(step, tensor(0.0)))
+        assert looker.should_observe(step)
+        looker.on_response(answered(step, tensor(0.0)))
     await settled(looker)
     assert len(model.asked) == 2
     assert (looker.report.counts.equal, looker.report.counts.different, looker.report.dropped) == (
@@ -417,7 +417,7 @@ async def test_after_a_failure_on_one_side_the_rest_of_a_sequence_is_left_out() 
         1,
         {"sequence": 2},
     )
-    assert not looker.wants(steps[4])
+    assert not looker.should_observe(steps[4])
     # the next one of that id is another
-    assert all(looker.wants(step) for step in sequence(2))
+    assert all(looker.should_observe(step) for step in sequence(2))
     await looker.close()

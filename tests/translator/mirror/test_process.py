@@ -168,7 +168,7 @@ async def test_a_mirror_drops_what_cannot_be_judged(
     mirror = Mirror(settings, JudgeProcess(config("127.0.0.1:1")).judge_of(1), "route")
     await mirror.start()
     for _ in range(3):
-        mirror.saw(answered(asked(1.0), Tensor.from_numpy("OUTPUT0", np.ones(1, np.float32))))
+        mirror.on_response(answered(asked(1.0), Tensor.from_numpy("OUTPUT0", np.ones(1, np.float32))))
         await settled(mirror)
     assert (mirror.report.dropped, mirror.report.counts.compared) == ({"error": 3}, 0)
     assert len(caplog.records) == 1

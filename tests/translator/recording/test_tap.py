@@ -40,7 +40,7 @@ def read(path: Path) -> list[Record]:
 def test_what_it_saw_is_in_the_file_once_it_is_closed(tmp_path: Path) -> None:
     tap = Tap(RecordingWriter(tmp_path / "r"))
     for number in range(50):
-        tap.saw(observed(id=str(number)))
+        tap.on_response(observed(id=str(number)))
     tap.close()
     tap.close()
     found = read(tmp_path / "r")
@@ -59,7 +59,9 @@ def test_what_it_saw_is_in_the_file_once_it_is_closed(tmp_path: Path) -> None:
 def test_models_are_chosen_by_glob(tmp_path: Path) -> None:
     tap = Tap(RecordingWriter(tmp_path / "r"), models=("resnet*", "digits"))
     tap.close()
-    assert [tap.wants(InferRequest(name, ())) for name in ("resnet50", "digits", "digits2", "x")] == [
+    assert [
+        tap.should_observe(InferRequest(name, ())) for name in ("resnet50", "digits", "digits2", "x")
+    ] == [
         True,
         True,
         False,
@@ -70,11 +72,12 @@ def test_models_are_chosen_by_glob(tmp_path: Path) -> None:
 def test_a_share_of_the_requests_and_whole_sequences(tmp_path: Path) -> None:
     tap = Tap(RecordingWriter(tmp_path / "r"), percent=25.0)
     tap.close()
-    wanted = sum(tap.wants(InferRequest("m", ())) for _ in range(4000))
+    wanted = sum(tap.should_observe(InferRequest("m", ())) for _ in range(4000))
     assert 800 < wanted < 1200
     sequences = {
         number: {
-            tap.wants(InferRequest("m", (), sequence=Sequence(number, start))) for start in (True, False)
+            tap.should_observe(InferRequest("m", (), sequence=Sequence(number, start)))
+            for start in (True, False)
         }
         for number in range(1, 1000)
     }
@@ -87,8 +90,8 @@ def test_a_stream_that_was_cut_is_counted_and_marked(tmp_path: Path) -> None:
     assert tap.max_stream_bytes == 500
     tap.close()
     tap = Tap(RecordingWriter(tmp_path / "s"))
-    tap.saw(replace(observed(), streamed=True, cut=True))
-    tap.saw(replace(observed(), streamed=True))
+    tap.on_response(replace(observed(), streamed=True, cut=True))
+    tap.on_response(replace(observed(), streamed=True))
     tap.close()
     assert [record.answer.cut for record in read(tmp_path / "s")] == [True, False]
     assert (tap.counts.recorded, tap.counts.cut) == (1, 1)
@@ -96,7 +99,7 @@ def test_a_stream_that_was_cut_is_counted_and_marked(tmp_path: Path) -> None:
 
 def test_a_stream_of_nothing_takes_room_too(tmp_path: Path) -> None:
     tap = Tap(RecordingWriter(tmp_path / "r"), max_queue_bytes=100_000)
-    tap.saw(replace(observed(), responses=(InferResponse("m", ()),) * 1000, streamed=True))
+    tap.on_response(replace(observed(), responses=(InferResponse("m", ()),) * 1000, streamed=True))
     tap.close()
     assert (tap.counts.recorded, tap.counts.dropped) == (0, 1)
 
@@ -135,7 +138,7 @@ def test_what_finds_no_room_is_dropped_and_counted_and_nobody_waits(tmp_path: Pa
     writer = Slow(tmp_path / "r")
     tap = Tap(writer, max_queue_bytes=50_000)
     for number in range(10):
-        tap.saw(observed(size=5000, id=str(number)))  # 15 kB and what is beside it
+        tap.on_response(observed(size=5000, id=str(number)))  # 15 kB and what is beside it
     assert tap.counts.dropped == 8
     writer.may.set()
     tap.close()
@@ -145,9 +148,9 @@ def test_what_finds_no_room_is_dropped_and_counted_and_nobody_waits(tmp_path: Pa
 
 def test_what_cannot_be_written_is_counted_and_the_next_is_written(tmp_path: Path) -> None:
     tap = Tap(RecordingWriter(tmp_path / "r", max_bytes=4000))
-    tap.saw(observed(id="\ud800"))
-    tap.saw(observed(size=5000))
-    tap.saw(observed(id="good"))
+    tap.on_response(observed(id="\ud800"))
+    tap.on_response(observed(size=5000))
+    tap.on_response(observed(id="good"))
     tap.close()
     assert [record.request.id for record in read(tmp_path / "r")] == ["good"]
     assert (tap.counts.failed, tap.counts.oversized, tap.counts.recorded) == (1, 1, 1)

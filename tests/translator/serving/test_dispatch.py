@@ -112,7 +112,9 @@ class Clients:
     async def answered_by(self, **more: Any) -> str:
         """The model that answers; its name stands in what an observer sees."""
         seen: list[Observed] = []
-        self.service.observers = (SimpleNamespace(wants=lambda request: True, saw=seen.append),)
+        self.service.observers = (
+            SimpleNamespace(should_observe=lambda request: True, on_response=seen.append),
+        )
         try:
             await self.ask(**more)
         finally:
@@ -404,7 +406,7 @@ async def relayed(*_: Any) -> str:
         ({"names": Names({"a": "b"})}, False),
         ({"names": Names(versions={"1": "2"})}, False),
         ({"datatypes": "strict"}, False),
-        ({"mirror": SimpleNamespace(wants=lambda _: False, saw=None)}, False),
+        ({"mirror": SimpleNamespace(should_observe=lambda _: False, on_response=None)}, False),
         ({"when": Conditions(parameters={"class": "gold"})}, False),
     ],
 )
@@ -521,7 +523,7 @@ async def test_a_strict_route(dialect: str, behind: str, refused: bool) -> None:
 
 async def test_a_mirror_looks_on_at_its_route_alone() -> None:
     seen: list[Observed] = []
-    mirror: Any = SimpleNamespace(wants=lambda request: True, saw=seen.append)
+    mirror: Any = SimpleNamespace(should_observe=lambda request: True, on_response=seen.append)
     route = Route(Split.only("main"), Conditions(headers={"x-mirror": "*"}), fallback="spare", mirror=mirror)
     clients = Clients(Model("m"), Model("main", UNAVAILABLE), Model("spare"), routes=[route])
     await clients.ask()

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 
-from interlingua.translator.serving.interleave import Told, interleave
+from interlingua.translator.serving.interleave import StreamItem, interleave
 
 
 async def numbers(count: int) -> AsyncIterator[int]:
@@ -21,7 +21,7 @@ async def test_small_messages_have_a_larger_window(small: bool, seen: int) -> No
     begun: list[int] = []
     last = asyncio.Event()
 
-    async def work(number: int) -> AsyncGenerator[Told[int], None]:
+    async def work(number: int) -> AsyncGenerator[StreamItem[int], None]:
         begun.append(number)
         if number == 9:
             last.set()

@@ -37,7 +37,7 @@ from interlingua.schemas import (
     Tensor,
 )
 from interlingua.translator.serving.exchange import Exchange
-from interlingua.translator.serving.observation import RESPONSE_BYTES, Observed, Room
+from interlingua.translator.serving.observation import RESPONSE_BYTES, ByteBudget, Observed
 from interlingua.translator.serving.operations import Service
 from interlingua.translator.serving.router import Router
 from tests.runtime.python_models import ECHO, loaded
@@ -53,11 +53,11 @@ class Looker:
         self.asked: list[InferRequest] = []
         self.seen: list[Observed] = []
 
-    def wants(self, request: InferRequest) -> bool:
+    def should_observe(self, request: InferRequest) -> bool:
         self.asked.append(request)
         return self.wanted
 
-    def saw(self, observed: Observed) -> None:
+    def on_response(self, observed: Observed) -> None:
         self.seen.append(observed)
 
 
@@ -173,11 +173,11 @@ async def test_what_cannot_be_read_is_not_seen() -> None:
 
 async def test_an_observer_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Looker):
-        def saw(self, observed: Observed) -> None:
+        def on_response(self, observed: Observed) -> None:
             raise RuntimeError("broken")
 
     class Blind(Looker):
-        def wants(self, request: InferRequest) -> bool:
+        def should_observe(self, request: InferRequest) -> bool:
             raise RuntimeError("blind")
 
     looker = Looker()
@@ -251,7 +251,7 @@ async def test_nothing_is_kept_behind_a_gap() -> None:
 async def test_all_streams_together_have_room_and_give_it_back() -> None:
     looker = Looker()
     service = serving(Repeat(), looker)
-    service.stream_room = Room(3 * (RESPONSE_BYTES + 4))
+    service.stream_budget = ByteBudget(3 * (RESPONSE_BYTES + 4))
     first = Exchange(service, "here:1").stream(
         opened(request(1, 2, 3), Operation.INFER_STREAM), "oip", Context()
     )
@@ -260,7 +260,7 @@ async def test_all_streams_together_have_room_and_give_it_back() -> None:
         await anext(answers)
         assert await heard_in_full(service, 1, 2, 3) == 4
     assert [(len(seen.responses), seen.cut) for seen in looker.seen] == [(1, True), (2, False)]
-    assert service.stream_room.free == 3 * (RESPONSE_BYTES + 4)
+    assert service.stream_budget.free == 3 * (RESPONSE_BYTES + 4)
 
 
 async def test_one_answer_is_kept_however_large() -> None:

@@ -31,7 +31,7 @@ from interlingua.schemas.oip import MESSAGES
 from interlingua.translator.admin.metrics import exposition
 from interlingua.translator.serving.operations import Service
 from interlingua.translator.serving.pipeline import Pipeline
-from interlingua.translator.serving.request_metrics import Tally, families
+from interlingua.translator.serving.request_metrics import RequestMetrics, families
 from interlingua.translator.serving.router import Router
 
 SIGNATURE = Signature((TensorSpec("x", Datatype.FP32, (-1,)),), (TensorSpec("x", Datatype.FP32, (-1,)),))
@@ -92,38 +92,38 @@ async def asked(server: Pipeline, path: str, body: bytes = b"", method: str = "P
     return answer.status
 
 
-def ended(tally: Tally) -> dict[tuple[str | None, str | None], int]:
+def ended(metrics: RequestMetrics) -> dict[tuple[str | None, str | None], int]:
     return {
         (operation and operation.value, code and code.name): count
-        for (operation, code), count in tally.ended.items()
+        for (operation, code), count in metrics.ended.items()
     }
 
 
 async def test_an_answered_request() -> None:
     server = pipeline(Echo())
     assert await asked(server, "/v2/models/m/infer", INFER) == 200
-    tally = server.tallies["oip"]
-    assert ended(tally) == {("infer", None): 1}
-    assert (tally.in_flight, tally.received_bytes) == (0, len(INFER))
-    assert tally.sent_bytes > 50
-    assert sum(tally.durations.counts) == 1
-    assert {stage: sum(each.counts) for stage, each in tally.stages.items()} == {
+    metrics = server.request_metrics["oip"]
+    assert ended(metrics) == {("infer", None): 1}
+    assert (metrics.in_flight, metrics.received_bytes) == (0, len(INFER))
+    assert metrics.sent_bytes > 50
+    assert sum(metrics.durations.counts) == 1
+    assert {stage: sum(each.counts) for stage, each in metrics.stages.items()} == {
         "decode": 1,
         "queue": 1,
         "exec": 1,
         "encode": 1,
     }
-    assert tally.stages["exec"].ns == 20
-    assert not server.tallies["grps"].ended
+    assert metrics.stages["exec"].ns == 20
+    assert not server.request_metrics["grps"].ended
 
 
 async def test_durations_are_there_only_where_somebody_asks_for_them() -> None:
     server = pipeline(Echo(), timed=False)
     assert await asked(server, "/v2/models/m/infer", INFER) == 200
-    tally = server.tallies["oip"]
-    assert ended(tally) == {("infer", None): 1}
-    assert not any(tally.durations.counts)
-    assert not tally.stages
+    metrics = server.request_metrics["oip"]
+    assert ended(metrics) == {("infer", None): 1}
+    assert not any(metrics.durations.counts)
+    assert not metrics.stages
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ async def test_failures_are_counted_by_code(failure: Exception, code: str) -> No
     message.inputs.add(name="x", datatype="FP32", shape=[1]).contents.fp32_contents.append(1)
     call = GrpcRequest("/inference.GRPCInferenceService/ModelInfer", message.SerializeToString())
     assert (await server.grpc.serve(call)).code
-    assert ended(server.tallies["oip"]) == {("infer", code): 2}
-    assert server.tallies["oip"].in_flight == 0
+    assert ended(server.request_metrics["oip"]) == {("infer", code): 2}
+    assert server.request_metrics["oip"].in_flight == 0
 
 
 async def test_what_ends_before_it_is_read() -> None:
@@ -153,14 +153,14 @@ async def test_what_ends_before_it_is_read() -> None:
     assert server.http.head(request) is None
     server.http.refuse(request, InferenceError(ErrorCode.TOO_LARGE, "too large"))
     counted = {("infer", "MALFORMED"): 1, (None, "NOT_FOUND"): 1, (None, "TOO_LARGE"): 1}
-    assert ended(server.tallies["oip"]) == counted
+    assert ended(server.request_metrics["oip"]) == counted
 
 
 async def test_other_operations_have_no_durations() -> None:
     server = pipeline(Echo())
     assert await asked(server, "/v2/health/live", method="GET") == 200
-    assert ended(server.tallies["oip"]) == {("live", None): 1}
-    assert not any(server.tallies["oip"].durations.counts)
+    assert ended(server.request_metrics["oip"]) == {("live", None): 1}
+    assert not any(server.request_metrics["oip"].durations.counts)
 
 
 async def test_who_goes_away_has_cancelled() -> None:
@@ -169,12 +169,12 @@ async def test_who_goes_away_has_cancelled() -> None:
     assert server.http.head(request) is None
     task = asyncio.ensure_future(server.http.serve(request))
     await asyncio.sleep(0.01)
-    assert server.tallies["oip"].in_flight == 1
+    assert server.request_metrics["oip"].in_flight == 1
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert server.tallies["oip"].in_flight == 0
-    assert ended(server.tallies["oip"]) == {("infer", "CANCELLED"): 1}
+    assert server.request_metrics["oip"].in_flight == 0
+    assert ended(server.request_metrics["oip"]) == {("infer", "CANCELLED"): 1}
 
 
 @pytest.mark.parametrize(
@@ -187,19 +187,19 @@ async def test_who_goes_away_has_cancelled() -> None:
 )
 async def test_a_stream_ends_with_its_last_answer(failure: Exception | None, code: str | None) -> None:
     server = pipeline(Echo(3, failure))
-    tally = server.tallies["oip"]
+    metrics = server.request_metrics["oip"]
     request = HttpRequest("POST", "/v2/models/m/generate_stream", body=b'{"x": [1]}')
     assert server.http.head(request) is None
     answer = await server.http.serve(request)
     assert isinstance(answer.parts, AsyncIterator)
     await anext(answer.parts)
-    assert (tally.in_flight, tally.ended) == (1, {})
-    sent = tally.sent_bytes
+    assert (metrics.in_flight, metrics.ended) == (1, {})
+    sent = metrics.sent_bytes
     async for _ in answer.parts:
         pass
-    assert ended(tally) == {("infer_stream", code): 1}
-    assert tally.in_flight == 0
-    assert tally.sent_bytes > sent > 0
+    assert ended(metrics) == {("infer_stream", code): 1}
+    assert metrics.in_flight == 0
+    assert metrics.sent_bytes > sent > 0
 
 
 async def test_a_stream_that_nobody_reads_on_is_cancelled() -> None:
@@ -210,7 +210,7 @@ async def test_a_stream_that_nobody_reads_on_is_cancelled() -> None:
     parts: Any = answer.parts
     await anext(parts)
     await parts.aclose()
-    assert ended(server.tallies["oip"]) == {("infer_stream", "CANCELLED"): 1}
+    assert ended(server.request_metrics["oip"]) == {("infer_stream", "CANCELLED"): 1}
 
 
 async def test_each_message_of_a_grpc_stream_is_a_request() -> None:
@@ -225,17 +225,17 @@ async def test_each_message_of_a_grpc_stream_is_a_request() -> None:
     call = GrpcRequest("/inference.GRPCInferenceService/ModelStreamInfer", b"", context=Context())
     answers = [answer async for answer in server.grpc.stream(call, messages())]
     assert len(answers) == 10
-    tally = server.tallies["oip"]
-    assert ended(tally) == {("infer_stream", None): 5}
-    assert tally.sent_bytes == sum(len(answer.message) for answer in answers)
-    assert sum(tally.stages["decode"].counts) == 5
+    metrics = server.request_metrics["oip"]
+    assert ended(metrics) == {("infer_stream", None): 5}
+    assert metrics.sent_bytes == sum(len(answer.message) for answer in answers)
+    assert sum(metrics.stages["decode"].counts) == 5
 
 
 async def test_calls_over_brpc() -> None:
     server = pipeline(Echo())
     request = BrpcRequest("GrpsBrpcService", "CheckLiveness", b"")
     assert (await server.brpc.serve(request)).code == 0
-    assert ended(server.tallies["grps"]) == {("live", None): 1}
+    assert ended(server.request_metrics["grps"]) == {("live", None): 1}
 
 
 async def test_families_are_read_by_prometheus() -> None:
@@ -243,7 +243,7 @@ async def test_families_are_read_by_prometheus() -> None:
     await asked(server, "/v2/models/m/infer", INFER)
     await asked(server, "/v2/models/m/infer", b"{bad")
     listening = ListenerAddress("http", "127.0.0.1:8000", ("oip", "grps"))
-    text = exposition(families([(listening, server.tallies)])).decode()
+    text = exposition(families([(listening, server.request_metrics)])).decode()
     found = {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)

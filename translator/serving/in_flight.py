@@ -1,0 +1,121 @@
+"""A request from its arrival to its answer: counted, numbered, and answered in its dialect where it fails."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, TypeVar
+
+from interlingua.protocols.dialect import Endpoint, Opened
+from interlingua.schemas import ErrorCode, InferenceError, Operation
+from interlingua.schemas.status import LATENCY_BOUNDS_NS
+from interlingua.translator.serving.exchange import unforeseen
+from interlingua.translator.serving.interleave import StreamItem
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.request_metrics import RequestMetrics
+
+T = TypeVar("T")
+
+_TIMED = frozenset({Operation.INFER, Operation.INFER_STREAM})
+"""Operations whose durations are counted, as all others are quick."""
+
+
+class InFlightRequest:
+    """A context manager around the work for ``request``, which has ``nbytes``; the log calls it ``name``.
+
+    Set ``opened`` as soon as the message is opened, then ``answer``. When the work raises an error,
+    ``endpoint`` writes the answer; only cancellation propagates. A request for a stream ends with the last
+    item of :meth:`stream`, every other one with the work.
+    """
+
+    __slots__ = (
+        "_began",
+        "_ended",
+        "_endpoint",
+        "_metrics",
+        "_name",
+        "_request",
+        "answer",
+        "opened",
+    )
+
+    def __init__(
+        self,
+        service: Service,
+        metrics: RequestMetrics,
+        endpoint: Endpoint,
+        request: Any,
+        nbytes: int,
+        name: str,
+    ) -> None:
+        self._began = time.monotonic_ns()
+        self._ended = False
+        self._endpoint = endpoint
+        self._metrics = metrics
+        self._request = request
+        self._name = name
+        self.answer: Any = None
+        self.opened: Opened[Any] | None = None
+        metrics.in_flight += 1
+        metrics.received_bytes += nbytes
+        service.number(request.context)
+
+    def __enter__(self) -> InFlightRequest:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if failure is None:
+            if self.opened is None or self.opened.action.operation is not Operation.INFER_STREAM:
+                self._end(None)
+            return False
+        self._end(_code_of(failure))
+        if not isinstance(failure, Exception):
+            return False
+        error = failure if isinstance(failure, InferenceError) else unforeseen(self._name)
+        self.answer = self._endpoint.fail(self._request, self.opened, error)
+        return True
+
+    async def stream(self, items: AsyncGenerator[StreamItem[T], None]) -> AsyncGenerator[StreamItem[T], None]:
+        """``items``; the request ends with the last of them. Raises as they do."""
+        context = self._request.context
+        try:
+            async with aclosing(items):
+                async for item in items:
+                    if item[1]:
+                        self._end(context.failure)
+                    yield item
+            self._end(context.failure)
+        except BaseException as failure:
+            self._end(_code_of(failure))
+            raise
+
+    def _end(self, failure: ErrorCode | None) -> None:
+        """Count it as answered, or as failed; once."""
+        if self._ended:
+            return
+        self._ended = True
+        metrics, opened = self._metrics, self.opened
+        operation = None if opened is None else opened.action.operation
+        metrics.in_flight -= 1
+        metrics.ended[operation, failure] += 1
+        if metrics.timed and operation in _TIMED:
+            metrics.durations.add(time.monotonic_ns() - self._began)
+            stages = metrics.stages
+            for stage, ns in self._request.context.timings.items():
+                # as Latencies.add has it, without four calls
+                latencies = stages[stage]
+                latencies.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1
+                latencies.ns += ns
+
+
+def _code_of(failure: BaseException) -> ErrorCode:
+    """The code of the exception that ended a request; CANCELLED where that is no error but the end of its
+    task or generator."""
+    if isinstance(failure, InferenceError):
+        return failure.code
+    return ErrorCode.INTERNAL if isinstance(failure, Exception) else ErrorCode.CANCELLED
