@@ -13,13 +13,13 @@ class GraphpipeListenerOptions(Section):
     """The keys that GraphPipe adds to a listener."""
 
     accept_te_with_length: bool = False
-    """Over http, where GraphPipe alone is spoken: take requests with both `Transfer-Encoding: chunked` and
-    `Content-Length`, as TensorFlow's GraphPipe plug-in sends them. The chunks count, and the connection ends
-    after the answer. Never behind a proxy: one that goes by the length can be made to send part of a request
-    as another client's (request smuggling)."""
+    """Over http, where GraphPipe is the only dialect: accept requests with both `Transfer-Encoding:
+    chunked` and `Content-Length`, as TensorFlow's GraphPipe plug-in sends them. The chunks count, and the
+    connection closes after the answer. Never use it behind a proxy: a proxy that honours the length lets a
+    client send part of a request as another client's (request smuggling)."""
     graphpipe_errors: Literal["status", "inband"] = "status"
-    """How GraphPipe tells an error over http: by a status and a text, which every client notices, or by the
-    `errors` of an answer with status 200, which few of them look at. Over tcp it is always in band."""
+    """The form of GraphPipe errors over http: a status and a text, which every client notices, or the
+    `errors` of an answer with status 200, which few clients read. Over tcp errors are always in band."""
 
     @field_validator("accept_te_with_length")
     @classmethod

@@ -15,12 +15,12 @@ _VISIBLE = re.compile(r"[\x20-\x7e]+")
 
 
 class StreamingControlOptions(Section):
-    """How a client asks for its answer in a stream over HTTP."""
+    """The request for a streamed answer over HTTP."""
 
     ctrl_mode: Literal["query_param", "header_param", "body_param"] = "query_param"
-    """Where it says so: in the query or a header (the word `true`), or in a JSON body (the value `true`)."""
+    """The place of the flag: the query or a header (the word `true`), or a JSON body (the value `true`)."""
     ctrl_key: Text = "streaming"
-    """The name that it uses there. Another choice than the default puts `?streaming=true` out of use."""
+    """The name of the flag. Any other name than the default disables `?streaming=true`."""
     res_content_type: Text = "application/octet-stream"
     """The content type of a stream."""
 
@@ -40,14 +40,14 @@ class StreamingControlOptions(Section):
 
 
 class CustomizedPredictOptions(Section):
-    """Predict over HTTP on a path, and in a form, of your own."""
+    """Predict over HTTP on a path and in a form of your own."""
 
     path: UnownedPath = ""
-    """A path that answers beside `/grps/v1/infer/predict`, such as `/v1/chat/completions`."""
+    """A second path for predict, beyond `/grps/v1/infer/predict`, such as `/v1/chat/completions`."""
     customized_body: bool = False
-    """Whether the models get the whole HTTP request, on both paths, and write the whole answer."""
+    """Pass the whole HTTP request to the models, on both paths, and let them write the whole answer."""
     streaming_ctrl: StreamingControlOptions = Field(default_factory=StreamingControlOptions)
-    """How a client asks for a stream, on both paths."""
+    """The request for a stream, on both paths."""
 
     @field_validator("path", mode="before")
     @classmethod
@@ -60,13 +60,13 @@ class CustomizedPredictOptions(Section):
 
 
 class GrpsOptions(Section):
-    """What concerns grps alone, on every listener that speaks it."""
+    """The options of grps, on every listener that speaks it."""
 
     customized_predict_http: CustomizedPredictOptions = Field(default_factory=CustomizedPredictOptions)
-    """Predict over HTTP on a path, and in a form, of your own."""
+    """Predict over HTTP on a path and in a form of your own."""
 
     def build(self) -> PredictOptions:
-        """The options as the dialect has them."""
+        """The options in the form that the codec reads."""
         customized = self.customized_predict_http
         control = customized.streaming_ctrl
         return PredictOptions(

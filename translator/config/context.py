@@ -101,7 +101,7 @@ def _models(data: Any) -> tuple[str, ...] | None:
     for repository in _entries(data, "model_repository"):
         try:
             folders = model_folders(repository["path"])
-        except (OSError, KeyError, TypeError, ValueError):  # judged where it stands
+        except (OSError, KeyError, TypeError, ValueError):  # reported at its own line
             return None
         chosen = repository.get("load")
         names |= {name: None for name in folders if not isinstance(chosen, tuple) or name in chosen}

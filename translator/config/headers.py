@@ -71,11 +71,12 @@ HeaderPattern = Annotated[Text, AfterValidator(_pattern)]
 
 
 class HeaderOptions(Section):
-    """A header to add. Its value is never written to a log, a recording or a page."""
+    """A header to add. Its value never appears in a log, a recording or a page."""
 
     file: Text
-    """The file with the value, one line; white space around it is left out. It is read again when it changes,
-    so that tokens can be renewed. A relative path starts at the working directory of the process."""
+    """The file with the value, one line; surrounding white space is stripped. The file is reloaded when it
+    changes, so that tokens can be renewed. A relative path starts at the working directory of the
+    process."""
 
     @field_validator("file")
     @classmethod

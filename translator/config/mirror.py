@@ -1,7 +1,4 @@
-"""The schema of a route's mirror: which requests are copied, whom the copies go to, what counts as equal.
-
-The sentence under an option is its documentation, as in ``options``.
-"""
+"""The schema of a route's mirror: the requests to copy, their target, the tolerance of the comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from interlingua.translator.config.tap import RedactOptions
 
 
 def _with_point(value: Any) -> Any:
-    """Refuses `1e-5`, which YAML takes for text, in words that help."""
+    """Refuse `1e-5`, which YAML reads as text, with a hint."""
     if isinstance(value, str):
         try:
             number = float(value)
@@ -30,45 +27,42 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class KeepOptions(Section):
-    """Requests with both answers, written down to be replayed."""
+    """A recording of requests with both answers, for replay."""
 
     path: Text
-    """The file to write them to, anew at every start. A relative path starts at the working directory of the
-    process."""
+    """The file, truncated at every start. A relative path starts at the working directory of the process."""
     different: Count = 20
-    """How many of those whose answers differ, half of them the first ones."""
+    """The number of requests with different answers to keep, half of them the first ones."""
     equal: Count = 3
-    """How many of those whose answers are equal, half of them the first ones."""
+    """The number of requests with equal answers to keep, half of them the first ones."""
     max_bytes: Bytes = 67108864
-    """How large the file may become."""
+    """The maximum size of the file."""
     redact: RedactOptions = Field(default_factory=RedactOptions)
-    """What to leave out."""
+    """The parts to redact."""
 
 
 class MirrorOptions(Section):
-    """Copies of requests, whose answers are compared with those that callers got."""
+    """Copies of requests. Their answers are compared with the callers' answers."""
 
     to: KnownModel
-    """The model that the copies go to, here or behind an upstream in any dialect. The versions are its own:
-    a copy names none."""
+    """The target of the copies, a local or an upstream model in any dialect. Copies name no version."""
     percent: Annotated[float, Field(gt=0, le=100)] = 100.0
-    """The share of requests to copy; those of one sequence all or none."""
+    """The share of requests to copy; of a sequence all or none."""
     rtol: Tolerance = 1.0e-5
-    """By how much floats may differ: `atol` + `rtol` times the value that the caller got. Everything else is
-    to be the same."""
+    """The relative tolerance: floats may differ by `atol` + `rtol` times the caller's value. Everything
+    else must be equal."""
     atol: Tolerance = 1.0e-8
-    """By how much floats may differ, whatever their size."""
+    """The absolute tolerance of floats."""
     max_concurrency: Annotated[int, Field(ge=1)] = 4
-    """How many copies may be under way at once."""
+    """The maximum number of concurrent copies."""
     max_queue_requests: Annotated[int, Field(ge=1)] = 1000
-    """How many copies may wait or be under way; those above are dropped and counted."""
+    """The maximum number of waiting and running copies; further copies are dropped and counted."""
     max_queue_bytes: Bytes = 67108864
-    """How many bytes of inputs and of outputs that callers got may be held for them; what is above is dropped
-    and counted."""
-    request_timeout_secs: Seconds = 10.0
-    """How long one copy may take; a caller's own limit goes with it."""
-    finish_secs: Annotated[float, Field(ge=0)] = 5.0
-    """When the server stops: how long copies that wait may take to end before they are dropped and
+    """The maximum size of inputs and callers' outputs held for copies; further copies are dropped and
     counted."""
+    request_timeout_secs: Seconds = 10.0
+    """The time limit of one copy; a caller's own limit applies too."""
+    finish_secs: Annotated[float, Field(ge=0)] = 5.0
+    """The time for waiting copies to end when the server stops, before they are dropped and counted."""
     keep: KeepOptions | None = None
-    """What to write down. The default is nothing."""
+    """The recording to keep. The default is none."""

@@ -1,7 +1,4 @@
-"""The schema of models: repositories of them, single ones, and their signatures.
-
-The sentence under an option is its documentation, as in ``options``.
-"""
+"""The schema of models: repositories, single models, and their signatures."""
 
 from __future__ import annotations
 
@@ -45,18 +42,17 @@ class RepositoryOptions(Section):
     path: Folder
     """The folder. A relative path starts at the working directory of the process."""
     name: Text = Field(default=None, validate_default=True)
-    """What to call it. The default is its path."""
+    """The name of the repository. The default is its path."""
     control: Literal["none", "explicit", "poll"] = "none"
-    """How its models change while the server runs: not at all, when clients load and unload them, or as
-    their files do, looked at every `server.repository_poll_secs`. A model that is defined under `models`
+    """How its models change while the server runs: never, by explicit loads and unloads of clients, or
+    with their files, polled every `server.repository_poll_secs`. A model that is defined under `models`
     does not change."""
     overrides: Literal["none", "config", "files"] = "none"
-    """What a client may give in place of a model's own when it loads it: nothing, its configuration, or its
-    files too. Files are programs where the backend runs programs: allow them to those alone whom you would
-    let write into the folder."""
+    """The parts of a model that a client may override when it loads the model: none, its configuration, or
+    its files too. Files are programs if the backend runs programs: allow them only to clients that you
+    would let write into the folder."""
     load: str | tuple[str, ...] = "*"
-    """Which models to load at start, and to look at with `control: poll`: `"*"` for all, or a list of
-    names."""
+    """The models to load at start, and to poll with `control: poll`: `"*"` for all, or a list of names."""
 
     @field_validator("name", mode="before")
     @classmethod
@@ -92,17 +88,17 @@ class TensorOptions(Section):
     shape: tuple[Annotated[int, Field(ge=-1)], ...]
     """The full shape, batch included; -1 for a free dimension."""
     optional: bool = False
-    """Whether a request may leave it out: an input of a model with an `upstream`."""
+    """Whether a request may omit it: an input of a model with an `upstream`."""
     parameters: dict[Text, ParameterValue] = Field(default={})
-    """What metadata tell clients of the tensor, such as its `content_type` for clients of MLServer."""
+    """Parameters of the tensor in metadata, such as its `content_type` for clients of MLServer."""
 
     def build(self) -> TensorSpec:
-        """The tensor as the IR has it."""
+        """The tensor in the IR."""
         return TensorSpec(self.name, self.datatype, self.shape, self.optional, parameters=self.parameters)
 
 
 class SignatureOptions(Section):
-    """What a model takes and gives, for models that do not say so themselves or say it wrong."""
+    """The inputs and outputs of a model, for models that declare none or wrong ones."""
 
     inputs: tuple[TensorOptions, ...]
     """The inputs, in order."""
@@ -147,7 +143,7 @@ class SignatureOptions(Section):
         return labels
 
     def build(self) -> Signature:
-        """The signature as the IR has it."""
+        """The signature in the IR."""
         inputs = tuple(map(TensorOptions.build, self.inputs))
         outputs = tuple(
             replace(tensor.build(), labels=self.labels.get(tensor.name, ())) for tensor in self.outputs
@@ -156,7 +152,7 @@ class SignatureOptions(Section):
 
 
 class ModelOptions(Section):
-    """A model as clients see it, run here (`backend`) or by another server (`upstream`)."""
+    """A model as clients see it, run here (`backend`) or by a remote server (`upstream`)."""
 
     backend: KnownBackend | None = None
     """The engine that runs it here."""
@@ -166,52 +162,52 @@ class ModelOptions(Section):
     """With `backend`: a model's repository folder, or a single model file. A relative path starts at the
     working directory of the process."""
     device: Device | None = None
-    """With `backend`: where it runs, `cpu`, `cuda` or `cuda:N`. The default is what the model's
-    config.pbtxt says, else a GPU that is there and that the engine can use, else `cpu`."""
+    """With `backend`: the device, `cpu`, `cuda` or `cuda:N`. The default is the one in the model's
+    config.pbtxt, else an available GPU that the engine can use, else `cpu`."""
     providers: tuple[str, ...] = ()
     """With `backend: onnxruntime`: ONNX Runtime's execution providers, the preferred first. The default
-    is what suits the device."""
+    depends on the device."""
     instances: Annotated[int, Field(ge=1)] | None = None
-    """With `backend`: how many requests run at once. The default is what the model's config.pbtxt says,
-    else one per CPU, at most 4; for Python models one."""
+    """With `backend`: the number of requests that run concurrently. The default is the one in the model's
+    config.pbtxt, else one per CPU, at most 4; for Python models one."""
     max_queue_requests: Annotated[int, Field(ge=0)] | None = None
-    """With `backend`: how many requests may wait for the model before others are refused, 0 for any number.
+    """With `backend`: the maximum number of queued requests, 0 for no limit; further requests are refused.
     The default is 10000."""
     max_queue_bytes: Annotated[int, Field(ge=0)] | None = None
-    """With `backend`: how many bytes of inputs may wait, 0 for any number. The default is 1073741824 (1 GiB).
-    A request that is larger may wait where no other does."""
+    """With `backend`: the maximum size of queued inputs, 0 for no limit. The default is 1073741824 (1
+    GiB). A larger request may wait in an empty queue."""
     max_concurrent_requests: Annotated[int, Field(ge=0)] | None = None
-    """With `backend`: how many requests may be waiting or running at once, 0 for any number, the default."""
+    """With `backend`: the maximum number of queued and running requests. The default is 0, no limit."""
     remote_model: str | None = None
-    """With `upstream`: what the model is called there; an empty text for the server's own default model,
-    where its dialect has one. The default is its name here."""
+    """With `upstream`: the name of the model there; an empty text is the server's default model, if its
+    dialect has one. The default is its name here."""
     inputs: dict[str, str] = Field(default={})
     """With `upstream`: input names that clients use, to the names used there."""
     outputs: dict[str, str] = Field(default={})
     """With `upstream`: output names that clients use, to the names used there."""
     signature: SignatureOptions | None = Field(default=None, validate_default=True)
-    """What it takes and gives, in the names that clients use. The default is what the model says."""
+    """Its inputs and outputs, in the names that clients use. The default is the model's own signature."""
     strict_signature: bool = True
-    """With `upstream`: whether a request that does not fit the signature is refused here. `false` sends it
-    on, for servers whose metadata are wrong."""
+    """With `upstream`: whether to refuse a request that does not fit the signature. `false` forwards it,
+    for servers with wrong metadata."""
     labels: dict[str, tuple[str, ...]] = Field(default={})
-    """With `upstream`: names of the classes, by output, in index order. They add to the signature, whether
-    it is stated here or the model's own."""
+    """With `upstream`: names of the classes, by output, in index order. They extend the signature,
+    declared here or the model's own."""
     format: dict[str, Literal["FORMAT_NHWC", "FORMAT_NCHW"]] = Field(default={})
-    """With `upstream`: how an input that is an image lies in memory, `FORMAT_NHWC` or `FORMAT_NCHW`, by
-    input. It adds to the model's own configuration, for clients that read it there."""
+    """With `upstream`: the memory layout of image inputs, `FORMAT_NHWC` or `FORMAT_NCHW`, by input. It
+    extends the model's own configuration, for clients that read it there."""
     description: str = ""
-    """A sentence for people, shown in metadata."""
+    """A sentence for metadata."""
     parameters: dict[Text, ParameterValue] = Field(default={})
-    """What metadata tell clients besides, over the Open Inference Protocol: text, numbers, true or false by
-    name. Those of an upstream's own metadata are kept beside them."""
+    """Further parameters in metadata of the Open Inference Protocol: text, numbers, true or false by name.
+    The parameters of an upstream's own metadata are kept too."""
     required: bool = True
-    """Whether the server is not ready while this model is not."""
+    """Whether the readiness of the server depends on this model."""
 
     @field_validator("upstream")
     @classmethod
     def _here_or_there(cls, upstream: str | None, info: ValidationInfo) -> str | None:
-        backend = info.data.get("backend", "?")  # "?": one is named that does not exist
+        backend = info.data.get("backend", "?")  # "?": an unknown one
         if upstream is None and backend is None:
             raise ValueError("is missing: a model has a 'backend' that runs it here, or an 'upstream'")
         if upstream is not None and backend is not None:
@@ -297,7 +293,7 @@ class ModelOptions(Section):
 
     @property
     def limits(self) -> Limits:
-        """The limits on what may be inside, the program's own where nothing is stated."""
+        """The limits of the queue, by default the program's own."""
         stated = {
             "queue_requests": self.max_queue_requests,
             "queue_bytes": self.max_queue_bytes,

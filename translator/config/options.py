@@ -56,16 +56,15 @@ LARGEST_MESSAGE = 2**31 - 1
 """The largest message that gRPC can frame."""
 
 MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE, "brpc": 64 << 20, "tcp": 64 << 20}
-"""How much a listener takes by default: what Triton, and bRPC itself, take over the same transport; over tcp
-as over http."""
+"""The default request limits: those of Triton and of bRPC over the same transport; over tcp as over http."""
 
 
 class SharedMemoryOptions(Section):
     """POSIX shared memory that clients on this machine pass tensors in."""
 
     allow: Literal["local", "all", "none"] = "local"
-    """Who may use it: callers from a loopback address or over a unix socket, everybody, or nobody. Whoever
-    may can have any shared memory read and written that this process can open; a proxy on this machine
+    """The clients that may use it: callers from a loopback address or over a unix socket, all, or none.
+    Such a client can read and write any shared memory that this process can open. A proxy on this machine
     makes its clients look local."""
 
 
@@ -75,33 +74,33 @@ class ServerOptions(Section):
     name: Text = "interlingua"
     """The name under which server metadata presents this server."""
     id: Text = "inference:0"
-    """The identity of this process among its replicas, for dialects that ask for one (OIP and GraphPipe
-    do not)."""
+    """The identity of this process among its replicas, for dialects that have one (OIP and GraphPipe do
+    not)."""
     strict_readiness: bool = True
-    """The server is ready when every required model is; false: as soon as it answers at all."""
+    """The server is ready when every required model is; false: as soon as it answers."""
     ready_when_empty: bool = False
-    """Whether a server without any model is ready."""
+    """Whether a server without models is ready."""
     repository_poll_secs: Seconds = 15.0
-    """How often repositories with `control: poll` are looked at."""
+    """The interval between polls of repositories with `control: poll`."""
     start_offline: bool = False
-    """Whether the server is not ready until a client says so (grps: `/grps/v1/health/online`). It answers
-    requests all the same."""
+    """Report not ready until a client sets the server online (grps: `/grps/v1/health/online`). Requests
+    are answered meanwhile."""
     response_cache_bytes: Annotated[int, Field(ge=0)] = 0
-    """How many bytes of answers to keep, for models whose config.pbtxt has `response_cache { enable: true }`.
-    0 keeps none."""
+    """The size of the response cache, for models whose config.pbtxt has `response_cache { enable: true }`.
+    0 is no cache."""
     shared_memory: SharedMemoryOptions = Field(default_factory=SharedMemoryOptions)
     """Tensors in shared memory instead of messages."""
     tune_allocator: bool = True
-    """Make the C library keep large blocks instead of returning each to the system. Messages of
-    several MiB cost up to half as much, for some memory held in reserve."""
+    """Make the C library keep large blocks instead of returning each to the system. Messages of several
+    MiB then cost up to half as much; the process holds some memory in reserve."""
     drain_secs: Annotated[float, Field(ge=0)] = 5.0
-    """After the first signal to stop: how long to answer on while already reporting not ready, so that
-    balancers look elsewhere. A second signal ends the wait."""
+    """After the first signal to stop: how long to keep answering while reporting not ready, so that balancers
+    choose other servers. A second signal ends the wait."""
     shutdown_timeout_secs: Annotated[float, Field(ge=0)] = 30.0
-    """After draining: how long running requests may take to end, and their clients to take the answers,
-    before they are cut. A second signal cuts them."""
+    """The time after draining for running requests to end and for clients to read the answers, before they
+    are cut. A second signal cuts them."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least severe kind of log line to write."""
+    """The least severe level to log."""
     log_format: Literal["text", "json"] = "text"
     """Log lines for people, or one JSON object per line."""
 
@@ -114,29 +113,29 @@ class ListenerOptions(Section):
     listen: ListenAddress
     """`host:port`, `:port` for every interface, `[::1]:port`, or `unix:path`. Port 0 takes a free one."""
     transport: Transport
-    """How messages travel."""
+    """The transport of messages."""
     dialects: tuple[KnownDialect, ...] = Field(default=None, validate_default=True)
-    """What is spoken here. The default is every dialect that the transport carries."""
+    """The dialects to speak. The default is every dialect that the transport carries."""
     flavors: dict[str, str] = Field(default_factory=lambda: {name: known[0] for name, known in _flavors()})
-    """Whose habits to follow, by dialect, where servers of one dialect differ."""
+    """The servers whose quirks to follow, by dialect, where servers of one dialect differ."""
     default_model: KnownModel | None = None
-    """The model for requests that name none. The default is the `default_model` of the whole file."""
+    """The model for requests that name none. The default is the `default_model` of the file."""
     max_request_bytes: Bytes = Field(default=None, validate_default=True)
-    """The largest request to take. The default is 67108864 (64 MiB) over http, brpc and tcp, 2147483647 over
-    grpc."""
+    """The largest request to accept. The default is 67108864 (64 MiB) over http, brpc and tcp, 2147483647
+    over grpc."""
     max_response_bytes: Bytes = LARGEST_MESSAGE
-    """The largest answer to give."""
+    """The largest answer to send."""
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
-    """Over brpc: how many calls may be at work at once; those above are refused with 2004. The default is
-    no such limit."""
+    """Over brpc: the maximum number of concurrent calls; further calls are refused with 2004. The default
+    is no limit."""
     engine: Literal["native", "library"] = "native"
-    """Over http and grpc: whose code speaks the protocol, this project's own or that of aiohttp and
+    """Over http and grpc: the implementation of the protocol, this project's own or that of aiohttp and
     grpcio."""
     nonfinite_json: Literal["error", "token"] = "error"
-    """What to do with NaN and infinity in an answer that is to be JSON: refuse it, or write `NaN`,
-    `Infinity` and `-Infinity`, which Triton does and strict readers of JSON do not take."""
+    """How to answer in JSON with NaN and infinity: with an error, or with the tokens `NaN`, `Infinity` and
+    `-Infinity`, which Triton writes and strict JSON parsers refuse."""
     headers_as_parameters: HeaderPattern | None = None
-    """Over http and grpc: a regular expression. Headers of a request for inference in whose name it is found,
+    """Over http and grpc: a regular expression. Headers of inference requests with a match in their name,
     in any case, become parameters of the request, as with Triton's `--http-header-forward-pattern`. The
     default is none."""
 
@@ -195,56 +194,57 @@ class ListenerOptions(Section):
 
 
 class AdminOptions(Section):
-    """The operator's own address, for reading alone. Whoever reaches it sees the names of models, servers and
-    clients' mistakes, so it should not be the Internet."""
+    """The read-only address for operators. It shows the names of models and servers and the mistakes of
+    clients, so it should not be on the Internet."""
 
     listen: ListenAddress
     """The address, as for a listener."""
 
 
 class UpstreamOptions(Section):
-    """A server elsewhere that models can be backed by."""
+    """Remote servers that run models."""
 
     planned = frozenset({"max_request_bytes"})
 
     dialect: KnownDialect
-    """What it speaks."""
+    """The dialect of the servers."""
     transport: Transport
-    """How messages travel to it."""
+    """The transport of messages to them."""
     urls: Annotated[tuple[UpstreamUrl, ...], Field(min_length=1)]
-    """Where it is: `host:port`, `http://host:port/prefix`, or `unix:path`. Several are servers that are
-    alike: each request goes to the one with the least to do, those of a sequence to the same one."""
+    """The servers: `host:port`, `http://host:port/prefix`, or `unix:path`. All of them serve the same
+    models: each request goes to the least loaded one, the requests of a sequence to the same one."""
     flavor: str = "auto"
-    """Whose habits it has, where servers of one dialect differ. `auto` suits them all."""
+    """The server whose quirks they have, where servers of one dialect differ. `auto` works with all of
+    them."""
     control: Literal["none", "explicit"] = "none"
-    """Whether clients may have its models loaded and unloaded there: not at all, or when they ask for it."""
+    """Whether clients may load and unload models there: never, or by explicit request."""
     strict: bool = False
-    """Refuse a request with something that the dialect has no place for (a parameter, a sequence, a
-    priority), instead of leaving that out and counting it."""
+    """Refuse a request with a field that the dialect does not carry (a parameter, a sequence, a priority),
+    instead of dropping and counting the field."""
     connect_timeout_secs: Seconds = 5.0
-    """How long a connection may take to come about."""
+    """The time limit for connecting."""
     request_timeout_secs: Seconds = 60.0
-    """How long one request may take, connecting included; a caller's own deadline may end it sooner."""
+    """The time limit of one request, connecting included; a caller's own deadline may end it sooner."""
     max_response_bytes: Bytes = LARGEST_MESSAGE
-    """The largest answer to take; a stream over HTTP is one answer."""
+    """The largest answer to accept; a stream over HTTP is one answer."""
     probe_interval_secs: Annotated[float, Field(ge=0)] = 5.0
-    """How often to ask each server whether it is ready, once it has been used; 0 for never. A server that
-    failed gets requests again when it answers."""
+    """The interval between readiness probes of each server that has been used; 0 for none. A failed server
+    gets requests again when it answers one."""
     resolve_interval_secs: Seconds = 10.0
-    """How often to look up the hosts of `urls` that are names; each address behind one is a server."""
+    """The interval between DNS lookups of the hosts in `urls`; each address of a name is a server."""
     eject_after_failures: Annotated[int, Field(ge=1)] = 3
-    """After how many failures in a row a server is left out; one that cannot be reached is so at once."""
+    """The number of consecutive failures that eject a server; an unreachable one is ejected at once."""
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
-    """How many requests for inference may be under way to all its servers together. The default is no such
+    """The maximum number of concurrent inference requests to all servers together. The default is no
     limit."""
     max_bytes_in_flight: Bytes | None = None
-    """How many bytes these requests may have together; a larger one goes alone. The default is no such
+    """The maximum size of these requests together; a larger request is sent alone. The default is no
     limit."""
     max_wait_secs: Annotated[float, Field(ge=0)] = 1.0
     """How long a request above these limits waits before it is refused as overload."""
     forward_headers: tuple[ForwardedName, ...] = ()
-    """Headers of callers that go on to it with their requests. `traceparent`, `tracestate` and `x-request-id`
-    always do. Over grpc they are metadata, over brpc user fields."""
+    """Headers of callers to forward with their requests. `traceparent`, `tracestate` and `x-request-id`
+    are always forwarded. Over grpc they are metadata, over brpc user fields."""
     headers: dict[OwnName, HeaderOptions] = Field(default={})
     """Headers to add to every call and probe, such as `authorization`."""
 
@@ -292,17 +292,18 @@ class Config(Section):
     listeners: Annotated[tuple[ListenerOptions, ...], Field(min_length=1)]
     """The addresses that clients connect to."""
     admin: AdminOptions | None = None
-    """The operator's own address: health, metrics for Prometheus, a dashboard. Without it there is none."""
+    """The address for operators: health, metrics for Prometheus, a dashboard. The default is none."""
     model_repository: tuple[RepositoryOptions, ...] = ()
     """Folders of models to serve."""
     default_model: KnownModel | None = None
     """The model for requests that name none, such as GraphPipe's."""
     models: dict[Text, ModelOptions] = Field(default={})
-    """Models by the name that clients use. One of these wins over one of the same name in a repository."""
+    """Models by the name that clients use. They take precedence over models of the same name in a
+    repository."""
     upstreams: dict[Text, UpstreamOptions] = Field(default={})
-    """Other servers, by a name of your choice."""
+    """Remote servers, by a name of your choice."""
     routes: tuple[RouteOptions, ...] = ()
-    """Exceptions from "the model of that name answers"."""
+    """Rules that send requests to another model than they name."""
     tap: TapOptions | None = None
     """A recording of requests and their answers. The default is none."""
 

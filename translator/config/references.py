@@ -39,7 +39,7 @@ def _address(value: str, info: ValidationInfo) -> str:
     for text in context_of(info).addresses:
         try:
             other = parse_address(text)
-        except ValueError:  # judged where it stands
+        except ValueError:  # reported at its own line
             continue
         others += other == mine
         if covers(other, mine):
@@ -90,7 +90,7 @@ KnownListener = Annotated[str, _known("listener", lambda context: context.listen
 KnownDialect = Annotated[str, _known("dialect", lambda context: context.installation.serves)]
 KnownBackend = Annotated[str, _known("backend", lambda context: context.installation.backends)]
 UpstreamUrl = Annotated[str, AfterValidator(_url)]
-"""Where a server is, in a form that the transport beside it can use."""
+"""The URL of a server, in a form of the entry's transport."""
 ExistingPath = Annotated[str, AfterValidator(_existing)]
 Folder = Annotated[str, AfterValidator(_folder)]
 KnownDatatype = Annotated[Datatype, BeforeValidator(_datatype)]

@@ -1,7 +1,4 @@
-"""The schema of a route: which requests it takes, whom they go to, and what happens on the way.
-
-The sentence under an option is its documentation, as in ``options``.
-"""
+"""The schema of a route: its conditions, its targets, and its changes to requests."""
 
 from __future__ import annotations
 
@@ -16,43 +13,43 @@ from interlingua.translator.config.values import ParameterValue, distinct
 
 
 class MatchOptions(Section):
-    """Which requests take a route: those for which all of this is so. In texts `*` and `?` stand for any
-    characters, `[ab]` for one of them."""
+    """The conditions of a route; a request must match all of them. In texts `*` and `?` match any
+    characters, `[ab]` one of them."""
 
     model: Text = "*"
-    """The model asked for."""
+    """The requested model."""
     dialect: KnownDialect | None = None
     """The caller's dialect. The default is any."""
     listener: KnownListener | None = None
-    """The `listen` address of the listener that was asked. The default is any."""
+    """The `listen` address of the listener. The default is any."""
     version: str | None = None
-    """The version asked for; `""` is that none is. The default is any."""
+    """The requested version; `""` matches requests without one. The default is any."""
     headers: dict[Text, Text] = Field(default={})
     """Headers of HTTP, or metadata of gRPC, by name in any case."""
     parameters: dict[Text, ParameterValue] = Field(default={})
-    """Parameters of a request for inference. A number is equal to one of its own type alone. What is no
-    inference has none, and so does not take such a route."""
+    """Parameters of an inference request. A number equals only numbers of its own type. Other requests
+    have no parameters, so they never match."""
 
 
 class PartOptions(Section):
     """A share of the requests."""
 
     to: KnownModel
-    """The model that gets them."""
+    """The model that receives them."""
     weight: Annotated[float, Field(ge=0)] = 1.0
-    """Its share, against the weights of the others; 0 for none."""
+    """Its share, relative to the weights of the others; 0 for none."""
 
 
 class StickyOptions(Section):
-    """What keeps requests of a split together, beside sequences, which always stay at one model."""
+    """The key that keeps requests of a split together. Sequences always stay at one model."""
 
     header: Text
-    """The header, or metadata, by name: requests with the same value go to the same model, whichever
-    process splits them, until weights change. Those without it are shared out one by one."""
+    """The header, or metadata, by name: requests with the same value go to the same model, in every
+    process, until weights change. Requests without it are split one by one."""
 
 
 class RenameOptions(Section):
-    """The callers' names of tensors and the names that the model has for them."""
+    """The callers' names of tensors, and the model's names."""
 
     inputs: dict[Text, Text] = Field(default={})
     """The model's names of inputs, by the callers'."""
@@ -67,35 +64,34 @@ class RenameOptions(Section):
 
 
 class RouteOptions(Section):
-    """Sends requests to another model than the one they name. The first route that matches wins."""
+    """Sends requests to another model than they name. The first route that matches wins."""
 
     match: MatchOptions = Field(default_factory=MatchOptions)
-    """Which requests. The default is all."""
+    """The conditions. The default matches all requests."""
     to: KnownModel | None = None
-    """The model that answers them. A route has this or `split`."""
+    """The model that answers. A route has this or `split`."""
     split: Annotated[tuple[PartOptions, ...], Field(min_length=1)] | None = Field(
         default=None, validate_default=True
     )
-    """The models that answer them, each its share."""
+    """The models that answer, each with its share."""
     sticky: StickyOptions | None = None
-    """What keeps requests of a split together. The default is nothing but sequences."""
+    """The key that keeps requests of a split together. The default is none; sequences stay together."""
     rename: RenameOptions = Field(default_factory=RenameOptions)
-    """What the callers call the tensors. The default is as the model does."""
+    """The callers' names of tensors. The default is the model's names."""
     versions: dict[str, str] = Field(default={})
-    """The model's versions by the callers'; `"*"` is any other one, and none, and `""` lets the model
-    choose. What is not here is as the model has it."""
+    """The model's versions by the callers'. The key `"*"` is any other version, or none; the value `""`
+    lets the model choose. Other versions stay unchanged."""
     fallback: KnownModel | None = None
-    """The model that answers in place of one that is not loaded, cannot be reached or has too much to do:
-    where the request has not begun there, and is not in the middle of a sequence."""
+    """The model that answers if the target is not loaded, unreachable or overloaded, has not begun the
+    request, and the request is not in the middle of a sequence."""
     timeout_secs: Seconds | None = None
-    """How long a request may take; a caller's own deadline may end it sooner. The default is no such
-    limit."""
+    """The time limit of a request; a caller's own deadline may end it sooner. The default is no limit."""
     datatypes: Literal["strict", "widen"] | None = None
-    """What to do about datatypes that change: `strict` refuses requests with tensors that a dialect on their
-    way carries as a wider type; `widen` turns inputs into the model's types where those hold each value. The
-    default is to do what the dialects need."""
+    """The policy for datatypes: `strict` refuses requests with tensors that a dialect carries as a wider
+    type; `widen` converts inputs to the model's types if those hold every value. The default converts only
+    as the dialects need."""
     mirror: MirrorOptions | None = None
-    """Copies to another model, whose answers are compared. The default is none."""
+    """Copies to another model, with a comparison of the answers. The default is none."""
 
     @field_validator("split")
     @classmethod

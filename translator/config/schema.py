@@ -38,7 +38,7 @@ def _composed(dialects: tuple[tuple[str, Manifest], ...]) -> type[options.Config
     }
     for name, manifest in dialects:
         if manifest.section is not None:
-            about = f"What concerns {manifest.title or name} alone."
+            about = f"Options of {manifest.title or name}."
             fields[name] = manifest.section, Field(default_factory=manifest.section, description=about)
     return create_model(
         "Config", __base__=options.Config, __doc__=options.Config.__doc__, __module__=__name__, **fields

@@ -29,7 +29,7 @@ def travels(dialect: str, transport: str | None, carriers: frozenset[str]) -> No
 
 
 def distinct(kind: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """``names``, each of which may stand once. Raises ``ValueError``."""
+    """``names``, which must be distinct. Raises ``ValueError``."""
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{kind} '{name}' stands here twice")
