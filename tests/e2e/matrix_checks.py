@@ -23,7 +23,7 @@ from interlingua.schemas import (
     Tensor,
 )
 from interlingua.translator.fidelity import tensors
-from interlingua.translator.fidelity.ends import End
+from interlingua.translator.fidelity.parties import Party, reported
 from interlingua.translator.fidelity.verdict import Outcome, Verdict
 from tests.e2e import matrix_values as values
 from tests.e2e.matrix_models import NOT_EVERYWHERE, SUBJECTS
@@ -35,8 +35,8 @@ class Cell:
     """One caller before one target."""
 
     world: World
-    caller: End
-    target: End
+    caller: Party
+    target: Party
 
     def ask(self, subject: str, *inputs: Tensor, blind: bool = False, **fields: Any) -> InferResponse:
         """The caller asks the target's model; ``blind``: without knowing its signature. Raises."""
@@ -92,7 +92,7 @@ def tensor_answered(cell: Cell, datatype: Datatype) -> Outcome:
     if verdict.outcome is Outcome.REFUSED:
         verdicts = [verdict]
         if not cell.caller.capability.carries(datatype):  # it may be the first to notice
-            code = cell.caller.told(ErrorCode.UNREPRESENTABLE)
+            code = reported(cell.caller, ErrorCode.UNREPRESENTABLE)
             verdicts.append(replace(verdict, code=code, by=cell.caller.name))
         return _refused(cell, verdicts, subject, given, "'y'", datatype.value)
     assert cell.ask(subject, given).outputs == (made,)
@@ -160,19 +160,19 @@ def unknown_there(cell: Cell, missing: str) -> None:
     with pytest.raises(InferenceError) as caught:
         cell.world.infer(cell.caller, request, SUBJECTS["scalar"])
     not_found = ErrorCode.NOT_FOUND
-    assert caught.value.code in (not_found, cell.caller.told(not_found)), caught.value
+    assert caught.value.code in (not_found, reported(cell.caller, not_found)), caught.value
 
 
 def failing_model(cell: Cell) -> None:
     """A model that fails at work: the error says so to everybody."""
     error = cell.refusal("fails", FLOATS)
-    assert error.code is cell.caller.told(cell.target.told(ErrorCode.MODEL_FAILED)), error
+    assert error.code is reported(cell.caller, reported(cell.target, ErrorCode.MODEL_FAILED)), error
 
 
 def bad_input(cell: Cell) -> None:
     """A tensor with one dimension too many; who finds that out first depends on what each one knows."""
     error = cell.refusal("same_FP32", Tensor.from_numpy("x", np.zeros((2, 2), np.float32)))
     invalid = ErrorCode.INVALID_TENSOR
-    likely = {cell.caller.told(invalid), cell.caller.told(cell.target.told(invalid))}
+    likely = {reported(cell.caller, invalid), reported(cell.caller, reported(cell.target, invalid))}
     assert error.code in likely, error
     assert "'x'" in error.message, error

@@ -18,7 +18,7 @@ from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import InferRequest, InferResponse, Operation, Signature
-from interlingua.translator.fidelity.ends import End, callers, targets
+from interlingua.translator.fidelity.parties import Party, callers, targets
 from interlingua.translator.fidelity.tensors import stated
 from tests.e2e.background import Background
 from tests.e2e.daemon import Daemon
@@ -38,7 +38,7 @@ MISSING = "missing"
 """A model of the bridge that the far daemon does not have."""
 
 
-def label(target: End, subject: str) -> str:
+def label(target: Party, subject: str) -> str:
     """The name by which the bridge has a subject of a target."""
     return f"{target.name.replace('/', '_')}.{subject}"
 
@@ -53,17 +53,17 @@ class World:
     background: Background = field(default_factory=Background)
     _asking: dict[tuple[str, str], Upstream] = field(default_factory=dict)
 
-    def address(self, caller: End, model: str) -> str:
+    def address(self, caller: Party, model: str) -> str:
         """Where ``caller`` finds ``model``."""
         return self.addresses[caller.transport if caller.capability.many_models else f"{caller.name} {model}"]
 
-    def infer(self, caller: End, request: InferRequest, signature: Signature | None) -> InferResponse:
+    def infer(self, caller: Party, request: InferRequest, signature: Signature | None) -> InferResponse:
         """Ask as a client of the caller's kind. Raises what it is told."""
         upstream, named = self._client(caller, request)
         answer: InferResponse = self.background.run(upstream.call(Operation.INFER, named, signature))
         return answer
 
-    def stream(self, caller: End, request: InferRequest, signature: Signature) -> list[InferResponse]:
+    def stream(self, caller: Party, request: InferRequest, signature: Signature) -> list[InferResponse]:
         """Every answer to a stream. Raises what it is told."""
         upstream, named = self._client(caller, request)
 
@@ -77,7 +77,7 @@ class World:
             self.background.run(upstream.close())
         self.background.close()
 
-    def _client(self, caller: End, request: InferRequest) -> tuple[Upstream, InferRequest]:
+    def _client(self, caller: Party, request: InferRequest) -> tuple[Upstream, InferRequest]:
         address = self.address(caller, request.model)
         found = self._asking.get((caller.name, address))
         if found is None:
@@ -88,7 +88,7 @@ class World:
         return found, request
 
 
-async def _connected(caller: End, address: str) -> Upstream:
+async def _connected(caller: Party, address: str) -> Upstream:
     client = CLIENTS[caller.transport](parse_url(address, caller.transport))
     # a client chooses among outputs without names, where our upstreams ask for all of them
     calls = {
@@ -187,12 +187,12 @@ def _bridge(folder: Path, reached: Mapping[str, str]) -> dict[str, Any]:
     return {"models": models, "upstreams": upstreams}
 
 
-def _upstream(target: End, subject: str) -> str:
+def _upstream(target: Party, subject: str) -> str:
     name = target.name.replace("/", "_")
     return name if target.capability.many_models else f"{name}.{subject}"
 
 
-def installed() -> list[End]:
+def installed() -> list[Party]:
     """Every target whose engine is there."""
     from importlib.util import find_spec
 

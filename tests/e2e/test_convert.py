@@ -20,12 +20,12 @@ import requests
 
 from interlingua.schemas import InferResponse
 from interlingua.translator.cli import main
+from interlingua.translator.config.bindings import binding_named
 from interlingua.translator.config.signature import read_signature
 from interlingua.translator.conversion.convert import read_answer
-from interlingua.translator.conversion.ends import End
 from tests.e2e.daemon import ROOT, Daemon
 
-ENDS = [
+BINDINGS = [
     "oip/http",
     "oip/grpc",
     "trtis/http",
@@ -106,7 +106,7 @@ def exchanged(daemon: Daemon, to: str, message: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
-@pytest.mark.parametrize("to", ENDS)
+@pytest.mark.parametrize("to", BINDINGS)
 def test_what_was_sent_to_triton_is_understood_in_any_dialect(
     daemon: Daemon,
     question: Path,
@@ -125,7 +125,7 @@ def test_what_was_sent_to_triton_is_understood_in_any_dialect(
 
     reply = exchanged(daemon, to, out.read_bytes())
 
-    answer = read_answer(End.of(to), reply, None, read_signature(signature), model="add_sub")
+    answer = read_answer(binding_named(to), reply, None, read_signature(signature), model="add_sub")
     assert isinstance(answer, InferResponse), answer
     right = json.loads(recorded("ok_json_id")["body"]["text"])["outputs"]
     assert [tensor.numpy().tolist() for tensor in answer.outputs] == [
@@ -133,7 +133,7 @@ def test_what_was_sent_to_triton_is_understood_in_any_dialect(
     ]
 
 
-@pytest.mark.parametrize("to", ENDS)
+@pytest.mark.parametrize("to", BINDINGS)
 def test_what_triton_answered_in_any_dialect(
     signature: Path, question: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], to: str
 ) -> None:
@@ -154,7 +154,9 @@ def test_what_triton_answered_in_any_dialect(
         "code": None,
         "note": "",
     } in (verdict["findings"])
-    answer = read_answer(End.of(to), out.read_bytes(), None, read_signature(signature), model="add_sub")
+    answer = read_answer(
+        binding_named(to), out.read_bytes(), None, read_signature(signature), model="add_sub"
+    )
     assert isinstance(answer, InferResponse)
     assert answer.outputs[0].numpy()[0] == np.float32(1.5)
 

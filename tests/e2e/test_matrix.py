@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from interlingua.schemas import Datatype
-from interlingua.translator.fidelity.ends import callers, targets
 from interlingua.translator.fidelity.features import FEATURES
 from interlingua.translator.fidelity.page import page
+from interlingua.translator.fidelity.parties import callers, targets
 from interlingua.translator.fidelity.path import BINARY, PAYLOADS, judge
 from tests.e2e import matrix_checks as checks
 from tests.e2e.daemon import ROOT

@@ -25,6 +25,7 @@ from interlingua.schemas import (
     Tensor,
 )
 from interlingua.translator.cli.values import RefusedError, read_tensor
+from interlingua.translator.config.bindings import binding_of
 from interlingua.translator.config.wording import unknown
 
 
@@ -72,17 +73,12 @@ def _chosen(response: InferResponse, names: Sequence[str]) -> InferResponse:
 def upstream_of(dialect: str, transport: str, url: str, timeout_secs: float) -> Upstream:
     """The server at ``url``; nothing is connected yet. Raises ``RefusedError`` for words that make no
     sense."""
-    if dialect not in DIALECTS:
-        raise RefusedError(unknown("dialect", dialect, DIALECTS))
-    bindings = DIALECTS[dialect].bindings
-    if transport not in bindings:
-        raise RefusedError(unknown(f"transport of {dialect}", transport, bindings))
     try:
+        binding = binding_of(dialect, transport)
         place = parse_url(url, transport)
     except ValueError as error:
         raise RefusedError(str(error)) from error
     client = CLIENTS[transport](place, connect_timeout_secs=timeout_secs)
-    binding = bindings[transport]
     return Upstream(url, binding.calls, [client], timeout_secs, binding.call_flavors, named=False)
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from interlingua.translator.cli.numbers import count, positive
 
 if TYPE_CHECKING:
+    from interlingua.protocols.dialect import Binding
     from interlingua.schemas import InferenceError, InferRequest, InferResponse, Signature
     from interlingua.translator.conversion.convert import Conversion
-    from interlingua.translator.conversion.ends import End
 
 HELP = "show a request or an answer in another dialect"
 
@@ -55,11 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Convert, and tell. 1 where the dialect cannot carry it, or with --strict not all of it."""
     from interlingua.schemas import InferenceError
     from interlingua.translator.cli.values import RefusedError
-    from interlingua.translator.conversion.ends import End
+    from interlingua.translator.config.bindings import binding_named
     from interlingua.translator.recording.files import RecordingError
 
     try:
-        to = End.of(arguments.to)
+        to = binding_named(arguments.to)
         converted = _convert(arguments, to)
         message = b"" if converted.message is None else _written(converted, arguments.form, to)
         if message and arguments.output:
@@ -79,12 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
-def _convert(arguments: argparse.Namespace, to: End) -> Conversion:
+def _convert(arguments: argparse.Namespace, to: Binding) -> Conversion:
+    from interlingua.translator.config.bindings import binding_named
     from interlingua.translator.conversion.convert import convert_answer, convert_request
-    from interlingua.translator.conversion.ends import End
 
     data = Path(arguments.file).read_bytes()
-    source = End.of(arguments.source) if arguments.source else None
+    source = binding_named(arguments.source) if arguments.source else None
     request: InferRequest | None
     signature: Signature | None
     response: InferResponse | InferenceError | None
@@ -106,7 +106,7 @@ def _convert(arguments: argparse.Namespace, to: End) -> Conversion:
 
 
 def _read(
-    arguments: argparse.Namespace, source: End, data: bytes, signature: Signature | None
+    arguments: argparse.Namespace, source: Binding, data: bytes, signature: Signature | None
 ) -> tuple[InferRequest | None, InferResponse | InferenceError | None]:
     from interlingua.translator.conversion.convert import read_answer, read_request
 
@@ -150,7 +150,7 @@ def _recorded(
     return record.request, response, seen_signature(record), record.max_batch_size is not None
 
 
-def _signature(arguments: argparse.Namespace, source: End | None, model: str) -> Signature | None:
+def _signature(arguments: argparse.Namespace, source: Binding | None, model: str) -> Signature | None:
     from interlingua.protocols.transport import loop
     from interlingua.translator.cli.values import RefusedError, given_signature
 
@@ -163,7 +163,7 @@ def _signature(arguments: argparse.Namespace, source: End | None, model: str) ->
     return loop.run(_told(arguments, source, model))
 
 
-async def _told(arguments: argparse.Namespace, source: End, model: str) -> Signature:
+async def _told(arguments: argparse.Namespace, source: Binding, model: str) -> Signature:
     """The signature of the model, as a server tells it."""
     from interlingua.runtime.upstream.model import UpstreamModel
     from interlingua.translator.cli.ask import upstream_of
@@ -175,7 +175,7 @@ async def _told(arguments: argparse.Namespace, source: End, model: str) -> Signa
         await upstream.close()
 
 
-def _written(converted: Conversion, form: str, to: End) -> bytes:
+def _written(converted: Conversion, form: str, to: Binding) -> bytes:
     from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpRequest
     from interlingua.translator.cli.values import RefusedError
     from interlingua.translator.conformance.exchange import shown_request

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from interlingua.translator.fidelity.ends import End
+    from interlingua.translator.fidelity.parties import Party
 
 HELP = "what arrives, from any caller to any target"
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the paths. 1 where one loses something, if that is asked, 2 for an unknown end."""
-    from interlingua.translator.fidelity.ends import callers, targets
+    from interlingua.translator.fidelity.parties import callers, targets
     from interlingua.translator.fidelity.path import judge
     from interlingua.translator.fidelity.words import as_json, in_brief, in_words
 
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if arguments.check and loses else 0
 
 
-def _chosen(ends: dict[str, End], name: str | None, option: str) -> list[End]:
+def _chosen(ends: dict[str, Party], name: str | None, option: str) -> list[Party]:
     from interlingua.translator.config.wording import unknown
 
     if name is None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from interlingua.protocols.dialect import Binding
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -24,7 +25,13 @@ from interlingua.schemas import (
     pack_bytes,
 )
 from interlingua.translator.conversion import raw
-from interlingua.translator.conversion.ends import End, received
+from interlingua.translator.conversion.codec import (
+    decode_answer,
+    decode_request,
+    encode_answer,
+    encode_request,
+    received,
+)
 from interlingua.translator.diff import Tolerance, compare_tensors
 from interlingua.translator.fidelity.verdict import Outcome, Verdict
 from interlingua.translator.recording.unknown import shown_signature
@@ -63,7 +70,7 @@ class Conversion:
 
 
 def read_request(
-    source: End,
+    source: Binding,
     data: bytes,
     signature: Signature | None = None,
     *,
@@ -73,8 +80,8 @@ def read_request(
 ) -> InferRequest:
     """The request in ``data``, as a server of ``source`` reads it. ``model`` is its name where the message
     has none, or has the version joined to it. Raises ``InferenceError``."""
-    like = source.ask(_guess(model, signature), signature)[0]
-    asked = source.understand(raw.read_request(data, like, headers or {}, path), signature)
+    like = encode_request(source, _guess(model, signature), signature)[0]
+    asked = decode_request(source, raw.read_request(data, like, headers or {}, path), signature)
     request = asked.request
     request.version = request.version or asked.opened.version
     if model and request.model.startswith(f"{model}-") and asked.opened.joined:
@@ -85,7 +92,7 @@ def read_request(
 
 
 def read_answer(
-    source: End,
+    source: Binding,
     data: bytes,
     request: InferRequest | None = None,
     signature: Signature | None = None,
@@ -95,10 +102,10 @@ def read_answer(
 ) -> InferResponse | InferenceError:
     """The answer in ``data``, as the client of ``source`` reads it that sent ``request``, or the error that
     the server tells. Raises ``InferenceError`` for what is no answer."""
-    like, form = source.ask(request or _guess(model, signature), signature)
+    like, form = encode_request(source, request or _guess(model, signature), signature)
     reply = raw.read_answer(data, like, headers or {})
     try:
-        return source.hear(form, reply)
+        return decode_answer(source, form, reply)
     except InferenceError as error:
         if error.code is ErrorCode.BAD_UPSTREAM:
             raise
@@ -106,14 +113,14 @@ def read_answer(
 
 
 def convert_request(
-    request: InferRequest, to: End, signature: Signature | None = None, *, batch_known: bool = True
+    request: InferRequest, to: Binding, signature: Signature | None = None, *, batch_known: bool = True
 ) -> Conversion:
     """``request`` as a client of ``to`` sends it. ``signature`` is the model's, where it is known;
     ``batch_known`` whether it tells of a batch."""
     known = signature or _shown(request)
     try:
-        sent, _ = to.ask(request, known)
-        again = to.understand(sent, known)
+        sent, _ = encode_request(to, request, known)
+        again = decode_request(to, sent, known)
     except InferenceError as error:
         alone = replace(request, outputs=None, parameters={}, sequence=None, version="", id="")
         findings = [
@@ -137,7 +144,7 @@ def convert_request(
 
 def convert_answer(
     response: InferResponse | InferenceError,
-    to: End,
+    to: Binding,
     request: InferRequest | None = None,
     signature: Signature | None = None,
     *,
@@ -149,12 +156,12 @@ def convert_answer(
     asked = request or _guess("" if isinstance(response, InferenceError) else response.model, signature)
     known = signature or shown_signature(asked.inputs, outputs)
     try:
-        sent, form = to.ask(asked, known)
-        question = to.understand(sent, known)
-        answer = to.answer(question, response)
+        sent, form = encode_request(to, asked, known)
+        question = decode_request(to, sent, known)
+        answer = encode_answer(to, question, response)
         if isinstance(response, InferenceError):
             return Conversion(answer, (_error(response, to, form, answer),))
-        again = to.hear(form, received(answer))
+        again = decode_answer(to, form, received(answer))
     except InferenceError as error:
         findings = [Finding(f"output '{tensor.name}'", _declared(tensor, to)) for tensor in outputs]
         return Conversion(None, (*findings, *_of_all(findings, error, "answer")), error)
@@ -167,11 +174,11 @@ def convert_answer(
     return Conversion(answer, tuple(findings))
 
 
-def _batch(tensors: Sequence[Tensor], to: End, known: bool) -> Iterator[Finding]:
+def _batch(tensors: Sequence[Tensor], to: Binding, known: bool) -> Iterator[Finding]:
     """That nobody can tell a batch from a first dimension, where ``to`` has another place for batches."""
     if to.capability.folds_batch and not known and tensors and all(tensor.shape for tensor in tensors):
         note = "written without a batch; a model with max_batch_size refuses that"
-        yield Finding("the batch", Verdict(Outcome.UNKNOWN, by=str(to), note=note))
+        yield Finding("the batch", Verdict(Outcome.UNKNOWN, by=to.name, note=note))
 
 
 def _guess(model: str, signature: Signature | None) -> InferRequest:
@@ -194,13 +201,13 @@ def _blank(name: str, datatype: Datatype, shape: Sequence[int]) -> Tensor:
     return Tensor.checked(name, datatype, sides, data)
 
 
-def _alone(request: InferRequest, tensor: Tensor, to: End, known: Signature) -> Verdict:
+def _alone(request: InferRequest, tensor: Tensor, to: Binding, known: Signature) -> Verdict:
     """What becomes of one input by itself, where the whole is refused."""
     spec = tuple(each for each in known.inputs if each.name == tensor.name)
     one = replace(known, inputs=spec)
     try:
-        sent, _ = to.ask(replace(request, inputs=(tensor,)), one)
-        again = to.understand(sent, one).request
+        sent, _ = encode_request(to, replace(request, inputs=(tensor,)), one)
+        again = decode_request(to, sent, one).request
     except InferenceError as error:
         return _refused(error, to)
     return _verdict(tensor, again.inputs[0] if again.inputs else None, to)
@@ -212,20 +219,20 @@ def _of_all(findings: Sequence[Finding], error: InferenceError, what: str) -> It
         yield Finding(f"the {what}", Verdict(Outcome.REFUSED, code=error.code, note=error.message))
 
 
-def _declared(tensor: Tensor, to: End) -> Verdict:
+def _declared(tensor: Tensor, to: Binding) -> Verdict:
     capability = to.capability
     if not capability.carries(tensor.datatype):
         note = f"there is no {tensor.datatype.value}"
-        return Verdict(Outcome.REFUSED, code=ErrorCode.UNREPRESENTABLE, by=str(to), note=note)
+        return Verdict(Outcome.REFUSED, code=ErrorCode.UNREPRESENTABLE, by=to.name, note=note)
     wider = capability.widened.get(tensor.datatype)
-    return Verdict(Outcome.WIDENED, wider, by=str(to)) if wider else Verdict(Outcome.EXACT)
+    return Verdict(Outcome.WIDENED, wider, by=to.name) if wider else Verdict(Outcome.EXACT)
 
 
-def _refused(error: InferenceError, to: End) -> Verdict:
-    return Verdict(Outcome.REFUSED, code=error.code, by=str(to), note=error.message)
+def _refused(error: InferenceError, to: Binding) -> Verdict:
+    return Verdict(Outcome.REFUSED, code=error.code, by=to.name, note=error.message)
 
 
-def _tensors(kind: str, given: Sequence[Tensor], again: Sequence[Tensor], to: End) -> Iterator[Finding]:
+def _tensors(kind: str, given: Sequence[Tensor], again: Sequence[Tensor], to: Binding) -> Iterator[Finding]:
     named = {tensor.name: tensor for tensor in again}
     for place, tensor in enumerate(given):
         # where the wire has no names, the order is what counts
@@ -233,23 +240,23 @@ def _tensors(kind: str, given: Sequence[Tensor], again: Sequence[Tensor], to: En
         yield Finding(f"{kind} '{tensor.name}' {tensor.datatype.value}", _verdict(tensor, found, to))
 
 
-def _verdict(tensor: Tensor, again: Tensor | None, to: End) -> Verdict:
+def _verdict(tensor: Tensor, again: Tensor | None, to: Binding) -> Verdict:
     if again is None:
-        return Verdict(Outcome.DROPPED, by=str(to))
+        return Verdict(Outcome.DROPPED, by=to.name)
     if isinstance(tensor.data, SharedMemoryRef):
         # the bytes are not here, only where they stand
-        return Verdict(Outcome.CARRIED if again.data == tensor.data else Outcome.DROPPED, by=str(to))
+        return Verdict(Outcome.CARRIED if again.data == tensor.data else Outcome.DROPPED, by=to.name)
     wider = to.capability.widened.get(tensor.datatype)
     same = again.datatype is tensor.datatype
     if same and again.shape == tensor.shape and bytes(again.view) == bytes(tensor.view):
-        return Verdict(Outcome.WIDENED, wider, by=str(to)) if wider else Verdict(Outcome.EXACT)
+        return Verdict(Outcome.WIDENED, wider, by=to.name) if wider else Verdict(Outcome.EXACT)
     if again.datatype is wider:
-        return Verdict(Outcome.WIDENED, wider, by=str(to))
+        return Verdict(Outcome.WIDENED, wider, by=to.name)
     told = compare_tensors(tensor, again, Tolerance())
     if told.fault is None:
-        return Verdict(Outcome.DROPPED, by=str(to), note="the values are the same, which NaN it was is lost")
+        return Verdict(Outcome.DROPPED, by=to.name, note="the values are the same, which NaN it was is lost")
     note = f"{told.fault.value}: {told.actual} for {told.expected}"
-    return Verdict(Outcome.DROPPED, by=str(to), note=note)
+    return Verdict(Outcome.DROPPED, by=to.name, note=note)
 
 
 def _fields(given: Any, again: Any, names: Sequence[str]) -> Iterator[Finding]:
@@ -292,12 +299,12 @@ def _outputs(given: InferRequest, again: InferRequest) -> Iterator[Finding]:
         )
 
 
-def _error(error: InferenceError, to: End, form: Any, answer: raw.Answer) -> Finding:
+def _error(error: InferenceError, to: Binding, form: Any, answer: raw.Answer) -> Finding:
     what = f"error {error.code.name}"
     try:
-        to.hear(form, received(answer))
+        decode_answer(to, form, received(answer))
     except InferenceError as told:
         if told.code is error.code:
             return Finding(what, Verdict(Outcome.CARRIED))
-        return Finding(what, Verdict(Outcome.DROPPED, code=told.code, by=str(to)))
-    return Finding(what, Verdict(Outcome.DROPPED, by=str(to), note="it is read as an answer"))
+        return Finding(what, Verdict(Outcome.DROPPED, code=told.code, by=to.name))
+    return Finding(what, Verdict(Outcome.DROPPED, by=to.name, note="it is read as an answer"))

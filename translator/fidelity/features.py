@@ -13,69 +13,69 @@ from functools import partial
 from typing import Literal
 
 from interlingua.schemas import ErrorCode
-from interlingua.translator.fidelity.ends import End
+from interlingua.translator.fidelity.parties import Party, refusal, reported
 from interlingua.translator.fidelity.verdict import Outcome, Verdict
 
-Feature = Callable[[End, End], Verdict]
+Feature = Callable[[Party, Party], Verdict]
 
 _CARRIED = Verdict(Outcome.CARRIED)
 _UNSAID = Verdict(Outcome.ABSENT)
 _BY_ORDER = "they stand in the model's order"
 
 
-def _dropped(end: End, note: str = "") -> Verdict:
-    return Verdict(Outcome.DROPPED, by=end.name, note=note)
+def _dropped(party: Party, note: str = "") -> Verdict:
+    return Verdict(Outcome.DROPPED, by=party.name, note=note)
 
 
 def _done_here(note: str) -> Verdict:
     return Verdict(Outcome.HERE, note=note)
 
 
-def _input_names(caller: End, target: End) -> Verdict:
-    for end in (caller, target):
-        if not end.capability.input_names:
-            return Verdict(Outcome.CARRIED, by=end.name, note=_BY_ORDER)
+def _input_names(caller: Party, target: Party) -> Verdict:
+    for party in (caller, target):
+        if not party.capability.input_names:
+            return Verdict(Outcome.CARRIED, by=party.name, note=_BY_ORDER)
     return _CARRIED
 
 
-def _output_names(caller: End, target: End) -> Verdict:
-    for end in (caller, target):
-        if not end.capability.output_names:
-            return Verdict(Outcome.CARRIED, by=end.name, note=_BY_ORDER)
+def _output_names(caller: Party, target: Party) -> Verdict:
+    for party in (caller, target):
+        if not party.capability.output_names:
+            return Verdict(Outcome.CARRIED, by=party.name, note=_BY_ORDER)
     return _CARRIED
 
 
-def _scalars(caller: End, target: End) -> Verdict:
-    for end in (caller, target):
-        if not end.capability.scalars:
-            code = end.refusal if end is caller else caller.told(end.refusal)
-            return Verdict(Outcome.REFUSED, code=code, by=end.name)
+def _scalars(caller: Party, target: Party) -> Verdict:
+    for party in (caller, target):
+        if not party.capability.scalars:
+            code = refusal(party) if party is caller else reported(caller, refusal(party))
+            return Verdict(Outcome.REFUSED, code=code, by=party.name)
     return _CARRIED
 
 
-def _versions(caller: End, target: End) -> Verdict:
+def _versions(caller: Party, target: Party) -> Verdict:
     if not caller.capability.versions:
         return _UNSAID
     if not target.capability.versions:
-        return Verdict(Outcome.REFUSED, code=caller.told(ErrorCode.UNREPRESENTABLE), by=target.name)
+        return Verdict(Outcome.REFUSED, code=reported(caller, ErrorCode.UNREPRESENTABLE), by=target.name)
     if caller.capability.joined_versions and not target.capability.version_lists:
-        return Verdict(Outcome.REFUSED, code=caller.told(ErrorCode.NOT_FOUND), by=target.name)
+        return Verdict(Outcome.REFUSED, code=reported(caller, ErrorCode.NOT_FOUND), by=target.name)
     return _CARRIED
 
 
-def _answer_versions(caller: End, target: End) -> Verdict:
+def _answer_versions(caller: Party, target: Party) -> Verdict:
     if not caller.capability.answer_versions:
         return _UNSAID
     return _CARRIED if target.capability.answer_versions else _dropped(target)
 
 
-def _answer_parameters(caller: End, target: End) -> Verdict:
+def _answer_parameters(caller: Party, target: Party) -> Verdict:
     if not target.capability.answer_parameters:
         return _UNSAID
     return _CARRIED if caller.capability.answer_parameters else _dropped(caller)
 
 
-def _ids(caller: End, target: End, kind: Literal["number", "text"]) -> Verdict:
+def _ids(caller: Party, target: Party, kind: Literal["number", "text"]) -> Verdict:
     if caller.capability.ids not in ("text", kind):
         return _UNSAID
     if target.capability.ids in ("text", kind):
@@ -83,30 +83,30 @@ def _ids(caller: End, target: End, kind: Literal["number", "text"]) -> Verdict:
     return _dropped(target, "the answer has it all the same")
 
 
-def _parameters(caller: End, target: End, of: type) -> Verdict:
+def _parameters(caller: Party, target: Party, of: type) -> Verdict:
     if not _any_parameter(caller, of):
         return _UNSAID
     return _CARRIED if _any_parameter(target, of) else _dropped(target)
 
 
-def _any_parameter(end: End, of: type) -> bool:
+def _any_parameter(party: Party, of: type) -> bool:
     """Whether a parameter of this type may have any name."""
-    return of in end.capability.parameters and end.capability.parameter_names is None
+    return of in party.capability.parameters and party.capability.parameter_names is None
 
 
-def _named_parameters(caller: End, target: End) -> Verdict:
+def _named_parameters(caller: Party, target: Party) -> Verdict:
     """Text parameters of the names that one of both has a place for."""
-    places = [end for end in (caller, target) if end.capability.parameter_names is not None]
+    places = [party for party in (caller, target) if party.capability.parameter_names is not None]
     if not places or not caller.capability.parameters:
         return _UNSAID
-    names = frozenset.intersection(*(end.capability.parameter_names or frozenset() for end in places))
-    for end in (caller, target):
-        if str not in end.capability.parameters or not names:
-            return _dropped(end)
+    names = frozenset.intersection(*(party.capability.parameter_names or frozenset() for party in places))
+    for party in (caller, target):
+        if str not in party.capability.parameters or not names:
+            return _dropped(party)
     return Verdict(Outcome.CARRIED, note=", ".join(f"'{name}'" for name in sorted(names)))
 
 
-def _requested_outputs(caller: End, target: End) -> Verdict:
+def _requested_outputs(caller: Party, target: Party) -> Verdict:
     if not caller.capability.requested_outputs:
         return _UNSAID
     # where answers have no names, all of them are asked for: not every server minds which
@@ -115,30 +115,30 @@ def _requested_outputs(caller: End, target: End) -> Verdict:
     return _done_here("the target gives all of them, those not asked for are left out")
 
 
-def _classification(caller: End, target: End) -> Verdict:
+def _classification(caller: Party, target: Party) -> Verdict:
     if not caller.capability.classification:
         return _UNSAID
     return _done_here("classes are ranked from the raw output")
 
 
-def _sequences(caller: End, target: End, of: type) -> Verdict:
+def _sequences(caller: Party, target: Party, of: type) -> Verdict:
     if of not in caller.capability.sequences:
         return _UNSAID
     kinds = target.capability.sequences
     if of in kinds:
         return _CARRIED
     if kinds:
-        return Verdict(Outcome.REFUSED, code=caller.told(ErrorCode.UNREPRESENTABLE), by=target.name)
+        return Verdict(Outcome.REFUSED, code=reported(caller, ErrorCode.UNREPRESENTABLE), by=target.name)
     return _dropped(target, "no model of it keeps one")
 
 
-def _priorities(caller: End, target: End) -> Verdict:
+def _priorities(caller: Party, target: Party) -> Verdict:
     if not caller.capability.priorities:
         return _UNSAID
     return _CARRIED if target.capability.priorities else _dropped(target)
 
 
-def _maps(caller: End, target: End) -> Verdict:
+def _maps(caller: Party, target: Party) -> Verdict:
     if not caller.capability.maps:
         return _UNSAID
     if target.capability.maps:
@@ -146,20 +146,21 @@ def _maps(caller: End, target: End) -> Verdict:
     return Verdict(Outcome.CARRIED, by=target.name, note="each entry is a tensor")
 
 
-def _streams(caller: End, target: End) -> Verdict:
+def _streams(caller: Party, target: Party) -> Verdict:
     if not caller.capability.streams:
         return _UNSAID
     if not target.capability.streams:
         if not target.dialect:
             return Verdict(Outcome.ABSENT, by=target.name, note="its models answer once")
         return Verdict(Outcome.REFUSED, by=target.name, note="of a model that answers once there is a stream")
-    for end in (caller, target):
-        if end.capability.streams == "flat":
-            return Verdict(Outcome.CARRIED, by=end.name, note="in a flat form, without shapes and datatypes")
+    for party in (caller, target):
+        if party.capability.streams == "flat":
+            note = "in a flat form, without shapes and datatypes"
+            return Verdict(Outcome.CARRIED, by=party.name, note=note)
     return _CARRIED
 
 
-def _shared_memory(caller: End, target: End) -> Verdict:
+def _shared_memory(caller: Party, target: Party) -> Verdict:
     if not caller.capability.shared_memory:
         return _UNSAID
     return _done_here("inputs are read and outputs placed here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from interlingua.schemas import Datatype, ErrorCode
-from interlingua.translator.fidelity.ends import End, callers, targets
+from interlingua.translator.fidelity.parties import Party, callers, reported, targets
 from interlingua.translator.fidelity.path import Path, matrix
 from interlingua.translator.fidelity.verdict import Outcome, Verdict
 
@@ -89,27 +89,27 @@ _COUNTED = {"=": Outcome.EXACT, "wider": Outcome.WIDENED, "no": Outcome.REFUSED}
 
 
 def _datatypes() -> str:
-    """What each end has a form for by itself."""
-    ends = {**{end.name: end for end in targets().values()}, **callers()}
+    """What each party has a form for by itself."""
+    parties = {**{party.name: party for party in targets().values()}, **callers()}
 
-    def form(end: End, datatype: Datatype) -> str:
-        if datatype in end.capability.exact:
+    def form(party: Party, datatype: Datatype) -> str:
+        if datatype in party.capability.exact:
             return "="
-        wider = end.capability.widened.get(datatype)
+        wider = party.capability.widened.get(datatype)
         return wider.value if wider else "no"
 
-    rows = [(kind.value, *(form(end, kind) for end in ends.values())) for kind in Datatype]
-    return _table(("", *ends), rows)
+    rows = [(kind.value, *(form(party, kind) for party in parties.values())) for kind in Datatype]
+    return _table(("", *parties), rows)
 
 
 def _stated() -> str:
-    ends = [end for end in targets().values() if end.dialect]
+    parties = [party for party in targets().values() if party.dialect]
     rows = []
-    for end in ends:
-        said = end.capability
+    for party in parties:
+        said = party.capability
         lacking = [kind.value for kind in Datatype if kind not in said.exact]
         batches = [] if said.batch_limits else ["with batches"]
-        rows.append((end.name, "all" if not said.signatures else ", ".join([*lacking, *batches])))
+        rows.append((party.name, "all" if not said.signatures else ", ".join([*lacking, *batches])))
     return "\n".join([_STATED, _table(("upstream", "models whose signature is to be stated"), rows)])
 
 
@@ -133,12 +133,12 @@ def _mark(verdict: Verdict) -> str:
 
 
 def _errors() -> str:
-    ends = callers().values()
+    parties = callers().values()
 
-    def told(end: End, code: ErrorCode) -> str:
-        return "=" if end.told(code) is code else end.told(code).name
+    def told(party: Party, code: ErrorCode) -> str:
+        return "=" if reported(party, code) is code else reported(party, code).name
 
-    rows = [(code.name, *(told(end, code) for end in ends)) for code in ErrorCode]
+    rows = [(code.name, *(told(party, code) for party in parties)) for code in ErrorCode]
     return _table(("error", *callers()), rows)
 
 

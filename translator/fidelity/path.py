@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from interlingua.schemas import Datatype
-from interlingua.translator.fidelity.ends import End, callers, targets
 from interlingua.translator.fidelity.features import FEATURES
+from interlingua.translator.fidelity.parties import Party, callers, targets
 from interlingua.translator.fidelity.tensors import answered, binary, payloads, sent
 from interlingua.translator.fidelity.verdict import Outcome, Verdict
 
@@ -26,8 +26,8 @@ class Path:
     """What becomes of tensors, by datatype or what is particular about their contents, and of everything
     else, by feature."""
 
-    caller: End
-    target: End
+    caller: Party
+    target: Party
     tensors: Mapping[str, Both]
     features: Mapping[str, Verdict]
 
@@ -43,16 +43,16 @@ class Path:
         yield from self.features.values()
 
 
-def judge(caller: End, target: End) -> Path:
+def judge(caller: Party, target: Party) -> Path:
     """The path from ``caller`` to ``target``."""
-    ends = caller, target
-    tensors = {kind.value: (sent(*ends, kind), answered(*ends, kind)) for kind in Datatype}
-    tensors[BINARY] = binary(*ends), binary(*ends)
-    tensors[PAYLOADS] = payloads(*ends), payloads(*ends)
-    return Path(caller, target, tensors, {name: feature(*ends) for name, feature in FEATURES.items()})
+    parties = caller, target
+    tensors = {kind.value: (sent(*parties, kind), answered(*parties, kind)) for kind in Datatype}
+    tensors[BINARY] = binary(*parties), binary(*parties)
+    tensors[PAYLOADS] = payloads(*parties), payloads(*parties)
+    return Path(caller, target, tensors, {name: feature(*parties) for name, feature in FEATURES.items()})
 
 
 def matrix() -> dict[tuple[str, str], Path]:
-    """Every path, by the names of its ends."""
+    """Every path, by the names of its parties."""
     pairs = product(callers().values(), targets().values())
     return {(caller.name, target.name): judge(caller, target) for caller, target in pairs}

@@ -8,13 +8,13 @@ what the model gets, and what the caller gets to see.
 from __future__ import annotations
 
 from interlingua.schemas import Datatype, ErrorCode, Signature
-from interlingua.translator.fidelity.ends import End
+from interlingua.translator.fidelity.parties import Party, refusal, reported
 from interlingua.translator.fidelity.verdict import Outcome, Verdict
 
 FLOATS = frozenset({Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64})
 
 
-def sent(caller: End, target: End, datatype: Datatype) -> Verdict:
+def sent(caller: Party, target: Party, datatype: Datatype) -> Verdict:
     """An input: what the caller has to send for the model to get it. What the caller has no form for is
     refused by its own client, before anything is sent."""
     return (
@@ -25,7 +25,7 @@ def sent(caller: End, target: End, datatype: Datatype) -> Verdict:
     )
 
 
-def answered(caller: End, target: End, datatype: Datatype) -> Verdict:
+def answered(caller: Party, target: Party, datatype: Datatype) -> Verdict:
     """An output: what the caller gets of it."""
     return (
         _no_models(target, datatype)
@@ -35,25 +35,25 @@ def answered(caller: End, target: End, datatype: Datatype) -> Verdict:
     )
 
 
-def binary(caller: End, target: End) -> Verdict:
+def binary(caller: Party, target: Party) -> Verdict:
     """BYTES that are not UTF-8, as an input."""
     if (absent := _no_models(target, Datatype.BYTES)) is not None:
         return absent
-    for end, tellers in ((caller, ()), (target, (caller,))):
-        if end.capability.text_only:
-            return Verdict(Outcome.REFUSED, code=_through(end.refusal, *tellers), by=end.name)
+    for party, tellers in ((caller, ()), (target, (caller,))):
+        if party.capability.text_only:
+            return Verdict(Outcome.REFUSED, code=_through(refusal(party), *tellers), by=party.name)
     return Verdict(Outcome.EXACT)
 
 
-def payloads(caller: End, target: End) -> Verdict:
+def payloads(caller: Party, target: Party) -> Verdict:
     """The payload of a NaN, and whether it is signalling."""
-    for end in (caller, target):
-        if not end.capability.nan_payloads:
-            return Verdict(Outcome.DROPPED, by=end.name, note="NaN stays NaN")
+    for party in (caller, target):
+        if not party.capability.nan_payloads:
+            return Verdict(Outcome.DROPPED, by=party.name, note="NaN stays NaN")
     return Verdict(Outcome.EXACT)
 
 
-def stated(target: End, signature: Signature) -> bool:
+def stated(target: Party, signature: Signature) -> bool:
     """Whether a configuration has to state ``signature``, because ``target`` cannot tell all of it."""
     said = target.capability
     if not target.dialect:
@@ -66,26 +66,26 @@ def stated(target: End, signature: Signature) -> bool:
     )
 
 
-def _no_models(target: End, datatype: Datatype) -> Verdict | None:
+def _no_models(target: Party, datatype: Datatype) -> Verdict | None:
     if target.dialect or target.capability.carries(datatype):
         return None
     return Verdict(Outcome.ABSENT, by=target.name, note="it has no models with such tensors")
 
 
-def _refused(end: End, datatype: Datatype, *tellers: End) -> Verdict | None:
-    """Where ``end`` has no form for ``datatype``: the error that ``tellers`` pass on, one to the next."""
-    if end.capability.carries(datatype):
+def _refused(party: Party, datatype: Datatype, *tellers: Party) -> Verdict | None:
+    """Where ``party`` has no form for ``datatype``: the error that ``tellers`` pass on, one to the next."""
+    if party.capability.carries(datatype):
         return None
-    return Verdict(Outcome.REFUSED, code=_through(end.refusal, *tellers), by=end.name)
+    return Verdict(Outcome.REFUSED, code=_through(refusal(party), *tellers), by=party.name)
 
 
-def _through(code: ErrorCode, *tellers: End) -> ErrorCode:
+def _through(code: ErrorCode, *tellers: Party) -> ErrorCode:
     for teller in tellers:
-        code = teller.told(code)
+        code = reported(teller, code)
     return code
 
 
-def _arrives(caller: End, datatype: Datatype) -> Verdict:
+def _arrives(caller: Party, datatype: Datatype) -> Verdict:
     wider = caller.capability.widened.get(datatype)
     if wider is None:
         return Verdict(Outcome.EXACT)

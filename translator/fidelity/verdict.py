@@ -45,7 +45,7 @@ class Outcome(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``outcome``, and for the curious: the wider ``datatype``; the ``code`` that the caller gets where
-    something is refused; ``by`` which end it is as it is; ``note`` in words what follows."""
+    something is refused; ``by`` which party it is as it is; ``note`` in words what follows."""
 
     outcome: Outcome
     datatype: Datatype | None = None

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
+from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.reach import unreachable
@@ -23,8 +24,8 @@ from interlingua.schemas import (
 from interlingua.translator.config.document import Path
 from interlingua.translator.config.models import ModelOptions
 from interlingua.translator.config.options import Config, UpstreamOptions
+from interlingua.translator.probe.conversation import Conversation, described, detect
 from interlingua.translator.probe.signatures import Fault, differences
-from interlingua.translator.probe.speech import Conversation, Speech, spoken
 
 _LISTED = 12
 """How many models are named at most."""
@@ -62,28 +63,29 @@ async def _probe_server(
     name: str, place: int, options: UpstreamOptions, models: Mapping[str, ModelOptions], timeout_secs: float
 ) -> Probed:
     text = options.urls[place]
-    url, speech = parse_url(text, options.transport), Speech(options.dialect, options.transport)
+    url = parse_url(text, options.transport)
+    binding = DIALECTS[options.dialect].bindings[options.transport]
     found, here = Probed(name, text), ("upstreams", name, "urls", place)
     if reason := await unreachable(url.address, timeout_secs):
         found.faults.append((here, f"{text} cannot be reached: {reason}"))
         return found
-    remotes = {ours: _remote(ours, model, options) for ours, model in models.items()}
+    remotes = {ours: _remote(ours, model, binding) for ours, model in models.items()}
     some = next(iter(remotes.values()), "")
-    async with Conversation(url, speech, timeout_secs) as server:
+    async with Conversation(url, binding, timeout_secs) as server:
         try:
             found.name = await server.introduce(some)
         except InferenceError as error:
-            others = await spoken(url, timeout_secs, some)
+            others = await detect(url, timeout_secs, some)
             if not others and models and await server.is_silent(some):
                 found.faults += _undeclared(models, text)
                 return found
-            found.faults.append((_at_fault(here, speech, others), _other(text, speech, others, error)))
+            found.faults.append((_at_fault(here, binding, others), _other(text, binding, others, error)))
             return found
         ready = await _ready(server, Operation.READY, None)
         if not ready.ready:
             found.faults.append((here, f"{text} is not ready{_because(ready.reason)}"))
         for ours, model in models.items():
-            async for path, words in _faults(server, model, remotes[ours], options):
+            async for path, words in _faults(server, model, remotes[ours], binding):
                 found.faults.append((("models", ours, *path), f"{words} (at {text})"))
     return found
 
@@ -96,14 +98,14 @@ def _undeclared(models: Mapping[str, ModelOptions], text: str) -> Iterator[Fault
             yield ("models", name, "upstream"), words
 
 
-def _remote(name: str, model: ModelOptions, options: UpstreamOptions) -> str:
+def _remote(name: str, model: ModelOptions, binding: Binding) -> str:
     """What the model is called there, as the daemon has it."""
-    named = DIALECTS[options.dialect].bindings[options.transport].capability.model_name
-    return (name if named else "") if model.remote_model is None else model.remote_model
+    default = name if binding.capability.model_name else ""
+    return default if model.remote_model is None else model.remote_model
 
 
 async def _faults(
-    server: Conversation, model: ModelOptions, remote: str, options: UpstreamOptions
+    server: Conversation, model: ModelOptions, remote: str, binding: Binding
 ) -> AsyncIterator[Fault]:
     at: Path = ("upstream",) if model.remote_model is None else ("remote_model",)
     try:
@@ -122,7 +124,7 @@ async def _faults(
     ready = await _ready(server, Operation.MODEL_READY, ModelRef(remote))
     if not ready.ready:
         yield at, f"model '{remote}' is not ready{_because(ready.reason)}"
-    capability = DIALECTS[options.dialect].bindings[options.transport].capability
+    capability = binding.capability
     if capability.signatures and (told.signature.inputs or told.signature.outputs):
         for fault in differences(model, told.signature, capability):
             yield fault
@@ -154,7 +156,7 @@ async def _listed(server: Conversation) -> Mapping[str, bool] | None:
     }
 
 
-def _at_fault(here: Path, declared: Speech, others: Sequence[Speech]) -> Path:
+def _at_fault(here: Path, declared: Binding, others: Sequence[Binding]) -> Path:
     """The key to change: the URL, unless only the dialect or the transport is another."""
     if any(other.transport == declared.transport for other in others):
         return (*here[:2], "dialect")
@@ -163,12 +165,11 @@ def _at_fault(here: Path, declared: Speech, others: Sequence[Speech]) -> Path:
     return here
 
 
-def _other(text: str, declared: Speech, others: Sequence[Speech], error: InferenceError) -> str:
+def _other(text: str, declared: Binding, others: Sequence[Binding], error: InferenceError) -> str:
     if others:
-        return f"{text} answers {', '.join(map(str, others))}; not {declared}"
-    return (
-        f"{text} does not answer {declared}: {_short(error.message)}; nor anything else that is spoken here"
-    )
+        return f"{text} answers {', '.join(map(described, others))}; not {described(declared)}"
+    reason = f"{_short(error.message)}; nor anything else that is spoken here"
+    return f"{text} does not answer {described(declared)}: {reason}"
 
 
 def _names(missing: str, there: Mapping[str, bool]) -> str:

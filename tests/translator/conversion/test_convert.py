@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlingua.protocols.dialect import Binding
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -23,6 +25,7 @@ from interlingua.schemas import (
     Tensor,
     pack_bytes,
 )
+from interlingua.translator.config.bindings import binding_named, binding_of
 from interlingua.translator.conversion import raw
 from interlingua.translator.conversion.convert import (
     Conversion,
@@ -31,13 +34,12 @@ from interlingua.translator.conversion.convert import (
     read_answer,
     read_request,
 )
-from interlingua.translator.conversion.ends import End
 from interlingua.translator.fidelity.verdict import Outcome
 from tests.properties.through import WIRES
 from tests.strategies import signature_of
 
-ENDS = [End(*wire) for wire in WIRES]
-pairs = pytest.mark.parametrize(("source", "to"), list(product(ENDS, ENDS)), ids=str)
+BINDINGS = [binding_of(*wire) for wire in WIRES]
+pairs = pytest.mark.parametrize(("source", "to"), list(product(BINDINGS, BINDINGS)), ids=attrgetter("name"))
 INPUTS = (
     Tensor.from_numpy("x", np.array([[1, 2], [3, 4]], np.int32)),
     Tensor.checked("word", Datatype.BYTES, (2,), pack_bytes([b"a", b"text"])),
@@ -51,15 +53,15 @@ def findings(converted: Conversion) -> dict[str, Outcome]:
     return {finding.what: finding.verdict.outcome for finding in converted.findings}
 
 
-def written(end: End, request: InferRequest = REQUEST) -> bytes:
+def written(binding: Binding, request: InferRequest = REQUEST) -> bytes:
     """The request as it goes over the wire."""
-    message = convert_request(request, end, SIGNATURE).message
+    message = convert_request(request, binding, SIGNATURE).message
     assert message is not None
     return raw.write(message)
 
 
 @pairs
-def test_a_request_in_any_dialect(source: End, to: End) -> None:
+def test_a_request_in_any_dialect(source: Binding, to: Binding) -> None:
     request = read_request(source, written(source), SIGNATURE, model="m")
     assert (request.model, request.inputs) == ("m", INPUTS)
     converted = convert_request(request, to, SIGNATURE)
@@ -71,7 +73,7 @@ def test_a_request_in_any_dialect(source: End, to: End) -> None:
 
 
 @pairs
-def test_an_answer_in_any_dialect(source: End, to: End) -> None:
+def test_an_answer_in_any_dialect(source: Binding, to: Binding) -> None:
     given = InferResponse("m", OUTPUTS, "1")
     message = convert_answer(given, source, REQUEST, SIGNATURE).message
     assert message is not None
@@ -85,8 +87,8 @@ def test_an_answer_in_any_dialect(source: End, to: End) -> None:
     assert again.outputs == OUTPUTS
 
 
-@pytest.mark.parametrize("to", ENDS, ids=str)
-def test_an_answer_whose_request_is_not_known(to: End) -> None:
+@pytest.mark.parametrize("to", BINDINGS, ids=attrgetter("name"))
+def test_an_answer_whose_request_is_not_known(to: Binding) -> None:
     message = convert_answer(InferResponse("m", OUTPUTS), to, signature=SIGNATURE).message
     assert message is not None
     response = read_answer(to, raw.write(message), signature=SIGNATURE)
@@ -94,8 +96,8 @@ def test_an_answer_whose_request_is_not_known(to: End) -> None:
     assert response.outputs == OUTPUTS
 
 
-@pytest.mark.parametrize("to", ENDS, ids=str)
-def test_an_error(to: End) -> None:
+@pytest.mark.parametrize("to", BINDINGS, ids=attrgetter("name"))
+def test_an_error(to: Binding) -> None:
     converted = convert_answer(
         InferenceError(ErrorCode.INVALID_TENSOR, "no such thing"), to, REQUEST, SIGNATURE
     )
@@ -108,7 +110,9 @@ def test_an_error(to: End) -> None:
 
 
 def converted(to: str, inputs: tuple[Tensor, ...] = INPUTS, **fields: Any) -> Conversion:
-    return convert_request(InferRequest("m", inputs, **fields), End.of(to), signature_of(inputs, OUTPUTS))
+    return convert_request(
+        InferRequest("m", inputs, **fields), binding_named(to), signature_of(inputs, OUTPUTS)
+    )
 
 
 def test_what_is_widened_is_told() -> None:
@@ -172,15 +176,15 @@ def test_tensors_that_stand_in_shared_memory() -> None:
     outputs = (RequestedOutput("y", placement=SharedMemoryRef("region", 16, 16)),)
     request = InferRequest("m", (there,), outputs)
     for to in ("oip/http", "oip/grpc"):
-        told = convert_request(request, End.of(to))
+        told = convert_request(request, binding_named(to))
         assert findings(told)["input 'x' FP32"] is Outcome.CARRIED
         assert findings(told)["'y' in shared memory"] is Outcome.CARRIED
     for to in ("graphpipe/http", "grps/grpc"):
-        assert convert_request(request, End.of(to)).outcome is Outcome.REFUSED
+        assert convert_request(request, binding_named(to)).outcome is Outcome.REFUSED
 
 
-@pytest.mark.parametrize("to", ENDS, ids=str)
-def test_a_model_of_which_nothing_is_known(to: End) -> None:
+@pytest.mark.parametrize("to", BINDINGS, ids=attrgetter("name"))
+def test_a_model_of_which_nothing_is_known(to: Binding) -> None:
     told = convert_request(InferRequest("m", INPUTS, (RequestedOutput("y"),)), to)
     assert told.message is not None
     assert findings(told)["input 'word' BYTES"] is Outcome.EXACT
@@ -193,23 +197,23 @@ def test_a_model_of_which_nothing_is_known(to: End) -> None:
 def test_what_is_no_inference() -> None:
     head = b"GET /v2/health/live HTTP/1.1\r\nhost: a\r\n\r\n"
     with pytest.raises(InferenceError, match="asks for live, which is no inference"):
-        read_request(End.of("oip/http"), head)
+        read_request(binding_named("oip/http"), head)
     with pytest.raises(InferenceError, match="GET /nowhere is nothing that oip/http has"):
-        read_request(End.of("oip/http"), b"GET /nowhere HTTP/1.1\r\n\r\n")
+        read_request(binding_named("oip/http"), b"GET /nowhere HTTP/1.1\r\n\r\n")
 
 
 @pytest.mark.parametrize("length", ["\xb2", "-1", "1e3", "9" * 5000])
 def test_a_length_that_is_no_number(length: str) -> None:
     head = f"POST /v2/models/m/infer HTTP/1.1\r\ncontent-length: {length}\r\n\r\n{{}}"
     with pytest.raises(InferenceError, match="is no length of a body") as refused:
-        read_request(End.of("oip/http"), head.encode("latin-1"))
+        read_request(binding_named("oip/http"), head.encode("latin-1"))
     assert refused.value.code is ErrorCode.MALFORMED
 
 
 @pytest.mark.parametrize("code", ["\xb2", "9" * 5000, "OK"])
 def test_a_status_that_is_no_number(code: str) -> None:
     with pytest.raises(InferenceError, match="is no status of gRPC"):
-        read_answer(End.of("oip/grpc"), f"grpc-status: {code}\r\n".encode("latin-1"))
+        read_answer(binding_named("oip/grpc"), f"grpc-status: {code}\r\n".encode("latin-1"))
 
 
 @pytest.mark.parametrize(
@@ -217,17 +221,17 @@ def test_a_status_that_is_no_number(code: str) -> None:
 )
 def test_ends_that_there_are_not(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        End.of(name)
+        binding_named(name)
 
 
-@pytest.mark.parametrize("end", ENDS, ids=str)
+@pytest.mark.parametrize("binding", BINDINGS, ids=attrgetter("name"))
 @given(at=st.integers(0, 400), junk=st.binary(max_size=8), keep=st.integers(0, 600))
-def test_damaged_messages_are_refused_in_our_words(end: End, at: int, junk: bytes, keep: int) -> None:
-    question = convert_request(REQUEST, end, SIGNATURE).message
-    answer = convert_answer(InferResponse("m", OUTPUTS, "1"), end, REQUEST, SIGNATURE).message
+def test_damaged_messages_are_refused_in_our_words(binding: Binding, at: int, junk: bytes, keep: int) -> None:
+    question = convert_request(REQUEST, binding, SIGNATURE).message
+    answer = convert_answer(InferResponse("m", OUTPUTS, "1"), binding, REQUEST, SIGNATURE).message
     assert question is not None and answer is not None
     for message, read in ((question, read_request), (answer, read_answer)):
         data = raw.write(message)
         damaged = (data[:at] + junk + data[at + len(junk) :])[:keep]
         with contextlib.suppress(InferenceError):
-            read(end, damaged, signature=SIGNATURE, model="m")  # type: ignore[operator]
+            read(binding, damaged, signature=SIGNATURE, model="m")  # type: ignore[operator]

@@ -9,8 +9,8 @@ import pytest
 from interlingua.protocols.dialect import Capability, Dialect
 from interlingua.protocols.registry import DIALECTS
 from interlingua.schemas import Datatype, ErrorCode, Signature, TensorSpec
-from interlingua.translator.fidelity.ends import callers, targets
 from interlingua.translator.fidelity.page import page
+from interlingua.translator.fidelity.parties import callers, reported, targets
 from interlingua.translator.fidelity.path import BINARY, PAYLOADS, judge, matrix
 from interlingua.translator.fidelity.tensors import stated
 from interlingua.translator.fidelity.verdict import Outcome, Verdict
@@ -93,8 +93,8 @@ def test_features(caller: str, target: str, name: str, outcome: Outcome) -> None
 
 
 def test_an_error_goes_through_both_ends() -> None:
-    assert callers()["oip/http"].told(ErrorCode.UNREPRESENTABLE) is ErrorCode.INVALID_TENSOR
-    assert targets()["python"].told(ErrorCode.UNREPRESENTABLE) is ErrorCode.UNREPRESENTABLE
+    assert reported(callers()["oip/http"], ErrorCode.UNREPRESENTABLE) is ErrorCode.INVALID_TENSOR
+    assert reported(targets()["python"], ErrorCode.UNREPRESENTABLE) is ErrorCode.UNREPRESENTABLE
 
 
 @pytest.mark.parametrize(

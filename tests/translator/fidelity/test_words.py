@@ -7,9 +7,9 @@ import json
 import pytest
 
 from interlingua.translator.cli import main
-from interlingua.translator.fidelity.ends import callers, targets
 from interlingua.translator.fidelity.features import FEATURES
 from interlingua.translator.fidelity.page import page
+from interlingua.translator.fidelity.parties import callers, targets
 from tests.e2e.daemon import ROOT
 
 

@@ -1,12 +1,12 @@
-"""What a server speaks: every dialect has a question that only its own servers answer."""
+"""Detects the binding of a server: every dialect has a call that only its own servers answer."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import Any, Self
 
+from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS, bindings
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.clients import CLIENTS
@@ -30,31 +30,26 @@ _LARGEST_ANSWER = 16 << 20
 """More no server has to say of itself and its models; one of another kind may never end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Speech:
-    """A dialect over a transport."""
-
-    dialect: str
-    transport: str
-
-    def __str__(self) -> str:
-        return f"{DIALECTS[self.dialect].manifest.title or self.dialect} over {self.transport}"
+def described(binding: Binding) -> str:
+    """The binding as a person calls it."""
+    title = DIALECTS[binding.dialect].manifest.title or binding.dialect
+    return f"{title} over {binding.transport}"
 
 
-def known() -> tuple[Speech, ...]:
-    """Everything that a server may speak."""
-    return tuple(Speech(each.dialect, each.transport) for each in bindings().values() if each.calls)
+def known() -> tuple[Binding, ...]:
+    """Every binding that a server can speak."""
+    return tuple(binding for binding in bindings().values() if binding.calls)
 
 
 class Conversation:
-    """A server at ``url``, spoken to in one way; each question may take ``timeout_secs``. Use as a context
+    """Calls of one binding to the server at ``url``; each may take ``timeout_secs``. Use as a context
     manager."""
 
-    def __init__(self, url: Url, speech: Speech, timeout_secs: float) -> None:
-        self._calls = DIALECTS[speech.dialect].bindings[speech.transport].calls
+    def __init__(self, url: Url, binding: Binding, timeout_secs: float) -> None:
+        self._calls = binding.calls
         self._timeout = timeout_secs
-        self._transport = speech.transport
-        self._client: Any = CLIENTS[speech.transport](
+        self._transport = binding.transport
+        self._client: Any = CLIENTS[binding.transport](
             url, connect_timeout_secs=timeout_secs, max_response_bytes=_LARGEST_ANSWER
         )
 
@@ -126,16 +121,17 @@ class Conversation:
         return await self._client.send(request)
 
 
-async def spoken(url: Url, timeout_secs: float, model: str = "") -> tuple[Speech, ...]:
-    """Everything that the server at ``url`` speaks."""
+async def detect(url: Url, timeout_secs: float, model: str = "") -> tuple[Binding, ...]:
+    """Every binding that the server at ``url`` speaks."""
 
-    async def tried(speech: Speech) -> bool:
-        async with Conversation(url, speech, timeout_secs) as server:
+    async def speaks(binding: Binding) -> bool:
+        async with Conversation(url, binding, timeout_secs) as server:
             try:
                 await server.introduce(model)
             except InferenceError:
                 return False
             return True
 
-    answers = await asyncio.gather(*map(tried, known()))
-    return tuple(speech for speech, speaks in zip(known(), answers, strict=True) if speaks)
+    candidates = known()
+    answers = await asyncio.gather(*map(speaks, candidates))
+    return tuple(binding for binding, spoken in zip(candidates, answers, strict=True) if spoken)

@@ -7,14 +7,15 @@ from contextlib import suppress
 
 import pytest
 
+from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_url
 from interlingua.schemas import InferenceError
-from interlingua.translator.probe import speech
-from interlingua.translator.probe.speech import Conversation, Speech
+from interlingua.translator.probe import conversation
+from interlingua.translator.probe.conversation import Conversation
 
 
 async def test_a_server_that_never_ends_is_not_heard_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speech, "_LARGEST_ANSWER", 1 << 16)
+    monkeypatch.setattr(conversation, "_LARGEST_ANSWER", 1 << 16)
 
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -27,6 +28,8 @@ async def test_a_server_that_never_ends_is_not_heard_to_the_end(monkeypatch: pyt
 
     async with asyncio.timeout(10), await asyncio.start_server(endless, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        async with Conversation(parse_url(f"127.0.0.1:{port}"), Speech("oip", "http"), 60.0) as there:
+        async with Conversation(
+            parse_url(f"127.0.0.1:{port}"), DIALECTS["oip"].bindings["http"], 60.0
+        ) as there:
             with pytest.raises(InferenceError, match="more than"):
                 await there.introduce()
