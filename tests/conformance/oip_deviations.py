@@ -152,7 +152,7 @@ GRPC: tuple[Deviation, ...] = (
     ),
     Deviation(
         "`binary_data_output` over gRPC",
-        "it is about the form of an answer over HTTP",
+        "it concerns the form of an HTTP response",
         0,
         frozenset({"message"}),
         ("params_bdo",),
