@@ -1,8 +1,7 @@
-"""Log lines on standard error: text for people, or one JSON object per line for machines.
+"""Log lines on standard error: text, or one JSON object per line.
 
-A line carries its facts as ``extra={"facts": {...}}``; text shows them as ``key=value`` behind the
-message, JSON as members beside ``event``.
-"""
+A message is a noun phrase; its fields are ``extra={"facts": {...}}``. Text appends them as ``key=value``,
+JSON has them next to ``event``."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def set_up(level: str, form: Literal["text", "json"]) -> None:
 
 
 def settings(level: str) -> LogSettings:
-    """What the settings of the log are at first, where it begins at ``level``."""
+    """The initial log settings for ``level``."""
     lowest: int = getattr(logging, level.upper())
     return {
         "log_info": lowest <= logging.INFO,
@@ -60,7 +59,7 @@ def settings(level: str) -> LogSettings:
 
 
 def apply(settings: LogSettings) -> None:
-    """Let the log of the process follow ``settings``. Without :func:`set_up` there is none to follow them."""
+    """Apply ``settings`` to the log of the process, if :func:`set_up` made it."""
     for handler in logging.getLogger().handlers:
         for kinds in handler.filters:
             if isinstance(kinds, _Kinds):
@@ -71,8 +70,8 @@ def apply(settings: LogSettings) -> None:
 
 
 class _Kinds(logging.Filter):
-    """Lets through the kinds of lines that the settings ask for, each by its own switch. What is worse than
-    an error goes with the errors."""
+    """Passes the kinds of lines that the settings enable, each by its switch. Critical lines count as
+    errors."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,4 @@
-"""Shows how the loading of models goes on: one line that is rewritten on a terminal, log lines
-elsewhere."""
+"""Shows the progress of loading models: one updated line on a terminal, otherwise log lines."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class LoadingProgress:
-    """A callback for ``load_models``; as a context manager it cleans up its line."""
+    """A callback for ``load_models``; as a context manager it clears its line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -32,7 +31,7 @@ class LoadingProgress:
         self._show("")
 
     def __call__(self, name: str, state: State) -> None:
-        """Take note that model ``name`` is now in ``state``."""
+        """Show that model ``name`` is now in ``state``."""
         if state == "loading":
             self._began[name] = time.monotonic()
             self._loading.append(name)
@@ -40,7 +39,7 @@ class LoadingProgress:
             self._loading.remove(name)
             self._done += 1
             took = f"{time.monotonic() - self._began[name]:.2f}"
-            # a failed one is told with its reason when all are done
+            # failures are logged with their reasons after all models
             if state == "ready" and not self._terminal:
                 _log.info("model ready", extra={"facts": {"model": name, "secs": took}})
         self._show(f"loading models: {self._done} done, now {', '.join(self._loading)}")

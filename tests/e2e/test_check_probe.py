@@ -203,4 +203,4 @@ def test_a_server_that_is_not_ready(checked: Checked, tmp_path: Path) -> None:
 
 def test_json_alone_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-c", str(tmp_path / "c.yaml"), "--json"]) == 2
-    assert "--json goes with --probe" in capsys.readouterr().err
+    assert "--json needs --probe" in capsys.readouterr().err

@@ -102,7 +102,7 @@ def test_a_server_that_does_not_tell_what_it_takes(
     assert infer(sockets, ("grps", transport), *files, "--output", "OUT_WORD") == 2
     assert "unknown output 'OUT_WORD'; did you mean 'OUT_WORDS'?" in capsys.readouterr().err
     assert infer(sockets, ("grps", transport), "--input", "NUMBERS=[[1, 2]]", *files[2:]) == 2
-    assert "input 'NUMBERS': the server does not tell its datatype" in capsys.readouterr().err
+    assert "input 'NUMBERS': the server does not report its datatype" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)

@@ -69,7 +69,7 @@ def test_json_text() -> None:
         ("[null]", Datatype.FP32, "null is not a number"),
         ("[1]", Datatype.BOOL, "1 is not true or false"),
         ("[1]", Datatype.BYTES, "1 is not text"),
-        ("[1]", None, "the server does not tell its datatype"),
+        ("[1]", None, "the server does not report its datatype"),
         ("{}", Datatype.INT8, "{} is not a whole number"),
     ],
 )
@@ -224,7 +224,7 @@ def test_a_file_of_another_kind_is_answered_with_what_to_do(tmp_path: Path, name
     with pytest.raises(RefusedError) as raised:
         read_tensor("X", f"@{path}", Datatype.FP32)
     said = str(raised.value)
-    assert said.startswith(f"input 'X': '{path}' is no .npy file; ") and advice.format(path=path) in said
+    assert said.startswith(f"input 'X': '{path}' is not an .npy file; ") and advice.format(path=path) in said
     assert "pickle" not in said
 
 

@@ -1,7 +1,7 @@
 """The ``interlingua`` command: one module per subcommand, listed here.
 
-A command module imports nothing heavy until it runs, so that ``--help`` answers at once. Exit codes:
-0 fine, 1 a check failed or a server answered an error, 2 wrong usage or configuration.
+A command module imports nothing heavy until it runs, so that ``--help`` is fast. Exit codes:
+0 success, 1 a check failed or a server returned an error, 2 wrong usage or configuration.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ COMMANDS = {
 """Subcommands by name. Each has HELP, ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
 
 INTERRUPTED, UNREAD = 130, 141
-"""How a shell tells of a process that SIGINT has ended, and of one that writes to nobody."""
+"""A shell's exit codes of a process ended by SIGINT and by SIGPIPE."""
 
-# Only `serve` has a log, and sets it up; the others say in their own words what has happened.
+# Only `serve` sets up a log; the other commands print their errors.
 logging.getLogger("interlingua").addHandler(logging.NullHandler())
 
 
@@ -37,8 +37,8 @@ def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     top = argparse.ArgumentParser(
         prog="interlingua",
-        description="The daemon through which any model-inference client reaches any model server.",
-        epilog="Exit codes: 0 fine, 1 a check failed or a server answered an error, 2 wrong usage or "
+        description="A daemon that connects any model-inference client with any model server.",
+        epilog="Exit codes: 0 success, 1 a check failed or a server returned an error, 2 wrong usage or "
         "configuration.",
     )
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Looks the version up when it is asked for: that reads files."""
+    """Looks up the version only on request: that reads files."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
@@ -62,7 +62,7 @@ class _Version(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry out the command line ``argv`` (the process's own where None) and return the exit code.
+    """Run the command line ``argv`` (default: that of the process) and return the exit code.
 
     Raises ``SystemExit`` for ``--help`` and for wrong usage, as argparse does.
     """
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # `| head` has what it wants; what is left must not fail once more at the end of the process
+        # the reader, such as `| head`, has closed the pipe: flushing at exit must not fail again
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):
             os.dup2(nowhere, stream.fileno())

@@ -1,4 +1,4 @@
-"""One request to a server in any dialect, over the same tables that upstreams use."""
+"""One request to a server in any dialect, with the same tables as upstreams."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ from interlingua.translator.config.wording import unknown
 
 
 async def ask(arguments: argparse.Namespace) -> InferResponse:
-    """Ask for the model's metadata, where the dialect has it, then for the inference.
+    """Request the model's metadata, if the dialect has them, then the inference.
 
-    Raises ``RefusedError`` for arguments that make no sense, ``InferenceError`` for what the server
-    says or does not say.
+    Raises ``RefusedError`` for invalid arguments, ``InferenceError`` for errors of the server.
     """
     context = Context(deadline=time.monotonic() + arguments.timeout_secs)
     upstream = upstream_of(arguments.dialect, arguments.transport, arguments.url, arguments.timeout_secs)
@@ -41,7 +40,7 @@ async def ask(arguments: argparse.Namespace) -> InferResponse:
         signature = None
         if upstream.offers(Operation.MODEL_METADATA):
             model = ModelRef(arguments.model, arguments.version)
-            # a server may tell of a model without telling what it takes, or tell nothing
+            # a server may have no metadata, or no signature in them
             with suppress(UnansweredError):
                 metadata: ModelMetadata = await upstream.call(
                     Operation.MODEL_METADATA, model, context=context, dispensable=True
@@ -62,7 +61,7 @@ async def ask(arguments: argparse.Namespace) -> InferResponse:
 
 
 def _chosen(response: InferResponse, names: Sequence[str]) -> InferResponse:
-    """The outputs that were asked for: some dialects cannot ask, and some servers give all the same."""
+    """The requested outputs: some dialects cannot select outputs, and some servers ignore the selection."""
     given = {tensor.name: tensor for tensor in response.outputs}
     for name in names:
         if name not in given:

@@ -1,6 +1,6 @@
-"""Prints every mistake with its line, or what would be served, and which models cannot be loaded, as far as
-their files and the engines that are installed tell. With --load the models are loaded too; with --probe the
-servers of the upstreams are asked what they are."""
+"""Prints every error with its line, or a summary of the configuration, and the models that cannot be loaded,
+judged by their files and the installed engines. --load loads every model; --probe asks the servers of the
+upstreams for their metadata."""
 
 from __future__ import annotations
 
@@ -16,28 +16,26 @@ if TYPE_CHECKING:
     from interlingua.translator.config import Config
     from interlingua.translator.config.options import ModelOptions, RouteOptions
 
-HELP = "check a configuration without starting anything"
+HELP = "check a configuration without starting the daemon"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What ``check`` takes."""
+    """The arguments of ``check``."""
     add = parser.add_argument
     add("-c", "--config", metavar="FILE", required=True, help="the configuration (YAML)")
-    add(
-        "--load", action="store_true", help="load every model, which takes as long and as much as to serve it"
-    )
-    add("--probe", action="store_true", help="ask every server of the upstreams what it is")
-    add("--timeout-secs", type=positive, default=5.0, metavar="S", help="for each question (default: 5)")
-    add("--json", action="store_true", help="print what --probe and the models show as one line of JSON")
+    add("--load", action="store_true", help="load every model, with the time and memory that serving takes")
+    add("--probe", action="store_true", help="check every server of the upstreams")
+    add("--timeout-secs", type=positive, default=5.0, metavar="S", help="for each probe (default: 5)")
+    add("--json", action="store_true", help="print the results of --probe as one line of JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the errors of a configuration, one a line, or what it would serve. 1 where a model cannot be
-    loaded, or a probe finds something wrong."""
+    """Print the errors of a configuration, one per line, or its summary. Returns 1 if a model cannot be
+    loaded or a probe finds an error."""
     from interlingua.translator.config import ConfigError, load
 
     if arguments.json and not arguments.probe:
-        sys.stderr.write("interlingua check: --json goes with --probe\n")
+        sys.stderr.write("interlingua check: --json needs --probe\n")
         return 2
     try:
         config = load(arguments.config)
@@ -50,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _look(arguments: argparse.Namespace, config: Config) -> int:
-    """Look at the models, ask the servers, and tell."""
+    """Check models and servers, and print the results."""
     import orjson
 
     from interlingua.protocols.transport import loop
@@ -81,8 +79,8 @@ def _look(arguments: argparse.Namespace, config: Config) -> int:
             }
             for server in found
         ]
-        told = {"servers": document, "models": models}
-        sys.stdout.write(orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE).decode())
+        found_all = {"servers": document, "models": models}
+        sys.stdout.write(orjson.dumps(found_all, option=orjson.OPT_APPEND_NEWLINE).decode())
     elif arguments.probe:
         sys.stdout.write(f"servers ({len(found)}):\n")
         for server in found:
@@ -116,7 +114,7 @@ def _summary(config: Config) -> Iterator[str]:
 
 
 def _models(config: Config) -> Iterator[tuple[str, str]]:
-    """Every model with where it comes from; of two of one name the later counts, as in the daemon."""
+    """Every model with its source; of two with one name the later wins, as in the daemon."""
     for repository in config.model_repository:
         for name in repository.models:
             yield name, f"repository {repository.name}"

@@ -1,5 +1,5 @@
-"""Generated requests look for one that breaks a rule; the smallest that does is shown as a shell command.
-Without --model every model that the server lists is tested. Needs the extra `conformance`."""
+"""Searches for requests that break a rule and prints the smallest one as a shell command. Tests every model
+that the server lists unless --model is given. Needs the extra `conformance`."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ import argparse
 import sys
 from pathlib import Path
 
-HELP = "test whether a server, ours or not, keeps to its dialect"
+HELP = "test whether any server conforms to its dialect"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What ``conformance`` takes."""
+    """The arguments of ``conformance``."""
     add = parser.add_argument
-    add("--dialect", required=True, metavar="D", help="what the server speaks, such as oip or graphpipe")
-    add("--transport", required=True, metavar="T", help="how: http, grpc, brpc or tcp")
+    add("--dialect", required=True, metavar="D", help="the server's dialect, such as oip or graphpipe")
+    add("--transport", required=True, metavar="T", help="its transport: http, grpc, brpc or tcp")
     add("--url", required=True, metavar="U", help="host:port, http://host:port/prefix or unix:path")
-    add("--model", action="append", metavar="M", dest="models", help="a model, as often as you like")
+    add("--model", action="append", metavar="M", dest="models", help="a model; repeatable")
     add(
         "--signature",
         metavar="FILE",
-        help="what the model takes and gives (YAML), where the server is silent",
+        help="signature of the model (YAML), if the server has none",
     )
-    add("--only", metavar="TEXT", default="", help="only checks with this in their name")
+    add("--only", metavar="TEXT", default="", help="only checks whose name contains TEXT")
     add("--examples", type=int, default=25, metavar="N", help="examples for each check (default: 25)")
-    add("--secs", type=float, default=20.0, metavar="S", help="for each check at most (default: 20)")
-    add("--seed", type=int, default=0, metavar="N", help="of the examples (default: 0)")
-    add("--timeout-secs", type=float, default=10.0, metavar="S", help="for one request (default: 10)")
+    add("--secs", type=float, default=20.0, metavar="S", help="limit for each check (default: 20)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the examples (default: 0)")
+    add("--timeout-secs", type=float, default=10.0, metavar="S", help="for each request (default: 10)")
     add("--junit", metavar="FILE", help="write JUnit XML")
     add("--markdown", metavar="FILE", help="write a Markdown page")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Test, and tell. 1 where a rule was broken or the server could not be reached, 2 for wrong usage."""
+    """Run the checks and print the results. Returns 1 if a rule is broken or the server is unreachable, 2 for
+    wrong usage."""
     try:
         import hypothesis  # noqa: F401
     except ImportError:

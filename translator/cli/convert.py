@@ -1,6 +1,6 @@
-"""FILE is what went over the wire: an HTTP message with its head or its body alone, a gRPC message, a frame
-of baidu_std or over tcp; or a recording, of which --record is converted. The message goes to stdout and the
-verdict to stderr, with -o into a file and to stdout."""
+"""FILE is a message from the wire (an HTTP message with or without its header section, a gRPC message, a
+frame of baidu_std or of tcp) or a recording, of which --record selects a record. Writes the message to stdout
+and the verdict to stderr; with -o, the message to a file and the verdict to stdout."""
 
 from __future__ import annotations
 
@@ -17,42 +17,47 @@ if TYPE_CHECKING:
     from interlingua.schemas import InferenceError, InferRequest, InferResponse, Signature
     from interlingua.translator.conversion.convert import Conversion
 
-HELP = "show a request or an answer in another dialect"
+HELP = "convert a request or an answer to another dialect"
 
 _FORMS = ("message", "body", "hex", "curl")
 
 _PORTS = {"http": 8000, "grpc": 8001, "brpc": 8010, "tcp": 8011}
-"""Where a shell command sends it, on this machine."""
+"""The local ports in shell commands."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What ``convert`` takes."""
+    """The arguments of ``convert``."""
     add = parser.add_argument
     add("file", metavar="FILE", help="the message, or a recording")
-    add("--from", dest="source", metavar="D/T", help="its dialect and transport, such as oip/http")
-    add("--to", required=True, metavar="D/T", help="the dialect and transport to write it in")
+    add("--from", dest="source", metavar="D/T", help="dialect and transport of FILE, such as oip/http")
+    add("--to", required=True, metavar="D/T", help="dialect and transport of the result")
     add("--answer", action="store_true", help="convert an answer, not a request")
-    add("--request", metavar="FILE", help="the request that the answer is for, where the answer needs it")
-    add("--record", type=count, default=1, metavar="N", help="which one of a recording (default: 1)")
-    add("--model", default="", metavar="M", help="the model, where the message does not name it")
+    add("--request", metavar="FILE", help="the request of the answer, if converting it needs that")
+    add("--record", type=count, default=1, metavar="N", help="number of the record (default: 1)")
+    add("--model", default="", metavar="M", help="the model, if the message does not name it")
     add(
-        "--header", action="append", default=[], metavar="'K: V'", help="a header of a body that stands alone"
+        "--header",
+        action="append",
+        default=[],
+        metavar="'K: V'",
+        help="a header of a message without header section",
     )
-    add("--path", default="", metavar="P", help="its path")
+    add("--path", default="", metavar="P", help="path of a message without header section")
     known = parser.add_mutually_exclusive_group()
     known.add_argument(
-        "--signature", metavar="FILE", help="what the model takes and gives (YAML), where it must be known"
+        "--signature", metavar="FILE", help="signature of the model (YAML), if the conversion needs it"
     )
-    known.add_argument("--url", metavar="U", help="a server that tells it, in the dialect of --from")
-    add("--form", choices=_FORMS, default="message", help="how to write it (default: message)")
-    add("-o", "--output", metavar="FILE", help="where to write it (default: stdout)")
-    add("--strict", action="store_true", help="exit with 1 where anything is widened or lost")
+    known.add_argument("--url", metavar="U", help="a server with the signature, in the dialect of --from")
+    add("--form", choices=_FORMS, default="message", help="form of the result (default: message)")
+    add("-o", "--output", metavar="FILE", help="write the result to FILE (default: stdout)")
+    add("--strict", action="store_true", help="exit with 1 if anything is widened or lost")
     add("--json", action="store_true", help="print the verdict as one line of JSON")
     add("--timeout-secs", type=positive, default=10.0, metavar="S", help="for --url (default: 10)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Convert, and tell. 1 where the dialect cannot carry it, or with --strict not all of it."""
+    """Convert, and print the verdict. Returns 1 if the dialect cannot carry the message, or, with --strict,
+    all of it."""
     from interlingua.schemas import InferenceError
     from interlingua.translator.cli.values import RefusedError
     from interlingua.translator.config.bindings import binding_named
@@ -68,13 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"interlingua convert: {error}\n")
         return 2
     except InferenceError as error:
-        sys.stderr.write(f"the message cannot be read: {error.code.name}: {error.message}\n")
+        sys.stderr.write(f"message unreadable: {error.code.name}: {error.message}\n")
         return 1
     if message and not arguments.output:
         sys.stdout.buffer.write(message)
         sys.stdout.flush()
-    told = sys.stdout if arguments.output else sys.stderr
-    told.write(_as_json(converted) if arguments.json else _as_text(converted))
+    report = sys.stdout if arguments.output else sys.stderr
+    report.write(_as_json(converted) if arguments.json else _as_text(converted))
     bad = converted.message is None or (arguments.strict and any(_loses(converted)))
     return 1 if bad else 0
 
@@ -90,11 +95,11 @@ def _convert(arguments: argparse.Namespace, to: Binding) -> Conversion:
     response: InferResponse | InferenceError | None
     batch_known = True
     if data.startswith(b"interlingua-recording "):
-        asked, response, seen, batch_known = _recorded(arguments)
-        told = _signature(arguments, source, asked.model)
-        request, signature, batch_known = asked, told or seen, batch_known or told is not None
+        recorded, response, seen, batch_known = _recorded(arguments)
+        given = _signature(arguments, source, recorded.model)
+        request, signature, batch_known = recorded, given or seen, batch_known or given is not None
     elif source is None:
-        raise ValueError("--from is missing: the file is no recording")
+        raise ValueError("--from is missing: the file is not a recording")
     else:
         signature = _signature(arguments, source, arguments.model)
         request, response = _read(arguments, source, data, signature)
@@ -129,7 +134,7 @@ def _read(
 def _recorded(
     arguments: argparse.Namespace,
 ) -> tuple[InferRequest, InferResponse | InferenceError, Signature, bool]:
-    """The request, what was answered, what both show of the signature, and whether the batch is known."""
+    """The request, its answer, the signature inferred from both, and whether the batch size is known."""
     from interlingua.translator.cli.values import RefusedError
     from interlingua.translator.recording.files import RecordingReader
     from interlingua.translator.recording.unknown import seen_signature
@@ -157,14 +162,14 @@ def _signature(arguments: argparse.Namespace, source: Binding | None, model: str
     if arguments.url is None:
         return given_signature(arguments.signature)
     if source is None:
-        raise RefusedError("--url needs --from: the dialect in which to ask")
+        raise RefusedError("--url needs --from: the dialect of the server")
     if not model and source.capability.model_name:
-        raise RefusedError("--url needs --model: whose signature to ask for")
-    return loop.run(_told(arguments, source, model))
+        raise RefusedError("--url needs --model: the model with the signature")
+    return loop.run(_fetched_signature(arguments, source, model))
 
 
-async def _told(arguments: argparse.Namespace, source: Binding, model: str) -> Signature:
-    """The signature of the model, as a server tells it."""
+async def _fetched_signature(arguments: argparse.Namespace, source: Binding, model: str) -> Signature:
+    """The signature of the model, from a server."""
     from interlingua.runtime.upstream.model import UpstreamModel
     from interlingua.translator.cli.ask import upstream_of
 

@@ -1,5 +1,5 @@
-"""An end is a dialect over a transport, such as oip/http, or for --to also a backend, such as python. Without
-both all paths are listed, one a line. docs/fidelity.md has the whole matrix."""
+"""An end is a dialect over a transport, such as oip/http; --to also accepts a backend, such as python. Lists
+all paths, one per line, unless both are given. docs/fidelity.md has the whole matrix."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from interlingua.translator.fidelity.parties import Party
 
-HELP = "what arrives, from any caller to any target"
+HELP = "show what a path keeps, widens, drops or refuses"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What ``fidelity`` takes."""
+    """The arguments of ``fidelity``."""
     add = parser.add_argument
-    add("--from", dest="caller", metavar="END", help="whose caller, such as oip/http (default: all)")
-    add("--to", dest="target", metavar="END", help="which target: such an end, or a backend (default: all)")
+    add("--from", dest="caller", metavar="END", help="the caller, such as oip/http (default: all)")
+    add("--to", dest="target", metavar="END", help="the target: an end or a backend (default: all)")
     add("--json", action="store_true", help="print an array with an object for each path")
-    add("--check", action="store_true", help="exit with 1 where anything is widened, dropped or refused")
+    add("--check", action="store_true", help="exit with 1 if anything is widened, dropped or refused")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the paths. 1 where one loses something, if that is asked, 2 for an unknown end."""
+    """Print the paths. Returns 1 with --check if a path loses anything, 2 for an unknown end."""
     from interlingua.translator.fidelity.parties import callers, targets
     from interlingua.translator.fidelity.path import judge
     from interlingua.translator.fidelity.words import as_json, in_brief, in_words

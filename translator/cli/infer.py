@@ -1,21 +1,21 @@
-"""An input is NAME=@file.npy or NAME=JSON, nested as its shape, batch included; an empty NAME stands
-for the model's input at that position. JSON takes the datatype that the model's metadata says."""
+"""An input is NAME=@file.npy or NAME=JSON, nested as its shape, batch included; an empty NAME means the
+model's input at that position. JSON values get the datatype of the model's metadata."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-HELP = "ask a model of any server, in any dialect"
+HELP = "send one inference request to any server, in any dialect"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What ``infer`` takes."""
+    """The arguments of ``infer``."""
     add = parser.add_argument
-    add("--dialect", required=True, metavar="D", help="what the server speaks, such as oip or graphpipe")
-    add("--transport", required=True, metavar="T", help="how: http, grpc, brpc or tcp")
+    add("--dialect", required=True, metavar="D", help="the server's dialect, such as oip or graphpipe")
+    add("--transport", required=True, metavar="T", help="its transport: http, grpc, brpc or tcp")
     add("--url", required=True, metavar="U", help="host:port, http://host:port/prefix or unix:path")
-    add("--model", required=True, metavar="M", help='the model; "" where the server has but one')
+    add("--model", required=True, metavar="M", help='the model; "" if the server has only one')
     add("--version", default="", metavar="V", help="its version (default: the server chooses)")
     add("--input", action="append", default=[], metavar="NAME=VALUE", dest="inputs", help="an input tensor")
     add("--output", action="append", metavar="NAME", dest="outputs", help="an output (default: all)")
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask, and print the answer. 1 where the server answered an error or not at all."""
+    """Send the request and print the answer. Returns 1 if the server returned an error or no answer."""
     from interlingua.protocols.transport import loop
     from interlingua.schemas import InferenceError
     from interlingua.translator.cli.ask import ask

@@ -1,4 +1,4 @@
-"""The exit code is 1 where answers differed. What --json prints can be saved, and read by --file later."""
+"""The exit code is 1 if answers differed. --file reads what --json printed."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import argparse
 import sys
 from typing import Any
 
-HELP = "tell what mirrors have found"
+HELP = "print the reports of mirrors"
 
 _TIMEOUT_SECS = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What ``mirror`` takes: ``report``, of a running server or a saved one."""
+    """The arguments of ``mirror``: ``report``, from a running server or a file."""
     parser.add_argument("action", choices=["report"], help="print how answers differed")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--url", metavar="U", help="the admin address: host:port or http://host:port")
-    source.add_argument("--file", metavar="FILE", help="a report that was saved")
+    source.add_argument("--file", metavar="FILE", help="a saved report")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a report. 1 where anything differed or the server does not tell, 2 for wrong usage."""
+    """Print a report. Returns 1 if an answer differed or the server failed, 2 for wrong usage."""
     import orjson
 
     from interlingua.protocols.transport import loop
@@ -42,9 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         sys.stderr.write(f"interlingua mirror: {error}\n")
         return 2
-    # whatever a document can be that is another one
+    # any other document
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        sys.stderr.write(f"interlingua mirror: that is no report of mirrors: {error}\n")
+        sys.stderr.write(f"interlingua mirror: not a mirror report: {error}\n")
         return 2
     if arguments.json:
         text = orjson.dumps(report, option=orjson.OPT_INDENT_2).decode() + "\n"
@@ -53,8 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _fetch(url: str) -> Any:
-    """The report of the server whose admin address is ``url``. Raises ``InferenceError`` where it does not
-    tell, ``ValueError`` for what is no URL or no JSON."""
+    """The report of the server whose admin address is ``url``. Raises ``InferenceError`` if the server fails,
+    ``ValueError`` for an invalid URL or JSON."""
     import time
 
     import orjson

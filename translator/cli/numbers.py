@@ -1,4 +1,4 @@
-"""Numbers on the command line that must not be just any; argparse tells which they were to be."""
+"""Number types for argparse, whose errors show their names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def positive(text: str) -> float:
 
 
 def not_negative(text: str) -> float:
-    """A number from 0 on. Raises ``ValueError``."""
+    """A number of at least 0. Raises ``ValueError``."""
     value = float(text)
     if not 0 <= value < float("inf"):
         raise ValueError
@@ -20,13 +20,13 @@ def not_negative(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number from 1 on. Raises ``ValueError``."""
+    """An integer of at least 1. Raises ``ValueError``."""
     value = int(text)
     if value < 1:
         raise ValueError
     return value
 
 
-# what they are called in errors
-positive.__name__, not_negative.__name__ = "number above 0", "number from 0 on"
-count.__name__ = "whole number from 1 on"
+# shown in argparse's errors
+positive.__name__, not_negative.__name__ = "number above 0", "number of at least 0"
+count.__name__ = "integer of at least 1"

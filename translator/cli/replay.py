@@ -1,5 +1,5 @@
-"""Without --rate, --speed and --concurrency requests go one after the other. Outputs are compared with those
-that were recorded: integers and BYTES exactly, floats within ATOL + RTOL * |recorded|."""
+"""Sends one request at a time unless --rate, --speed or --concurrency is given. Compares outputs with the
+recorded ones: integers and BYTES exactly, floats within ATOL + RTOL * |recorded|."""
 
 from __future__ import annotations
 
@@ -16,44 +16,53 @@ from interlingua.translator.cli.numbers import count, not_negative, positive
 if TYPE_CHECKING:
     from interlingua.translator.recording.replay import Destination
 
-HELP = "send recorded requests to a server, compare the answers"
+HELP = "send recorded requests to a server and compare the answers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What ``replay`` takes."""
+    """The arguments of ``replay``."""
     add = parser.add_argument
-    add("files", nargs="+", metavar="FILE", help="a recording, as a tap or a mirror writes it")
-    add("--dialect", required=True, metavar="D", help="what the server speaks, such as oip or graphpipe")
-    add("--transport", required=True, metavar="T", help="how: http, grpc, brpc or tcp")
+    add("files", nargs="+", metavar="FILE", help="a recording of a tap or a mirror")
+    add("--dialect", required=True, metavar="D", help="the server's dialect, such as oip or graphpipe")
+    add("--transport", required=True, metavar="T", help="its transport: http, grpc, brpc or tcp")
     add("--url", required=True, metavar="U", help="host:port, http://host:port/prefix or unix:path")
-    add("--model", metavar="M", help="the model there (default: as recorded)")
+    add("--model", metavar="M", help="the server's model (default: as recorded)")
     add(
         "--map",
         action="append",
         default=[],
         metavar="A=B",
         dest="models",
-        help="model A is called B there, as often as you like",
+        help="the server's name for model A is B; repeatable",
     )
     add(
         "--signature",
         metavar="FILE",
-        help="what the model takes and gives (YAML), where the server is silent or wrong",
+        help="signature of the model (YAML), if the server has none or a wrong one",
     )
     pace = parser.add_mutually_exclusive_group()
-    pace.add_argument("--rate", type=positive, metavar="R", help="requests a second, answered or not")
-    pace.add_argument("--speed", type=positive, metavar="X", help="times as fast as they came, likewise")
-    pace.add_argument("--concurrency", type=count, metavar="N", help="requests at a time (default: 1)")
-    add("--rtol", type=not_negative, default=1e-5, metavar="RTOL", help="by how much floats may differ")
-    add("--atol", type=not_negative, default=1e-8, metavar="ATOL", help="likewise, whatever their size")
-    add("--limit", type=count, metavar="N", help="no more requests than this")
-    add("--generate-redacted", action="store_true", help="make up inputs that were redacted, else refused")
-    add("--timeout-secs", type=positive, default=60.0, metavar="S", help="for one request (default: 60)")
+    pace.add_argument(
+        "--rate", type=positive, metavar="R", help="requests per second, whatever the server does"
+    )
+    pace.add_argument(
+        "--speed", type=positive, metavar="X", help="X times the recorded pace, whatever the server does"
+    )
+    pace.add_argument("--concurrency", type=count, metavar="N", help="requests in flight (default: 1)")
+    add("--rtol", type=not_negative, default=1e-5, metavar="RTOL", help="relative tolerance of floats")
+    add("--atol", type=not_negative, default=1e-8, metavar="ATOL", help="absolute tolerance of floats")
+    add("--limit", type=count, metavar="N", help="maximum number of requests")
+    add(
+        "--generate-redacted",
+        action="store_true",
+        help="generate redacted inputs instead of refusing their requests",
+    )
+    add("--timeout-secs", type=positive, default=60.0, metavar="S", help="for each request (default: 60)")
     add("--json", action="store_true", help="print the report as one line of JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay, and report. 1 where an answer differs, is missing, or a request could not be sent or read."""
+    """Replay, and print the report. Returns 1 if an answer differs or is missing, or a request was not sent
+    or read."""
     import orjson
 
     from interlingua.protocols.transport import loop
@@ -101,7 +110,7 @@ def _destination(arguments: argparse.Namespace) -> Destination:
     reach = partial(
         upstream_of, arguments.dialect, arguments.transport, arguments.url, arguments.timeout_secs
     )
-    reach()  # what is wrong with it is better told before anything is sent
+    reach()  # raises errors of the arguments before anything is sent
     models = dict(entry.partition("=")[::2] for entry in arguments.models)
     for entry in arguments.models:
         if "=" not in entry:
@@ -112,6 +121,6 @@ def _destination(arguments: argparse.Namespace) -> Destination:
         models,
         arguments.model,
         given_signature(arguments.signature),
-        # the others have one connection for everything
+        # other transports use one connection for all requests
         own_connections=arguments.transport in ("http", "tcp"),
     )

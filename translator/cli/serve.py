@@ -9,12 +9,12 @@ HELP = "start the daemon"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What ``serve`` takes."""
+    """The arguments of ``serve``."""
     parser.add_argument("-c", "--config", metavar="FILE", required=True, help="the configuration (YAML)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve as the configuration says, until told to stop."""
+    """Run the daemon until a signal stops it."""
     from interlingua.translator.config import ConfigError, load
 
     try:

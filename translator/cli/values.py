@@ -1,7 +1,6 @@
 """Tensors from the command line, and tensors as a person or a script reads them.
 
-On the way in a value is converted to the model's datatype only where that loses nothing that its
-author wrote; decimal fractions round to the nearest float, as everywhere.
+Inputs are converted to the model's datatype only without loss; decimal fractions round to the nearest float.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from interlingua.schemas.datatypes import datatype_of
 
 
 class RefusedError(Exception):
-    """A value that cannot become, or be shown as, what was asked; the text names the tensor."""
+    """A value cannot be converted to the required type or form; the message names the tensor."""
 
 
 def read_tensor(name: str, text: str, datatype: Datatype | None) -> Tensor:
-    """The tensor that ``text`` stands for: ``@file.npy``, or JSON as nested as the shape.
+    """The tensor of ``text``: ``@file.npy``, or JSON nested as the shape.
 
-    ``datatype`` is the model's where it is known; text is BYTES without that. Raises ``RefusedError``.
+    ``datatype`` is the model's, if known; otherwise text becomes BYTES. Raises ``RefusedError``.
     """
     if text.startswith("@"):
         array = _load(name, text[1:])
@@ -39,7 +38,7 @@ def read_tensor(name: str, text: str, datatype: Datatype | None) -> Tensor:
     flat = _flat(name, value, shape)
     if datatype is None:
         if not flat or not all(isinstance(item, str) for item in flat):
-            raise RefusedError(f"input '{name}': the server does not tell its datatype: use @file.npy")
+            raise RefusedError(f"input '{name}': the server does not report its datatype: use @file.npy")
         datatype = Datatype.BYTES
     array = _numbers(name, flat, datatype) if datatype is not Datatype.BYTES else _strings(name, flat)
     return Tensor.from_numpy(name, array.reshape(shape), datatype)
@@ -59,7 +58,7 @@ def given_signature(path: str | None) -> Signature | None:
 
 
 def as_text(response: InferResponse) -> str:
-    """The outputs one below the other, long ones shortened in the middle."""
+    """The outputs one after the other, long ones abbreviated."""
     blocks = [
         f"{tensor.name or '(unnamed)'}  {tensor.datatype.value} {list(tensor.shape)}\n{_print(tensor)}\n"
         for tensor in response.outputs
@@ -70,7 +69,7 @@ def as_text(response: InferResponse) -> str:
 def as_json(response: InferResponse) -> str:
     """The whole answer as one JSON object; data is as nested as the shape.
 
-    Raises ``RefusedError`` for what JSON has no form for: NaN, infinities, bytes that are not UTF-8.
+    Raises ``RefusedError`` for values that JSON lacks: NaN, infinities, bytes that are not UTF-8.
     """
     outputs = [
         {
@@ -98,7 +97,7 @@ def write_npz(path: str, response: InferResponse) -> None:
 
 
 _NPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
-"""How files of NumPy begin: one array, several."""
+"""The magic bytes of NumPy files with one array and with several."""
 
 _CONVERT = "convert it: python -c \"import numpy; numpy.save('x.npy', numpy.loadtxt('{{path}}'{how}))\""
 
@@ -111,7 +110,7 @@ _ADVICE = {
         "decode the image into the array that the model takes, and numpy.save that",
     ),
 }
-"""What to do with a file that is none of NumPy's, by the end of its name."""
+"""How to convert other files, by suffix."""
 
 
 def _load(name: str, path: str) -> NDArray[Any]:
@@ -119,7 +118,7 @@ def _load(name: str, path: str) -> NDArray[Any]:
         with Path(path).open("rb") as file:
             start = file.read(len(_NPY))
             if not start.startswith((_NPY, _ZIP)):
-                raise RefusedError(f"input '{name}': '{path}' is no .npy file; {_advice(name, path)}")
+                raise RefusedError(f"input '{name}': '{path}' is not an .npy file; {_advice(name, path)}")
             if start != _NPY:
                 raise RefusedError(f"input '{name}': '{path}' holds several arrays; give an .npy file")
             file.seek(0)
@@ -130,7 +129,7 @@ def _load(name: str, path: str) -> NDArray[Any]:
             reason = "it holds Python objects; save an array of numbers or of text"
         raise RefusedError(f"input '{name}': '{path}' cannot be read as .npy: {reason}") from error
     if array.dtype.kind == "V" and array.dtype.itemsize == 2 and not array.dtype.names:
-        # what NumPy makes of bfloat16, a type that its file format does not know
+        # NumPy's file format stores bfloat16 as two-byte void
         return array.view(Datatype.BF16.dtype)
     if datatype_of(array.dtype) is None:
         raise RefusedError(f"input '{name}': no datatype stores the {array.dtype} of '{path}'")

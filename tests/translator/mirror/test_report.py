@@ -147,7 +147,7 @@ def test_what_is_no_report(text: str, tmp_path: Path, capsys: pytest.CaptureFixt
     path.write_text(text)
     code, shown, error = run(capsys, "--file", str(path))
     assert (code, shown) == (2, "")
-    assert error.startswith("interlingua mirror: that is no report of mirrors")
+    assert error.startswith("interlingua mirror: not a mirror report")
 
 
 @pytest.fixture
