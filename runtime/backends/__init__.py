@@ -168,7 +168,7 @@ class RequestInstance(Protocol):
         """Wait for a place that is free, in the order in which claims came, and keep it: any one, or the one
         with number ``place`` below ``places``. Raises as :meth:`stream` does before its first answer."""
 
-    def asked(self, context: Context) -> AbstractContextManager[None]:
+    def guard(self, context: Context) -> AbstractContextManager[None]:
         """Stands around all waiting for a request and its answers. Raises UNAVAILABLE where another model's
         run has asked that would wait for itself."""
 

@@ -21,7 +21,7 @@ from typing import cast
 from interlingua.runtime.backends import Composition, InstanceAnswer, ServerHooks
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.runtime.models.batch_dimension import fitted
-from interlingua.runtime.models.ensemble import Needed, Plan, Step, behind, plan
+from interlingua.runtime.models.ensemble import Needed, Plan, Step, downstream, plan
 from interlingua.runtime.target import Target
 from interlingua.schemas import (
     Context,
@@ -79,19 +79,19 @@ class EnsembleInstance:
         if self._fault:
             raise InferenceError(ErrorCode.UNAVAILABLE, f"ensemble '{self._name}': {self._fault}")
         waiting = self._plan.needed(outputs)
-        given = {tensor.name: tensor for tensor in inputs}
+        inputs_by_name = {tensor.name: tensor for tensor in inputs}
         if not any(self._repeats(step) for step, _ in waiting):
             with self._entered():
-                tensors = await self._run(request, waiting, given)
+                tensors = await self._run(request, waiting, inputs_by_name)
             final = not self.decoupled
             yield InstanceAnswer(
                 self._answer(tensors, outputs), {}, None, final, started, time.monotonic_ns()
             )
         else:
-            async with aclosing(self._answers(request, waiting, given)) as answers:
+            async with aclosing(self._answers(request, waiting, inputs_by_name)) as answers:
                 async for tensors in answers:
-                    told = self._answer(tensors, outputs)
-                    yield InstanceAnswer(told, {}, None, False, started, time.monotonic_ns())
+                    outputs_given = self._answer(tensors, outputs)
+                    yield InstanceAnswer(outputs_given, {}, None, False, started, time.monotonic_ns())
         if self.decoupled:
             yield InstanceAnswer((), {}, None, True, started, time.monotonic_ns())
 
@@ -110,7 +110,7 @@ class EnsembleInstance:
         return self.decoupled, self._fault
 
     @contextmanager
-    def asked(self, context: Context) -> Iterator[None]:
+    def guard(self, context: Context) -> Iterator[None]:
         """See ``RequestInstance``: what its steps ask shows for itself whether it would wait."""
         yield
 
@@ -201,7 +201,7 @@ class EnsembleInstance:
         if repeated is None:
             await give(await self._run(request, waiting, tensors, begun))
             return
-        after = behind(repeated, waiting)
+        after = downstream(repeated, waiting)
         before = [each for each in waiting if each not in after and each is not repeated]
         tensors = await self._run(request, before, tensors, begun)
         pieces = self._pieces(request, repeated, tensors, begun or bool(before))
@@ -210,11 +210,11 @@ class EnsembleInstance:
                 await self._flow(request, after, {**tensors, **piece}, give, begun=True)
 
     async def _run(
-        self, request: InferRequest, waiting: list[Needed], given: Tensors, begun: bool = False
+        self, request: InferRequest, waiting: list[Needed], inputs_by_name: Tensors, begun: bool = False
     ) -> Tensors:
-        """Run the steps ``waiting``; what was ``given`` and what the steps gave, by the ensemble's names.
-        ``begun``: others have run already."""
-        tensors = dict(given)
+        """The tensors after the steps ``waiting`` have run, by the ensemble's names, with the inputs.
+        ``begun``: other steps have run already."""
+        tensors = dict(inputs_by_name)
         waiting = list(waiting)
         # what is still to come; an optional input that was not given never comes
         coming = {tensor for step, outputs in waiting for tensor in _tensors(step, outputs)}
@@ -249,7 +249,7 @@ class EnsembleInstance:
         step, outputs = needed
         try:
             model = self._found(step.model)
-            response = await model.infer(await self._asked(model, request, needed, tensors))
+            response = await model.infer(await self._step_request(model, request, needed, tensors))
         except InferenceError as error:
             raise self._named(step, error, alone) from error
         return _by_ensemble(step, outputs, response)
@@ -262,8 +262,10 @@ class EnsembleInstance:
         step, outputs = needed
         try:
             model = self._found(step.model)
-            asked = await self._asked(model, request, needed, tensors)
-            async with aclosing(cast(AsyncGenerator[InferResponse, None], model.stream(asked))) as responses:
+            step_request = await self._step_request(model, request, needed, tensors)
+            async with aclosing(
+                cast(AsyncGenerator[InferResponse, None], model.stream(step_request))
+            ) as responses:
                 async for response in responses:
                     if response.error is not None:
                         raise response.error
@@ -273,7 +275,7 @@ class EnsembleInstance:
         except InferenceError as error:
             raise self._named(step, error, not begun) from error
 
-    async def _asked(
+    async def _step_request(
         self, model: Target, request: InferRequest, needed: Needed, tensors: Tensors
     ) -> InferRequest:
         """What ``model`` is asked for a step."""

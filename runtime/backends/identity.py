@@ -24,8 +24,8 @@ class IdentityInstance:
 
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
         """The inputs' own buffers under other names."""
-        given = {tensor.name: tensor for tensor in inputs}
-        return tuple(given[self._sources[name]].renamed(name) for name in outputs)
+        sources = {tensor.name: tensor for tensor in inputs}
+        return tuple(sources[self._sources[name]].renamed(name) for name in outputs)
 
     def close(self) -> None:
         """Nothing to free."""
@@ -47,12 +47,12 @@ def load(path: Path, config: ModelConfig) -> IdentityInstance:
     for source, target in zip(config.inputs, config.outputs, strict=True):
         if source.optional:
             raise LoadError(f"{path}: the identity backend cannot echo the optional input '{source.name}'")
-        given = _inner(source, config.input_reshapes)
+        sources = _inner(source, config.input_reshapes)
         made = _inner(target, config.output_reshapes)
-        if (source.datatype, given) != (target.datatype, made):
+        if (source.datatype, sources) != (target.datatype, made):
             raise LoadError(
                 f"{path}: the identity backend echoes input '{source.name}' "
-                f"({source.datatype.value} {list(given)}) as output '{target.name}', "
+                f"({source.datatype.value} {list(sources)}) as output '{target.name}', "
                 f"which is declared {target.datatype.value} {list(made)}"
             )
     return IdentityInstance(

@@ -50,8 +50,8 @@ def _other_outputs(graph: memoryview) -> Iterator[tuple[str, str]]:
     """The outputs that are no tensors, with what they are. What cannot be read is left to the engine."""
     try:
         for output in _inside(graph, _OUTPUT):
-            told = read_fields(output)
-            name, declared = told.get(_NAME), told.get(_TYPE)
+            output_fields = read_fields(output)
+            name, declared = output_fields.get(_NAME), output_fields.get(_TYPE)
             if isinstance(name, memoryview) and isinstance(declared, memoryview):
                 for kind in _KINDS.keys() & read_fields(declared).keys():
                     yield bytes(name).decode(errors="replace"), _KINDS[kind]

@@ -44,26 +44,26 @@ _CLOSE_SECS = 30.0
 
 _RESTARTING = "its process is being started again"
 
-_ASKED_BY_A_CLIENT = nullcontext()
+_CLIENT_CALL = nullcontext()
 
 _log = logging.getLogger(__name__)
 
 
 class PythonInstance:
-    """A ``RequestInstance`` on the worker processes that were started with ``told``, one each."""
+    """A ``RequestInstance`` on the worker processes that were started with ``settings``, one each."""
 
     composition = None
 
-    def __init__(self, told: Sequence[Mapping[str, Any]]) -> None:
-        self._told = told
+    def __init__(self, settings: Sequence[Mapping[str, Any]]) -> None:
+        self._settings = settings
         self._workers: list[Worker | None] = []
         self._waiting: dict[asyncio.Future[Worker], int | None] = {}
         self._closing = threading.Event()
         self._failure = ""
         self._hooks: ServerHooks | None = None
-        self.places = len(told)
+        self.places = len(settings)
         try:
-            for each in told:
+            for each in settings:
                 self._workers.append(self._adopted(Worker(each)))
         except WorkerError:
             for worker in self._workers:
@@ -120,14 +120,14 @@ class PythonInstance:
             cancel.forget(give_up)
             self._waiting.pop(waiter, None)
 
-    def asked(self, context: Context) -> AbstractContextManager[None]:
+    def guard(self, context: Context) -> AbstractContextManager[None]:
         """See ``RequestInstance``."""
         caller = context.caller
-        return self._asked_by(caller) if isinstance(caller, Worker) else _ASKED_BY_A_CLIENT
+        return self._called_by(caller) if isinstance(caller, Worker) else _CLIENT_CALL
 
     @contextmanager
-    def _asked_by(self, caller: Worker) -> Iterator[None]:
-        caller.asks.append(self)
+    def _called_by(self, caller: Worker) -> Iterator[None]:
+        caller.called.append(self)
         try:
             if _waits_for_itself(self, []):
                 raise InferenceError(
@@ -137,7 +137,7 @@ class PythonInstance:
                 )
             yield
         finally:
-            caller.asks.remove(self)
+            caller.called.remove(self)
 
     def join(self, hooks: ServerHooks) -> None:
         """See ``RequestInstance``."""
@@ -166,7 +166,7 @@ class PythonInstance:
                     await asyncio.sleep(0.01)
         except TimeoutError:
             _log.warning(
-                "requests unfinished at unload", extra={"facts": {"instance": self._told[0]["instance"]}}
+                "requests unfinished at unload", extra={"facts": {"instance": self._settings[0]["instance"]}}
             )
         for worker in self._workers:
             if worker is not None:
@@ -219,7 +219,7 @@ class PythonInstance:
     def _lost(self, worker: Worker) -> None:
         index = self._workers.index(worker)
         self._workers[index] = None
-        _log.error("model process exited", extra={"facts": {"instance": self._told[index]["instance"]}})
+        _log.error("model process exited", extra={"facts": {"instance": self._settings[index]["instance"]}})
         for waiter, place in list(self._waiting.items()):
             if not self._has(place):
                 del self._waiting[waiter]
@@ -227,7 +227,7 @@ class PythonInstance:
                     waiter.set_exception(_unavailable("its process has ended"))
         self._changed()
         loop = asyncio.get_running_loop()
-        name = f"restart {self._told[index]['instance']}"
+        name = f"restart {self._settings[index]['instance']}"
         threading.Thread(target=self._restart, args=(index, worker, loop), name=name, daemon=True).start()
 
     def _restart(self, index: int, lost: Worker, loop: asyncio.AbstractEventLoop) -> None:
@@ -237,10 +237,10 @@ class PythonInstance:
         delay = _FIRST_DELAY_SECS
         while not self._closing.is_set():
             try:
-                worker = Worker(self._told[index])
+                worker = Worker(self._settings[index])
             except (WorkerError, OSError) as error:
                 self._failure = str(error)
-                facts = {"instance": self._told[index]["instance"], "reason": str(error)}
+                facts = {"instance": self._settings[index]["instance"], "reason": str(error)}
                 _log.error("model process failed to restart", extra={"facts": facts})
                 self._closing.wait(delay)
                 delay = min(2 * delay, _LONGEST_DELAY_SECS)
@@ -299,7 +299,7 @@ def load(path: Path, config: ModelConfig) -> PythonInstance:
     message = MODEL_CONFIG()
     message.ParseFromString(config_message(config, declared))
     name = config.name or home.name
-    told = []
+    settings = []
     for index, instance in enumerate(_instance_names(name, config)):
         kind, _, device = (config.devices[index] if config.devices else config.device).partition(":")
         args = {
@@ -310,7 +310,7 @@ def load(path: Path, config: ModelConfig) -> PythonInstance:
             "model_version": version if numbered else "1",
             "model_name": name,
         }
-        told.append(
+        settings.append(
             {
                 "instance": instance,
                 "args": args,
@@ -321,7 +321,7 @@ def load(path: Path, config: ModelConfig) -> PythonInstance:
             }
         )
     try:
-        return PythonInstance(told)
+        return PythonInstance(settings)
     except WorkerError as error:
         raise LoadError(f"Internal: {error}") from error
     except (OSError, KeyError) as error:
@@ -350,7 +350,7 @@ def _waits_for_itself(instance: RequestInstance, above: list[RequestInstance]) -
     above = [*above, instance]
     running = [worker for worker in instance._workers if worker is not None]
     return bool(running) and all(
-        worker.running and any(each in above or _waits_for_itself(each, above) for each in worker.asks)
+        worker.running and any(each in above or _waits_for_itself(each, above) for each in worker.called)
         for worker in running
     )
 

@@ -87,9 +87,9 @@ class TorchInstance:
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
         """Run the model. Raises MODEL_FAILED with PyTorch's words, and for an output that is not there or
         not of the datatype that is declared."""
-        given = {tensor.name: tensor for tensor in inputs}
+        by_name = {tensor.name: tensor for tensor in inputs}
         with torch.inference_mode():
-            arguments = [self._argument(given[name]) for name in self._order if name in given]
+            arguments = [self._argument(by_name[name]) for name in self._order if name in by_name]
             try:
                 results = _results(self._call(*arguments))
             # what a model raises has no base below Exception

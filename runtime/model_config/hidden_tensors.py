@@ -61,7 +61,7 @@ def _stated(
 
 def _check(path: Path, role: str, stated: dict[str, TensorSpec], found: tuple[TensorSpec, ...]) -> None:
     by_name = {spec.name: spec for spec in found}
-    for name, told in stated.items():
+    for name, hidden in stated.items():
         spec = by_name.get(name)
         if spec is None:
             names = ", ".join(f"'{each}'" for each in by_name)
@@ -70,14 +70,15 @@ def _check(path: Path, role: str, stated: dict[str, TensorSpec], found: tuple[Te
             )
         # of a shape that the file leaves open nothing can be said
         fits = not spec.shape or (
-            len(spec.shape) == len(told.shape)
+            len(spec.shape) == len(hidden.shape)
             and all(
                 -1 in (here, there) or here == there
-                for here, there in zip(told.shape, spec.shape, strict=True)
+                for here, there in zip(hidden.shape, spec.shape, strict=True)
             )
         )
-        if spec.datatype is not told.datatype or not fits:
+        if spec.datatype is not hidden.datatype or not fits:
             raise LoadError(
-                f"{path}: sequence_batching has {role} '{name}' as {told.datatype.value} {list(told.shape)}, "
+                f"{path}: sequence_batching has {role} '{name}' as {hidden.datatype.value} "
+                f"{list(hidden.shape)}, "
                 f"the model as {spec.datatype.value} {list(spec.shape)}"
             )

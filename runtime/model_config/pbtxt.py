@@ -54,7 +54,7 @@ def read_config(folder: Path) -> ModelConfig:
     return _config(path, _parsed(path, text))
 
 
-def given_config(folder: Path, message: bytes) -> ModelConfig:
+def override_config(folder: Path, message: bytes) -> ModelConfig:
     """The configuration in ``message``, a serialized ``inference.ModelConfig``, in place of the file in
     ``folder``; label files are looked for there. Raises as :func:`read_config`."""
     try:
@@ -246,18 +246,20 @@ def _steps(messages: Sequence[Any]) -> tuple[Step, ...]:
 
 def _warmup(path: Path, message: Any) -> Warmup:
     inputs = []
-    for name, given in sorted(message.inputs.items()):
-        kinds = given.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
-        value = kinds.get(given.data_type)
+    for name, sample_input in sorted(message.inputs.items()):
+        kinds = sample_input.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
+        value = kinds.get(sample_input.data_type)
         datatype = DATATYPE_OF_TYPE.get(value.name) if value else None
-        source = given.WhichOneof("input_data_type")
+        source = sample_input.WhichOneof("input_data_type")
         if datatype is None or source is None:
             missing = "data_type" if datatype is None else "zero_data, random_data or input_data_file"
             raise LoadError(f"{path}: model_warmup '{message.name}': input '{name}' has no {missing}")
-        if source == "input_data_file" and not is_inside(given.input_data_file):
-            raise LoadError(f"{path}: file '{given.input_data_file}' is not in the model's folder")
+        if source == "input_data_file" and not is_inside(sample_input.input_data_file):
+            raise LoadError(f"{path}: file '{sample_input.input_data_file}' is not in the model's folder")
         drawn = source == "random_data"
-        inputs.append(WarmupInput(name, datatype, tuple(given.dims), drawn, given.input_data_file))
+        inputs.append(
+            WarmupInput(name, datatype, tuple(sample_input.dims), drawn, sample_input.input_data_file)
+        )
     return Warmup(message.name, message.batch_size, tuple(inputs), message.count or 1)
 
 

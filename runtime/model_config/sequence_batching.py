@@ -42,15 +42,19 @@ def read_sequence_batching(path: Path, message: Any) -> SequenceBatching | None:
         if batching.iterative_sequence and getattr(batching, field):
             raise LoadError(f"{path}: sequence_batching: {field} is not supported beside iterative_sequence")
     controls = [
-        _control(path, given.name, each) for given in batching.control_input for each in given.control
+        _control(path, declared_input.name, each)
+        for declared_input in batching.control_input
+        for each in declared_input.control
     ]
     states = [_state(path, each, message.max_batch_size > 0) for each in batching.state]
     _each_once(path, "control", (control.kind for control in controls))
     unseen = [*(each.name for each in controls), *(each.input_name for each in states)]
     _each_once(path, "input", unseen)
-    for given in message.input:
-        if given.name in unseen:
-            raise LoadError(f"{path}: sequence_batching states input '{given.name}', which clients give")
+    for declared_input in message.input:
+        if declared_input.name in unseen:
+            raise LoadError(
+                f"{path}: sequence_batching states input '{declared_input.name}', which clients give"
+            )
     _each_once(path, "output", (state.output_name for state in states))
     return SequenceBatching(
         batching.max_sequence_idle_microseconds or DEFAULT_IDLE_US,
@@ -97,7 +101,7 @@ def _control(path: Path, name: str, message: Any) -> Control:
                 f"{path}: control input '{name}' is {datatype.value}, which holds no correlation id"
             )
         return Control(name, kind, datatype)
-    given = [
+    declared_input = [
         (datatype, tuple(values))
         for datatype, values in (
             (Datatype.INT32, message.int32_false_true),
@@ -106,12 +110,12 @@ def _control(path: Path, name: str, message: Any) -> Control:
         )
         if values
     ]
-    if kind not in CONTROL_KINDS or len(given) != 1 or len(given[0][1]) != 2:
+    if kind not in CONTROL_KINDS or len(declared_input) != 1 or len(declared_input[0][1]) != 2:
         raise LoadError(
             f"{path}: control input '{name}' needs int32_false_true, fp32_false_true or bool_false_true of "
             "two values"
         )
-    ((datatype, values),) = given
+    ((datatype, values),) = declared_input
     return Control(name, kind, datatype, values)
 
 
@@ -131,20 +135,20 @@ def _state(path: Path, message: Any, batched: bool) -> State:
     # a free dimension begins with 1, as the batch does
     first = tuple(1 if size == -1 else size for size in shape)
     initial = zeros(name, datatype, first)
-    for given in message.initial_state:
-        initial = _initial(path, name, given, datatype, shape)
+    for declared_input in message.initial_state:
+        initial = _initial(path, name, declared_input, datatype, shape)
     return State(name, message.output_name, datatype, shape, initial)
 
 
 def _initial(path: Path, name: str, message: Any, datatype: Datatype, shape: tuple[int, ...]) -> Tensor:
     what = f"initial_state of state '{name}'"
-    given = (*shape[: len(shape) - len(message.dims)], *message.dims)
-    fits = len(given) == len(shape) and all(
-        declared in (-1, size) for size, declared in zip(given, shape, strict=True)
+    declared_input = (*shape[: len(shape) - len(message.dims)], *message.dims)
+    fits = len(declared_input) == len(shape) and all(
+        declared in (-1, size) for size, declared in zip(declared_input, shape, strict=True)
     )
     if _datatype(path, what, message) is not datatype or not fits or any(size < 0 for size in message.dims):
         raise LoadError(f"{path}: {what} is not of the datatype and dims of the state, none of them free")
-    first = (*(1 for size in given[: len(given) - len(message.dims)]), *message.dims)
+    first = (*(1 for size in declared_input[: len(declared_input) - len(message.dims)]), *message.dims)
     if message.WhichOneof("state_data") is None:
         raise LoadError(f"{path}: {what} needs zero_data or data_file")
     if not message.data_file:

@@ -56,10 +56,10 @@ class Plan:
         wanted = set(outputs)
         found = []
         for step in reversed(self.steps):
-            given = tuple(name for name, tensor in step.outputs.items() if tensor in wanted)
-            if given:
+            needed_outputs = tuple(name for name, tensor in step.outputs.items() if tensor in wanted)
+            if needed_outputs:
                 wanted.update(step.inputs.values())
-                found.append((step, given))
+                found.append((step, needed_outputs))
         return found[::-1]
 
 
@@ -95,7 +95,7 @@ def plan(steps: Sequence[Step], inputs: Iterable[str], outputs: Iterable[str]) -
     return Plan(_ordered(steps, inputs), outputs)
 
 
-def behind(first: Needed, waiting: Iterable[Needed]) -> list[Needed]:
+def downstream(first: Needed, waiting: Iterable[Needed]) -> list[Needed]:
     """Those of ``waiting``, which are in order, that take what ``first`` gives, directly or not."""
     tensors = set(first[0].outputs.values())
     found = []
@@ -108,15 +108,15 @@ def behind(first: Needed, waiting: Iterable[Needed]) -> list[Needed]:
 
 def _ordered(steps: Sequence[Step], inputs: Iterable[str]) -> tuple[Step, ...]:
     there = set(inputs)
-    left = list(enumerate(steps))
+    remaining = list(enumerate(steps))
     ordered: list[Step] = []
-    while left:
-        ready = [(number, step) for number, step in left if there.issuperset(step.inputs.values())]
+    while remaining:
+        ready = [(number, step) for number, step in remaining if there.issuperset(step.inputs.values())]
         if not ready:
-            names = ", ".join(_label(number, step) for number, step in left)
+            names = ", ".join(_label(number, step) for number, step in remaining)
             raise ValueError(f"these wait for each other: {names}")
         for number, step in ready:
-            left.remove((number, step))
+            remaining.remove((number, step))
             there.update(step.outputs.values())
             ordered.append(step)
     return tuple(ordered)

@@ -152,10 +152,10 @@ class LocalModel(Target):
         count_success(statistics, size, course, answer.execution)
         request.context.timings.update(queue=started - ready, exec=ended - started)
         if cache is not None:
-            given = time.monotonic_ns()
+            stored = time.monotonic_ns()
             cache.put(key, version.scope, answer.outputs, answer.parameters)
             if statistics is not None:
-                statistics.cache_miss.add(looked_up - ready + time.monotonic_ns() - given)
+                statistics.cache_miss.add(looked_up - ready + time.monotonic_ns() - stored)
         return InferResponse(self.name, answer.outputs, version.number, request.id, answer.parameters)
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
@@ -285,8 +285,8 @@ class LocalModel(Target):
                     raise self._not_loaded(version.number, reason) from error
 
     def _not_loaded(self, number: str, reason: str) -> LoadError:
-        told = f"model '{self.name}', version {number}: {reason}"
-        return LoadError(told, {int(number): reason}, self._config)
+        message = f"model '{self.name}', version {number}: {reason}"
+        return LoadError(message, {int(number): reason}, self._config)
 
     async def ready(self, version: str = "") -> Readiness:
         """Whether ``version``, or any where that is empty, would be run now."""
@@ -318,13 +318,13 @@ class LocalModel(Target):
                 if self._cache is not None:
                     self._cache.forget(version.scope)
 
-    def _version(self, asked: str) -> Version:
+    def _version(self, requested: str) -> Version:
         if self._closing:
-            return self._heir()._version(asked)
-        if not asked:
+            return self._heir()._version(requested)
+        if not requested:
             return self._latest
-        version = self._versions.get(asked)
-        return version or self._version_by_number(asked)
+        version = self._versions.get(requested)
+        return version or self._version_by_number(requested)
 
     def _heir(self) -> LocalModel:
         """The model that is served in place of this one: whoever found this one a moment ago must not fail
@@ -336,9 +336,9 @@ class LocalModel(Target):
             )
         return heir
 
-    def _version_by_number(self, asked: str) -> Version:
+    def _version_by_number(self, requested: str) -> Version:
         """The version under another spelling of its number, such as ``01``."""
-        number = version_number(asked)
+        number = version_number(requested)
         if number in self._versions:
             return self._versions[number]
         unknown = f"Request for unknown model: '{self.name}' version {number}"

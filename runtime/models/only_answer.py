@@ -20,8 +20,8 @@ async def only_answer(responses: AsyncGenerator[InferResponse, None], model: str
     """
     only: InferResponse | None = None
     empty: InferResponse | None = None
-    async with aclosing(responses) as given:
-        async for response in given:
+    async with aclosing(responses) as answers:
+        async for response in answers:
             if response.error is not None:
                 raise response.error
             if not response.outputs:

@@ -23,11 +23,10 @@ def renamed(tensors: tuple[Tensor, ...], names: Renames) -> tuple[Tensor, ...]:
     return tuple(tensor.renamed(names.get(tensor.name, tensor.name)) for tensor in tensors)
 
 
-def refuse_hidden(kind: str, asked: Iterable[str], renames: Renames, back: Renames, model: str) -> None:
-    """Raise INVALID_TENSOR where one of ``asked`` is the new name of a tensor, which nobody knows who asks
-    ``model`` by the old ones: an output would come back under another name than it was asked for. ``back``
-    are ``renames`` the other way round."""
-    for name in asked:
+def refuse_hidden(kind: str, requested: Iterable[str], renames: Renames, back: Renames, model: str) -> None:
+    """Raise INVALID_TENSOR where one of ``requested`` is the new name of a tensor of ``model``: clients know
+    the old names, and an output would come back under another name. ``back`` is ``renames`` reversed."""
+    for name in requested:
         if name in back and name not in renames:
             raise InferenceError(
                 ErrorCode.INVALID_TENSOR,

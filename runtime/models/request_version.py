@@ -16,7 +16,7 @@ from interlingua.runtime.models.validation import RequestCheck
 from interlingua.runtime.models.warmup import WarmupSample
 from interlingua.runtime.scheduling.admission import Admission
 from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
-from interlingua.runtime.scheduling.runners import UNBOUNDED, Given, PlaceRunner
+from interlingua.runtime.scheduling.runners import UNBOUNDED, PlaceRunner, SharedAnswers
 from interlingua.runtime.scheduling.scheduler import Scheduler
 from interlingua.runtime.scheduling.sequence_scheduler import ALONE, SequenceScheduler, check_alone
 from interlingua.runtime.scheduling.sequence_table import not_started
@@ -114,9 +114,9 @@ class RequestVersion:
         inputs = inward(request.inputs, self._input_reshapes)
         if self._iterations is not None:
             request = self._iterated(request, self._iterations)
-        with self.instance.asked(request.context):
-            ask = self._at_once if self._scheduler is None else self._in_a_batch
-            async with aclosing(ask(request, inputs, outputs)) as answers:
+        with self.instance.guard(request.context):
+            run = self._at_once if self._scheduler is None else self._in_a_batch
+            async with aclosing(run(request, inputs, outputs)) as answers:
                 async for answer in answers:
                     answer.outputs = outward(answer.outputs, self._output_reshapes)
                     yield answer
@@ -147,10 +147,10 @@ class RequestVersion:
         scheduler = self._scheduler
         assert scheduler is not None, "there is one"  # noqa: S101
         with scheduler.entered(request, inputs, outputs) as entry:
-            given: Given = await _taken(entry.answer)
-            async with aclosing(given.answers) as answers:
+            batch: SharedAnswers = await _taken(entry.answer)
+            async with aclosing(batch.answers) as answers:
                 async for answer in answers:
-                    answer.execution = given.execution
+                    answer.execution = batch.execution
                     if not self.decoupled:
                         await scheduler.turn(entry)
                     yield answer
@@ -220,7 +220,7 @@ async def _to_the_end(answers: Answers | AsyncGenerator[InstanceAnswer, None]) -
                 raise answer.error
 
 
-async def _taken(answer: asyncio.Future[Given]) -> Given:
+async def _taken(answer: asyncio.Future[SharedAnswers]) -> SharedAnswers:
     """The result of ``answer``; its answers are closed where the caller goes away at the same moment."""
     try:
         return await answer

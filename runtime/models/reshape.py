@@ -45,8 +45,8 @@ def reshaped(run: Run, inputs: Mapping[str, Reshape], outputs: Mapping[str, Resh
     """``run`` as clients see it. Raises MODEL_FAILED where the model answers in a shape that it has not
     declared."""
 
-    def run_reshaped(given: tuple[Tensor, ...], asked: tuple[str, ...]) -> tuple[Tensor, ...]:
-        return outward(run(inward(given, inputs), asked), outputs)
+    def run_reshaped(tensors: tuple[Tensor, ...], requested: tuple[str, ...]) -> tuple[Tensor, ...]:
+        return outward(run(inward(tensors, inputs), requested), outputs)
 
     return run_reshaped
 

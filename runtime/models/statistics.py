@@ -62,21 +62,21 @@ def count_success(
     else by one of its own."""
     if counted is None:
         return
-    given = course.ready - course.began + course.gathering
+    input_ns = course.ready - course.began + course.gathering
     ran = course.ended - course.started - course.gathering
     taken = course.done - course.ended
     counted.inference_count += size
     if execution is None:
-        _count_execution(counted, size, given, ran, taken)
+        _count_execution(counted, size, input_ns, ran, taken)
     elif not execution.counted:
         execution.counted = True
-        _count_execution(counted, execution.rows, given, ran, taken)
+        _count_execution(counted, execution.rows, input_ns, ran, taken)
     counted.last_inference_ms = time.time_ns() // 1_000_000
     counted.latencies.add(course.done - course.began)
     requests = _of_size(counted, size)
     if requests is not None:
         requests.success.add(course.done - course.began)
-        requests.compute_input.add(given)
+        requests.compute_input.add(input_ns)
         requests.queue.add(course.started - course.ready)
         requests.compute_infer.add(ran)
         requests.compute_output.add(taken)
@@ -115,7 +115,7 @@ def count_failure(counted: VersionStatistics | None, size: int, began: int, fail
         requests.failed.add(time.monotonic_ns() - began)
 
 
-def _count_execution(counted: VersionStatistics, rows: int, given: int, ran: int, taken: int) -> None:
+def _count_execution(counted: VersionStatistics, rows: int, input_ns: int, ran: int, taken: int) -> None:
     """Enter a run with ``rows`` whose input, inference and output took so many ns."""
     counted.execution_count += 1
     executions = counted.executions.get(rows)
@@ -123,7 +123,7 @@ def _count_execution(counted: VersionStatistics, rows: int, given: int, ran: int
         if len(counted.executions) >= MOST_BATCH_SIZES:
             return
         executions = counted.executions[rows] = ExecutionStatistics()
-    executions.compute_input.add(given)
+    executions.compute_input.add(input_ns)
     executions.compute_infer.add(ran)
     executions.compute_output.add(taken)
 

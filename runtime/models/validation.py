@@ -48,7 +48,7 @@ class RequestCheck:
             self._check_inputs(request.inputs)
         if request.outputs is None or self._leeway.outputs:
             return self._outputs
-        return self._asked([output.name for output in request.outputs])
+        return self._requested([output.name for output in request.outputs])
 
     def passes(self, request: InferHeads) -> bool:
         """Whether ``request`` passes :meth:`check`."""
@@ -56,7 +56,7 @@ class RequestCheck:
             if not self._leeway.inputs:
                 self._check_inputs(request.inputs)
             if request.outputs and not self._leeway.outputs:
-                self._asked(request.outputs)
+                self._requested(request.outputs)
         except InferenceError:
             return False
         return True
@@ -114,7 +114,7 @@ class RequestCheck:
             limit = f"<= {self._max_batch_size}" if size else ">= 1"
             raise self._invalid(f"inference request batch-size must be {limit} for '{self._model}'")
 
-    def _asked(self, outputs: Sequence[str]) -> tuple[str, ...]:
+    def _requested(self, outputs: Sequence[str]) -> tuple[str, ...]:
         names = set(outputs)
         if len(names) != len(outputs):
             raise self._invalid(f"output '{_repeated(outputs)}' already requested")
@@ -149,8 +149,8 @@ class RequestCheck:
 def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
     if len(shape) != len(declared):
         return False
-    for given, expected in zip(shape, declared, strict=True):
-        if given != expected and expected != -1:
+    for dimension, expected in zip(shape, declared, strict=True):
+        if dimension != expected and expected != -1:
             return False
     return True
 

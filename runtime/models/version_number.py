@@ -11,21 +11,21 @@ _NUMBER = re.compile(r" *-?[0-9]{1,19} *")
 _LAST_NUMBER = 2**63 - 1
 
 
-def version_number(asked: str) -> str:
-    """``asked`` in the one spelling that versions have; the texts are Triton's.
+def version_number(requested: str) -> str:
+    """``requested`` in the one spelling that versions have; the texts are Triton's.
 
     Raises INVALID_TENSOR: MALFORMED would be too much for a well-formed message that asks for no version of a
     model.
     """
-    if _NUMBER.fullmatch(asked) is None or abs(int(asked)) > _LAST_NUMBER:
+    if _NUMBER.fullmatch(requested) is None or abs(int(requested)) > _LAST_NUMBER:
         raise InferenceError(
             ErrorCode.INVALID_TENSOR,
-            f"failed to get model version from specified version string '{asked}' (details: stol), "
+            f"failed to get model version from specified version string '{requested}' (details: stol), "
             "version should be an integral value > 0",
         )
-    if int(asked) < 0:
+    if int(requested) < 0:
         raise InferenceError(
             ErrorCode.INVALID_TENSOR,
-            f"invalid model version specified '{asked}' , version should be an integral value > 0",
+            f"invalid model version specified '{requested}' , version should be an integral value > 0",
         )
-    return str(int(asked))
+    return str(int(requested))

@@ -85,8 +85,8 @@ class Responses:
     def __next__(self) -> InferenceResponse:
         if self._ended:
             raise StopIteration
-        told = self._connection.wait(self._box)
-        response, self._ended = told or (_gone(), True)
+        received = self._connection.wait(self._box)
+        response, self._ended = received or (_gone(), True)
         answer: InferenceResponse = response
         return answer
 

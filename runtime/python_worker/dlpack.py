@@ -168,13 +168,13 @@ def _let_go(address: int) -> None:
         managed.contents.deleter(managed)
 
 
-def _dtype(told: _DataType) -> np.dtype[Any]:
-    if told.lanes != 1:
+def _dtype(datatype: _DataType) -> np.dtype[Any]:
+    if datatype.lanes != 1:
         raise TypeError("NumPy has no vectors as elements")
-    if told.code == _BFLOAT and told.bits == 16:
+    if datatype.code == _BFLOAT and datatype.bits == 16:
         bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
         return bfloat16
-    kind = _KINDS.get(told.code)
-    if kind is None or told.bits % 8:
-        raise TypeError(f"NumPy has no DLPack type {told.code} of {told.bits} bits")
-    return np.dtype(f"{kind}{told.bits // 8}")
+    kind = _KINDS.get(datatype.code)
+    if kind is None or datatype.bits % 8:
+        raise TypeError(f"NumPy has no DLPack type {datatype.code} of {datatype.bits} bits")
+    return np.dtype(f"{kind}{datatype.bits // 8}")

@@ -111,12 +111,12 @@ class Outgoing:
             target = self.hooks.find(name)
             request = _request(value, inputs, context)
             if not decoupled:
-                await self._tell(number, await target.infer(request))
+                await self._send(number, await target.infer(request))
                 return
             responses = target.stream(request)
             try:
                 async for response in responses:
-                    await self._tell(number, response)
+                    await self._send(number, response)
             finally:
                 if (close := getattr(responses, "aclose", None)) is not None:
                     await close()
@@ -127,7 +127,7 @@ class Outgoing:
             failure = InferenceError(ErrorCode.INTERNAL, f"{type(error).__name__}: {error}")
             await self._reply(number, (), {}, reported_error(failure), True)
 
-    async def _tell(self, number: int, response: InferResponse) -> None:
+    async def _send(self, number: int, response: InferResponse) -> None:
         error = None if response.error is None else reported_error(response.error)
         await self._reply(number, response.outputs, response.parameters, error, response.final)
 

@@ -49,18 +49,18 @@ class Worker:
 
     It is a ``Place`` of its instance: ``promised`` while somebody has claimed it. ``on_idle`` is called when
     it can be claimed again, ``on_lost`` once when it has ended by itself, ``check`` with every answer and
-    the outputs that were asked for. ``asks`` are the instances that its calls wait for now. Raises
+    the outputs that were asked for. ``called`` are the instances that its calls wait for now. Raises
     :class:`WorkerError` with the model's reason.
     """
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
         self.on_idle: Callable[[], None] = _nothing
         self.on_lost: Callable[[Worker], None] = _nothing_of
         self.check: Callable[[InstanceAnswer, tuple[str, ...]], None] = _nothing_with
         self.config: dict[str, Any] = {}
         self.lost = False
         self.promised = False
-        self._instance = told["instance"]
+        self._instance = settings["instance"]
         self._running = False
         self._room = _SLOTS
         self._calls: dict[int, WorkerCall | None] = {}
@@ -74,7 +74,7 @@ class Worker:
         self._pool = regions.RegionPool(regions.map_page(pages[1]))
         self._views = regions.RegionViews(regions.map_page(pages[2]))
         self.calls = Outgoing(self._answer, self._contexts, self)
-        self.asks: list[RequestInstance] = []
+        self.called: list[RequestInstance] = []
         self._held_up = False
         self._written = asyncio.Event()
         self._sock, theirs = socket.socketpair()
@@ -87,7 +87,7 @@ class Worker:
         # also at the end of the interpreter, for those that nobody has stopped
         self._stop = weakref.finalize(self, launch.end, self._process, self._sock)
         try:
-            self._load(told)
+            self._load(settings)
         except WorkerError:
             self.stop()
             raise
@@ -137,7 +137,7 @@ class Worker:
         self.promised = False
         self.attach()
         calls = [WorkerCall(job.request, job.outputs, self._took, self._abandon) for job in jobs]
-        told = []
+        requests = []
         tensors: list[packing.NamedPart] = []
         for call, job in zip(calls, jobs, strict=True):
             failure = self._refusal(job.request)
@@ -147,16 +147,18 @@ class Worker:
             call.slot = self._free.pop()
             self._slots[call.slot] = 0
             self._calls[call.slot] = call
-            told.append(_request(call.slot, job))
+            requests.append(_request(call.slot, job))
             tensors += map(_part, job.inputs)
-        if told:
+        if requests:
             self._running = True
             try:
                 packed = packing.pack(tensors, self._pool)
             except (MemoryError, OSError) as error:
                 self._not_sent(calls, f"no shared memory for the inputs: {error}")
             else:
-                frame = channel.encode(["run", told, packed.value], packed.payload, len(packed.descriptors))
+                frame = channel.encode(
+                    ["run", requests, packed.value], packed.payload, len(packed.descriptors)
+                )
                 self._send(frame, packed.descriptors)
         else:
             self.on_idle()
@@ -225,9 +227,9 @@ class Worker:
             if self._contexts() is None:
                 self.calls.cancel()
 
-    def _load(self, told: Mapping[str, Any]) -> None:
+    def _load(self, settings: Mapping[str, Any]) -> None:
         try:
-            self._sock.sendall(channel.encode(["load", told]))
+            self._sock.sendall(channel.encode(["load", settings]))
         except ConnectionError:
             # it has ended already, as reading will show
             _log.debug("worker exited before the load request")

@@ -48,11 +48,11 @@ class _Answer:
     ``ends_run``: the end of the answer is the end of the run too.
     """
 
-    def __init__(self, server: WorkerConnection, loop: EventLoop, slot: int, asked: list[str]) -> None:
+    def __init__(self, server: WorkerConnection, loop: EventLoop, slot: int, requested: list[str]) -> None:
         self._server = server
         self._loop = loop
         self._slot = slot
-        self._asked = frozenset(asked)
+        self._requested = frozenset(requested)
         self.ends_run = False
         self.sent = 0
 
@@ -69,7 +69,7 @@ class _Answer:
             if failure is not None:
                 error = _code_and_message(failure)
             else:
-                tensors = [each for each in response.output_tensors() if each.name() in self._asked]
+                tensors = [each for each in response.output_tensors() if each.name() in self._requested]
             # a client that does not read must not hold up every coroutine of the model
             if not final and not self._loop.is_current:
                 self._server.wait_for_reader(self._slot, self.sent)
@@ -111,7 +111,7 @@ class _Rounds:
         self._rows = rows
         self._places = places
         self._waiting: deque[_Work] = deque()
-        self._told: int | None = None
+        self._reported: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -119,7 +119,7 @@ class _Rounds:
     def add(self, work: list[_Work]) -> None:
         """The server has sent ``work``, and waits to hear that there is room for more."""
         self._waiting.extend(work)
-        self._told = None
+        self._reported = None
 
     def take(self) -> list[_Work]:
         """The requests of the next execution. Those whose clients have gone end here."""
@@ -140,21 +140,21 @@ class _Rounds:
                 each.request.set_release_flags(utils.TRITONSERVER_REQUEST_RELEASE_ALL)
                 self._waiting.append(each)
         room = self._places - len(self._waiting)
-        if room > 0 and room != self._told:
-            self._server.send(["idle" if self._told is None else "room", room])
-            self._told = room
+        if room > 0 and room != self._reported:
+            self._server.send(["idle" if self._reported is None else "room", room])
+            self._reported = room
 
 
 class _Model:
     """The user's model and what surrounds a run of it."""
 
-    def __init__(self, server: WorkerConnection, told: dict[str, Any]) -> None:
+    def __init__(self, server: WorkerConnection, settings: dict[str, Any]) -> None:
         self._server = server
-        self._instance = told["instance"]
-        self._name, self._version = told["args"]["model_name"], int(told["args"]["model_version"])
+        self._instance = settings["instance"]
+        self._name, self._version = settings["args"]["model_name"], int(settings["args"]["model_version"])
         self._loop = EventLoop()
-        made = _model_class(told["folders"], told["module"])
-        self.config: dict[str, Any] = told["config"]
+        made = _model_class(settings["folders"], settings["module"])
+        self.config: dict[str, Any] = settings["config"]
         if hasattr(made, "auto_complete_config"):
             completed = made.auto_complete_config(utils.ModelConfig(self.config))
             self.config = self.config if completed is None else completed.as_dict()
@@ -163,13 +163,13 @@ class _Model:
         self._model = made()
         if hasattr(self._model, "initialize"):
             text = orjson.dumps(self.config).decode()
-            self._model.initialize({**told["args"], "model_config": text})
+            self._model.initialize({**settings["args"], "model_config": text})
 
     def run(self, frame: channel.ChannelFrame) -> None:
         """Run the requests of a message in one execution, and tell when the model is free for the next."""
-        _, told, packed = frame.value
+        _, requests, packed = frame.value
         tensors = self._server.tensors(packed, frame)
-        work = [self._request(each, tensors) for each in told]
+        work = [self._request(each, tensors) for each in requests]
         tensors.clear()
         if self.rounds is not None:
             self.rounds.add(work)
@@ -195,16 +195,16 @@ class _Model:
 
     def _execute(self, work: list[_Work]) -> bool:
         """Run ``work`` in one execution; whether the server knows by the answers that it is over."""
-        told_end = False
+        reported_end = False
         try:
             result = self._model.execute([each.request for each in work])
             if not inspect.iscoroutine(result):
-                told_end = self._finish(work, result)
+                reported_end = self._finish(work, result)
             elif self._decoupled:
                 # those of several runs overlap
                 self._loop.start(self._in_background(work, result))
             else:
-                told_end = self._finish(work, self._loop.run(result))
+                reported_end = self._finish(work, self._loop.run(result))
         except (Exception, SystemExit) as error:
             for each in work:
                 self._fail(each, error)
@@ -212,7 +212,7 @@ class _Model:
             for each in work:
                 if each.rescheduled():
                     self._fail(each, utils.TritonModelException(_NO_ROUNDS))
-        return told_end
+        return reported_end
 
     async def _in_background(self, work: list[_Work], result: Coroutine[Any, Any, Any]) -> None:
         """Await the ``execute`` of a decoupled model. Where it fails, so do the answers without an end."""
@@ -223,15 +223,15 @@ class _Model:
             for each in work:
                 self._fail(each, error)
 
-    def _request(self, told: list[Any], tensors: list[utils.Tensor]) -> _Work:
+    def _request(self, fields: list[Any], tensors: list[utils.Tensor]) -> _Work:
         """A request as the model sees it, with the first of ``tensors``, which are taken, and its answer."""
-        slot, id, correlation_id, flags, timeout, parameters, asked, streaming, count = told
-        answer = _Answer(self._server, self._loop, slot, asked)
+        slot, id, correlation_id, flags, timeout, parameters, requested, streaming, count = fields
+        answer = _Answer(self._server, self._loop, slot, requested)
         request = utils.InferenceRequest(
             id,
             correlation_id,
             tensors[:count],
-            asked,
+            requested,
             self._name,
             self._version,
             flags,
@@ -326,11 +326,11 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
     utils.Logger.write = lambda level, text: server.send(["log", level, text])
     sys.modules["triton_python_backend_utils"] = utils
     sys.dont_write_bytecode = True
-    told = server.next()
-    if told is None:
+    message = server.next()
+    if message is None:
         return
     try:
-        model = _Model(server, told.value[1])
+        model = _Model(server, message.value[1])
     except (Exception, SystemExit) as error:
         server.send(["failed", _error_text(error)])
         return

@@ -14,7 +14,7 @@ from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 class WorkerCall:
     """The ``Answers`` to ``request``: iterate, and ``aclose`` it in any case.
 
-    ``taken`` is told how many answers were taken whenever one more was, ``left`` that no more will be.
+    ``taken`` is told how many answers were taken whenever one more was, ``closed`` that no more will be.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class WorkerCall:
         request: InferRequest,
         outputs: tuple[str, ...],
         taken: Callable[[WorkerCall, int], None],
-        left: Callable[[WorkerCall], None],
+        closed: Callable[[WorkerCall], None],
     ) -> None:
         self.context = request.context
         self.outputs = outputs
@@ -34,7 +34,7 @@ class WorkerCall:
         self._count = 0
         self._ended = False
         self._taken = taken
-        self._left = left
+        self._closed = closed
         self.context.cancel.on_cancel(self.cancel)
 
     def __aiter__(self) -> WorkerCall:
@@ -62,7 +62,7 @@ class WorkerCall:
         """Take no more answers; the model can tell."""
         self._ended = True
         self.context.cancel.forget(self.cancel)
-        self._left(self)
+        self._closed(self)
 
     def put(self, answer: InstanceAnswer) -> None:
         """An answer has come."""

@@ -28,9 +28,9 @@ from interlingua.runtime.repository.renewal import (
     failing_sample,
     free,
     load_from,
+    loses_versions,
     needs_of,
     reusable,
-    takes_away,
 )
 from interlingua.runtime.repository.repositories import Repositories, check_overrides, names_in
 from interlingua.runtime.target import Target
@@ -57,11 +57,10 @@ _log = logging.getLogger(__name__)
 class ModelCatalog:
     """The models of the server. ``models`` is the live mapping of those that are served.
 
-    ``changes`` tells when what :meth:`readiness` says of a model may have changed, but for models behind an
-    upstream. ``failed`` are those that could not be loaded. The models of ``repositories`` that are
-    controlled may be loaded and unloaded, but for those in ``fixed``, which the configuration defines by
-    itself; of two repositories with one model the later counts. ``asked_for`` names what clients, or new
-    files, have had loaded. Use on one event loop.
+    ``changes`` reports changes of :meth:`readiness` of local models. ``failed`` are the models
+    that could not be loaded. Clients may load and unload the models of controlled ``repositories``, except
+    those in ``fixed``, which the configuration defines; where two repositories have a model, the later one
+    counts. ``requested_models`` are those that clients or new files have loaded. Use on one event loop.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class ModelCatalog:
     ) -> None:
         self._models = dict(models or {})
         self.models: Mapping[str, Target] = self._models
-        self.asked_for: set[str] = set()
+        self.requested_models: set[str] = set()
         self._absent = {name: absent_by(name, error) for name, error in (failed or {}).items()}
         self.repositories = Repositories(repositories, fixed)
         self._homes: dict[str, Repository] = {}
@@ -103,7 +102,7 @@ class ModelCatalog:
         return not self._models and all(absent.blocks for absent in self._absent.values())
 
     @property
-    def tells_all_changes(self) -> bool:
+    def reports_all_changes(self) -> bool:
         """Whether ``changes`` tells of every model, because none is elsewhere."""
         return all(isinstance(model, LocalModel) for model in self._models.values())
 
@@ -183,8 +182,8 @@ class ModelCatalog:
 
     async def _statuses(self) -> dict[str, ModelStatus]:
         names = self.names()
-        told = await asyncio.gather(*(self._status_or_name(name) for name in names))
-        return dict(zip(names, told, strict=True))
+        reported = await asyncio.gather(*(self._status_or_name(name) for name in names))
+        return dict(zip(names, reported, strict=True))
 
     async def index(self, repository: str = "") -> tuple[ModelStatus, ...]:
         """Every model that is served or was, and those of the repositories that never were, by name alone;
@@ -240,7 +239,7 @@ class ModelCatalog:
             raise _not_loaded(ErrorCode.INTERNAL, name, "failed to poll from model repository")
         check_overrides(name, repository, control)
         self._only_needed.discard(name)
-        self.asked_for.add(name)
+        self.requested_models.add(name)
         # a caller who goes away must not leave a half-loaded model behind
         await asyncio.shield(self._tasks.start(self._load_with_needs(name, repository, control, (name,))))
 
@@ -270,7 +269,7 @@ class ModelCatalog:
         if repository is None:
             await asyncio.shield(self._tasks.start(self._unload(name, gone=True)))
             return
-        self.asked_for.add(name)
+        self.requested_models.add(name)
         with contextlib.suppress(InferenceError):
             await asyncio.shield(self._tasks.start(self._load(name, repository, _PLAIN)))
 
@@ -304,20 +303,20 @@ class ModelCatalog:
             self._homes[name] = repository
             old = self._models.get(name)
             before = await self.status(name) or ModelStatus(name)
-            told = self._failure(name)
+            reported = self._failure(name)
             if old is None:
                 loading = all_in(before, ModelState.LOADING)
                 self._absent[name] = Absent(loading, f"model '{name}' is being loaded")
                 self.changes.happened()
             try:
                 model, sent = await asyncio.to_thread(load_from, repository, name, control, reusable(old))
-                if model is not old and not takes_away(model, old):
+                if model is not old and not loses_versions(model, old):
                     await self._warm(model, sent, old)
             except Exception as error:
                 # whatever an engine may raise, a model must not stay in the state of being loaded
                 why = error if isinstance(error, LoadError) else LoadError(f"{type(error).__name__}: {error}")
                 # what is tried again and again is said once
-                level = logging.DEBUG if str(why) in told else logging.ERROR
+                level = logging.DEBUG if str(why) in reported else logging.ERROR
                 _log.log(level, "model failed to load", extra={"facts": {"model": name, "reason": str(why)}})
                 if old is None:
                     self._absent[name] = absent_by(name, why, before.config)
@@ -329,7 +328,7 @@ class ModelCatalog:
             self._not_renewed.pop(name, None)
             if model is old:
                 _log.debug("model unchanged", extra={"facts": {"model": name}})
-            elif takes_away(model, old):
+            elif loses_versions(model, old):
                 # to lose versions because others cannot be loaded would help nobody
                 self._not_renewed[name] = partial_failure(model)
                 self._tasks.start(free(model, sent, old))
@@ -406,7 +405,7 @@ class ModelCatalog:
             while len(self._gone) > _KEPT_GONE:
                 del self._gone[next(iter(self._gone))]
             self._homes.pop(name, None)
-            self.asked_for.discard(name)
+            self.requested_models.discard(name)
         else:
             self._absent[name] = unloaded
 

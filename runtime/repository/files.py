@@ -30,7 +30,7 @@ from interlingua.runtime.backends.devices import placed
 from interlingua.runtime.model_config.config import LoadError, ModelConfig, agreed_signature
 from interlingua.runtime.model_config.hidden_tensors import seen_signature, with_unseen
 from interlingua.runtime.model_config.message import config_message
-from interlingua.runtime.model_config.pbtxt import given_config, read_config
+from interlingua.runtime.model_config.pbtxt import override_config, read_config
 from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.models.request_version import RequestVersion
 from interlingua.runtime.models.reshape import reshaped
@@ -146,19 +146,19 @@ def load_models(sources: Sequence[ModelSource], progress: Progress | None = None
     """
     lock = Lock()
 
-    def tell(name: str, state: State) -> None:
+    def report(name: str, state: State) -> None:
         if progress is not None:
             with lock:
                 progress(name, state)
 
     def load(source: ModelSource) -> LocalModel | LoadError:
-        tell(source.name, "loading")
+        report(source.name, "loading")
         try:
             model = load_model(source)
         except LoadError as error:
-            tell(source.name, "failed")
+            report(source.name, "failed")
             return error
-        tell(source.name, "ready")
+        report(source.name, "ready")
         return model
 
     loaded = Loaded()
@@ -344,7 +344,7 @@ def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
         return path, _stated(source, ModelConfig(default_model_filename=path.name)), {1: path}
     if not path.is_dir():
         raise LoadError(f"{path}: there is no model folder or model file")
-    config = read_config(path) if source.config is None else given_config(path, source.config)
+    config = read_config(path) if source.config is None else override_config(path, source.config)
     if config.name not in ("", path.name, source.name):
         raise LoadError(f"{path}: the configuration is of model '{config.name}', not of '{path.name}'")
     return path, _stated(source, config), _versions(path)

@@ -59,7 +59,7 @@ def reusable(target: Target | None) -> LocalModel | None:
     return None
 
 
-def takes_away(model: LocalModel, old: Target | None) -> bool:
+def loses_versions(model: LocalModel, old: Target | None) -> bool:
     """Whether ``model`` has failed versions and lacks some that ``old`` serves."""
     served = old.loaded.keys() if isinstance(old, LocalModel) else frozenset()
     return bool(model.failed) and not served <= model.loaded.keys()

@@ -73,11 +73,11 @@ def check_overrides(name: str, repository: Repository, control: ModelControl) ->
             f"failed to load '{name}', override model directory requires the override of its config",
             origin=name,
         )
-    given = "files" if control.files else "config" if control.config is not None else "none"
-    if _OVERRIDES.index(given) > _OVERRIDES.index(repository.overrides):
+    overridden = "files" if control.files else "config" if control.config is not None else "none"
+    if _OVERRIDES.index(overridden) > _OVERRIDES.index(repository.overrides):
         raise InferenceError(
             ErrorCode.FORBIDDEN,
-            f"failed to load '{name}', this repository does not allow clients to give a model's {given}",
+            f"failed to load '{name}', this repository does not allow clients to give a model's {overridden}",
             origin=name,
         )
 

@@ -68,9 +68,9 @@ def choose(entries: Iterable[Entry], rules: Rules, room: int, now: int) -> tuple
             break
     if not taken:
         return taken, 0
-    left = min(entry.arrived for entry in taken) + rules.delay_ns - now
-    if best and (left > 0 or not rules.delay_ns):
+    remaining = min(entry.arrived for entry in taken) + rules.delay_ns - now
+    if best and (remaining > 0 or not rules.delay_ns):
         return taken[:best], 0
     # a request may have more rows than any preferred size: no other makes that a preferred one
     complete |= rows >= rules.preferred[-1]
-    return taken, 0 if complete or left <= 0 else left
+    return taken, 0 if complete or remaining <= 0 else remaining

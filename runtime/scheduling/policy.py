@@ -25,10 +25,10 @@ class QueuePolicy:
     allow_override: bool = False
     max_size: int = 0
 
-    def timeout_of(self, asked_us: int) -> int:
-        """The microseconds that a request may wait which asks for ``asked_us``; 0 for no limit."""
-        if self.allow_override and asked_us and (not self.timeout_us or asked_us < self.timeout_us):
-            return asked_us
+    def timeout_of(self, requested_us: int) -> int:
+        """The microseconds that a request may wait which asks for ``requested_us``; 0 for no limit."""
+        if self.allow_override and requested_us and (not self.timeout_us or requested_us < self.timeout_us):
+            return requested_us
         return self.timeout_us
 
 

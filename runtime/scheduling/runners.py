@@ -34,7 +34,7 @@ class Ran(NamedTuple):
     execution: Execution
 
 
-class Given(NamedTuple):
+class SharedAnswers(NamedTuple):
     """The answers to one request, as they come, and the execution that it shares."""
 
     answers: Answers
@@ -185,7 +185,7 @@ class PlaceRunner:
         execution = execution_of(entries)
         jobs = [Job(entry.request, entry.inputs, entry.outputs) for entry in entries]
         for entry, answers in zip(entries, place.run(jobs), strict=True):
-            entry.answer.set_result(Given(answers, execution))
+            entry.answer.set_result(SharedAnswers(answers, execution))
 
     async def _claim_one(self) -> None:
         try:

@@ -220,14 +220,14 @@ class _Entered:
     """The block of :meth:`Scheduler.entered`. Every small request goes through it: a generator for a context
     manager would cost as much as all that the block does."""
 
-    __slots__ = ("_asked", "_cancel", "_entry", "_scheduler")
+    __slots__ = ("_arguments", "_cancel", "_entry", "_scheduler")
 
-    def __init__(self, scheduler: Scheduler, *asked: Any) -> None:
+    def __init__(self, scheduler: Scheduler, *arguments: Any) -> None:
         self._scheduler = scheduler
-        self._asked = asked
+        self._arguments = arguments
 
     def __enter__(self) -> Entry:
-        self._entry, self._cancel = self._scheduler._enter(*self._asked)
+        self._entry, self._cancel = self._scheduler._enter(*self._arguments)
         return self._entry
 
     def __exit__(self, *_: object) -> None:

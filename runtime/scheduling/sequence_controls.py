@@ -39,8 +39,8 @@ class Controls:
             for control in controls
             if control.kind in _FLAGS
         }
-        self.tells_ready = any(control.kind == READY for control in controls)
-        self.of_nobody = tuple(
+        self.has_ready = any(control.kind == READY for control in controls)
+        self.padding = tuple(
             self._flags[control.name][0]
             if control.kind in _FLAGS
             else zeros(control.name, control.datatype, self._shape)

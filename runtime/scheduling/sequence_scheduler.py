@@ -20,7 +20,7 @@ from interlingua.runtime.scheduling.forming import Rules
 from interlingua.runtime.scheduling.order import Order
 from interlingua.runtime.scheduling.policy import DynamicBatching
 from interlingua.runtime.scheduling.queue import Entry
-from interlingua.runtime.scheduling.runners import Given, Runner, fail
+from interlingua.runtime.scheduling.runners import Runner, SharedAnswers, fail
 from interlingua.runtime.scheduling.sequence_controls import Controls, zeros
 from interlingua.runtime.scheduling.sequence_forming import Batch, direct, oldest
 from interlingua.runtime.scheduling.sequence_policy import Oldest, SequenceBatching
@@ -73,7 +73,7 @@ class SequenceScheduler:
         self._places = {name: place for place, name in enumerate(signature.input_names)}
         self._whole_requests = whole_requests
         self._controls = Controls(model, batching.controls, self._batched)
-        self._fills = self._controls.tells_ready or not whole_requests
+        self._fills = self._controls.has_ready or not whole_requests
         self._strategy = strategy = batching.strategy
         self._order: Order | None = None
         if isinstance(strategy, Oldest):
@@ -247,15 +247,15 @@ class SequenceScheduler:
                 self._order.enter(entry)
         if len(entries) == len(found):
             return entries
-        inputs = self._inputs_of_nobody(entries[0])
-        return [self._of_nobody(entries[0], inputs) if entry is None else entry for entry in found]
+        inputs = self._padding_inputs(entries[0])
+        return [self._padding_row(entries[0], inputs) if entry is None else entry for entry in found]
 
-    def _inputs_of_nobody(self, like: Entry) -> tuple[Tensor, ...]:
-        own = like.inputs[: len(like.inputs) - len(self._controls.of_nobody)]
+    def _padding_inputs(self, like: Entry) -> tuple[Tensor, ...]:
+        own = like.inputs[: len(like.inputs) - len(self._controls.padding)]
         empty = tuple(zeros(tensor.name, tensor.datatype, tensor.shape) for tensor in own)
-        return empty + self._controls.of_nobody
+        return empty + self._controls.padding
 
-    def _of_nobody(self, like: Entry, inputs: tuple[Tensor, ...]) -> Entry:
+    def _padding_row(self, like: Entry, inputs: tuple[Tensor, ...]) -> Entry:
         """A row of nobody in the batch of ``like``."""
         answer = asyncio.get_running_loop().create_future()
         answer.add_done_callback(self._forget)
@@ -267,7 +267,7 @@ class SequenceScheduler:
         if answer.cancelled() or answer.exception() is not None:
             return
         given = answer.result()
-        if isinstance(given, Given):
+        if isinstance(given, SharedAnswers):
             task = asyncio.get_running_loop().create_task(given.answers.aclose())
             self._dropping.add(task)
             task.add_done_callback(self._dropping.discard)
@@ -301,9 +301,9 @@ class SequenceScheduler:
         """Look again when the next sequence may have been idle too long."""
         first = self._table.first_to_idle
         if self._idle_timer is None and first is not None and self._quiet is None:
-            left = first.last + self._idle_secs - time.monotonic()
+            remaining = first.last + self._idle_secs - time.monotonic()
             loop = asyncio.get_running_loop()
-            self._idle_timer = loop.call_later(max(left, 0), self._look)
+            self._idle_timer = loop.call_later(max(remaining, 0), self._look)
 
     def _look(self) -> None:
         self._idle_timer = None

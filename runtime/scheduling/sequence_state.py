@@ -39,17 +39,20 @@ class States:
         """What is remembered of the sequences of ``entries``, a row each; zeros for nobody's."""
         return tuple(self._rows(state, entries) for state in self._states)
 
-    def outputs(self, asked: tuple[str, ...]) -> tuple[str, ...]:
-        """``asked``, and what is to be remembered."""
-        return (*asked, *(state.output_name for state in self._states if state.output_name not in asked))
+    def outputs(self, requested: tuple[str, ...]) -> tuple[str, ...]:
+        """``requested``, and what is to be remembered."""
+        return (
+            *requested,
+            *(state.output_name for state in self._states if state.output_name not in requested),
+        )
 
     def keep(self, memory: Memory, outputs: Sequence[Tensor], alone: bool) -> None:
         """Remember what is to be of ``outputs``, one row; ``alone``: they are no part of a larger buffer.
         Raises MODEL_FAILED for a shape that is not the declared one."""
-        given = {tensor.name: tensor for tensor in outputs}
+        by_name = {tensor.name: tensor for tensor in outputs}
         kept = {}
         for state in self._states:
-            tensor = given[state.output_name]
+            tensor = by_name[state.output_name]
             fits = len(tensor.shape) == len(state.shape) and all(
                 declared in (-1, size) for size, declared in zip(tensor.shape, state.shape, strict=True)
             )
@@ -71,8 +74,8 @@ class States:
         row = next(tensor for tensor in found if tensor is not None)
         if len(found) == 1:
             return row
-        nobody = zeros(row.name, row.datatype, row.shape)
-        data = b"".join([(tensor or nobody).view for tensor in found])
+        padding = zeros(row.name, row.datatype, row.shape)
+        data = b"".join([(tensor or padding).view for tensor in found])
         return Tensor(row.name, row.datatype, (len(found), *row.shape[1:]), memoryview(data))
 
 
@@ -87,12 +90,12 @@ class StatefulRunner(ThreadRunner):
         started = time.monotonic_ns()
         inputs = gathered(entries) + self._states.inputs(entries)
         ready = time.monotonic_ns()
-        asked = entries[0].outputs
-        outputs = self._run(inputs, self._states.outputs(asked))
+        requested = entries[0].outputs
+        outputs = self._run(inputs, self._states.outputs(requested))
         ended = time.monotonic_ns()
         rows = scattered(outputs, entries) if entries[0].rows else [outputs]
         for entry, row in zip(entries, rows, strict=True):
             if entry.memory is not None:
                 self._states.keep(entry.memory, row, len(entries) == 1)
         execution = execution_of(entries)
-        return [Ran(row[: len(asked)], started, ready, ended, execution) for row in rows]
+        return [Ran(row[: len(requested)], started, ready, ended, execution) for row in rows]

@@ -17,18 +17,18 @@ def read_config(serialized: bytes) -> Any:
     return MODEL_CONFIG.FromString(serialized) if serialized else None
 
 
-async def asked_config(upstream: Upstream, model: ModelRef) -> Any:
+async def fetch_config(upstream: Upstream, model: ModelRef) -> Any:
     """The ``inference.ModelConfig`` that ``upstream`` has of ``model``; None where it has none, as many
     servers of a dialect that can tell it. Raises what may pass, such as UNAVAILABLE."""
     if not upstream.offers(Operation.MODEL_CONFIG):
         return None
     try:
-        asked: bytes = await upstream.call(Operation.MODEL_CONFIG, model)
+        reply: bytes = await upstream.call(Operation.MODEL_CONFIG, model)
     except InferenceError as error:
         if error.retryable:
             raise
         return None
-    return read_config(asked)
+    return read_config(reply)
 
 
 def is_decoupled(config: Any) -> bool:

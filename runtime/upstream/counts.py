@@ -39,16 +39,16 @@ class UpstreamCounts:
         now = time.monotonic_ns()
         self.success("", size, Course(began, began, began, now, now), context)
 
-    def failure(self, asked: str, size: int, began: int, end: BaseException, context: Context) -> None:
-        """Count a request for version ``asked`` that ended without an answer: by an error, or since its
+    def failure(self, version: str, size: int, began: int, end: BaseException, context: Context) -> None:
+        """Count a request for version ``version`` that ended without an answer: by an error, or since its
         caller has gone away."""
         if not context.copied:
-            count_failure(self._asked(asked), size, began, end)
+            count_failure(self._of_version(version), size, began, end)
 
-    def refused(self, asked: str, context: Context) -> None:
+    def refused(self, version: str, context: Context) -> None:
         """Count a request that does not fit the signature, which is no failure of the model."""
         if not context.copied:
-            count_refusal(self._asked(asked))
+            count_refusal(self._of_version(version))
 
-    def _asked(self, version: str) -> VersionStatistics:
+    def _of_version(self, version: str) -> VersionStatistics:
         return self.of(version if version in self.by_version else self.answered)

@@ -40,9 +40,9 @@ class Forwarding:
             if identity:
                 found[REQUEST_ID] = identity
             for name in self._names:
-                given = headers.get(name)
-                if given is not None:
-                    found[name] = given
+                header = headers.get(name)
+                if header is not None:
+                    found[name] = header
         if found:
             _add(message, {name: value for name, value in found.items() if self._fits(message, name, value)})
 

@@ -24,7 +24,7 @@ from interlingua.runtime.models.turns import Turns
 from interlingua.runtime.repository.absent import all_in
 from interlingua.runtime.target import Forward, Target
 from interlingua.runtime.upstream.attributes import NO_ATTRIBUTES, Attributes
-from interlingua.runtime.upstream.config import asked_config, is_decoupled, read_config, shown_config
+from interlingua.runtime.upstream.config import fetch_config, is_decoupled, read_config, shown_config
 from interlingua.runtime.upstream.counts import UNNAMED_VERSION, UpstreamCounts
 from interlingua.runtime.upstream.dropped_fields import DroppedFields
 from interlingua.runtime.upstream.names import UpstreamNames
@@ -55,7 +55,7 @@ from interlingua.schemas import (
 _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
 """Errors after which the upstream's model may have changed under us: ask for its signature again."""
 
-_ASKED_SECS = 2.0
+_CONFIG_SECS = 2.0
 """How long an upstream may take to say whether its model is decoupled."""
 
 
@@ -283,7 +283,7 @@ class UpstreamModel(Target):
         if not self._streams:
             return False
         try:
-            async with asyncio.timeout(_ASKED_SECS):
+            async with asyncio.timeout(_CONFIG_SECS):
                 return await self._is_decoupled(await self._signatures.of(version))
         except TimeoutError:
             return False
@@ -300,10 +300,10 @@ class UpstreamModel(Target):
     async def metadata(self, version: str = "") -> ModelMetadata:
         """What the upstream says now, in our clients' names."""
         try:
-            theirs: ModelMetadata = await self._ask_about(Operation.MODEL_METADATA, version)
+            theirs: ModelMetadata = await self._query(Operation.MODEL_METADATA, version)
         except InferenceError as error:
             # a declared signature is there because this upstream cannot tell
-            if self._declared is None or not _tells_nothing(error):
+            if self._declared is None or not _is_unanswered(error):
                 raise
             theirs = ModelMetadata(self._remote, self._declared)
         ours = self._declared or self._names.here(theirs.signature)
@@ -333,7 +333,7 @@ class UpstreamModel(Target):
         """Whether the upstream says that the model is ready; False where it cannot be asked. A server that
         answers no such question is ready when it can be connected to, if the signature is declared."""
         try:
-            said: Readiness = await self._ask_about(Operation.MODEL_READY, version)
+            said: Readiness = await self._query(Operation.MODEL_READY, version)
         except InferenceError as error:
             if self._declared is not None and isinstance(error, UnansweredError):
                 return Readiness(True)
@@ -342,7 +342,7 @@ class UpstreamModel(Target):
             self.upstream.unloaded.discard(self._remote)
         return said if said.ready else Readiness(False, said.reason or f"model '{self.name}' is not ready")
 
-    async def _ask_about(self, operation: Operation, version: str) -> Any:
+    async def _query(self, operation: Operation, version: str) -> Any:
         declared = self._declared is not None
         return await self.upstream.call(operation, ModelRef(self._remote, version), dispensable=declared)
 
@@ -353,7 +353,7 @@ class UpstreamModel(Target):
         """The request in the upstream's names. Raises UNREPRESENTABLE for what may not be left out of it."""
         if self.dropped_fields is not None:
             self.dropped_fields.note(request, self.upstream.name)
-        return self._names.asked(request, self._remote)
+        return self._names.to_upstream(request, self._remote)
 
     def _own(self, answer: InferResponse, request: InferRequest) -> None:
         """Put our names on an answer, and note which version gives them."""
@@ -391,7 +391,7 @@ class UpstreamModel(Target):
         one made of these. Where a signature is declared nobody asks: such an upstream tells little."""
         stated = read_config(told.config)
         if stated is None and self._declared is None:
-            stated = await asked_config(self.upstream, ModelRef(self._remote))
+            stated = await fetch_config(self.upstream, ModelRef(self._remote))
         signature = await self.signature()
         if stated is None:
             made = ModelConfig(name=self.name, platform=told.platform, stated=self._attributes.stated())
@@ -402,7 +402,7 @@ class UpstreamModel(Target):
     async def _is_decoupled(self, known: KnownSignature) -> bool:
         """Whether the upstream says that the model answers any number of times; asked once."""
         if known.decoupled is None:
-            known.decoupled = is_decoupled(await asked_config(self.upstream, ModelRef(self._remote)))
+            known.decoupled = is_decoupled(await fetch_config(self.upstream, ModelRef(self._remote)))
         return known.decoupled
 
     async def _known(self, version: str, context: Context, *, anew: bool = False) -> KnownSignature:
@@ -435,5 +435,5 @@ class UpstreamModel(Target):
         return fresh
 
 
-def _tells_nothing(error: InferenceError) -> bool:
+def _is_unanswered(error: InferenceError) -> bool:
     return isinstance(error, UnansweredError) or error.code is ErrorCode.UNSUPPORTED

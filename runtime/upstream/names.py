@@ -42,7 +42,7 @@ class UpstreamNames:
         """Our clients' ``signature`` in the upstream's names."""
         return renamed_signature(signature, self.inputs, self.outputs)
 
-    def asked(self, request: InferRequest, remote: str) -> InferRequest:
+    def to_upstream(self, request: InferRequest, remote: str) -> InferRequest:
         """``request`` to the upstream's model ``remote``, in its names. Outputs are asked for raw: classes
         are ranked here, from values that no server has rounded."""
         outputs = request.outputs
@@ -65,13 +65,16 @@ class UpstreamNames:
         refuse_hidden("output", outputs, self.outputs, self.outputs_back, self._model)
 
     def chosen(
-        self, answered: tuple[Tensor, ...], asked: tuple[RequestedOutput, ...] | None, signature: Signature
+        self,
+        answered: tuple[Tensor, ...],
+        requested: tuple[RequestedOutput, ...] | None,
+        signature: Signature,
     ) -> tuple[Tensor, ...]:
         """The outputs asked for, in signature order; some servers answer with all of them in any. Raises
         BAD_UPSTREAM naming one that is missing."""
         by_name = {tensor.name: tensor for tensor in answered}
-        if asked is not None:
-            missing = [output.name for output in asked if output.name not in by_name]
+        if requested is not None:
+            missing = [output.name for output in requested if output.name not in by_name]
             if missing:
                 refuse_hidden("output", missing, self.outputs, self.outputs_back, self._model)
                 raise InferenceError(
@@ -80,6 +83,6 @@ class UpstreamNames:
                     f"of model '{self._model}'",
                     origin=self._upstream,
                 )
-            by_name = {output.name: by_name[output.name] for output in asked}
+            by_name = {output.name: by_name[output.name] for output in requested}
         ordered = [by_name.pop(spec.name) for spec in signature.outputs if spec.name in by_name]
         return (*ordered, *by_name.values())

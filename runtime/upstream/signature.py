@@ -17,7 +17,7 @@ from typing import Any
 
 from interlingua.runtime.models.validation import RequestCheck
 from interlingua.runtime.upstream.attributes import Attributes
-from interlingua.runtime.upstream.config import asked_config, is_decoupled
+from interlingua.runtime.upstream.config import fetch_config, is_decoupled
 from interlingua.runtime.upstream.names import UpstreamNames
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
@@ -88,27 +88,27 @@ class UpstreamSignature:
         self._widened = widened
         self._attributes = attributes
         self._known: dict[str, KnownSignature] = {}
-        self._asked: dict[str, _Question] = {}
+        self._queries: dict[str, _Question] = {}
 
     async def of(self, version: str) -> KnownSignature:
         """What is known of ``version``; the upstream is asked where nothing is. Raises what it says."""
         if self.declared is not None:
             version = ""  # the same for all
         known = self._known.get(version)
-        if known is not None and version not in self._asked:
+        if known is not None and version not in self._queries:
             return known
-        asked = self._asked.setdefault(version, _Question())
-        asked.waiting += 1
+        query = self._queries.setdefault(version, _Question())
+        query.waiting += 1
         try:
             # one after the other, or who comes when it is just known would overtake those who wait
-            async with asked.turn:
-                if asked.answer is None:
-                    asked.answer = _kept(self._find(version))
-                return await asyncio.shield(asked.answer)
+            async with query.turn:
+                if query.answer is None:
+                    query.answer = _kept(self._find(version))
+                return await asyncio.shield(query.answer)
         finally:
-            asked.waiting -= 1
-            if not asked.waiting:
-                del self._asked[version]
+            query.waiting -= 1
+            if not query.waiting:
+                del self._queries[version]
 
     async def renewed(self, version: str) -> KnownSignature:
         """What is known of ``version`` now that a request does not fit it: discovered again, unless that was
@@ -154,21 +154,21 @@ class UpstreamSignature:
 
     async def _discover(self, version: str) -> KnownSignature:
         model = ModelRef(self._remote, version)
-        told: ModelMetadata = await self._upstream.call(Operation.MODEL_METADATA, model)
+        metadata: ModelMetadata = await self._upstream.call(Operation.MODEL_METADATA, model)
         configured = self._upstream.offers(Operation.MODEL_CONFIG)
-        config = await asked_config(self._upstream, model)
-        theirs = told.signature if config is None else _configured(told.signature, config)
-        room = self._leeway(told.leeway, theirs, config, silent=configured and config is None)
+        config = await fetch_config(self._upstream, model)
+        theirs = metadata.signature if config is None else _configured(metadata.signature, config)
+        room = self._leeway(metadata.leeway, theirs, config, silent=configured and config is None)
         ours = self._attributes.labelled(self._model, self._names.here(theirs))
         back = self._names.inputs_back
         room = replace(room, shapes=frozenset(back.get(name, name) for name in room.shapes))
         return KnownSignature(ours, theirs, RequestCheck(self._model, ours, room), is_decoupled(config))
 
-    def _leeway(self, told: Leeway, signature: Signature, config: Any, *, silent: bool) -> Leeway:
-        """What ``signature`` leaves open beside what the dialect knows of it (``told``). ``config`` is the
-        upstream's ``inference.ModelConfig`` of the model, or None.
+    def _leeway(self, leeway: Leeway, signature: Signature, config: Any, *, silent: bool) -> Leeway:
+        """What ``signature`` leaves open, added to the dialect's own ``leeway``. ``config`` is the upstream's
+        ``inference.ModelConfig`` of the model, or None.
 
-        Only a configuration tells which inputs are optional: nobody knows of a server that is ``silent``.
+        Only a configuration says which inputs are optional; a ``silent`` server leaves that open.
         Metadata have one form for a scalar and for a shape that is not known. A shape tensor has no batch
         dimension, though Triton's metadata give it one.
         """
@@ -176,23 +176,23 @@ class UpstreamSignature:
         if config is not None:
             shapes |= {tensor.name for tensor in config.input if tensor.is_shape_tensor}
         return replace(
-            told,
+            leeway,
             inputs=not signature.inputs,
             outputs=not signature.outputs,
             missing=silent or (config is not None and not config.input),
-            shapes=told.shapes | shapes,
+            shapes=leeway.shapes | shapes,
             carried=self._widened,
         )
 
 
-def _configured(told: Signature, config: Any) -> Signature:
-    """``told`` with what Triton's metadata leave to the configuration: the limit of the batch, and which
+def _configured(metadata: Signature, config: Any) -> Signature:
+    """``metadata`` with what Triton's metadata leave to the configuration: the limit of the batch, and which
     inputs are optional."""
-    batched = all(spec.shape[:1] == (-1,) for spec in (*told.inputs, *told.outputs))
+    batched = all(spec.shape[:1] == (-1,) for spec in (*metadata.inputs, *metadata.outputs))
     optional = {tensor.name for tensor in config.input if tensor.optional}
-    inputs = tuple(_optional(spec) if spec.name in optional else spec for spec in told.inputs)
+    inputs = tuple(_optional(spec) if spec.name in optional else spec for spec in metadata.inputs)
     limit = max(config.max_batch_size, 0) if batched else 0
-    return Signature(inputs, told.outputs, told.max_batch_size or limit)
+    return Signature(inputs, metadata.outputs, metadata.max_batch_size or limit)
 
 
 def _optional(spec: TensorSpec) -> TensorSpec:

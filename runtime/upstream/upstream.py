@@ -18,7 +18,7 @@ from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, Upstr
 from interlingua.protocols.wire import FramedRequest, HttpRequest
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.pool import Gate, Member, Pool, unanswered
-from interlingua.runtime.upstream.pool.probes import Ask
+from interlingua.runtime.upstream.pool.probes import Probe
 from interlingua.runtime.upstream.shared_value import SharedValue
 from interlingua.runtime.upstream.unnamed import naming_all
 from interlingua.schemas import (
@@ -120,8 +120,8 @@ class Upstream:
             request, form = call.encode(argument, signature)
             self._prepare(request, context)
             if call.optional is not None:
-                return await self._ask_optional(call, request, form, dispensable)
-            return await self._ask(operation, request, _inference(argument), partial(call.decode, form))
+                return await self._request_optional(call, request, form, dispensable)
+            return await self._request(operation, request, _inference(argument), partial(call.decode, form))
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
@@ -137,12 +137,12 @@ class Upstream:
         await self._call(Operation.INFER, context)
         try:
             self._prepare(request, context)
-            return await self._ask(Operation.INFER, request, None, read)
+            return await self._request(Operation.INFER, request, None, read)
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
 
-    async def _ask(
+    async def _request(
         self,
         operation: Operation,
         message: Any,
@@ -163,14 +163,14 @@ class Upstream:
                 error.message = f"{self._label}{error.message}"
             raise
 
-    async def _ask_optional(
+    async def _request_optional(
         self, call: UpstreamCall[Any, Any], message: Any, form: Any, dispensable: bool
     ) -> Any:
         attempt = self.pool.attempt(harmless=True)
         while True:
             with attempt:
                 member = attempt.member
-                return await unanswered.ask(
+                return await unanswered.request(
                     member,
                     call,
                     message,
@@ -194,7 +194,7 @@ class Upstream:
                     with attempt as client:
                         async with aclosing(client.stream(message)) as answers:
                             async for answer in answers:
-                                attempt.heard()
+                                attempt.received()
                                 for response in call.decode(form, answer):
                                     yield response
                         return
@@ -210,7 +210,7 @@ class Upstream:
 
         async def fetch() -> Any:
             self._prepare(request, None)
-            reply = await self._ask(operation, request, None, lambda reply: reply)
+            reply = await self._request(operation, request, None, lambda reply: reply)
             return await asyncio.to_thread(self._read, shared.read, reply)
 
         if shared not in self._shared:
@@ -226,11 +226,11 @@ class Upstream:
             self._forwarding.of_our_own(request)
             return call.decode(form, await self._send(member.client, request))
 
-        told = await asyncio.gather(*map(ask, self.pool.members), return_exceptions=True)
-        failed = [each for each in told if isinstance(each, BaseException)]
+        results = await asyncio.gather(*map(ask, self.pool.members), return_exceptions=True)
+        failed = [each for each in results if isinstance(each, BaseException)]
         if failed:
             raise failed[0]
-        return told[0]
+        return results[0]
 
     async def _call(self, operation: Operation, context: Context | None) -> UpstreamCall[Any, Any]:
         if not self.pool.watched:
@@ -279,7 +279,7 @@ class Upstream:
         flavors, self._flavors = self._flavors, {}
         try:
             limit = None if context is None else Context(deadline=context.deadline)
-            said: ServerMetadata = await self.call(Operation.SERVER_METADATA, context=limit)
+            answer: ServerMetadata = await self.call(Operation.SERVER_METADATA, context=limit)
         except InferenceError as error:
             if error.retryable:
                 # it cannot be reached now, so the next request asks again
@@ -287,10 +287,10 @@ class Upstream:
                 raise
             # a server that cannot introduce itself is none that we know to differ
             return
-        self._calls = flavors.get(said.name, self._calls)
+        self._calls = flavors.get(answer.name, self._calls)
 
     @cached_property
-    def _probe(self) -> Ask | None:
+    def _probe(self) -> Probe | None:
         """Asks a server whether it is ready, or alive where its dialect has only that."""
         call = self._calls.get(Operation.READY) or self._calls.get(Operation.LIVE)
         if call is None:
@@ -301,11 +301,12 @@ class Upstream:
             request.context = Context(deadline=time.monotonic() + timeout_secs)
             self._forwarding.of_our_own(request)
             if call.optional is not None:
-                told = await unanswered.ask(member, call, request, form, _send_plain, dispensable=True)
+                answer: Readiness = await unanswered.request(
+                    member, call, request, form, _send_plain, dispensable=True
+                )
             else:
-                told = call.decode(form, await member.client.send(request))
-            said: Readiness = told
-            return said
+                answer = call.decode(form, await member.client.send(request))
+            return answer
 
         return ask
 

@@ -27,7 +27,7 @@ async def readiness(service: Service) -> dict[str, Any]:
     reasons = [found.reason]
     if service.online and not service.draining:
         catalog = service.catalog
-        names = sorted(service.required | catalog.asked_for)
+        names = sorted(service.required | catalog.requested_models)
         each = await asyncio.gather(*(catalog.readiness((name,)) for name in names))
         reasons = [state.reason for state in each if not state.ready] or reasons
     return {"ready": False, "reasons": reasons}

@@ -136,7 +136,7 @@ class Exchange:
                 yield answer, False
                 told = answer
             if not leaving:
-                await catalog.changes.since(count, None if catalog.tells_all_changes else _WATCH_SECS)
+                await catalog.changes.since(count, None if catalog.reports_all_changes else _WATCH_SECS)
 
     async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
         """The answer to an INFER, counted."""

@@ -130,7 +130,7 @@ async def _ready(request: OperationRequest) -> Readiness:
         return Readiness(False, "the server is offline")
     if not service.strict_readiness:
         return Readiness(True)
-    state = await service.catalog.readiness(service.required | service.catalog.asked_for)
+    state = await service.catalog.readiness(service.required | service.catalog.requested_models)
     if state.ready and service.catalog.is_empty and not service.ready_when_empty:
         return Readiness(False, "the server has no model")
     return state

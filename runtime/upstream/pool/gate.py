@@ -67,10 +67,10 @@ class Gate:
 
     def _refusal(self, upstream: str, seconds: float, late: bool) -> InferenceError:
         limits = {"max_concurrency": self._most, "max_bytes_in_flight": self._most_bytes}
-        told = " and ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
+        limit_text = " and ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
         return InferenceError(
             ErrorCode.DEADLINE_EXCEEDED if late else ErrorCode.OVERLOADED,
-            f"upstream '{upstream}': as much is under way as {told} allows: {self.running} requests of "
+            f"upstream '{upstream}': as much is under way as {limit_text} allows: {self.running} requests of "
             f"{self.nbytes} bytes; waited {seconds:.3g} seconds",
         )
 

@@ -34,7 +34,7 @@ class Member:
     def __init__(self, client: Any, url: str, threshold: int = 3, reach: Reach | None = None) -> None:
         self.client = client
         self.url = url
-        self.told = False
+        self.answers_optional = False
         self.running = 0
         self.asked = self.failures = self.ejections = 0
         self.ready = True
@@ -76,14 +76,14 @@ class Member:
         """Why it cannot be connected to; empty where it can."""
         return "" if self._reach is None else await self._reach()
 
-    def has_told(self) -> None:
+    def has_answered(self) -> None:
         """It has answered what not every server answers."""
-        self.told, self._hushed, self._mute_until = True, False, 0.0
+        self.answers_optional, self._hushed, self._mute_until = True, False, 0.0
 
     def falls_silent(self, why: str) -> None:
         """It does not answer what not every server answers; all that can be known is whether it is there. One
         that has answered before is taken for another server when it answers requests nevertheless."""
-        if self.told:
+        if self.answers_optional:
             self._hushed = True
             return
         if not self._mute_until:
@@ -110,7 +110,7 @@ class Member:
         """It has said something: it is there."""
         self._in_a_row = 0
         if self._hushed:
-            self.told = self._hushed = False
+            self.answers_optional = self._hushed = False
         if self.open:
             self.open, self.reason = False, ""
             _log.info("upstream recovered", extra={"facts": self._facts()})

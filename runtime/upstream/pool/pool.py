@@ -17,7 +17,7 @@ from interlingua.protocols.wire import ConnectionFailedError
 from interlingua.runtime.upstream.pool.homes import Homes, Key, in_order
 from interlingua.runtime.upstream.pool.member import Member
 from interlingua.runtime.upstream.pool.names import HostNames
-from interlingua.runtime.upstream.pool.probes import Ask, Probes
+from interlingua.runtime.upstream.pool.probes import Probe, Probes
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 
@@ -36,12 +36,12 @@ class Pool:
         self._names = names
         self.watched = self._watching = False
         self._upstream = ""
-        self._ask: Ask | None = None
+        self._ask: Probe | None = None
         self._homes = Homes()
         self._leaving: set[asyncio.Task[None]] = set()
         self._turn = 0
 
-    async def watch(self, upstream: str, ask: Ask | None) -> None:
+    async def watch(self, upstream: str, ask: Probe | None) -> None:
         """Serve ``upstream``, and probe every server by ``ask`` (None: its dialect has no probe) from now on;
         once is enough. Returns when the servers are known."""
         self._upstream, self._ask = upstream, ask
@@ -189,7 +189,7 @@ class Attempt:
         else:
             member = pool.choose(self._tried)
         if member is None:
-            raise self._failure or InferenceError(ErrorCode.UNAVAILABLE, self._why_nobody())
+            raise self._failure or InferenceError(ErrorCode.UNAVAILABLE, self._why_unavailable())
         self._member = member
         member.begin()
         self._trial = member.open
@@ -219,7 +219,7 @@ class Attempt:
         """The server that is asked."""
         return self._member
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """The server has said something, though not yet all."""
         self._member.answered()
         if self._trial:
@@ -244,7 +244,7 @@ class Attempt:
         elif error.code is not ErrorCode.MALFORMED:  # which may never have been sent
             member.answered()
 
-    def _why_nobody(self) -> str:
+    def _why_unavailable(self) -> str:
         reasons = [member.reason for member in self._pool.members if member.reason]
         last = reasons[-1] if reasons else "none has been seen"
         if self._request is not None and self._request.sequence is not None:

@@ -16,7 +16,7 @@ from interlingua.runtime.upstream.pool.member import Member
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.schemas import ErrorCode, InferenceError, Readiness
 
-Ask = Callable[[Member, float], Awaitable[Readiness]]
+Probe = Callable[[Member, float], Awaitable[Readiness]]
 """Asks a server whether it is ready, within a number of seconds. Raises ``InferenceError``."""
 
 _AT_LEAST = 0.2
@@ -31,10 +31,10 @@ class Probes:
         self._timeout = min(timeout_secs, interval_secs)
         self._tasks: dict[Member, asyncio.Task[None]] = {}
 
-    def start(self, members: Iterable[Member], ask: Ask) -> None:
+    def start(self, members: Iterable[Member], query: Probe) -> None:
         """Begin with ``members``."""
         for member in members:
-            self._tasks[member] = asyncio.create_task(self._watch(member, ask))
+            self._tasks[member] = asyncio.create_task(self._watch(member, query))
 
     async def stop(self, members: Iterable[Member]) -> None:
         """End with ``members``, and wait for that."""
@@ -44,20 +44,20 @@ class Probes:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _watch(self, member: Member, ask: Ask) -> None:
+    async def _watch(self, member: Member, query: Probe) -> None:
         while True:
             await asyncio.sleep(self._interval * _AT_LEAST)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval * (1 - _AT_LEAST)):
                     await member.suspected.wait()
             member.suspected.clear()
-            await probe(member, ask, self._timeout)
+            await probe(member, query, self._timeout)
 
 
-async def probe(member: Member, ask: Ask, timeout_secs: float) -> None:
+async def probe(member: Member, query: Probe, timeout_secs: float) -> None:
     """Ask ``member`` once, and note what that tells."""
     try:
-        said = await ask(member, timeout_secs)
+        readiness = await query(member, timeout_secs)
     except UnansweredError:
         member.reached()
     except ConnectionFailedError as error:
@@ -68,4 +68,4 @@ async def probe(member: Member, ask: Ask, timeout_secs: float) -> None:
         else:
             member.answered()
     else:
-        member.said(said.ready)
+        member.said(readiness.ready)

@@ -32,7 +32,7 @@ class UnansweredError(InferenceError):
     """The server is there, and does not answer this call."""
 
 
-async def ask(
+async def request(
     member: Member,
     call: UpstreamCall[Any, Any],
     message: Any,
@@ -45,7 +45,7 @@ async def ask(
     """The result of an optional ``call``. ``dispensable``: the caller can do without, so a server that is
     known not to answer is only connected to. Raises ``UnansweredError``, and what ``send`` and
     ``call.decode`` raise; ``label`` begins errors of this module."""
-    if dispensable and not member.told:
+    if dispensable and not member.answers_optional:
         if member.mute and not member.open:
             if reason := await member.unreachable():
                 words = f"{label}the upstream at {member.url} cannot be reached: {reason}"
@@ -59,18 +59,18 @@ async def ask(
     except InferenceError as error:
         if not await _is_silent(member, error):
             raise
-        held = member.told
+        held = member.answers_optional
         member.falls_silent(error.message)
         if held:
             raise
         raise UnansweredError(error.code, f"{error.message}; {_ADVICE}") from error
-    if call.optional is not None and call.optional(reply) and not member.told:
+    if call.optional is not None and call.optional(reply) and not member.answers_optional:
         words = _words(call, form, reply)
         member.falls_silent(words)
         raise UnansweredError(ErrorCode.UNSUPPORTED, f"{label}{words}; {_ADVICE}")
     result = call.decode(form, reply)
     if not isinstance(result, Readiness) or result.ready:
-        member.has_told()
+        member.has_answered()
     return result
 
 

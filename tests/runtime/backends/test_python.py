@@ -266,7 +266,7 @@ async def test_instances_are_called_as_at_triton(tmp_path: Path, groups: str, na
 async def test_instances_that_are_stated_elsewhere(tmp_path: Path) -> None:
     source = python_model(tmp_path, "def execute(self, requests):\n    raise ValueError('me')")
     model = load_model(replace(source, instances=2))
-    assert [told["instance"] for told in instance(model)._told] == ["m_0", "m_1"]
+    assert [each["instance"] for each in instance(model)._settings] == ["m_0", "m_1"]
     await model.close()
 
 

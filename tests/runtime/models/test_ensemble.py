@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlingua.runtime.models.ensemble import Step, behind, plan
+from interlingua.runtime.models.ensemble import Step, downstream, plan
 
 DOUBLE = Step("double", {"x": "in"}, {"y": "doubled"})
 NEGATE = Step("negate", {"x": "doubled"}, {"y": "out"})
@@ -122,5 +122,5 @@ def test_what_is_behind_a_step() -> None:
     side = Step("side", {"x": "in"}, {"y": "side"})
     waiting = plan([REPEAT, side, JOIN], ["in"], ["out"]).needed(["out"])
     names = {each[0].model: each for each in waiting}
-    assert behind(names["repeat"], waiting) == [names["join"]]
-    assert behind(names["join"], waiting) == []
+    assert downstream(names["repeat"], waiting) == [names["join"]]
+    assert downstream(names["join"], waiting) == []

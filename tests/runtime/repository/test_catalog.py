@@ -315,7 +315,7 @@ async def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
     assert (version, state) == ("1", ModelState.UNAVAILABLE)
     assert "INVALID_PROTOBUF" in reason
     assert states(await catalog.status("empty")) == []
-    assert catalog.asked_for == {"m", "empty"}
+    assert catalog.requested_models == {"m", "empty"}
     readiness = await catalog.readiness(["m"])
     assert not readiness.ready
     assert "model 'm' could not be loaded: " in readiness.reason
@@ -372,7 +372,7 @@ async def test_names_that_no_repository_has(tmp_path: Path, name: str) -> None:
     assert (caught.value.code, caught.value.message) == (ErrorCode.INTERNAL, said)
     await catalog.unload(name)
     assert catalog.names() == []
-    assert not catalog.asked_for
+    assert not catalog.requested_models
 
 
 async def test_models_that_clients_may_not_control(tmp_path: Path) -> None:

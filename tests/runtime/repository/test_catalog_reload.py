@@ -242,7 +242,7 @@ async def test_an_ensemble_is_loaded_with_what_it_needs(tmp_path: Path) -> None:
     await catalog.load("outer")
     assert sorted(catalog.models) == ["abs", "inner", "neg", "other", "outer"]
     assert await ask(catalog, "outer") == [-1, -2]
-    assert catalog.asked_for == {"outer"}
+    assert catalog.requested_models == {"outer"}
 
     await catalog.unload("outer")
     assert sorted(catalog.models) == ["abs", "inner", "neg", "other"]

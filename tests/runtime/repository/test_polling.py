@@ -143,7 +143,7 @@ async def test_a_failure_is_logged_once_and_tried_again_when_files_change(
     await seen(poller)
     for name in ("good", "bad"):
         assert await ask(catalog, name) == [-1, -2]
-    assert (await catalog.readiness(catalog.asked_for)).ready
+    assert (await catalog.readiness(catalog.requested_models)).ready
     await close(catalog, poller)
 
 
@@ -152,10 +152,10 @@ async def test_a_new_model_that_cannot_be_loaded_keeps_the_server_from_being_rea
     poller = started(catalog)
     write_broken(tmp_path, "bad")
     await seen(poller)
-    assert not (await catalog.readiness(catalog.asked_for)).ready
+    assert not (await catalog.readiness(catalog.requested_models)).ready
     shutil.rmtree(tmp_path / "bad")
     await seen(poller)
-    assert (await catalog.readiness(catalog.asked_for)).ready
+    assert (await catalog.readiness(catalog.requested_models)).ready
     assert catalog.names() == []
     await close(catalog, poller)
 

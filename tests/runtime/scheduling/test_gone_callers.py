@@ -74,7 +74,7 @@ class OnePlace:
         """Nobody else waits."""
 
     @contextmanager
-    def asked(self, context: Context) -> Iterator[None]:
+    def guard(self, context: Context) -> Iterator[None]:
         yield
 
     def stream(self, *_: Any) -> Any:
