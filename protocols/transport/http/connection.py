@@ -1,7 +1,7 @@
-"""One HTTP/1 connection: requests in, one at a time and in order, their answers out.
+"""One HTTP/1 connection: the ``asyncio.Protocol`` around a ``RequestReader``.
 
-What arrives is cut in the event loop's own calls; a task per connection asks the handler and writes, and
-waits between requests. What a client sends ahead of an answer waits, most of it in its own socket.
+Input is read in the event loop's callbacks; one task per connection calls the handler and writes the answers,
+in order. Reading pauses while a request is answered, so pipelined requests wait in the socket.
 """
 
 from __future__ import annotations
@@ -22,96 +22,83 @@ from interlingua.protocols.transport.http.engine import (
 )
 from interlingua.protocols.transport.http.writer import AnswerWriter
 from interlingua.protocols.transport.http1.answer import text_answer
-from interlingua.protocols.transport.http1.body import BodyError, ChunkedBody, SizedBody
-from interlingua.protocols.transport.http1.headers import END, Head, HeadError, HeadScout, parse_head
+from interlingua.protocols.transport.http1.body import BodyError
+from interlingua.protocols.transport.http1.headers import HeadersError, RequestHeaders
+from interlingua.protocols.transport.http1.reader import ReadState, RequestReader
 from interlingua.protocols.transport.listener import ConnectionSet
-from interlingua.protocols.transport.sockets import has_gone, send_at_once
+from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
 from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import Context, InferenceError
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_KNOWN_BYTES = 1 << 12
-"""Longest head that a connection keeps, to know it again."""
 
-_NO_HEAD = Head(b"", "", "", "", 1, {}, False, 0, False)
+_COMPLETE = (ReadState.ANSWERING, ReadState.UNREAD)
+"""In these states the task has a request to answer."""
 
 _log = logging.getLogger(__name__)
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection. Its request is ``None`` between requests, and ``_body`` is there while that of the
-    request arrives."""
+    """``_expires`` is when :meth:`check` acts on a silent client, in the loop's time."""
 
     def __init__(self, settings: Settings, connections: ConnectionSet[HttpConnection]) -> None:
-        self._connections = connections
         self._settings = settings
-        self._head = _NO_HEAD
-        self._scout: HeadScout | None = None
-        self._ahead = bytearray()  # what has arrived of requests that have not begun
+        self._connections = connections
+        self._reader = RequestReader(settings.accept_te_with_length)
         self._request: HttpRequest | None = None
-        self._body: SizedBody | ChunkedBody | None = None
-        self._early: HttpAnswer | None = None  # an answer that the handler is not asked for
-        self._unread = False  # the answer is given before the body has arrived
-        self._answering = False  # a byte of the answer has been written
-        self._client_done = False
-        self._ended = False
+        self._early: HttpAnswer | None = None  # replaces the handler's answer
         self._task: asyncio.Task[None] | None = None
-        self._waiting: asyncio.Future[None] | None = None  # the task, for a request
-        self._reading = True
+        self._idle: asyncio.Future[None] | None = None  # the task waits on it for a request
         self._timer: asyncio.TimerHandle | None = None
+        self._reading = True
+        self._answering = self._half_closed = False
 
-    # what the event loop calls
+    # called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
         self._writer = AnswerWriter(self._transport, self._settings.stall_secs)
         send_at_once(transport)
-        peer = transport.get_extra_info("peername")
-        self._peer: str = peer[0] if isinstance(peer, tuple) else ""
+        self._peer = client_host(transport)
         self._connections.open.add(self)
         self._expires = self._loop.time() + self._settings.idle_secs
 
     def data_received(self, data: bytes) -> None:
-        """Begin a request, go on with its body, or keep what comes ahead of its answer."""
-        if self._request is None:
-            if self._ended:
-                return  # thrown away, so that the client gets to its answer
-            if self._ahead:
-                self._ahead += data
-                self._begin_next()
-            elif (taken := self._begin(data)) < len(data):
-                self._ahead += data[taken:]
-        elif self._body is not None:
+        """Read headers or a body, or keep what precedes the answer."""
+        reader = self._reader
+        state = reader.state
+        if state is ReadState.IDLE:
+            self._begin(data)
+        elif state is ReadState.BODY:
             self._expires = self._loop.time() + self._settings.stall_secs
-            if (taken := self._receive(data, 0)) < len(data):
-                self._ahead += data[taken:]
-        else:
-            self._ahead += data
+            self._read_body(data)
+        elif state is not ReadState.CLOSED:  # then it is thrown away, so that the client gets to its answer
+            reader.receive(data)
             if self._reading:
                 self._reading = False
                 self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more. Whether the connection stays open for an answer, and no longer."""
-        if self._request is None or self._body is not None or has_gone(self._transport):
+        """The client has closed its side. Whether the connection stays open, for an answer and no longer."""
+        if self._reader.state not in _COMPLETE or has_gone(self._transport):
             return False
-        self._client_done = True
+        self._half_closed = True
         self._timer = self._loop.call_later(self._settings.half_closed_secs, self._give_up)
         return True
 
     def pause_writing(self) -> None:
-        """The client takes its answer slower than it is written."""
+        """The client reads its answer too slowly."""
         self._writer.pause()
 
     def resume_writing(self) -> None:
-        """It has taken most of it."""
+        """The client has read most of it."""
         self._writer.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is left to answer."""
-        self._ended = True
+        """Cancel the request."""
+        self._reader.close()
         self._connections.open.discard(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -119,26 +106,26 @@ class HttpConnection(asyncio.Protocol):
             self._request.context.cancel.cancel()
         if self._task is not None:
             self._task.cancel()
-        if self._task is None or self._waiting is not None:
+        if self._task is None or self._idle is not None:
             self._connections.in_flight.discard(self)
         self._connections.changed()
 
-    # what the listener calls
+    # called by the engine and its connection set
 
     def check(self, now: float) -> None:
-        """Give up a client that has been silent for too long; ``now`` is the loop's time."""
+        """End the wait for a client that has been silent too long; ``now`` is the loop's time."""
         if now < self._expires:
             return
-        if self._ended:
+        if self._reader.state is ReadState.CLOSED:
             self._transport.abort()
         elif self._request is None:
             self._end()
         else:
-            self._refuse(stalled(self._settings.stall_secs))
+            self._refuse(self._request, stalled(self._settings.stall_secs))
 
     def drain(self) -> None:
-        """Close unless a request is at work, or was and its client is still sending."""
-        if self._request is None and not self._ended:
+        """Close if idle; else the next answer does."""
+        if self._reader.state is ReadState.IDLE:
             self._transport.close()
 
     @property
@@ -154,158 +141,132 @@ class HttpConnection(asyncio.Protocol):
 
     # requests
 
-    def _begin(self, data: bytes | bytearray) -> int:
-        """Begin the request that ``data`` begins with: how many bytes of it were taken, none where its head
-        is not whole."""
-        head, at = self._head, 0
-        if not head.raw or not data.startswith(head.raw):  # clients repeat themselves
-            try:
-                at, found = self._find_head(data)
-            except HeadError as error:
-                self._decline(str(error))
-                return len(data)
-            if found is None:
-                return at
-            self._head = head = found
-        self._scout = None
-        at += len(head.raw)
-        headers = head.headers
+    def _begin(self, data: bytes = b"") -> None:
+        """Begin the next request, if its headers are complete."""
+        reader, settings = self._reader, self._settings
+        try:
+            headers = reader.read_headers(data)
+        except HeadersError as error:
+            self._decline(str(error))
+            return
+        if headers is None:
+            return
+        fields = headers.headers
         context = Context(
-            traceparent=headers.get("traceparent", ""),
-            tracestate=headers.get("tracestate", ""),
+            traceparent=fields.get("traceparent", ""),
+            tracestate=fields.get("tracestate", ""),
             peer=self._peer,
-            headers=headers,
+            headers=fields,
         )
-        self._request = request = HttpRequest(head.method, head.path, head.query, headers, context=context)
+        self._request = request = HttpRequest(
+            headers.method, headers.path, headers.query, fields, context=context
+        )
         self._expires = math.inf
         self._connections.in_flight.add(self)
         try:
-            self._early = self._settings.handler.head(request)
+            self._early = settings.handler.head(request)
         except Exception:
             self._early = self._fault(request)
-        length = head.length
-        if 0 <= length <= len(data) - at:
-            limit = request.max_body_bytes
-            if limit is not None and length > limit and self._early is None:
-                self._early = self._settings.handler.refuse(request, request_too_large(limit, length))
-            request.body = bytes(data[at : at + length])
-            self._wake()
-            return at + length
-        return self._begin_body(request, data, at)
-
-    def _find_head(self, data: bytes | bytearray) -> tuple[int, Head | None]:
-        """Where the head begins, behind empty lines that some clients send, and the head if it is whole.
-        Raises ``HeadError``."""
-        scout, at = self._scout, 0
-        while data.startswith(b"\r\n", at):
-            at += 2
-        end = data.find(END, at if scout is None else max(at, scout.seen - len(END)))
-        if end >= 0:
-            return at, parse_head(bytes(data[at : end + len(END)]), self._settings.accept_te_with_length)
-        if scout is None:
-            if at == len(data):
-                return at, None
-            self._scout = scout = HeadScout(self._settings.accept_te_with_length)
-        scout.look(data)
-        return 0, None
-
-    def _begin_body(self, request: HttpRequest, data: bytes | bytearray, at: int) -> int:
-        """Take what is there of a body that has not arrived whole, as far as anybody can tell."""
-        length, limit = self._head.length, request.max_body_bytes
-        self._body = ChunkedBody() if length < 0 else SizedBody(length)
+        if reader.state is ReadState.BODY:
+            self._begin_body(request, headers)
+            return
+        limit, length = request.max_body_bytes, headers.length
         if limit is not None and length > limit and self._early is None:
-            self._refuse(request_too_large(limit, length))
-            return len(data)
-        taken = self._receive(data, at)
-        if self._body is not None:
-            if self._early is not None:
-                self._answer_early()
-            else:
-                self._expires = self._loop.time() + self._settings.stall_secs
-                if self._head.expects_continue:
-                    self._transport.write(_CONTINUE)
-        return taken
+            self._early = settings.handler.refuse(request, request_too_large(limit, length))
+        request.body = reader.body
+        self._wake()
 
-    def _receive(self, data: bytes | bytearray, at: int) -> int:
-        """Go on with the body: up to where ``data`` belongs to it."""
-        body, request = self._body, self._request
-        assert body is not None and request is not None, "a body has a request"  # noqa: S101, PT018
+    def _begin_body(self, request: HttpRequest, headers: RequestHeaders) -> None:
+        """Read what is here of a body that is not complete."""
+        length, limit = headers.length, request.max_body_bytes
+        if limit is not None and length > limit and self._early is None:
+            self._refuse(request, request_too_large(limit, length))
+            return
+        self._read_body()
+        if self._reader.state is not ReadState.BODY:
+            return
+        if self._early is not None:
+            self._answer_early()
+            return
+        self._expires = self._loop.time() + self._settings.stall_secs
+        if headers.expects_continue:  # RFC 9110, 10.1.1
+            self._transport.write(_CONTINUE)
+
+    def _read_body(self, data: bytes = b"") -> None:
+        """Go on with the body."""
+        reader, request = self._reader, self._request
+        assert request is not None, "a body has a request"  # noqa: S101
         try:
-            taken = body.feed(data, at)
+            size = reader.read_body(data)
         except BodyError:
-            self._refuse(badly_framed())
-            return len(data)
+            self._refuse(request, badly_framed())
+            return
         limit = request.max_body_bytes
-        if limit is not None and body.size > limit and self._early is None:
-            if not body.complete:
-                self._refuse(request_too_large(limit, body.size))
-                return len(data)
-            self._early = self._settings.handler.refuse(request, request_too_large(limit, body.size))
-        if body.complete:
-            request.body, self._body, self._expires = body.whole(), None, math.inf
+        if limit is not None and size > limit and self._early is None:
+            if reader.state is ReadState.BODY:
+                self._refuse(request, request_too_large(limit, size))
+                return
+            self._early = self._settings.handler.refuse(request, request_too_large(limit, size))
+        if reader.state is ReadState.ANSWERING:
+            request.body, self._expires = reader.body, math.inf
             self._wake()
-        return taken
 
-    def _refuse(self, error: InferenceError) -> None:
-        """Answer the request that is arriving with ``error``."""
+    def _refuse(self, request: HttpRequest, error: InferenceError) -> None:
+        """Answer the request whose body is arriving with ``error``."""
         if self._early is None:
-            assert self._request is not None, "there is something to refuse"  # noqa: S101
-            self._early = self._settings.handler.refuse(self._request, error)
+            self._early = self._settings.handler.refuse(request, error)
         self._answer_early()
 
     def _answer_early(self) -> None:
-        """Answer before the body has arrived. What is still to come of it is not read."""
-        self._body, self._unread, self._expires = None, True, math.inf
+        """Answer before the body has arrived, and read no more of it."""
+        self._reader.refuse()
+        self._expires = math.inf
         self._wake()
 
-    def _begin_next(self) -> None:
-        """Begin a request with what is there ahead of it."""
-        taken = self._begin(self._ahead)
-        del self._ahead[:taken]
-
     def _decline(self, text: str) -> None:
-        """Answer what is no request."""
+        """Answer input that is no request."""
         answer = text_answer(400, text)
-        self._unread = True
+        self._reader.refuse()
         self._writer.whole(answer, parts_of(answer), 1, keep_alive=False, bodiless=False)
         self._end()
 
     # the task
 
     def _wake(self) -> None:
-        """The request is to be answered."""
+        """Have the task answer the request."""
         if self._task is None:
             self._task = self._loop.create_task(self._work())
-        elif self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        elif self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
 
     async def _work(self) -> None:
-        """Answer one request after the other."""
+        """Answer one request after another."""
+        reader = self._reader
         try:
-            while not self._ended:
-                if self._request is None or self._body is not None:
-                    self._waiting = self._loop.create_future()
-                    await self._waiting
-                    self._waiting = None
+            while reader.state is not ReadState.CLOSED:
+                if reader.state not in _COMPLETE:
+                    self._idle = self._loop.create_future()
+                    await self._idle
+                    self._idle = None
                 request = self._request
-                assert request is not None, "whoever wakes the task has a request for it"  # noqa: S101
+                assert request is not None, "the task is woken for a request"  # noqa: S101
                 self._go_on(await self._answer(request))
                 if self._request is not None:
-                    await asyncio.sleep(0)  # many requests at once leave others their turn
+                    await asyncio.sleep(0)  # many pipelined requests give other connections their turn
         except ConnectionError:
-            pass  # the client has gone, and has been told to whoever works for it
+            pass  # the client has gone, and the request is cancelled
         except Exception:
             _log.exception("unexpected error")
         finally:
-            if not self._ended:
-                self._transport.abort()  # half an answer must not look like a whole one
+            if reader.state is not ReadState.CLOSED:
+                self._transport.abort()  # half an answer must not look complete (RFC 9112, 8)
             self._connections.in_flight.discard(self)
             self._connections.changed()
             self._task = None
 
     async def _answer(self, request: HttpRequest) -> bool:
-        """Answer ``request``. Whether the connection goes on."""
-        settings = self._settings
+        """Answer ``request``. Returns whether the connection persists."""
+        settings, reader = self._settings, self._reader
         answer = self._early
         if answer is None:
             try:
@@ -315,73 +276,74 @@ class HttpConnection(asyncio.Protocol):
             except Exception:
                 answer = self._fault(request)
         self._answering = True
+        headers = reader.headers
         keep_alive = (
-            self._head.keep_alive
-            and not self._unread
+            headers.keep_alive
+            and reader.state is ReadState.ANSWERING
             and not self._connections.stopping
-            and not (self._client_done and not self._ahead)
+            and not (self._half_closed and not reader.pending)
         )
-        parts, minor, bodiless = answer.parts, self._head.minor, request.method == "HEAD"
+        parts, minor, bodiless = answer.parts, headers.minor, request.method == "HEAD"
         if isinstance(parts, AsyncIterator):
             keep_alive = keep_alive and minor > 0
             await self._writer.stream(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
         else:
             self._writer.whole(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
-            if self._writer.is_paused:
+            if self._writer.paused:
                 await self._writer.drain()
         return keep_alive
 
     def _go_on(self, keep_alive: bool) -> None:
-        """An answer is written: close, or begin the next request if it has arrived."""
+        """The answer is written: close, or begin the next request if it has arrived."""
         self._connections.in_flight.discard(self)
         self._request = self._early = None
         self._answering = False
-        if len(self._head.raw) > _KNOWN_BYTES:
-            self._head = _NO_HEAD
-        if not keep_alive or self._connections.stopping:
+        if not keep_alive or self._connections.stopping or self._reader.state is not ReadState.ANSWERING:
             self._end()
             return
         self._expires = self._loop.time() + self._settings.idle_secs
-        if self._ahead:
-            self._begin_next()
-        if self._request is None or self._body is not None:
-            if self._client_done:
+        if self._reader.answered():
+            self._begin()
+        if self._reader.state not in _COMPLETE:
+            if self._half_closed:
                 self._end()
-            else:
+            elif not self._reading:
                 self._read_on()
 
     def _fault(self, request: HttpRequest) -> HttpAnswer:
-        """The answer where the handler breaks its promise not to raise."""
+        """The answer if the handler raises, which it must not. The connection ends with it."""
         _log.exception("unexpected error", extra={"facts": {"path": request.path}})
-        self._unread = True
+        if self._reader.state is not ReadState.CLOSED:
+            self._reader.refuse()
         return text_answer(500, FAULT)
 
     # the end
 
     def _end(self) -> None:
-        """Close the connection, not before the client has had time to read an answer to what it is still
-        sending: to close at once would reset it, and the answer be lost."""
-        if self._ended:
+        """Close the connection; first let a client that is still sending read its answer, which an immediate
+        close would reset (RFC 9112, 9.6)."""
+        reader = self._reader
+        if reader.state is ReadState.CLOSED:
             return
-        self._ended = True
-        unread = self._unread or bool(self._ahead)
-        self._ahead.clear()
+        unread = reader.state is ReadState.UNREAD or reader.pending
+        reader.close()
         if self._timer is not None:
             self._timer.cancel()
         self._expires = self._loop.time() + self._settings.stall_secs
-        if not unread or self._client_done or not self._transport.can_write_eof():
+        if not unread or self._half_closed or not self._transport.can_write_eof():
             self._transport.close()
             return
         self._transport.write_eof()
         self._timer = self._loop.call_later(self._settings.linger_secs, self._transport.close)
-        self._read_on()
+        if not self._reading:
+            self._read_on()
 
     def _read_on(self) -> None:
-        if not self._reading and not self._transport.is_closing():
+        if not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
 
     def _give_up(self) -> None:
-        """A client that had closed its side has had its time; a write tells whether it is still there."""
+        """The time of a half-closed client is over. A write would tell whether it is still there."""
         if not self._answering:
             self._transport.close()

@@ -22,21 +22,20 @@ class AnswerWriter:
         self._transport = transport
         self._stall = StallWatch(transport, stall_secs)
         self._writable: asyncio.Future[None] | None = None
+        self.paused = False
+        """Whether there is something to ``drain``."""
 
     def pause(self) -> None:
         """The client takes its answer slower than it is written."""
         self._writable = asyncio.get_running_loop().create_future()
+        self.paused = True
 
     def resume(self) -> None:
         """It has taken most of it."""
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether there is something to ``drain``."""
-        return self._writable is not None
+        self.paused = False
 
     async def drain(self) -> None:
         """Wait until the client has taken most of what is written; a client that takes nothing is given

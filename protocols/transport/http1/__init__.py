@@ -1,1 +1,1 @@
-"""HTTP/1 as our own engine has it: heads, bodies, answers, connections."""
+"""HTTP/1 without sockets: headers, bodies and requests in, answers out."""

@@ -1,7 +1,8 @@
-"""Puts the body of an HTTP/1 request together from the pieces that arrive, by its length or by chunks.
+"""Assembles the body of an HTTP/1 request from the pieces that arrive, by its length or by chunks (RFC 9112,
+6 and 7).
 
-Memory grows with what arrives, never with what a head claims. No I/O; limits are for the caller, who is told
-the size so far.
+Memory grows with what arrives, not with what the headers claim. No I/O; the caller checks the size against
+limits.
 """
 
 from __future__ import annotations
@@ -13,71 +14,71 @@ import numpy as np
 from interlingua.protocols.wire import Buffer
 
 _JOINED_BYTES = 1 << 16
-"""Pieces below this size are put together as they come: drops must not cost an object each."""
+"""Pieces below this size are joined as they arrive: drips must not cost an object each."""
 
-_ROOM_BYTES = 64 << 20
-"""For how much of a body there is room at first; what is larger has to be copied once more as it grows."""
+_RESERVED_BYTES = 64 << 20
+"""How much is reserved at first; a larger body is copied as it grows."""
 
 _MAX_LINE_BYTES = 1 << 12
-"""Longest line before a chunk, extensions included."""
+"""The longest line before a chunk, extensions included."""
 
 _MAX_TRAILER_BYTES = 1 << 16
-"""Longest trailer, which nobody reads."""
+"""The longest trailer section, which is ignored."""
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?")
 
 
 class BodyError(ValueError):
-    """The chunks of a body are not framed as HTTP has it."""
+    """The chunked coding of a body is malformed (RFC 9112, 7.1)."""
 
 
 class SizedBody:
-    """A body of ``length`` bytes. Where it comes in several pieces they are put in their place at once: those
-    kept to be joined would be read from memory again."""
+    """A body of ``length`` bytes. Pieces are copied to their place at once: joining them later would read
+    them from memory again."""
 
     def __init__(self, length: int) -> None:
         self._length = length
         self._whole: Buffer = b""
-        self._room = memoryview(b"")
+        self._buffer = memoryview(b"")
         self.size = 0
         """How many bytes have arrived."""
         self.complete = False
 
     def feed(self, data: bytes | bytearray, at: int) -> int:
-        """Take what belongs to the body from ``data``, where it goes on ``at``: up to where that is."""
+        """Take the bytes of the body from ``data[at:]``. Returns where they end."""
         begin, end = self.size, min(at + self._length - self.size, len(data))
         self.size = size = begin + end - at
         self.complete = size == self._length
         if self.complete and not begin:
             self._whole = bytes(data[at:end])
         elif end > at:
-            if size > len(self._room):
-                self._make_room(begin)
+            if size > len(self._buffer):
+                self._grow(begin)
             with memoryview(data) as view:
-                self._room[begin:size] = view[at:end]
+                self._buffer[begin:size] = view[at:end]
         return end
 
     def whole(self) -> Buffer:
         """The body, once it is complete."""
-        return self._whole or self._room.toreadonly()
+        return self._whole or self._buffer.toreadonly()
 
-    def _make_room(self, kept: int) -> None:
-        # the system gives the pages when they are written to
-        larger = np.empty(min(self._length, max(_ROOM_BYTES, 2 * self.size)), np.uint8).data
-        larger[:kept] = self._room[:kept]
-        self._room = larger
+    def _grow(self, kept: int) -> None:
+        # the system maps the pages when they are written to
+        larger = np.empty(min(self._length, max(_RESERVED_BYTES, 2 * self.size)), np.uint8).data
+        larger[:kept] = self._buffer[:kept]
+        self._buffer = larger
 
 
-class Pieces:
-    """Bytes that arrive in pieces, joined once. (A buffer that grows would be copied each time the allocator
-    has to move it.)"""
+class _Pieces:
+    """Bytes that arrive in pieces, joined once. (A growing buffer would be copied whenever the allocator
+    moves it.)"""
 
     def __init__(self) -> None:
         self._parts: list[bytes | bytearray] = []
         self.size = 0
 
     def add(self, piece: bytes | bytearray) -> None:
-        """Keep ``piece`` behind those that came before."""
+        """Append ``piece``."""
         parts = self._parts
         self.size += len(piece)
         if len(piece) >= _JOINED_BYTES:
@@ -93,24 +94,23 @@ class Pieces:
 
 
 class ChunkedBody:
-    """A body in chunks. Extensions and trailers are read over."""
+    """A chunked body (RFC 9112, 7.1). Extensions and trailers are ignored."""
 
     def __init__(self) -> None:
-        self._pieces = Pieces()
+        self._pieces = _Pieces()
         self._line = bytearray()
         self._left = 0
-        """How much of the chunk, with the line end behind it, is still to come."""
+        """How much of the chunk, with its line end, is still to come."""
         self._trailer_bytes: int | None = None
         self.complete = False
 
     @property
     def size(self) -> int:
-        """How many bytes have arrived, their framing left out."""
+        """How many bytes have arrived, without framing."""
         return self._pieces.size
 
     def feed(self, data: bytes | bytearray, at: int) -> int:
-        """Take what belongs to the body from ``data``, where it goes on ``at``: up to where that is. Raises
-        ``BodyError``."""
+        """Take the bytes of the body from ``data[at:]``. Returns where they end. Raises ``BodyError``."""
         while at < len(data) and not self.complete:
             at = self._chunk(data, at) if self._left else self._next_line(data, at)
         return at
@@ -132,7 +132,7 @@ class ChunkedBody:
         return at + 1
 
     def _next_line(self, data: bytes | bytearray, at: int) -> int:
-        """Read a line between chunks, or what has arrived of it."""
+        """Read a line between chunks, or the part that has arrived."""
         limit = _MAX_LINE_BYTES if self._trailer_bytes is None else _MAX_TRAILER_BYTES - self._trailer_bytes
         end = data.find(b"\n", at, at + limit + 1)
         stop = len(data) if end < 0 else end + 1
@@ -143,11 +143,11 @@ class ChunkedBody:
         if end >= 0:
             if not line.endswith(b"\r\n"):
                 raise BodyError("a line between chunks does not end with CR LF")
-            self._understand(bytes(line[:-2]))
+            self._parse_line(bytes(line[:-2]))
             line.clear()
         return stop
 
-    def _understand(self, line: bytes) -> None:
+    def _parse_line(self, line: bytes) -> None:
         if self._trailer_bytes is not None:
             self._trailer_bytes += len(line) + 2
             self.complete = not line

@@ -1,8 +1,7 @@
-"""Reads the head of an HTTP/1 request: bytes to a ``Head``, on llhttp by way of httptools.
+"""Parses the request line and headers of an HTTP/1 request, on llhttp by way of httptools.
 
-llhttp decides what a head is, without its leniencies (but one on demand): lines end with CR LF, none is
-folded, a Content-Length is one number that stands alone. What RFC 9112 wants beside that is checked here. No
-I/O, no body.
+llhttp runs without its leniencies (but one on demand): lines end with CR LF (RFC 9112, 2.2), none is folded
+(5.2), Content-Length is a single number (6.3). Further rules are checked here. No I/O, no body.
 """
 
 from __future__ import annotations
@@ -14,32 +13,31 @@ from dataclasses import dataclass
 import httptools
 
 MAX_FIELD_BYTES = 1 << 16
-"""Longest request target and longest header: the v1 protocol carries whole requests in one header."""
+"""The longest request target and header: the v1 protocol puts whole requests into one header."""
 
-MAX_HEAD_BYTES = 1 << 18
-"""Longest head: how much of one is kept that does not end."""
+MAX_HEADERS_BYTES = 1 << 18
+"""The longest header section."""
 
 MAX_FIELDS = 256
-"""Most headers: every one costs more than the few bytes that it may have."""
+"""The most headers: each costs more than its few bytes."""
 
 END = b"\r\n\r\n"
-"""How a head ends."""
+"""The end of a header section."""
 
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 _VERSIONS = {"1.0": 0, "1.1": 1}
 
 
-class HeadError(ValueError):
-    """Why something is not the head of a request, in words for whoever sent it."""
+class HeadersError(ValueError):
+    """The input is not the header section of a request; the text is for the client."""
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """A request up to its body. It depends on nothing but ``raw``, its bytes, so that one may stand for all
-    that are sent alike.
+class RequestHeaders:
+    """A request up to its body. It depends on its bytes ``raw`` alone, so equal bytes need no parsing.
 
-    ``minor`` is the version of HTTP/1, ``headers`` have names in lower case, those of one name joined by
-    commas. ``length`` is that of the body, -1 where it comes in chunks.
+    ``minor`` is the minor version of HTTP/1. ``headers`` have names in lower case; lines with the same name
+    are joined by commas (RFC 9110, 5.3). ``length`` is that of the body, -1 for a chunked one.
     """
 
     raw: bytes
@@ -53,23 +51,23 @@ class Head:
     expects_continue: bool
 
 
-class HeadScout:
-    """Looks at a head that has not arrived whole, so that what can be none is refused at once."""
+class HeaderProbe:
+    """Checks a header section that is not complete, so that malformed input is refused at once."""
 
     def __init__(self, accept_te_with_length: bool = False) -> None:
         self._parser = _parser(self, accept_te_with_length)
         self.seen = 0
 
-    def look(self, data: bytes | bytearray) -> None:
-        """Go on with ``data``, all that has arrived so far. Raises ``HeadError``."""
-        if len(data) > MAX_HEAD_BYTES:
-            raise HeadError(f"the head of the request has more than {MAX_HEAD_BYTES} bytes")
+    def check(self, data: bytes | bytearray) -> None:
+        """Go on with ``data``, everything that has arrived so far. Raises ``HeadersError``."""
+        if len(data) > MAX_HEADERS_BYTES:
+            raise HeadersError(f"the head of the request has more than {MAX_HEADERS_BYTES} bytes")
         _feed(self._parser, bytes(data[self.seen :]))
         self.seen = len(data)
 
 
-class Fields(dict[str, str]):
-    """Headers by name in lower case. ``as_sent`` has the names that the client wrote otherwise, by those."""
+class HeaderFields(dict[str, str]):
+    """Headers by name in lower case. ``as_sent``: by that, the names that the client wrote differently."""
 
     __slots__ = ("as_sent",)
 
@@ -78,12 +76,12 @@ class Fields(dict[str, str]):
         self.as_sent: dict[str, str] = {}
 
 
-class _Found:
-    """What llhttp finds, as it finds it."""
+class _Callbacks:
+    """llhttp's callbacks, and what they have collected."""
 
     def __init__(self) -> None:
         self.target = b""
-        self.headers = Fields()
+        self.headers = HeaderFields()
         self.complete = False
         self._count = 0
 
@@ -93,57 +91,57 @@ class _Found:
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(name) + len(value) > MAX_FIELD_BYTES:
             shown = name[:80].decode()
-            raise HeadError(f"the header '{shown}' has more than {MAX_FIELD_BYTES} bytes")
+            raise HeadersError(f"the header '{shown}' has more than {MAX_FIELD_BYTES} bytes")
         self._count += 1
         if self._count > MAX_FIELDS:
-            raise HeadError(f"the request has more than {MAX_FIELDS} headers")
+            raise HeadersError(f"the request has more than {MAX_FIELDS} headers")
         written = name.decode()
         key = written.lower()
         if key != written:
             self.headers.as_sent[key] = written
         text = value.decode("utf-8", "surrogateescape").strip(" \t")
-        told = self.headers.get(key)
-        if told is None:
+        earlier = self.headers.get(key)
+        if earlier is None:
             self.headers[key] = text
-        elif key == "host":
-            raise HeadError("Duplicate 'Host' header in request.")
+        elif key == "host":  # RFC 9112, 3.2
+            raise HeadersError("Duplicate 'Host' header in request.")
         else:
-            self.headers[key] = f"{told}, {text}"
+            self.headers[key] = f"{earlier}, {text}"
 
     def on_headers_complete(self) -> None:
         self.complete = True
 
 
-def parse_head(raw: bytes, accept_te_with_length: bool = False) -> Head:
-    """The head in ``raw``, which ends where the head does. With ``accept_te_with_length`` it may have a
-    Transfer-Encoding and a Content-Length: the first counts, and the connection ends with the request
-    (RFC 9112, 6.3). Raises ``HeadError``."""
-    fields = _Found()
+def parse_headers(raw: bytes, accept_te_with_length: bool = False) -> RequestHeaders:
+    """Parse ``raw``, exactly one header section. With ``accept_te_with_length`` it may have both
+    Transfer-Encoding and Content-Length: the former counts, and the connection ends with the request (RFC
+    9112, 6.1 and 6.3). Raises ``HeadersError``."""
+    fields = _Callbacks()
     parser = _parser(fields, accept_te_with_length)
     _feed(parser, raw)
     minor = _VERSIONS.get(parser.get_http_version())
     if minor is None or not fields.complete:
-        raise HeadError("the request is not of HTTP/1.0 or HTTP/1.1")
+        raise HeadersError("the request is not of HTTP/1.0 or HTTP/1.1")
     headers = fields.headers
-    if minor and "host" not in headers:
-        raise HeadError("Missing 'Host' header in request.")
+    if minor and "host" not in headers:  # RFC 9112, 3.2
+        raise HeadersError("Missing 'Host' header in request.")
     if len(fields.target) > MAX_FIELD_BYTES:
-        raise HeadError(f"the request target has more than {MAX_FIELD_BYTES} bytes")
+        raise HeadersError(f"the request target has more than {MAX_FIELD_BYTES} bytes")
     path, _, query = _origin(fields.target.decode("utf-8", "surrogateescape")).partition("?")
     coding = headers.get("transfer-encoding")
-    if coding is not None and coding.lower() != "chunked":
-        raise HeadError("the only transfer coding here is 'chunked'")
+    if coding is not None and coding.lower() != "chunked":  # RFC 9112, 6.1
+        raise HeadersError("the only transfer coding here is 'chunked'")
     both = coding is not None and "content-length" in headers
     if both and not minor:
-        raise HeadError("a request of HTTP/1.0 has a Transfer-Encoding and a Content-Length")
-    return Head(
+        raise HeadersError("a request of HTTP/1.0 has a Transfer-Encoding and a Content-Length")
+    return RequestHeaders(
         raw,
         parser.get_method().decode(),
         path,
         query,
         minor,
         headers,
-        # HTTP/1.0 knows no chunks: who sends them is not to be trusted about where the request ends
+        # HTTP/1.0 has no chunked coding: a body that uses it may be framed wrongly (RFC 9112, 6.1)
         _keeps_alive(headers.get("connection", ""), minor) and (coding is None or minor > 0) and not both,
         int(headers.get("content-length", 0)) if coding is None else -1,
         minor > 0 and headers.get("expect", "").lower() == "100-continue",
@@ -161,23 +159,23 @@ def _feed(parser: httptools.HttpRequestParser, data: bytes) -> None:
     try:
         parser.feed_data(data)
     except httptools.HttpParserUpgrade:
-        pass  # to go on with HTTP/1.1 is to decline the offer
+        pass  # continuing with HTTP/1.1 declines the upgrade (RFC 9110, 7.8)
     except httptools.HttpParserError as error:
-        if isinstance(error.__context__, HeadError):
+        if isinstance(error.__context__, HeadersError):
             raise error.__context__ from None
-        raise HeadError(f"not HTTP: {error}") from error
+        raise HeadersError(f"not HTTP: {error}") from error
 
 
 def _keeps_alive(connection: str, minor: int) -> bool:
-    """Whether the client wants the connection to go on."""
+    """Whether the connection persists (RFC 9112, 9.3)."""
     if not connection:
         return minor > 0
-    wishes = [wish.strip() for wish in connection.lower().split(",")]
-    return "close" not in wishes and (minor > 0 or "keep-alive" in wishes)
+    options = [option.strip() for option in connection.lower().split(",")]
+    return "close" not in options and (minor > 0 or "keep-alive" in options)
 
 
 def _origin(target: str) -> str:
-    """The path and the query of a target in absolute form, as sent to a proxy; others as they are."""
+    """The path and query of a target in absolute form (RFC 9112, 3.2.2); others unchanged."""
     if target[:1] == "/":
         return target
     authority = _AUTHORITY.match(target)

@@ -70,13 +70,13 @@ def test_a_body_is_read_only() -> None:
 
 
 def test_room_is_made_as_a_body_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http1_body, "_ROOM_BYTES", 16)
+    monkeypatch.setattr(http1_body, "_RESERVED_BYTES", 16)
     body, payload, most = SizedBody(1 << 50), bytes(range(200)), 0
     for at in range(0, 200, 10):
         body.feed(payload[at : at + 10], 0)
-        most = max(most, len(body._room))
+        most = max(most, len(body._buffer))
     assert most < 500
-    assert bytes(body._room[: body.size]) == payload
+    assert bytes(body._buffer[: body.size]) == payload
 
 
 def test_large_chunks_are_joined_once() -> None:

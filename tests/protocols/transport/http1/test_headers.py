@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from interlingua.protocols.transport.http1.headers import (
     MAX_FIELD_BYTES,
     MAX_FIELDS,
-    MAX_HEAD_BYTES,
-    Head,
-    HeadError,
-    HeadScout,
-    parse_head,
+    MAX_HEADERS_BYTES,
+    HeaderProbe,
+    HeadersError,
+    RequestHeaders,
+    parse_headers,
 )
 
 
-def head(*lines: str, first: str = "POST /p?q HTTP/1.1") -> Head:
+def head(*lines: str, first: str = "POST /p?q HTTP/1.1") -> RequestHeaders:
     """A head with a Host."""
-    return parse_head("\r\n".join((first, "Host: x", *lines, "", "")).encode("latin-1"))
+    return parse_headers("\r\n".join((first, "Host: x", *lines, "", "")).encode("latin-1"))
 
 
 class TestWhatIsTold:
@@ -147,11 +147,11 @@ class TestChunksWithALength:
     @pytest.mark.parametrize("lines", [LINES, LINES[::-1]])
     def test_the_chunks_count_and_the_connection_ends(self, lines: tuple[str, ...]) -> None:
         raw = "\r\n".join(("POST / HTTP/1.1", "Host: x", *lines, "", "")).encode()
-        told = parse_head(raw, accept_te_with_length=True)
+        told = parse_headers(raw, accept_te_with_length=True)
         assert (told.length, told.keep_alive, told.expects_continue) == (-1, False, True)
-        HeadScout(accept_te_with_length=True).look(raw[:-2])
-        with pytest.raises(HeadError):
-            parse_head(raw)
+        HeaderProbe(accept_te_with_length=True).check(raw[:-2])
+        with pytest.raises(HeadersError):
+            parse_headers(raw)
 
     @pytest.mark.parametrize(
         "lines",
@@ -169,67 +169,67 @@ class TestChunksWithALength:
     )
     def test_nothing_else_is_taken(self, lines: tuple[str, ...]) -> None:
         raw = "\r\n".join(("POST / HTTP/1.1", "Host: x", *lines, "", "")).encode()
-        with pytest.raises(HeadError):
-            parse_head(raw, accept_te_with_length=True)
+        with pytest.raises(HeadersError):
+            parse_headers(raw, accept_te_with_length=True)
 
     def test_http_1_0_has_no_chunks(self) -> None:
         raw = "\r\n".join(("POST / HTTP/1.0", *self.LINES, "", "")).encode()
-        with pytest.raises(HeadError, match=r"HTTP/1\.0"):
-            parse_head(raw, accept_te_with_length=True)
+        with pytest.raises(HeadersError, match=r"HTTP/1\.0"):
+            parse_headers(raw, accept_te_with_length=True)
 
     def test_others_keep_their_connection(self) -> None:
         for lines in (("Content-Length: 5",), ("Transfer-Encoding: chunked",)):
             raw = "\r\n".join(("POST / HTTP/1.1", "Host: x", *lines, "", "")).encode()
-            assert parse_head(raw, accept_te_with_length=True) == parse_head(raw)
+            assert parse_headers(raw, accept_te_with_length=True) == parse_headers(raw)
 
 
 class TestWhatIsRefused:
     @pytest.mark.parametrize("raw", REFUSED.values(), ids=REFUSED)
     def test_what_is_no_head(self, raw: bytes) -> None:
-        with pytest.raises(HeadError):
-            parse_head(raw)
+        with pytest.raises(HeadersError):
+            parse_headers(raw)
 
     @pytest.mark.parametrize("lines", SMUGGLED, ids=repr)
     def test_what_two_servers_may_cut_differently(self, lines: tuple[str, ...]) -> None:
-        with pytest.raises(HeadError):
+        with pytest.raises(HeadersError):
             head(*lines)
 
     def test_a_header_that_is_too_long_is_named(self) -> None:
-        with pytest.raises(HeadError, match="the header 'X-Long' has more than 65536 bytes"):
+        with pytest.raises(HeadersError, match="the header 'X-Long' has more than 65536 bytes"):
             head(f"X-Long: {'i' * MAX_FIELD_BYTES}")
 
     def test_a_target_that_is_too_long(self) -> None:
-        with pytest.raises(HeadError, match="target has more than 65536 bytes"):
+        with pytest.raises(HeadersError, match="target has more than 65536 bytes"):
             head(first=f"GET /{'i' * MAX_FIELD_BYTES} HTTP/1.1")
 
     def test_too_many_headers(self) -> None:
         assert len(head(*["A: b"] * (MAX_FIELDS - 1)).headers) == 2
-        with pytest.raises(HeadError, match=f"more than {MAX_FIELDS} headers"):
+        with pytest.raises(HeadersError, match=f"more than {MAX_FIELDS} headers"):
             head(*["A: b"] * MAX_FIELDS)
 
     @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
     def test_only_one_error_comes_out(self, noise: bytes) -> None:
-        with suppress(HeadError):
-            parse_head(b"GET / HTTP/1.1\r\nHost: x\r\n" + noise + b"\r\n\r\n")
+        with suppress(HeadersError):
+            parse_headers(b"GET / HTTP/1.1\r\nHost: x\r\n" + noise + b"\r\n\r\n")
 
 
 class TestWhatHasNotArrived:
     @pytest.mark.parametrize("raw", [b"\x16\x03\x01", b"GET / HTTP/1.1\nHost: x\n", b"SSH-2.0-x\r\n", b"{"])
     def test_what_can_be_no_head_is_refused_at_once(self, raw: bytes) -> None:
-        with pytest.raises(HeadError):
-            HeadScout().look(raw)
+        with pytest.raises(HeadersError):
+            HeaderProbe().check(raw)
 
     def test_it_goes_on_where_it_was(self) -> None:
         raw = b"\r\nPOST /p HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 100 + b"\r\n"
-        scout = HeadScout()
+        scout = HeaderProbe()
         for end in range(1, len(raw)):
-            scout.look(raw[:end])
-        with pytest.raises(HeadError):
-            scout.look(raw + b" folded")
+            scout.check(raw[:end])
+        with pytest.raises(HeadersError):
+            scout.check(raw + b" folded")
 
     def test_it_does_not_grow_for_ever(self) -> None:
-        scout = HeadScout()
-        raw = b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * (MAX_HEAD_BYTES // 6 - 6)
-        scout.look(raw)
-        with pytest.raises(HeadError, match=f"more than {MAX_HEAD_BYTES} bytes"):
-            scout.look(raw + b"A: b\r\n" * 3)
+        scout = HeaderProbe()
+        raw = b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * (MAX_HEADERS_BYTES // 6 - 6)
+        scout.check(raw)
+        with pytest.raises(HeadersError, match=f"more than {MAX_HEADERS_BYTES} bytes"):
+            scout.check(raw + b"A: b\r\n" * 3)

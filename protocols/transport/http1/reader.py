@@ -1,0 +1,186 @@
+"""The server's reading side of an HTTP/1 connection, without a socket: bytes in, one request at a time out.
+
+A request is read as headers, then its body; the next one is not touched before :meth:`RequestReader.answered`
+(RFC 9112, 9.3.2). ``TRANSITIONS`` is the whole protocol: an event that a state does not list is a bug of the
+caller.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody
+from interlingua.protocols.transport.http1.headers import END, HeaderProbe, RequestHeaders, parse_headers
+from interlingua.protocols.wire import Buffer
+
+_KNOWN_BYTES = 1 << 12
+"""The longest header section that is kept to recognise the next one."""
+
+_NONE = RequestHeaders(b"", "", "", "", 1, {}, False, 0, False)
+
+
+class ReadState(enum.Enum):
+    """Where a connection is."""
+
+    IDLE = enum.auto()
+    """Between requests; part of a header section may be here."""
+    BODY = enum.auto()
+    """The headers are read, the body is arriving."""
+    ANSWERING = enum.auto()
+    """The request is complete and not answered."""
+    UNREAD = enum.auto()
+    """The request is not answered, and what follows its headers must not be read. The connection ends with
+    the answer (RFC 9112, 9.6)."""
+    CLOSED = enum.auto()
+    """No request is read any more."""
+
+    __hash__ = object.__hash__  # in C, unlike that of Enum
+
+
+class ReadEvent(enum.Enum):
+    """What changes the state."""
+
+    HEADERS = enum.auto()
+    REQUEST = enum.auto()
+    """Headers and a complete body at once."""
+    BODY_END = enum.auto()
+    REFUSED = enum.auto()
+    ANSWERED = enum.auto()
+    CLOSE = enum.auto()
+
+    __hash__ = object.__hash__
+
+
+TRANSITIONS: dict[ReadState, dict[ReadEvent, ReadState]] = {
+    ReadState.IDLE: {
+        ReadEvent.HEADERS: ReadState.BODY,
+        ReadEvent.REQUEST: ReadState.ANSWERING,
+        ReadEvent.REFUSED: ReadState.UNREAD,
+        ReadEvent.CLOSE: ReadState.CLOSED,
+    },
+    ReadState.BODY: {
+        ReadEvent.BODY_END: ReadState.ANSWERING,
+        ReadEvent.REFUSED: ReadState.UNREAD,
+        ReadEvent.CLOSE: ReadState.CLOSED,
+    },
+    ReadState.ANSWERING: {
+        ReadEvent.ANSWERED: ReadState.IDLE,
+        ReadEvent.REFUSED: ReadState.UNREAD,
+        ReadEvent.CLOSE: ReadState.CLOSED,
+    },
+    ReadState.UNREAD: {ReadEvent.REFUSED: ReadState.UNREAD, ReadEvent.CLOSE: ReadState.CLOSED},
+    ReadState.CLOSED: {ReadEvent.CLOSE: ReadState.CLOSED},
+}
+
+
+class RequestReader:
+    """``headers`` are those of the current request, ``body`` its body in state ANSWERING."""
+
+    __slots__ = ("_accept_te_with_length", "_at", "_body", "_data", "_probe", "body", "headers", "state")
+
+    def __init__(self, accept_te_with_length: bool = False) -> None:
+        self.state = ReadState.IDLE
+        self.headers = _NONE
+        self.body: Buffer = b""
+        self._accept_te_with_length = accept_te_with_length
+        self._probe: HeaderProbe | None = None
+        self._body: SizedBody | ChunkedBody | None = None
+        # the input that is not read yet is _data[_at:]
+        self._data: bytes | bytearray = b""
+        self._at = 0
+
+    @property
+    def pending(self) -> bool:
+        """Whether input has arrived that is not read yet."""
+        return self._at < len(self._data)
+
+    def receive(self, data: bytes) -> None:
+        """Keep ``data`` to be read later."""
+        if self._at == len(self._data):
+            self._data, self._at = data, 0
+            return
+        if self._at or not isinstance(self._data, bytearray):
+            self._data, self._at = bytearray(self._data[self._at :]), 0
+        self._data += data
+
+    def read_headers(self, data: bytes = b"") -> RequestHeaders | None:
+        """In state IDLE, go on with ``data``: the headers of the next request once they are complete. The
+        state is then ANSWERING if the body is complete too, else BODY. Raises ``HeadersError``."""
+        if self._at == len(self._data):
+            self._data, self._at = data, 0
+        else:
+            self.receive(data)
+            data = self._data  # type: ignore[assignment]
+        headers, at = self.headers, self._at
+        if not headers.raw or not data.startswith(headers.raw, at):  # clients repeat themselves
+            found = self._find_headers()
+            if found is None:
+                return None
+            self.headers = headers = found
+            at = self._at
+        self._probe = None
+        at += len(headers.raw)
+        length = headers.length
+        if 0 <= length <= len(data) - at:
+            self.body = bytes(data[at : at + length])
+            at += length
+            event = ReadEvent.REQUEST
+        else:
+            self._body = ChunkedBody() if length < 0 else SizedBody(length)
+            event = ReadEvent.HEADERS
+        self.state = TRANSITIONS[self.state][event]
+        if at == len(data):
+            self._data, self._at = b"", 0
+        else:
+            self._at = at
+        return headers
+
+    def read_body(self, data: bytes = b"") -> int:
+        """In state BODY, go on with ``data``: how many bytes of the body are here. The state is ANSWERING
+        once it is complete. Raises ``BodyError``."""
+        body = self._body
+        assert body is not None, "in state BODY there is one"  # noqa: S101
+        self.receive(data)
+        self._at = body.feed(self._data, self._at)
+        if self._at == len(self._data):
+            self._data, self._at = b"", 0
+        if body.complete:
+            self.body, self._body = body.whole(), None
+            self.state = TRANSITIONS[self.state][ReadEvent.BODY_END]
+        return body.size
+
+    def refuse(self) -> None:
+        """Read no more of the current request, whose answer ends the connection."""
+        self.state = TRANSITIONS[self.state][ReadEvent.REFUSED]
+        self._body, self._data, self._at = None, b"", 0
+
+    def answered(self) -> bool:
+        """The answer is written: whether input for the next request is here already."""
+        self.state = TRANSITIONS[self.state][ReadEvent.ANSWERED]
+        self.body = b""
+        if len(self.headers.raw) > _KNOWN_BYTES:
+            self.headers = _NONE
+        return self._at < len(self._data)
+
+    def close(self) -> None:
+        """Read no more requests, and drop what has arrived."""
+        self.state = TRANSITIONS[self.state][ReadEvent.CLOSE]
+        self._body, self._data, self._at = None, b"", 0
+
+    def _find_headers(self) -> RequestHeaders | None:
+        """The header section at ``_at``, if it is complete. Empty lines before it are skipped (RFC 9112,
+        2.2)."""
+        data, at, probe = self._data, self._at, self._probe
+        while data.startswith(b"\r\n", at):
+            at += 2
+        end = data.find(END, at if probe is None else max(at, probe.seen - len(END)))
+        if end >= 0:
+            self._at = at
+            return parse_headers(bytes(data[at : end + len(END)]), self._accept_te_with_length)
+        if probe is None:
+            self._data, self._at = data[at:], 0
+            if not self._data:
+                return None
+            self._probe = probe = HeaderProbe(self._accept_te_with_length)
+        probe.check(self._data)
+        return None
