@@ -1,8 +1,8 @@
 """How many Python calls of ours one request takes: ``python -m benchmarks.calls [--names]``.
 
 A walk begins with the bytes on the server's socket and ends with those of the answer. Every call of a Python
-function of this package counts, as does every resumption of a coroutine or a generator; C functions,
-libraries and the event loop do not. The number is the same on every machine, so a test can hold it.
+function of this package counts, and every resumption of a coroutine or a generator, and every named tuple; C
+functions, libraries and the event loop do not. The number is the same on every machine: a test can hold it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Counting:
         if self.on and event == "call":
             # the functions that dataclasses generate have no file, but they have the module
             module: str = frame.f_globals.get("__name__", "")
-            if module.startswith("interlingua."):
+            if module.startswith(("interlingua.", "namedtuple_")):
                 self.calls[f"{module}.{frame.f_code.co_qualname}"] += 1
 
 

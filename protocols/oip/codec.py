@@ -7,7 +7,7 @@ tensor or a status is spelled on the wire belongs to ``codec_http`` and ``codec_
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -127,7 +127,7 @@ class RequestFields:
     parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
 
 
-_NO_FIELDS = RequestFields()
+NO_FIELDS = RequestFields()
 
 
 def check_id(identity: str) -> str:
@@ -144,7 +144,7 @@ def split_parameters(given: Mapping[str, Any]) -> RequestFields:
     Raises INVALID_TENSOR naming the parameter: a wrong type, a negative number, a reserved name.
     """
     if not given:
-        return _NO_FIELDS
+        return NO_FIELDS
     own: dict[str, Parameter] = {}
     for key, value in given.items():
         if key in _FIELDS:
@@ -221,7 +221,7 @@ def output_parameters(output: RequestedOutput) -> dict[str, Parameter]:
     return joined
 
 
-def distinct_outputs(outputs: Sequence[RequestedOutput]) -> tuple[RequestedOutput, ...] | None:
+def distinct_outputs(outputs: Iterable[RequestedOutput]) -> tuple[RequestedOutput, ...] | None:
     """Each requested output once, the first mention of a name counting; None, for all outputs, where
     none is named."""
     found: dict[str, RequestedOutput] = {}

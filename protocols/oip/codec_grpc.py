@@ -18,6 +18,7 @@ from interlingua.protocols.dialect import Action, Opened, UpstreamCall
 from interlingua.protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
 from interlingua.protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
+    NO_FIELDS,
     check_id,
     distinct_outputs,
     input_tensor,
@@ -89,14 +90,15 @@ def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
 def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, ReplyForm]:
     """The request, and the form of its answer. Raises INVALID_TENSOR naming input or parameter."""
     message, raws, *_ = opened.message
-    fields = split_parameters(_request_parameters(message.parameters))
+    given = message.parameters
+    fields = split_parameters(_request_parameters(given)) if given else NO_FIELDS
     parameters = fields.parameters
     if EMPTY_FINAL_RESPONSE in parameters:  # it is about streams, and no parameter of the model's own
         parameters = {key: value for key, value in parameters.items() if key != EMPTY_FINAL_RESPONSE}
     request = InferRequest(
         model=message.model_name,
         inputs=tuple(_inputs(message.model_name, message.inputs, raws)),
-        outputs=distinct_outputs([_requested(output) for output in message.outputs]),
+        outputs=distinct_outputs(map(_requested, message.outputs)) if message.outputs else None,
         version=message.model_version,
         id=check_id(message.id),
         parameters=parameters,
@@ -104,12 +106,14 @@ def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[Infe
         priority=fields.priority,
         timeout_us=fields.timeout_us,
     )
-    return request, ReplyForm(request.id, asked_classes(request.outputs, signature))
+    outputs = request.outputs
+    classes = NOTHING_ASKED if outputs is None else asked_classes(outputs, signature)
+    return request, ReplyForm(request.id, classes)
 
 
 def encode_infer(form: ReplyForm, response: InferResponse) -> GrpcAnswer:
     """The answer, every output in raw contents. Raises UNREPRESENTABLE, TOO_LARGE."""
-    outputs = as_asked(response, form.classes)
+    outputs = as_asked(response, form.classes) if form.classes else response.outputs
     try:
         head = RESPONSE(model_name=response.model, model_version=response.version, id=form.id)
         if response.parameters:

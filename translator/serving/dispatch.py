@@ -23,6 +23,7 @@ from interlingua.schemas import (
     Operation,
     Signature,
 )
+from interlingua.translator.serving.observation import Observer
 from interlingua.translator.serving.passthrough import pass_through
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.conditions import RouteKey
@@ -47,7 +48,8 @@ class Decoded(NamedTuple):
 
 class Plan(NamedTuple):
     """How a request is answered: ``target``, which is ``model`` in the caller's names, gets ``request``, and
-    its response is encoded by ``form``. ``route`` is None where the caller names the model itself."""
+    its response is encoded by ``form``. ``route`` is None where the caller names the model itself; ``mirror``
+    observes for the route."""
 
     route: Route | None
     model: str
@@ -56,6 +58,7 @@ class Plan(NamedTuple):
     request: InferRequest
     form: Any
     placement: Placement | None
+    mirror: Observer | None
 
 
 class Dispatch:
@@ -214,7 +217,7 @@ class Dispatch:
         if route is not None and route.datatypes:
             dialect = self._router.upstream_dialects.get(model, "")
             route.convert(decoded.request, decoded.signature, self.key.dialect, dialect)
-        return Plan(route, model, target, *decoded)
+        return Plan(route, model, target, *decoded, None if route is None else route.mirror)
 
     def _target(self, route: Route | None, model: str) -> Target:
         target = self._router.models.get(model)

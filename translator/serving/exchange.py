@@ -67,10 +67,23 @@ class Exchange:
         self._header_parameters = header_parameters
 
     async def perform(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
-        """Carry out what ``opened`` asks and encode the result. Raises ``InferenceError``."""
-        if opened.action.operation is Operation.INFER:
-            return await self._infer(opened, dialect, context)
-        return await _within(context.deadline, self._operate(opened, dialect, context))
+        """Carry out the operation of ``opened`` and encode the result. Raises ``InferenceError``."""
+        action = opened.action
+        if action.operation is not Operation.INFER:
+            return await _within(context.deadline, self._operate(opened, dialect, context))
+        began, failed = time.monotonic_ns(), True
+        try:
+            # targets keep to the deadline in the context themselves
+            dispatch = await self._dispatch(opened, dialect, context)
+            answer = None
+            if action.passthrough is not None and not (self.service.observers or dispatch.parameters):
+                answer = await dispatch.pass_through()
+            if answer is None:
+                answer = await self._answer(dispatch)
+            failed = False
+        finally:
+            self.service.trends.count(time.monotonic_ns() - began, failed)
+        return answer
 
     async def stream(
         self, opened: Opened[Any], dialect: str, context: Context
@@ -79,7 +92,8 @@ class Exchange:
         of the first answer; a later failure has an answer of its own."""
         dispatch = await self._dispatch(opened, dialect, context)
         plan = await dispatch.plan()
-        observation = self._observe(dispatch, plan)
+        observed = plan.mirror is not None or self.service.observers
+        observation = self._observe(dispatch, plan) if observed else None
         encode = opened.action.encode
         answered = False
         ended: BaseException | None = None
@@ -138,26 +152,11 @@ class Exchange:
             if not leaving:
                 await catalog.changes.since(count, None if catalog.reports_all_changes else _WATCH_SECS)
 
-    async def _infer(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
-        """The answer to an INFER, counted."""
-        began, failed = time.monotonic_ns(), True
-        try:
-            # targets keep to the deadline in the context themselves
-            dispatch = await self._dispatch(opened, dialect, context)
-            answer = None
-            if opened.action.passthrough is not None and not (self.service.observers or dispatch.parameters):
-                answer = await dispatch.pass_through()
-            if answer is None:
-                answer = await self._answer(dispatch)
-            failed = False
-        finally:
-            self.service.trends.count(time.monotonic_ns() - began, failed)
-        return answer
-
     async def _answer(self, dispatch: Dispatch) -> Any:
         """The answer of the first plan whose target does not turn the request away."""
         plan = await dispatch.plan()
-        observation = self._observe(dispatch, plan)
+        observed = plan.mirror is not None or self.service.observers
+        observation = self._observe(dispatch, plan) if observed else None
         try:
             while True:
                 try:
@@ -226,10 +225,8 @@ class Exchange:
     def _observe(self, dispatch: Dispatch, plan: Plan) -> Observation | None:
         """Begin to observe the request of ``plan``, where an observer or the mirror of its route wants it."""
         observers = self.service.observers
-        if plan.route is not None and plan.route.mirror is not None:
-            observers = (*observers, plan.route.mirror)
-        if not observers:
-            return None
+        if plan.mirror is not None:
+            observers = (*observers, plan.mirror)
         streams = dispatch.opened.action.operation is Operation.INFER_STREAM
         return Observation.begin(
             observers,

@@ -61,7 +61,10 @@ class InFlightRequest:
         self.opened: Opened[Any] | None = None
         metrics.in_flight += 1
         metrics.received_bytes += nbytes
-        service.number(request.context)
+        # as Service.number has it, without a call
+        context = request.context
+        context.server_id = service.id
+        context.request_number = next(service.numbers)
 
     def __enter__(self) -> InFlightRequest:
         return self

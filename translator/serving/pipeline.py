@@ -358,7 +358,10 @@ async def _collected(answers: HttpItems) -> HttpAnswer:
 
 
 def _size_of(parts: Iterable[Buffer]) -> int:
-    return sum([part.nbytes if isinstance(part, memoryview) else len(part) for part in parts])
+    nbytes = 0
+    for part in parts:
+        nbytes += part.nbytes if isinstance(part, memoryview) else len(part)
+    return nbytes
 
 
 def _timing(timings: Mapping[str, int]) -> str:
