@@ -1,4 +1,4 @@
-"""The facts that a dialect declares about itself, beside its codecs: title, examples, flavors."""
+"""The facts that a dialect declares about itself: title, examples, flavors, options and others."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class Manifest:
     quirks a listener can follow and an upstream can have, the default first. ``header_inputs`` are inputs
     that hold the HTTP headers of a request, as one JSON object: recordings redact them like headers.
     ``headers`` are those that its messages have, in lower case: the configuration cannot set them.
+    ``extensions`` are the optional features in server metadata, in the order of the original server.
 
     ``section`` is the dialect's section of the configuration, under its name. ``listener`` has the keys that
-    the dialect adds to every listener. ``Dialect.configure`` applies both. A listener without ``dialects:``
-    speaks the dialects that are there ``by_default``; the others only a listener that lists them.
+    the dialect adds to every listener. ``Dialect.configure`` applies both. Listeners without ``dialects:``
+    speak the dialects with ``by_default``; the others need to be listed.
     """
 
     title: str = ""
@@ -30,6 +31,7 @@ class Manifest:
     flavors: tuple[str, ...] = ()
     header_inputs: frozenset[str] = frozenset()
     headers: frozenset[str] = frozenset()
+    extensions: tuple[str, ...] = ()
     section: type[Section] | None = None
     listener: type[Section] | None = None
 

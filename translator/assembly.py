@@ -178,7 +178,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     mirrors = mirror.build(config, catalog.find)
     service = Service(
         Router(catalog, list(map(build, config.routes, mirrors)), upstream_dialects),
-        ServerMetadata(config.server.name, version("interlingua"), EXTENSIONS),
+        ServerMetadata(config.server.name, version("interlingua"), _extensions()),
         required=frozenset((models.keys() | loaded.failed.keys()) - optional),
         strict_readiness=config.server.strict_readiness,
         ready_when_empty=config.server.ready_when_empty,
@@ -207,20 +207,10 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     return assembly
 
 
-EXTENSIONS = (
-    "classification",
-    "sequence",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "schedule_policy",
-    "model_configuration",
-    "system_shared_memory",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-    "logging",
-)
-"""What server metadata lists, in Triton's order; a client decides by it what it may ask for."""
+def _extensions() -> tuple[str, ...]:
+    """The extensions of every dialect, for server metadata."""
+    found = (name for dialect in DIALECTS.values() for name in dialect.manifest.extensions)
+    return tuple(dict.fromkeys(found))
 
 
 def _watched(repository: RepositoryOptions) -> frozenset[str] | Literal["*"]:
