@@ -1,11 +1,11 @@
-# Everything runs inside .venv; a target makes it on first use. PYTHON chooses the interpreter.
+# Everything runs inside .venv, created on first use. PYTHON selects the interpreter.
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 TRITON ?= .venv-triton
 MLSERVER ?= .venv-mlserver
 PERF_ANALYZER ?= .venv-perf
-# test processes side by side; tests of one file stay in one process
+# parallel test processes; tests of one file share a process
 WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
@@ -19,10 +19,10 @@ help: ## show this list
 run: $(VENV)/.installed-run ## install and start the daemon on config.example.yaml
 	$(BIN)/interlingua serve -c config.example.yaml
 
-test: $(VENV)/.installed-dev ## install and run every test that needs nothing special
+test: $(VENV)/.installed-dev ## install and run every test without special requirements
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-constraints: ## renew constraints.txt: the newest release of everything that `make test` installs
+constraints: ## renew constraints.txt with the newest releases for `make test`
 	rm -rf $(VENV)-constraints
 	$(PYTHON) -m venv $(VENV)-constraints
 	$(VENV)-constraints/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
@@ -49,7 +49,7 @@ format: $(VENV)/.installed-dev ## sort imports and format
 schemas: $(VENV)/.installed-dev ## regenerate descriptor sets and the flatc oracle from schemas/
 	$(BIN)/python scripts/compile_schemas.py
 
-schemas-check: $(VENV)/.installed-dev ## fail where a generated artefact is stale
+schemas-check: $(VENV)/.installed-dev ## fail if a generated artefact is stale
 	$(BIN)/python scripts/compile_schemas.py --check
 
 fuzz: $(VENV)/.installed-dev ## the properties of `make test` with 20 times the examples (FUZZ_EXAMPLES=2000)
@@ -59,18 +59,18 @@ soak: $(VENV)/.installed-dev ## load, unload and reload models 100 times under t
 	SOAK_ROUNDS=$(or $(SOAK_ROUNDS),100) $(BIN)/python -m pytest tests/e2e/test_reload.py -k nothing_is_left \
 		--timeout 3600 --capture no
 
-bench: $(VENV)/.installed-dev ## CPU per request beside bare servers, batching beside the peers that are installed (BENCH_ARGS=--quick)
+bench: $(VENV)/.installed-dev ## CPU per request vs. bare servers, batching vs. installed peers (BENCH_ARGS=--quick)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 	TRITON_ENVIRONMENT=$(wildcard $(TRITON)) MLSERVER_ENVIRONMENT=$(wildcard $(MLSERVER)) \
 	$(BIN)/python -m benchmarks.batching $(BENCH_ARGS)
 
-peers-install: $(TRITON)/.installed $(MLSERVER)/.installed ## Triton and MLServer, for `make bench`
+peers-install: $(TRITON)/.installed $(MLSERVER)/.installed ## install Triton and MLServer for `make bench`
 
-peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF_ANALYZER)/.installed ## real Triton, MLServer, KServe and perf_analyzer, as upstreams and clients
+peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF_ANALYZER)/.installed ## test with real Triton, MLServer, KServe and perf_analyzer
 	TRITON_ENVIRONMENT=$(TRITON) MLSERVER_ENVIRONMENT=$(MLSERVER) \
 	PERF_ANALYZER_ENVIRONMENT=$(PERF_ANALYZER) $(BIN)/python -m pytest -m peers tests/peers
 
-clean: ## remove the environments and everything that tools left behind
+clean: ## remove the environments and tool caches
 	rm -rf $(VENV) $(VENV)-constraints $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
@@ -80,13 +80,13 @@ $(VENV)/.installed-run: pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --editable '.[onnx]'
 	@touch $@
 
-# graphpipe's own pins cannot be met by a current Python; it works without them.
+# graphpipe's own pins do not resolve on a current Python; it works without them.
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	$(PIP) install --constraint constraints.txt --no-deps graphpipe
 	@touch $@ $(VENV)/.installed-run
 
-# The wheel carries Triton 2.51's server binary; it wants the system library libpython3.11 and numpy 1.
+# The wheel contains Triton 2.51's server binary; it requires the system library libpython3.11 and numpy 1.
 $(TRITON)/.installed:
 	$(PYTHON) -m venv $(TRITON)
 	$(TRITON)/bin/python -m pip install --quiet --disable-pip-version-check nvidia-pytriton==0.7.0 'numpy<2' onnxruntime
@@ -97,8 +97,8 @@ $(MLSERVER)/.installed:
 	$(MLSERVER)/bin/python -m pip install --quiet --disable-pip-version-check mlserver==1.7.1 onnxruntime
 	@touch $@
 
-# An old wheel of tritonclient carries the program; it wants the system library libb64-0d, and a CUDA runtime
-# that is in the other wheel.
+# An old wheel of tritonclient contains the program; it requires the system library libb64-0d, and the CUDA runtime
+# of the other wheel.
 $(PERF_ANALYZER)/.installed: $(TRITON)/.installed
 	$(PYTHON) -m venv $(PERF_ANALYZER)
 	$(PERF_ANALYZER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps tritonclient==2.45.0
