@@ -18,7 +18,7 @@ from interlingua.translator.config.signature import read_signature
 from interlingua.translator.conformance.kit import Effort, checks_of
 from interlingua.translator.conformance.session import UsageError, subject_of
 from interlingua.translator.conformance.subject import Subject
-from interlingua.translator.conformance.wires import WIRES
+from interlingua.translator.conformance.wires import wires
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -74,11 +74,12 @@ def conformance_effort(pytestconfig: pytest.Config) -> Effort:
 
 
 def _wire(config: pytest.Config) -> Any:
-    place = (_option(config, "--conformance-dialect"), _option(config, "--conformance-transport"))
-    if place not in WIRES:
-        known = ", ".join(f"{dialect} over {transport}" for dialect, transport in WIRES)
-        raise pytest.UsageError(f"no checks for {' over '.join(place)}; there are {known}")
-    return WIRES[place]
+    dialect, transport = (_option(config, f"--conformance-{name}") for name in ("dialect", "transport"))
+    known = wires()
+    if (wire := known.get(f"{dialect}/{transport}")) is None:
+        names = ", ".join(name.replace("/", " over ") for name in known)
+        raise pytest.UsageError(f"no checks for {dialect} over {transport}; there are {names}")
+    return wire
 
 
 def _option(config: pytest.Config, name: str) -> str:

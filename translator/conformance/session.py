@@ -6,17 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from interlingua.protocols.registry import DIALECTS
 from interlingua.schemas import ErrorCode, InferenceError, Operation, ServerMetadata, Signature
+from interlingua.translator.config.bindings import binding_of
 from interlingua.translator.config.document import ConfigError
 from interlingua.translator.config.signature import read_signature
-from interlingua.translator.config.wording import unknown
 from interlingua.translator.conformance.check import InapplicableError
 from interlingua.translator.conformance.discovery import discover, models_of
 from interlingua.translator.conformance.kit import Effort, Outcome, checks_of, run_all
 from interlingua.translator.conformance.report import Tested
 from interlingua.translator.conformance.subject import Subject
-from interlingua.translator.conformance.wires import WIRES
+from interlingua.translator.conformance.wires import wire_of
 
 
 class UsageError(Exception):
@@ -38,14 +37,11 @@ def subject_of(
 
     Raises ``UsageError``.
     """
-    if dialect not in DIALECTS:
-        raise UsageError(unknown("dialect", dialect, DIALECTS))
-    transports = [known for name, known in WIRES if name == dialect]
-    if transport not in transports:
-        raise UsageError(unknown(f"transport of {dialect}", transport, transports))
-    wire = WIRES[dialect, transport]
     try:
-        subject = Subject(DIALECTS[dialect], transport, url, wire, model, timeout_secs=timeout_secs)
+        binding = binding_of(dialect, transport)
+        if (wire := wire_of(binding)) is None:
+            raise UsageError(f"no checks for {dialect} over {transport}")
+        subject = Subject(binding, url, wire, model, timeout_secs=timeout_secs)
     except ValueError as error:
         raise UsageError(str(error)) from error
     with subject:

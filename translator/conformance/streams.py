@@ -58,7 +58,7 @@ def ends(subject: Subject, draw: Draw) -> None:
     given = distinct(known_in_streams(subject), draw(_SOME))
     streamed = alone(subject, subject.request(given))
     for exchange in streamed.answers:
-        if exchange.result.outputs and subject.transport == "grpc":
+        if exchange.result.outputs and subject.binding.transport == "grpc":
             subject.judged(subject.request(given), exchange)
 
 
@@ -225,7 +225,7 @@ async def _stream(
     subject: Subject, form: Streams, requests: Sequence[InferRequest], waits: Sequence[int]
 ) -> Streamed:
     written = [subject.written(form.call, request) for request in requests]
-    if subject.transport == "grpc":
+    if subject.binding.transport == "grpc":
         return await _over_grpc(subject, form, written, waits)
     [(sent, kept)] = written
     return await _over_http(subject, form, sent, kept)
@@ -287,7 +287,7 @@ def _told_so(subject: Subject, refusals: Sequence[Exchange]) -> None:
     expect(len(refusals) == 1, f"{len(refusals)} refusals of one request", subject.last)
     [refusal] = refusals
     what = "a request that cannot be carried out was answered"
-    if subject.transport == "grpc":
+    if subject.binding.transport == "grpc":
         expect(not subject.wire.succeeded(refusal), what, refusal)
         subject.wire.check_error(refusal, Mistake.ANY)
     else:

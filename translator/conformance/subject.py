@@ -15,7 +15,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from interlingua.protocols.dialect import Capability, Dialect, UpstreamCall
+from interlingua.protocols.dialect import Binding, Capability, UpstreamCall
 from interlingua.protocols.transport.address import Address, parse_url
 from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.wire import FramedRequest, HttpRequest
@@ -51,7 +51,7 @@ _NO_ANSWER = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED, Erro
 
 
 class Subject:
-    """A server at ``url`` that speaks ``dialect`` over ``transport``, and its ``model``.
+    """A server at ``url`` that speaks ``binding``, and its ``model``.
 
     ``signature``, ``config`` (an ``inference.ModelConfig``), ``extensions`` and ``relations`` are what
     ``discovery`` found out; None and empty before.
@@ -62,8 +62,7 @@ class Subject:
 
     def __init__(
         self,
-        dialect: Dialect,
-        transport: str,
+        binding: Binding,
         url: str,
         wire: Wire,
         model: str = "",
@@ -72,8 +71,7 @@ class Subject:
         timeout_secs: float = 10.0,
         client: Any = None,
     ) -> None:
-        self.dialect = dialect
-        self.transport = transport
+        self.binding = binding
         self.url = url
         self.wire = wire
         self.model = model
@@ -84,9 +82,9 @@ class Subject:
         self.relations: tuple[Relation, ...] = ()
         self.silent = ""
         self.last: Exchange | None = None
-        self.place = parse_url(url, transport)
+        self.place = parse_url(url, binding.transport)
         self.timeout_secs = timeout_secs
-        self.client: Any = client or CLIENTS[transport](self.place, connect_timeout_secs=timeout_secs)
+        self.client: Any = client or CLIENTS[binding.transport](self.place, connect_timeout_secs=timeout_secs)
         self._runner = asyncio.Runner()
         # of a connection that broke an exchange has told already
         self._runner.get_loop().set_exception_handler(lambda loop, context: None)
@@ -105,7 +103,7 @@ class Subject:
     @property
     def capability(self) -> Capability:
         """What the dialect carries."""
-        return self.dialect.bindings[self.transport].capability
+        return self.binding.capability
 
     @property
     def address(self) -> Address:
@@ -152,7 +150,7 @@ class Subject:
     def call(self, operation: Operation, argument: Any = None) -> Exchange:
         """Carry out ``operation``, whatever comes of it. Raises ``InapplicableError`` where the dialect has
         none."""
-        call = self.dialect.bindings[self.transport].calls.get(operation)
+        call = self.binding.calls.get(operation)
         if call is None:
             raise InapplicableError(f"the dialect has no {operation.value}")
         return self.ask(call, argument)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.registry import bindings
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, FramedReply, FramedRequest
 from interlingua.schemas import (
     Datatype,
@@ -24,7 +24,7 @@ from interlingua.translator.conformance.answers import ANSWERS
 from interlingua.translator.conformance.discovery import discover
 from interlingua.translator.conformance.kit import Effort, Outcome, run_all
 from interlingua.translator.conformance.subject import Subject
-from interlingua.translator.conformance.wires import WIRES
+from interlingua.translator.conformance.wires import wires
 from interlingua.translator.serving.pipeline import Pipeline
 from tests.loopback import GrpcLoopback, HttpLoopback, echoing, serving
 
@@ -100,13 +100,13 @@ class FramedLoopback:
 LOOPBACKS = {"http": HttpLoopback, "grpc": GrpcLoopback, "brpc": BrpcLoopback, "tcp": FramedLoopback}
 
 
-def failure(wire: tuple[str, str], model: str, fault: Fault) -> Outcome | None:
+def failure(wire: str, model: str, fault: Fault) -> Outcome | None:
     """The first thing that the checks of answers find at ``model`` behind ``wire``."""
-    dialect, transport = wire
+    binding = bindings()[wire]
     models: dict[str, Any] = {model: Faulty(echoing(SIGNATURES)[model], fault)}
-    client = LOOPBACKS[transport](serving(models, dialect, default_model=model))
-    asked = model if DIALECTS[dialect].bindings[transport].capability.many_models else ""
-    subject = Subject(DIALECTS[dialect], transport, "localhost:1", WIRES[wire], asked, client=client)
+    client = LOOPBACKS[binding.transport](serving(models, binding.dialect, default_model=model))
+    asked = model if binding.capability.many_models else ""
+    subject = Subject(binding, "localhost:1", wires()[wire], asked, client=client)
     with subject:
         discover(subject, SIGNATURES[model])
         assert not subject.silent
@@ -185,13 +185,13 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("wire", WIRES, ids="-".join)
+@pytest.mark.parametrize("wire", wires())
 @pytest.mark.parametrize("model", ["pair", "words"])
-def test_a_right_model_passes(wire: tuple[str, str], model: str) -> None:
+def test_a_right_model_passes(wire: str, model: str) -> None:
     assert failure(wire, model, unchanged) is None
 
 
-@pytest.mark.parametrize("wire", WIRES, ids="-".join)
+@pytest.mark.parametrize("wire", wires())
 @pytest.mark.parametrize(("model", "fault"), FAULTS, ids=lambda value: getattr(value, "__name__", value))
-def test_a_wrong_model_is_found(wire: tuple[str, str], model: str, fault: Fault) -> None:
+def test_a_wrong_model_is_found(wire: str, model: str, fault: Fault) -> None:
     assert failure(wire, model, fault) is not None

@@ -19,7 +19,7 @@ from interlingua.schemas.oip import MESSAGES as OIP
 from interlingua.schemas.trtis import MESSAGES as TRTIS
 from interlingua.translator.conformance.kit import Effort, Outcome, checks_of
 from interlingua.translator.conformance.session import examine
-from interlingua.translator.conformance.wires import WIRES
+from interlingua.translator.conformance.wires import wires
 from tests.translator.conformance.grpc_relay import Fault, grpc_relay
 
 EFFORT = Effort(examples=8, secs=2, shrink=False)
@@ -248,7 +248,7 @@ def found(address: str, spoken: Spoken, rule: str, signature: Path) -> Outcome:
 
 
 def test_every_rule_of_streams_finds_a_fault() -> None:
-    rules = {check.name for check in checks_of(WIRES["oip", "grpc"]) if check.name.startswith("streams/")}
+    rules = {check.name for check in checks_of(wires()["oip/grpc"]) if check.name.startswith("streams/")}
     assert {rule for _, rule, _ in FAULTS if rule.startswith("streams/")} == rules
 
 

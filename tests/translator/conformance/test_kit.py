@@ -11,14 +11,14 @@ from xml.etree import ElementTree as Xml
 import numpy as np
 import pytest
 
-from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.registry import bindings
 from interlingua.schemas import Datatype, InferRequest, Signature, Tensor, TensorSpec
 from interlingua.translator.cli import main
 from interlingua.translator.conformance.exchange import shown_request
 from interlingua.translator.conformance.kit import Effort, Outcome, Verdict, checks_of
 from interlingua.translator.conformance.report import as_junit, as_markdown
 from interlingua.translator.conformance.session import examine, server_of
-from interlingua.translator.conformance.wires import WIRES
+from interlingua.translator.conformance.wires import wires
 from tests.e2e.daemon import ROOT
 from tests.translator.conformance.faults import wrong_value
 from tests.translator.conformance.relay import Passing, relay
@@ -166,19 +166,17 @@ def test_reports_of_nothing_are_well_formed() -> None:
 
 def test_every_rule_is_on_the_page() -> None:
     page = (ROOT / "docs" / "conformance.md").read_text()
-    for wire in WIRES.values():
+    for wire in wires().values():
         for check in checks_of(wire):
             assert f"| {check.name} | {check.rule} |" in page
 
 
 def test_every_dialect_can_be_judged() -> None:
-    assert set(WIRES) == {
-        (name, transport) for name, dialect in DIALECTS.items() for transport in dialect.bindings
-    }
+    assert wires().keys() == bindings().keys()
 
 
 def test_names_of_checks_differ() -> None:
-    for wire in WIRES.values():
+    for wire in wires().values():
         names = [check.name for check in checks_of(wire)]
         assert len(set(names)) == len(names)
 

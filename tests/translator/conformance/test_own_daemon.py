@@ -11,7 +11,7 @@ import yaml
 from interlingua.schemas import Datatype
 from interlingua.translator.conformance.kit import Effort, Verdict, checks_of
 from interlingua.translator.conformance.session import examine
-from interlingua.translator.conformance.wires import WIRES
+from interlingua.translator.conformance.wires import wires
 
 EFFORT = Effort(examples=8, secs=10)
 
@@ -23,7 +23,7 @@ SIMPLE = {
 } | {"max_batch_size": 8}
 
 CELLS = [
-    *((dialect, transport, transport) for dialect, transport in WIRES),
+    *((*name.split("/"), name.split("/")[1]) for name in wires()),
     ("graphpipe", "http", "unix"),
     ("grps", "http", "cpp"),
 ]
@@ -79,7 +79,7 @@ VERSION_1 = [cell for cell in CELLS if cell[0] == "trtis"]
 
 def rules(group: str, *more: str) -> set[str]:
     """The names of the rules of a group, but for those of ``more``."""
-    return {check.name for check in checks_of(WIRES["oip", "grpc"]) if check.name.startswith(f"{group}/")} - {
+    return {check.name for check in checks_of(wires()["oip/grpc"]) if check.name.startswith(f"{group}/")} - {
         f"{group}/{name}" for name in more
     }
 

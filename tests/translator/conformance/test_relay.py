@@ -6,7 +6,7 @@ import pytest
 
 from interlingua.translator.conformance.kit import Effort, checks_of
 from interlingua.translator.conformance.session import examine
-from interlingua.translator.conformance.wires import WIRES
+from interlingua.translator.conformance.wires import wires
 from tests.translator.conformance import faults, faults_by_rule
 from tests.translator.conformance.relay import relay
 from tests.translator.conformance.seeded import Seeded
@@ -22,7 +22,7 @@ def test_there_are_faults_enough() -> None:
 
 def test_every_rule_of_these_groups_finds_a_fault() -> None:
     groups = ("classification/", "shared-memory/", "sequences/")
-    rules = {check.name for check in checks_of(WIRES["oip", "http"]) if check.name.startswith(groups)}
+    rules = {check.name for check in checks_of(wires()["oip/http"]) if check.name.startswith(groups)}
     assert {seeded.rule for seeded in faults_by_rule.FAULTS} == rules
 
 

@@ -10,7 +10,7 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.translator.conformance.check import Check, Draw, InapplicableError, Run, ViolationError
 from interlingua.translator.conformance.kit import Effort, Outcome, Verdict, run
 from interlingua.translator.conformance.subject import Subject
-from interlingua.translator.conformance.wires import WIRES
+from interlingua.translator.conformance.wires import wires
 from tests.loopback import HttpLoopback, echoing, serving
 
 NUMBERS = st.integers(0, 1000)
@@ -19,7 +19,9 @@ NUMBERS = st.integers(0, 1000)
 def outcome(body: Run, *, once: bool = False, effort: Effort | None = None) -> Outcome:
     """What becomes of a check, of a server that is never asked."""
     client = HttpLoopback(serving(echoing({}), "oip"))
-    with Subject(DIALECTS["oip"], "http", "localhost:1", WIRES["oip", "http"], client=client) as subject:
+    with Subject(
+        DIALECTS["oip"].bindings["http"], "localhost:1", wires()["oip/http"], client=client
+    ) as subject:
         return run(Check("group/name", "A rule.", body, once), subject, effort or Effort(50))
 
 

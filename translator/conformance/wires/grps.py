@@ -237,30 +237,30 @@ def _check_rpc_answer(request: InferRequest, exchange: Exchange) -> None:
         _check_tensor({**described, **fields}, exchange)
 
 
-HTTP = Wire(
-    _http_succeeded,
-    _check_http_error,
-    _check_http_answer,
-    {"JSON": HTTP_CALLS[Operation.INFER]},
-    tuple(_HTTP.checks),
-    textual=frozenset({"JSON"}),
-    exempt=_EXEMPT,
-    streams=Streams(HTTP_CALLS[Operation.INFER_STREAM]),
-)
-
-GRPC = Wire(
-    _rpc_succeeded,
-    _check_rpc_error,
-    _check_rpc_answer,
-    {"message": GRPC_CALLS[Operation.INFER]},
-    exempt=_EXEMPT,
-    streams=Streams(GRPC_CALLS[Operation.INFER_STREAM]),
-)
-
-BRPC = Wire(
-    _rpc_succeeded,
-    _check_rpc_error,
-    _check_rpc_answer,
-    {"message": BRPC_CALLS[Operation.INFER]},
-    exempt=_EXEMPT,
-)
+WIRES = {
+    "http": Wire(
+        _http_succeeded,
+        _check_http_error,
+        _check_http_answer,
+        {"JSON": HTTP_CALLS[Operation.INFER]},
+        tuple(_HTTP.checks),
+        textual=frozenset({"JSON"}),
+        exempt=_EXEMPT,
+        streams=Streams(HTTP_CALLS[Operation.INFER_STREAM]),
+    ),
+    "grpc": Wire(
+        _rpc_succeeded,
+        _check_rpc_error,
+        _check_rpc_answer,
+        {"message": GRPC_CALLS[Operation.INFER]},
+        exempt=_EXEMPT,
+        streams=Streams(GRPC_CALLS[Operation.INFER_STREAM]),
+    ),
+    "brpc": Wire(
+        _rpc_succeeded,
+        _check_rpc_error,
+        _check_rpc_answer,
+        {"message": BRPC_CALLS[Operation.INFER]},
+        exempt=_EXEMPT,
+    ),
+}

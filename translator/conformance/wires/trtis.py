@@ -33,8 +33,8 @@ from interlingua.translator.conformance.wire import (
     http_reply,
     http_request,
 )
-from interlingua.translator.conformance.wire_trtis_classes import GRPC_CLASSES, HTTP_CLASSES
-from interlingua.translator.conformance.wire_trtis_memory import GRPC_MEMORY, HTTP_MEMORY
+from interlingua.translator.conformance.wires.trtis_classes import GRPC_CLASSES, HTTP_CLASSES
+from interlingua.translator.conformance.wires.trtis_memory import GRPC_MEMORY, HTTP_MEMORY
 
 _HTTP = Group("trtis-http", asks=True)
 _GRPC = Group("trtis-grpc", asks=True)
@@ -306,29 +306,30 @@ def no_such_method(subject: Subject, draw: Draw) -> None:
     expect(grpc_reply(exchange).code == 12, "it is not UNIMPLEMENTED", exchange)
 
 
-HTTP = Wire(
-    _http_succeeded,
-    _check_http_error,
-    _check_http_answer,
-    {"header and body": HTTP_CALLS[Operation.INFER]},
-    tuple(_HTTP.checks),
-    exempt=_EXEMPT,
-    ids=_IDS,
-    any_ids=_IDS,
-    classes={"header and body": HTTP_CLASSES},
-    memory=HTTP_MEMORY,
-)
-
-GRPC = Wire(
-    _grpc_succeeded,
-    _check_grpc_error,
-    _check_grpc_answer,
-    {"message": GRPC_CALLS[Operation.INFER]},
-    tuple(_GRPC.checks),
-    exempt=_EXEMPT,
-    ids=_IDS,
-    any_ids=_IDS,
-    classes={"message": GRPC_CLASSES},
-    memory=GRPC_MEMORY,
-    streams=Streams(UpstreamCall(_encode_streamed, _decode_streamed), many=True),
-)
+WIRES = {
+    "http": Wire(
+        _http_succeeded,
+        _check_http_error,
+        _check_http_answer,
+        {"header and body": HTTP_CALLS[Operation.INFER]},
+        tuple(_HTTP.checks),
+        exempt=_EXEMPT,
+        ids=_IDS,
+        any_ids=_IDS,
+        classes={"header and body": HTTP_CLASSES},
+        memory=HTTP_MEMORY,
+    ),
+    "grpc": Wire(
+        _grpc_succeeded,
+        _check_grpc_error,
+        _check_grpc_answer,
+        {"message": GRPC_CALLS[Operation.INFER]},
+        tuple(_GRPC.checks),
+        exempt=_EXEMPT,
+        ids=_IDS,
+        any_ids=_IDS,
+        classes={"message": GRPC_CLASSES},
+        memory=GRPC_MEMORY,
+        streams=Streams(UpstreamCall(_encode_streamed, _decode_streamed), many=True),
+    ),
+}

@@ -29,8 +29,8 @@ from interlingua.translator.conformance.streams import STRANGE, alone, known_in_
 from interlingua.translator.conformance.subject import Subject
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake, Streams, Wire, expect, grpc_reply, grpc_request
-from interlingua.translator.conformance.wire_oip import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
-from interlingua.translator.conformance.wire_oip_memory import GRPC_MEMORY
+from interlingua.translator.conformance.wires.oip_common import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
+from interlingua.translator.conformance.wires.oip_memory import GRPC_MEMORY
 
 _RULES = Group("oip-grpc", asks=True)
 _STREAM_RULES = Group("oip-grpc")

@@ -18,8 +18,8 @@ from interlingua.translator.conformance.exchange import Exchange
 from interlingua.translator.conformance.subject import Subject
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake, Wire, expect, http_reply, http_request
-from interlingua.translator.conformance.wire_oip import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
-from interlingua.translator.conformance.wire_oip_memory import HTTP_MEMORY
+from interlingua.translator.conformance.wires.oip_common import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
+from interlingua.translator.conformance.wires.oip_memory import HTTP_MEMORY
 
 _RULES = Group("oip-http", asks=True)
 

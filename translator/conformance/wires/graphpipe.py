@@ -216,22 +216,23 @@ _EXEMPT = {"refusals/input-twice": "the last of two inputs of one name counts"}
 _PADDING = 8
 """The zero behind a string, and what aligns the end of a message."""
 
-HTTP = Wire(
-    _succeeded,
-    _check_error,
-    _check_answer,
-    {"flatbuffer": HTTP_CALLS[Operation.INFER]},
-    (*_RULES.checks, *_HTTP_RULES.checks),
-    exempt=_EXEMPT,
-    padding=_PADDING,
-)
-
-TCP = Wire(
-    _succeeded_framed,
-    _check_framed_error,
-    _check_framed_answer,
-    {"flatbuffer": TCP_CALLS[Operation.INFER]},
-    (*_RULES.checks, *_TCP_RULES.checks),
-    exempt=_EXEMPT,
-    padding=_PADDING,
-)
+WIRES = {
+    "http": Wire(
+        _succeeded,
+        _check_error,
+        _check_answer,
+        {"flatbuffer": HTTP_CALLS[Operation.INFER]},
+        (*_RULES.checks, *_HTTP_RULES.checks),
+        exempt=_EXEMPT,
+        padding=_PADDING,
+    ),
+    "tcp": Wire(
+        _succeeded_framed,
+        _check_framed_error,
+        _check_framed_answer,
+        {"flatbuffer": TCP_CALLS[Operation.INFER]},
+        (*_RULES.checks, *_TCP_RULES.checks),
+        exempt=_EXEMPT,
+        padding=_PADDING,
+    ),
+}
