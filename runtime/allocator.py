@@ -26,7 +26,7 @@ _OWN_SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNA
 
 def tune_allocator() -> bool:
     """Raise the thresholds of this process. False where there is nothing to raise: another C library,
-    or somebody who has set them in the environment already."""
+    or set in the environment already."""
     if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _OWN_SETTINGS):
         return False
     mallopt = ctypes.CDLL(None).mallopt

@@ -37,7 +37,7 @@ class IndexQuery:
 
 
 TraceSettings = Mapping[str, tuple[str, ...]]
-"""The settings of traces by name; one that was told without a value is an empty tuple."""
+"""The settings of traces by name; one without a value is an empty tuple."""
 
 LogSettings = Mapping[str, bool | int | str]
 """The settings of the log by name."""

@@ -24,7 +24,7 @@ _NO_PARAMETERS: Mapping[str, Parameter] = {}
 
 
 class CancelToken:
-    """Tells running work that nobody waits for its answer any more."""
+    """Tells running work that its caller has gone away."""
 
     __slots__ = ("_callbacks", "cancelled")
 
@@ -60,8 +60,8 @@ class Context:
     ``deadline`` is a ``time.monotonic()`` value in seconds, None for no limit. ``traceparent`` and
     ``tracestate`` are the W3C headers as received. ``server_id`` and ``request_number`` are given by the
     server: its own name among replicas, and a count over all requests of the process, from 1. ``timings``
-    is filled in by whoever does the work: nanoseconds by stage (decode, queue, exec, upstream, encode).
-    ``failure`` is why a stream failed that had begun, which is told in one of its answers.
+    is filled in where the work is done: nanoseconds by stage (decode, queue, exec, upstream, encode).
+    ``failure`` is the error of a stream that had begun, which one of its answers carries.
     ``caller`` is the run of a model that waits for the answer, where a model has asked and no client; known
     to ``runtime`` alone. ``copied``: it is a copy for a mirror, and in the statistics of no model.
     ``pins`` are shared by the messages of one stream that go to one server: which one, by upstream pool.
@@ -209,7 +209,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Leeway:
-    """What a signature that was told leaves open: its ``inputs`` at all, its ``outputs``, which inputs may be
+    """What an upstream's signature leaves open: its ``inputs`` at all, its ``outputs``, which inputs may be
     ``missing``, their ``datatypes``, the first dimension of their shapes (``batches``), the whole ``shapes``
     of these. ``carried`` are datatypes that arrive as another one, equal in value."""
 

@@ -102,7 +102,7 @@ class VersionStatistics:
     for every size of batch that was asked for, ``executions`` for every one that the model has run with,
     which may hold several requests; a model without batches has size 1. ``cache_hit`` are requests that were
     answered from the response cache, which are counted among the successes, in ``queue`` and nowhere else,
-    ``cache_miss`` those that were looked for there in vain. ``latencies`` are those of the successes,
+    ``cache_miss`` the lookups without a result. ``latencies`` are those of the successes,
     ``failures`` the others by why they failed. ``refused`` counts requests that contradicted the model's
     signature: the model never saw them, so they are no failures of it."""
 
@@ -171,7 +171,7 @@ class ListenerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What is served, and where. ``default_model`` answers requests that name none, empty for nobody."""
+    """What is served, and where. ``default_model`` answers requests without a name; empty for none."""
 
     models: Mapping[str, ModelStatus]
     default_model: str = ""

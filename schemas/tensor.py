@@ -2,7 +2,7 @@
 
 The buffer is a view over the received body: nothing is copied on the way in, and nothing is
 allocated because of what a client claims. BYTES stay packed as the wire formats pack them (4-byte
-little-endian length, then the bytes, per element) and become a list only when somebody asks.
+little-endian length, then the bytes, per element) and become a list on demand only.
 """
 
 from __future__ import annotations

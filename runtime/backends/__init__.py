@@ -6,7 +6,7 @@ belong here either: an instance runs exactly the tensors that it is given.
 
 There are two kinds. An :class:`Instance` is a function on tensors, which is called in a thread. A
 :class:`RequestInstance` sees the whole request, waits on the event loop, and may answer more than once; it
-runs several requests at once where whoever forms batches claims a :class:`Place` in it.
+runs several requests at once for a scheduler that claims a :class:`Place` in it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Answers(Protocol):
 
 
 class Place(Protocol):
-    """One of the executors of a :class:`RequestInstance`, kept for whoever has claimed it."""
+    """One of the executors of a :class:`RequestInstance`, kept for its claimant."""
 
     @property
     def room(self) -> int:

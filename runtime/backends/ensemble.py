@@ -3,7 +3,7 @@
 A step runs as soon as the tensors that it takes are there, beside others; the tensors are handed on as they
 are. An output that a step leaves out is an input that the next is not given. A step that answers any number
 of times makes the ensemble answer as often: what follows it runs for one answer after the other. The models
-are found by name with every request, so a step may be any model that is served, loaded anew or behind an
+are found by name with every request, so a step may be any model that is served, loaded again or on an
 upstream, and what they count of a step is counted as for a client's request.
 """
 
@@ -171,7 +171,7 @@ class EnsembleInstance:
         self, request: InferRequest, waiting: list[Needed], tensors: Tensors
     ) -> AsyncGenerator[Tensors, None]:
         """The tensors of one answer after the other. A task of its own makes them, because what it has
-        entered is not to be seen by whoever takes them; it is never more than one ahead."""
+        entered must not show to their consumer; it is never more than one ahead."""
         made: asyncio.Queue[Tensors | BaseException | None] = asyncio.Queue(1)
 
         async def make() -> None:
@@ -229,7 +229,7 @@ class EnsembleInstance:
                     alone = count == 1 and not begun
                     running[asyncio.create_task(self._step(request, each, tensors, alone))] = each
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                # every failure is looked at, also those beside the one that is told
+                # every failure is retrieved, also those that are not raised
                 failed = [task for task in done if task.exception() is not None]
                 for task in failed or done:
                     tensors |= task.result()
@@ -237,7 +237,7 @@ class EnsembleInstance:
         finally:
             for task in running:
                 task.cancel()
-            # a failure beside the one that is told belongs to nobody
+            # only one failure is raised
             await asyncio.gather(*running, return_exceptions=True)
         return tensors
 

@@ -45,7 +45,7 @@ _BFLOAT16 = 16
 """ONNX's number for the element type."""
 
 _SILENT = 4
-"""Log only what is fatal: every lesser fault is raised, and said by whoever catches it."""
+"""Log only what is fatal: every lesser fault is raised."""
 
 _THREAD_COUNTS: dict[str, str] = {
     "intra_op_thread_count": "intra_op_num_threads",

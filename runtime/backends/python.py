@@ -157,7 +157,7 @@ class PythonInstance:
         try:
             async with asyncio.timeout(_CLOSE_SECS):
                 while self._waiting or any(
-                    # promised: whoever waited for it has not run yet
+                    # promised: the claimant has not run yet
                     worker.held or worker.promised
                     for worker in self._workers
                     if worker is not None
@@ -197,7 +197,7 @@ class PythonInstance:
                 continue
             worker = self._free(place)
             if worker is not None:
-                # nobody who comes now may overtake
+                # later claims must not overtake
                 worker.promised = True
                 del self._waiting[waiter]
                 waiter.set_result(worker)
@@ -333,7 +333,7 @@ def _instance_names(model: str, config: ModelConfig) -> list[str]:
     where none is stated, and their own number in it."""
     count = max(config.instances, 1)
     if sum(each for _, each in config.groups) != count:
-        # stated elsewhere
+        # stated in another place
         return [f"{model}_{number}" for number in range(count)]
     return [
         f"{group or f'{model}_{index}'}_{number}"

@@ -24,7 +24,7 @@ UNDECLARED = (
 
 
 def examine(path: Path, config: ModelConfig) -> None:
-    """Raise ``LoadError`` where the file at ``path`` is no program, or one whose tensors nobody declares."""
+    """Raise ``LoadError`` where the file at ``path`` is no program, or a program without declared tensors."""
     examine_file(path)
     if path.suffix != ".pt2" and not config.outputs:
         raise LoadError(f"{path}: {UNDECLARED}")

@@ -2,7 +2,7 @@
 
 A :class:`ModelConfig` comes from ``config.pbtxt`` (``model_config_file``), from an entry of the program's
 configuration, or from both. :func:`agreed_signature` holds what it declares against what the model file
-has. How a configuration is told to clients belongs to ``model_config_message``, loading anything to
+has. The form for clients belongs to ``runtime.model_config.message``, loading anything to
 ``runtime.repository.files``.
 """
 
@@ -27,7 +27,7 @@ DATATYPE_OF_TYPE: dict[str, Datatype] = {
 """The datatypes by the names that configurations use."""
 
 UNLIMITED_BATCH_SIZE = 65536
-"""The ``max_batch_size`` of a model whose own file shows that it batches, where nobody states a limit."""
+"""The ``max_batch_size`` of a model whose own file shows that it batches, where no limit is stated."""
 
 
 class LoadError(Exception):

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a model that its clients do not see: what it is told of sequences, and its states.
+"""Inputs and outputs of a model that its clients do not see: controls of sequences, and states.
 
 Contract: whatever a configuration says of them the model has, under that name, with that datatype and in a
 shape that fits; what is left is what clients see. Running anything does not belong here.

@@ -1,4 +1,4 @@
-"""A model's configuration as clients are told it: ``inference.ModelConfig`` with the defaults filled in.
+"""A model's configuration as clients read it: ``inference.ModelConfig`` with the defaults filled in.
 
 The message is what the author wrote in ``config.pbtxt``, overlaid with what is served: name, engine,
 limit of the batch, tensors. v1's clients read the same fields under the same numbers. Reading a

@@ -2,7 +2,7 @@
 
 The text format is the one of Triton and of the TensorRT Inference Server. Fields that do not change an
 answer (optimization) are read over, fields that would change it and that are
-not supported are refused by name, and fields that this program does not know are told in the log.
+not supported are refused by name, and unknown fields are logged.
 What follows from a configuration belongs to ``model_config`` and ``runtime.repository.files``.
 """
 
@@ -61,7 +61,7 @@ def override_config(folder: Path, message: bytes) -> ModelConfig:
         parsed = MODEL_CONFIG.FromString(message)
     except DecodeError as error:
         raise LoadError(f"{folder}: the configuration that was given is none: {error}") from error
-    # whoever gives a configuration may not have files read that are none of the model's
+    # a client's configuration must not read files outside of the model's folder
     for name in (parsed.default_model_filename, *(output.label_filename for output in parsed.output)):
         if name and not is_inside(name):
             raise LoadError(f"{folder}: file '{name}' is not in the model's folder")

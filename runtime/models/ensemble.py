@@ -67,7 +67,7 @@ def plan(steps: Sequence[Step], inputs: Iterable[str], outputs: Iterable[str]) -
     """``steps`` in order, for an ensemble with ``inputs`` and ``outputs``.
 
     Raises ``ValueError``, naming tensor and step: no steps, a tensor that two give, one that a step or the
-    ensemble wants and none gives, steps that wait for each other, a tensor or an input that nobody takes.
+    ensemble wants and none gives, steps that wait for each other, a tensor or an input without a consumer.
     """
     if not steps:
         raise ValueError("an ensemble needs at least one step")

@@ -1,7 +1,7 @@
 """Tensors that may be kept for as long as one likes.
 
-Most tensors are views on memory that nobody writes to again. Those in memory that is shared with another
-process are not: a client writes its region anew, and a Python model's process waits for its region to come
+Most tensors are views on memory that is never written to again. Those in memory that is shared with another
+process are not: a client writes its region again, and a Python model's process waits for its region to come
 back. Here they are copied.
 """
 

@@ -327,8 +327,8 @@ class LocalModel(Target):
         return version or self._version_by_number(requested)
 
     def _heir(self) -> LocalModel:
-        """The model that is served in place of this one: whoever found this one a moment ago must not fail
-        for that. It is looked up, because to keep it would keep every model that ever had the name."""
+        """The model that is served in place of this one, for requests that found this one a moment ago. It is
+        looked up: to keep it would keep every model that ever had the name."""
         heir = None if self._hooks is None else self._hooks.find(self.name)
         if not isinstance(heir, LocalModel) or heir is self:
             raise InferenceError(
@@ -343,6 +343,6 @@ class LocalModel(Target):
             return self._versions[number]
         unknown = f"Request for unknown model: '{self.name}' version {number}"
         if number in self.failed or number in self._retired:
-            # asking again does not help: the version stays as it failed until it is loaded anew
+            # asking again does not help: the version stays as it failed until it is loaded again
             raise InferenceError(ErrorCode.UNAVAILABLE, f"{unknown} is not at ready state", retryable=False)
         raise InferenceError(ErrorCode.NOT_FOUND, f"{unknown} is not found")

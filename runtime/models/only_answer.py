@@ -1,7 +1,7 @@
 """One answer of a model that may give any number: the only one that it gives.
 
-A caller that cannot take a stream asks such a model all the same where its dialect has one call for every
-model. More than one answer cannot be told as one, so that is refused; the model is told to stop.
+A caller that cannot take a stream may still call such a model where its dialect has one call for every
+model. More than one answer does not fit into one, so that is refused, and the model is cancelled.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ class Spread:
     """An ``Instance`` made of one per device. ``devices`` names one for each run that may go on at once, the
     same one several times where it takes several; ``load`` gives the instance on a device.
 
-    Whoever runs must keep to as many runs at once; a run above that waits. Runs go round the devices in turn
+    A run without a free device waits. Runs go round the devices in turn
     while all are free. Raises what ``load`` raises, with nothing left loaded.
     """
 

@@ -51,7 +51,7 @@ def batch_size(request: InferRequest | InferHeads, signature: Signature) -> int:
 
 
 def entered(counted: VersionStatistics, context: Context) -> VersionStatistics | None:
-    """Where a request with ``context`` enters: ``counted``, or nowhere for a copy, which nobody has asked."""
+    """Where a request with ``context`` enters: ``counted``, or nowhere for a mirrored copy."""
     return None if context.copied else counted
 
 

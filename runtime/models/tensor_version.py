@@ -66,7 +66,7 @@ class TensorVersion:
         self.statistics = VersionStatistics()
         self.check = RequestCheck(model, signature).check
         self._run = run or instance.run
-        # where nobody has stated a batch, that the first dimension is one is a guess
+        # without a stated batch size the first dimension may be any other
         self._batches = 0 < signature.max_batch_size < UNLIMITED_BATCH_SIZE and not scheduling.ragged
         self.threads: ThreadPoolExecutor | None = None
         self.admission = Admission(model, scheduling.limits, instances)

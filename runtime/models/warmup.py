@@ -1,4 +1,4 @@
-"""What a model is asked before anybody else asks it: the samples of ``model_warmup`` in a configuration.
+"""The requests that a model runs before clients come: the samples of ``model_warmup`` in a configuration.
 
 Engines put off work until a first request of a size comes; a sample takes that request's place. Here a sample
 becomes a request. Running it belongs to ``runtime.models.version``.
@@ -57,7 +57,7 @@ def read_samples(
     model: str, folder: Path, warmups: tuple[Warmup, ...], batched: bool
 ) -> tuple[WarmupSample, ...]:
     """The requests to model ``model`` that ``warmups`` state; ``batched``: shapes begin with a batch. A batch
-    of 0 is left out, as by Triton.
+    of 0 is skipped, as by Triton.
 
     Blocks. Raises ``ValueError`` naming the sample and the input: a dimension that is free, a file that is
     not there or not of its size, a batch for a model without one.

@@ -18,7 +18,7 @@ from interlingua.runtime.python_worker.triton_python_backend_utils import (
 
 
 class BlsClient:
-    """What ``InferenceRequest`` asks other models with."""
+    """Calls other models for ``InferenceRequest``."""
 
     def __init__(self, connection: WorkerConnection) -> None:
         self._connection = connection
@@ -37,7 +37,7 @@ class BlsClient:
         come = asyncio.Event()
 
         def wake() -> None:
-            # later responses are waited for elsewhere, perhaps after the loop has ended
+            # later responses have other waiters, perhaps after the loop has ended
             if not come.is_set():
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(come.set)

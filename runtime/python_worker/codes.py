@@ -1,4 +1,4 @@
-"""The errors of models written in Python, and those that they are told, by the codes of both sides."""
+"""The errors that models written in Python raise, and those that they receive, by the codes of both sides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CODES = {
     TritonError.ALREADY_EXISTS: ErrorCode.ALREADY_EXISTS,
     TritonError.CANCELLED: ErrorCode.CANCELLED,
 }
-"""What else a model says it is: whatever is not here is MODEL_FAILED."""
+"""The code of each error that a model raises; any other is MODEL_FAILED."""
 
 _REPORTED = {code: number for number, code in _CODES.items()} | {
     ErrorCode.MALFORMED: TritonError.INVALID_ARG,
@@ -23,7 +23,7 @@ _REPORTED = {code: number for number, code in _CODES.items()} | {
     ErrorCode.OVERLOADED: TritonError.UNAVAILABLE,
     ErrorCode.DEADLINE_EXCEEDED: TritonError.CANCELLED,
 }
-"""What a model is told of the failure of another: whatever is not here is INTERNAL."""
+"""What a model receives where its call of another fails; any other is INTERNAL."""
 
 
 def error_of(code: int, message: str) -> InferenceError:
@@ -33,6 +33,6 @@ def error_of(code: int, message: str) -> InferenceError:
 
 
 def reported_error(error: InferenceError) -> tuple[int, str]:
-    """Number and text, as a model is told of ``error``."""
+    """Number and text of ``error`` for a model."""
     other = TritonError.UNKNOWN if error.details == UNKNOWN_KIND else TritonError.INTERNAL
     return _REPORTED.get(error.code, other), error.message

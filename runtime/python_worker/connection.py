@@ -1,7 +1,7 @@
-"""The worker's side of the socket: messages out from any thread, messages in for whoever waits for them.
+"""The worker's side of the socket: messages out from any thread, messages in for the threads that wait.
 
-There is no thread that reads. Whoever waits for a message reads for all who wait: the main thread for the
-next run, and within a run every thread that has asked another model. So a model that calls nobody pays
+There is no reader thread. A thread that waits for a message reads for all that wait: the main thread for the
+next run, and within a run every thread that calls another model. So a model without such calls pays
 for no hop between threads.
 """
 
@@ -25,7 +25,7 @@ from interlingua.runtime.python_worker import triton_python_backend_utils as uti
 from interlingua.runtime.python_worker.strings import pack_strings, unpack_strings
 
 CANCELLED = (1 << 64) - 1
-"""In a slot: nobody waits for the answer any more. Else the slot counts the responses that were taken."""
+"""In a slot: the caller has gone away. Else the slot counts the responses that were taken."""
 
 WINDOW = 256
 """How many responses to one request may be on their way before the model has to wait."""
@@ -103,7 +103,7 @@ class WorkerConnection:
             return bool(self._work.content) or self._closed
 
     def read_aside(self) -> None:
-        """Have messages read while nobody waits in :meth:`wait`, as for those who wait in an event loop."""
+        """Read messages while no thread is in :meth:`wait`, for callers that wait in an event loop."""
         if self._aside is None:
             self._aside = threading.Thread(target=self.wait, args=(Box(),), name="read", daemon=True)
             self._aside.start()
@@ -154,7 +154,7 @@ class WorkerConnection:
             self._work.put(frame)
             return
         _, number, packed, parameters, error, final = frame.value
-        # also where nobody waits any more: the memory is given back by looking at it
+        # also for a caller that has gone away: unpacking gives the memory back
         tensors = self.tensors(packed, frame)
         box = self._boxes.pop(number, None) if final else self._boxes.get(number)
         if box is not None:
@@ -167,7 +167,7 @@ class WorkerConnection:
         """Send a message; ``descriptors`` are closed."""
         descriptors = descriptors or []
         self._waiting.append((channel.encode(value, payload, len(descriptors)), descriptors))
-        # whoever writes takes along what comes meanwhile, be it from a destructor in the same thread
+        # the writer sends what is added meanwhile, even by a destructor in the same thread
         while self._waiting and self._writing.acquire(blocking=False):
             try:
                 while self._waiting:
@@ -214,7 +214,7 @@ class WorkerConnection:
             raise utils.TritonModelException(f"no shared memory for the tensors: {error}") from error
 
     def cancelled(self, slot: int) -> bool:
-        """Whether nobody waits for the answers of ``slot``."""
+        """Whether the caller of ``slot`` has gone away."""
         return self._slots[slot] == CANCELLED
 
     def wait_for_reader(self, slot: int, sent: int) -> None:

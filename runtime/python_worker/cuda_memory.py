@@ -30,7 +30,7 @@ def to_host(address: int, nbytes: int, device: int) -> NDArray[np.uint8]:
     was begun there. Raises ``ValueError`` where the driver is missing or refuses."""
     host = np.empty(nbytes, np.uint8)
     with _current(device):
-        # whoever filled the tensor may have done so on any stream
+        # the tensor may have been filled on any stream
         _call("cuCtxSynchronize")
         _call(
             "cuMemcpyDtoH_v2",

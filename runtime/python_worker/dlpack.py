@@ -82,7 +82,7 @@ def _release(managed: Any) -> None:
 
 
 def _destroy(capsule: int) -> None:
-    # a capsule that was taken has another name, and whoever took it lets go of the tensor
+    # a consumed capsule has another name, and its consumer frees the tensor
     if _is_valid_at(capsule, _NAME):
         managed = ctypes.cast(_pointer_at(capsule, _NAME), ctypes.POINTER(_ManagedTensor))
         _shared.pop(managed.contents.manager, None)

@@ -43,7 +43,7 @@ class Reply(Protocol):
 
 class Outgoing:
     """The calls that one worker has under way. ``contexts`` are those of the requests that it has now, None
-    where it has some and nobody waits for any of them."""
+    where it has some and all their callers have gone away."""
 
     def __init__(
         self, reply: Reply, contexts: Callable[[], Sequence[Context] | None], caller: object
@@ -68,7 +68,7 @@ class Outgoing:
             self._calls[number][0].cancel()
 
     def cancel(self) -> None:
-        """Nobody waits for what the model does: its calls fail."""
+        """The callers of the run have gone away: its calls fail."""
         for _, context in list(self._calls.values()):
             context.cancel.cancel()
 

@@ -47,7 +47,7 @@ class WorkerError(Exception):
 class Worker:
     """A process that has loaded a model. Starting it blocks until it has.
 
-    It is a ``Place`` of its instance: ``promised`` while somebody has claimed it. ``on_idle`` is called when
+    It is a ``Place`` of its instance: ``promised`` while it is claimed. ``on_idle`` is called when
     it can be claimed again, ``on_lost`` once when it has ended by itself, ``check`` with every answer and
     the outputs that were asked for. ``called`` are the instances that its calls wait for now. Raises
     :class:`WorkerError` with the model's reason.
@@ -84,7 +84,7 @@ class Worker:
             theirs.close()
             for page in pages:
                 os.close(page)
-        # also at the end of the interpreter, for those that nobody has stopped
+        # also at the end of the interpreter, for workers that still run
         self._stop = weakref.finalize(self, launch.end, self._process, self._sock)
         try:
             self._load(settings)
@@ -178,8 +178,8 @@ class Worker:
 
     def stop(self) -> None:
         """Let the model finalize, end the process and let go of the memory that is shared with it, but for
-        what somebody still looks at. Blocks."""
-        # whoever comes now is refused
+        what still has views. Blocks."""
+        # new requests are refused
         self.lost = True
         self._stop()
         self._pool.close()
@@ -220,7 +220,7 @@ class Worker:
             self._slots[call.slot] = count
 
     def _abandon(self, call: WorkerCall) -> None:
-        """Nobody waits for ``call`` any more."""
+        """The caller of ``call`` has gone away."""
         if self._calls.get(call.slot) is call:
             self._slots[call.slot] = CANCELLED
             self._calls[call.slot] = None
@@ -325,7 +325,7 @@ class Worker:
         if ends_run:
             self._ended_run()
         elif final and not self._running:
-            # a free slot may be what somebody waits for
+            # a request may wait for a free slot
             self.on_idle()
 
     def _tensors(self, packed: Sequence[Any], frame: channel.ChannelFrame) -> tuple[Tensor, ...]:
@@ -357,7 +357,7 @@ class Worker:
             await self._written.wait()
 
     def _contexts(self) -> list[Context] | None:
-        """Those of the requests that it has; None where nobody waits for any of them."""
+        """Those of the requests that it has; None where all callers have gone away."""
         contexts = [call.context for call in self._calls.values() if call is not None]
         return contexts if contexts or not self._calls else None
 
@@ -413,12 +413,12 @@ def _close(descriptors: Iterable[int]) -> None:
 
 
 def _nothing() -> None:
-    """Nobody waits yet."""
+    """The callback before a queue is attached."""
 
 
 def _nothing_of(worker: Worker) -> None:
-    """Nobody looks after it yet."""
+    """The callback before an instance is attached."""
 
 
 def _nothing_with(answer: InstanceAnswer, outputs: tuple[str, ...]) -> None:
-    """Nobody knows what is declared yet."""
+    """The check before the signature is known."""

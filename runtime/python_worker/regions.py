@@ -123,7 +123,7 @@ class RegionViews:
         return whole.data
 
     def close(self) -> None:
-        """Let go of the regions that nobody looks at, and of the flags where that is all of them; the rest
+        """Let go of the regions without views, and of the flags where that is all of them; the rest
         goes with those who look."""
         for number in [number for number in self._regions if not self._is_watched(number)]:
             self._regions.pop(number).close()

@@ -230,7 +230,7 @@ class InferenceResponseSender:
             return open_until_now
 
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the caller has gone away."""
         return self._cancelled()
 
     def __del__(self) -> None:
@@ -341,7 +341,7 @@ class InferenceRequest:
         return self._parameters
 
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the caller has gone away."""
         return self._sender is not None and self._sender.is_cancelled()
 
     def is_streaming(self) -> bool:
@@ -479,5 +479,5 @@ class Logger:
 
     @classmethod
     def log_verbose(cls, message: Any) -> None:
-        """Write for whoever debugs."""
+        """Write for debugging."""
         cls.write("verbose", str(message))

@@ -14,7 +14,7 @@ from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 class WorkerCall:
     """The ``Answers`` to ``request``: iterate, and ``aclose`` it in any case.
 
-    ``taken`` is told how many answers were taken whenever one more was, ``closed`` that no more will be.
+    ``taken`` gets the number of answers taken after each one; ``closed`` is called when no more will be.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class WorkerCall:
         self._wake()
 
     def cancel(self) -> None:
-        """Whoever asked has gone away."""
+        """The caller has gone away."""
         self._answers.clear()
         self.fail(InferenceError(ErrorCode.CANCELLED, "the request was cancelled"))
 

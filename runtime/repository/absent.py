@@ -1,4 +1,4 @@
-"""What is told of models that are not served as their files are: loading, failed, unloaded, not renewed."""
+"""The status of models that are not served as their files are: loading, failed, unloaded, not renewed."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class ModelCatalog:
 
     @property
     def reports_all_changes(self) -> bool:
-        """Whether ``changes`` tells of every model, because none is elsewhere."""
+        """Whether ``changes`` covers every model, because none is remote."""
         return all(isinstance(model, LocalModel) for model in self._models.values())
 
     def home(self, name: str) -> Repository | None:
@@ -202,8 +202,8 @@ class ModelCatalog:
         return tuple(known[name] for name in sorted(known))
 
     async def warm_up(self) -> None:
-        """Have every model run its samples before clients come. One that fails is not served, which is told
-        as of one that could not be loaded."""
+        """Have every model run its samples before clients come. One that fails is not served, and has the
+        status of a model that could not be loaded."""
         models = [model for model in self._models.values() if isinstance(model, LocalModel)]
         for model, failure in zip(
             models, await asyncio.gather(*(failing_sample(model) for model in models)), strict=True
@@ -265,7 +265,7 @@ class ModelCatalog:
 
     async def follow(self, name: str, repository: Repository | None) -> None:
         """Serve a model as its files are now, in ``repository``; where that is None they are gone, and so is
-        the model. What goes wrong is logged and told in the model's status."""
+        the model. Failures are logged and show in the model's status."""
         if repository is None:
             await asyncio.shield(self._tasks.start(self._unload(name, gone=True)))
             return
@@ -329,7 +329,7 @@ class ModelCatalog:
             if model is old:
                 _log.debug("model unchanged", extra={"facts": {"model": name}})
             elif loses_versions(model, old):
-                # to lose versions because others cannot be loaded would help nobody
+                # versions that work are not lost because others cannot be loaded
                 self._not_renewed[name] = partial_failure(model)
                 self._tasks.start(free(model, sent, old))
             else:

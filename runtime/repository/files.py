@@ -3,8 +3,8 @@
 A model folder is what Triton and the TensorRT Inference Server have: ``config.pbtxt`` (optional), label
 files, and one folder per version that is named by its number and holds the model file, which tells the
 backend where no configuration does.
-One model that cannot be loaded stops no other: it is told among the failures with its reason.
-Nothing here prints; whoever shows progress passes a callback.
+A model that cannot be loaded does not stop the others: it is among the failures, with its reason.
+Nothing here prints; a callback shows progress.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from interlingua.schemas import Parameter, Signature
 State = Literal["loading", "ready", "failed"]
 
 Progress = Callable[[str, State], None]
-"""Told the name and state of each model, one call at a time, from the threads that load."""
+"""Gets the name and state of each model, one call at a time, from the threads that load."""
 
 ALL = "*"
 
@@ -123,7 +123,7 @@ def find_models(folder: Path, names: Iterable[str] | Literal["*"] = ALL) -> list
     """The models in repository ``folder`` by name, or those of ``names`` in that order, and then the models
     there that these need.
 
-    A name without a folder is listed all the same and fails when it is loaded. Raises ``LoadError``
+    A name without a folder is listed anyway and fails when it is loaded. Raises ``LoadError``
     where the repository cannot be read.
     """
     repository = Repository(folder)

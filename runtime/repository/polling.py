@@ -1,8 +1,8 @@
-"""Repositories whose models follow their files: looks at them again and again and has the catalog follow.
+"""Polls repositories whose models follow their files, and updates the catalog.
 
-A model is loaded, loaded again or unloaded when its files have changed and then looked the same twice in a
-row: what somebody is still writing is left alone. One that cannot be loaded is tried again when its files
-change, not before. How a model is loaded belongs to ``runtime.repository.files``, what is served to
+A model is loaded, loaded again or unloaded when its files have changed and two polls in a row then find the
+same: files that are still being written are left alone. A model that cannot be loaded is tried again when its
+files change, not before. How a model is loaded belongs to ``runtime.repository.files``, what is served to
 ``runtime.repository.catalog``.
 """
 
@@ -123,7 +123,7 @@ class Poller:
         for repository in self._catalog.repositories.by_precedence:
             names = self._names(repository)
             if names is None:
-                # nobody has said that its models are gone
+                # that does not mean that its models are gone
                 names = [name for name, sight in self._followed.items() if sight.repository == repository]
                 look.unclear.update(repository.path / name for name in names)
             for name in names:
@@ -134,7 +134,7 @@ class Poller:
                 try:
                     look.models[name] = _Sight(repository, snapshot(path))
                 except OSError:
-                    # somebody is at work on it, or has just removed it
+                    # it is being written, or was just removed
                     if path.exists():
                         look.unclear.add(path)
         return look

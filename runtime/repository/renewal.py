@@ -1,6 +1,6 @@
 """The steps by which one model takes the place of another of its name.
 
-In which order they come, and what is told meanwhile, belongs to ``runtime.repository.catalog``.
+Their order, and the status meanwhile, belong to ``runtime.repository.catalog``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def free(target: Target, files: SentFiles | None, successor: Target | None
 
 
 def reusable(target: Target | None) -> LocalModel | None:
-    """``target`` where its versions may be taken over; one that has broken down is better loaded anew."""
+    """``target`` where its versions may be taken over; a broken model is loaded again instead."""
     if isinstance(target, LocalModel) and all(each.readiness().ready for each in target.loaded.values()):
         return target
     return None

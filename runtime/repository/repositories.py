@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 class Repositories:
     """``repositories`` in the order of the configuration; ``fixed`` are the models that the configuration
-    defines by itself, which are nobody's to load or unload."""
+    defines, which clients cannot load or unload."""
 
     def __init__(self, repositories: Sequence[Repository] = (), fixed: Iterable[str] = ()) -> None:
         self.by_precedence = tuple(reversed(repositories))

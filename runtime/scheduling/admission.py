@@ -1,6 +1,6 @@
 """Who may come in: the limits on the requests that are inside a model, waiting or running.
 
-Contract: what entered leaves exactly once. It costs a comparison of numbers where nobody waits. The sizes
+Contract: what entered leaves exactly once. It costs a comparison of numbers where no request waits. The sizes
 of the levels of a queue belong to ``queue``.
 """
 
@@ -30,7 +30,7 @@ class Admission:
         return max(self.inside - self._places, 0)
 
     def enter(self, request: InferRequest) -> int:
-        """Let ``request`` in where there is no queue; the bytes that :meth:`leave` is to be told.
+        """Let ``request`` in where there is no queue; the bytes to pass to :meth:`leave`.
 
         Those are the bytes of a request that had to wait, as long as their memory is held: until it is
         answered. Raises OVERLOADED.

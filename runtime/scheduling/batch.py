@@ -1,8 +1,8 @@
 """Requests as one batch, and the answer to it as theirs.
 
 Rows stand one after the other in every tensor of the IR, packed BYTES included, so a batch is the bytes of
-its requests in a row, copied once, and an answer is a slice of the output. Contract: nobody gets a row of
-somebody else; a model that answers with another number of rows than it was given is told so.
+its requests in a row, copied once, and an answer is a slice of the output. Contract: no request gets a row of
+another; a model that answers with another number of rows than its input fails.
 """
 
 from __future__ import annotations

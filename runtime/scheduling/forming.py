@@ -47,7 +47,7 @@ def choose(entries: Iterable[Entry], rules: Rules, room: int, now: int) -> tuple
     complete = False
     for entry in entries:
         if taken and entry.key != taken[0].key:
-            # Triton never waits before somebody whom waiting does not help
+            # Triton never waits before a request that gains nothing by it
             complete = True
             passed += 1
             if rules.ordered or passed > _PASSED_OVER:

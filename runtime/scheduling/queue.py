@@ -28,7 +28,7 @@ class Entry:
 
     ``inputs`` are as the model sees them, ``rows`` the batch elements that they have, 0 where
     there are no batches. Entries of one ``key``
-    may meet in a batch; None meets nobody. ``arrived`` and ``expires`` are ``time.monotonic_ns()``, 0 for
+    may meet in a batch; None meets no other. ``arrived`` and ``expires`` are ``time.monotonic_ns()``, 0 for
     never. ``answer`` gets what the runner gives. ``turn`` is there while it waits for earlier answers,
     ``memory`` once it runs as part of a sequence.
     """

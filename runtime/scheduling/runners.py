@@ -43,7 +43,7 @@ class SharedAnswers(NamedTuple):
 
 class Runner(Protocol):
     """``free`` batches can be started now, each of up to ``room`` entries. ``on_free`` is called when there
-    may be more, ``on_failure`` when those who wait would wait in vain, ``on_replaced`` when what runs from
+    may be more, ``on_failure`` when waiting requests cannot run, ``on_replaced`` when what runs from
     now on has no memory of what ran."""
 
     on_free: Callable[[], None]
@@ -65,17 +65,17 @@ class Runner(Protocol):
         """Whether something that was started here goes on."""
 
     def wanted(self) -> None:
-        """Somebody waits and nothing is free."""
+        """A request waits and nothing is free."""
 
     def unwanted(self) -> None:
-        """Nobody waits."""
+        """No request waits."""
 
     def start(self, entries: list[Entry]) -> None:
         """Run ``entries`` as one batch and set each one's ``answer``. Never raises."""
 
 
 def _nothing(*_: object) -> None:
-    """What nobody has asked to be told of."""
+    """The callback of events without a listener."""
 
 
 class ThreadRunner:
@@ -102,7 +102,7 @@ class ThreadRunner:
         """A thread that ends tells so anyway."""
 
     def unwanted(self) -> None:
-        """Nothing is kept for anybody."""
+        """No claim is held."""
 
     def start(self, entries: list[Entry]) -> None:
         """See ``Runner``."""
@@ -134,7 +134,7 @@ class ThreadRunner:
 
 
 class PlaceRunner:
-    """Runs on a place of ``instance``, any or the one with ``number``, which it claims when somebody waits;
+    """Runs on a place of ``instance``, any or the one with ``number``, which it claims when a request waits;
     each entry is answered with a :class:`Given`."""
 
     def __init__(self, instance: RequestInstance, number: int | None = None) -> None:

@@ -116,7 +116,7 @@ class Scheduler:
             await self._order.turn(entry)
 
     async def drain(self) -> None:
-        """Wait until nothing waits or runs. Batches wait for nobody from now on."""
+        """Wait until nothing waits or runs. Batches no longer wait to fill."""
         self._quiet = asyncio.Event()
         self._advance()
         await self._quiet.wait()
@@ -132,7 +132,7 @@ class Scheduler:
         if not entry.answer.done():
             entry.answer.cancel()
         elif not entry.answer.cancelled():
-            # whoever was to see it may have gone at the same moment
+            # its caller may have gone at the same moment
             entry.answer.exception()
         if self._order is not None:
             self._order.leave(entry)
@@ -194,7 +194,7 @@ class Scheduler:
 
     def _timed_out(self, entry: Entry) -> None:
         self._expired(entry)
-        # those that waited with it may be a batch without it, or nobody needs the place that is kept
+        # those that waited with it may be a batch without it, or the claimed place is not needed
         self._advance_soon()
 
     def _expired(self, entry: Entry) -> None:

@@ -1,4 +1,4 @@
-"""What a model is told of a sequence as inputs: start, end, ready, and the correlation id.
+"""The control inputs of a sequence: start, end, ready, and the correlation id.
 
 Contract: one row for each request, of shape [1, 1] where shapes begin with a batch, else [1].
 """
@@ -46,7 +46,7 @@ class Controls:
             else zeros(control.name, control.datatype, self._shape)
             for control in controls
         )
-        """For a row of the batch that no request has."""
+        """For a padding row."""
 
     def of(self, place: Place) -> tuple[Tensor, ...]:
         """For the request at ``place``. Raises INVALID_TENSOR for an id that the model's input cannot

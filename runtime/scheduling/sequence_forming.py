@@ -11,13 +11,13 @@ from interlingua.runtime.scheduling.sequence_policy import Direct
 from interlingua.runtime.scheduling.sequence_table import Lane, LiveSequence
 
 Batch = list[LiveSequence | None]
-"""The sequences whose next requests run together, in the order of their rows; None for a row of nobody."""
+"""The sequences whose next requests run together, in the order of their rows; None for a padding row."""
 
 
 def direct(lane: Lane, strategy: Direct, room: int, now: int, fills: bool) -> tuple[Batch, int]:
     """The next batch of at most ``room`` rows, and the nanoseconds that it had better wait for more; 0 to run
-    now. ``now`` is ``time.monotonic_ns()``. With ``fills`` a sequence is in the row of its slot, and rows
-    of nobody stand before it."""
+    now. ``now`` is ``time.monotonic_ns()``. With ``fills`` a sequence is in the row of its slot, after
+    padding rows."""
     ready = lane.ready
     first = min(ready, key=_arrived)
     few = len(ready) < strategy.minimum_utilization * lane.size

@@ -47,8 +47,8 @@ class SequenceScheduler:
     """The sequences of one version of model ``model`` before ``runners``, one for each instance.
 
     ``joins``: requests may meet in batches where the model has any. ``whole_requests``: the runners give the
-    model each request by itself, whatever outputs it asks for; rows that nobody has are then given only to
-    a model that is told so. ``ordered``: answers may be kept in order, where that is asked for.
+    model each request by itself, with any outputs; padding rows then go only to a model with a READY
+    control. ``ordered``: answers may be kept in order, where the configuration requests it.
     ``waiting`` counts the requests that have not begun.
     """
 
@@ -152,7 +152,7 @@ class SequenceScheduler:
         return inputs + self._controls.of(ALONE) + self._states.initial()
 
     async def drain(self) -> None:
-        """Wait until nothing waits or runs. From now on batches wait for nobody, and a sequence lasts no
+        """Wait until nothing waits or runs. From now on batches do not wait to fill, and a sequence lasts no
         longer than its requests."""
         self._quiet = asyncio.Event()
         self._end_quiet_ones()
@@ -168,7 +168,7 @@ class SequenceScheduler:
         if not entry.answer.done():
             entry.answer.cancel()
         elif not entry.answer.cancelled():
-            # whoever was to see it may have gone at the same moment
+            # its caller may have gone at the same moment
             entry.answer.exception()
         if self._order is not None:
             self._order.leave(entry)
@@ -238,7 +238,7 @@ class SequenceScheduler:
         return direct(lane, self._strategy, room, now, self._fills)
 
     def _taken(self, batch: Batch) -> list[Entry]:
-        """The next request of each sequence of ``batch``, and what stands in the rows of nobody."""
+        """The next request of each sequence of ``batch``, and entries for the padding rows."""
         found = [None if sequence is None else self._table.take(sequence) for sequence in batch]
         entries = [entry for entry in found if entry is not None]
         self._no_longer_wait(entries)
@@ -256,14 +256,14 @@ class SequenceScheduler:
         return empty + self._controls.padding
 
     def _padding_row(self, like: Entry, inputs: tuple[Tensor, ...]) -> Entry:
-        """A row of nobody in the batch of ``like``."""
+        """A padding row in the batch of ``like``."""
         answer = asyncio.get_running_loop().create_future()
         answer.add_done_callback(self._forget)
         request = InferRequest(self._model, ())
         return Entry(request, inputs, like.outputs, like.rows, like.key, like.arrived, answer)
 
     def _forget(self, answer: asyncio.Future[object]) -> None:
-        """Nobody waits for ``answer``."""
+        """``answer`` has no caller."""
         if answer.cancelled() or answer.exception() is not None:
             return
         given = answer.result()

@@ -36,7 +36,7 @@ class States:
         return tuple(state.initial for state in self._states)
 
     def inputs(self, entries: Sequence[Entry]) -> tuple[Tensor, ...]:
-        """What is remembered of the sequences of ``entries``, a row each; zeros for nobody's."""
+        """What is remembered of the sequences of ``entries``, a row each; zeros for padding rows."""
         return tuple(self._rows(state, entries) for state in self._states)
 
     def outputs(self, requested: tuple[str, ...]) -> tuple[str, ...]:

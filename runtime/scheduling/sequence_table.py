@@ -132,7 +132,7 @@ class SequenceTable:
 
     def enter(self, entry: Entry, place: Place, now: float) -> LiveSequence:
         """Put ``entry``, whose ``place`` was checked, into its sequence. A start in a sequence that has not
-        ended starts anew behind what is there, in the same slot."""
+        ended starts again behind what is there, in the same slot."""
         sequence = self._live.get(place.id)
         if sequence is None:
             sequence = self._live[place.id] = LiveSequence(place.id, now)

@@ -1,4 +1,4 @@
-"""What a configuration adds to the signature of a model behind an upstream, whoever says that signature.
+"""What a configuration adds to the signature of an upstream's model, declared or discovered.
 
 Some attributes of tensors do not travel: the labels of classes stand in files of the server, and few dialects
 say how an image lies in memory. The names are those that our clients use.

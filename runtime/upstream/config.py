@@ -13,7 +13,7 @@ from interlingua.schemas.model_config import MODEL_CONFIG
 
 
 def read_config(serialized: bytes) -> Any:
-    """An ``inference.ModelConfig``; None where nothing is told."""
+    """An ``inference.ModelConfig``; None where it is empty."""
     return MODEL_CONFIG.FromString(serialized) if serialized else None
 
 

@@ -1,7 +1,7 @@
 """What a model behind an upstream was asked, by version, and how that ended.
 
 The upstream says which version answers: a version that a client names may be any text, so it has no numbers
-before it has answered. Requests that nobody answered, not even for metadata, count as well; copies for
+before it has answered. Requests without any answer, not even for metadata, count as well; copies for
 mirrors do not.
 """
 
@@ -29,7 +29,7 @@ class UpstreamCounts:
 
     def success(self, version: str, size: int, course: Course, context: Context) -> None:
         """Count a request of ``size`` batch elements, with ``context``, that ``version`` has answered; empty
-        where it is not told."""
+        where it is unknown."""
         self.answered = version or self.answered
         if not context.copied:
             count_success(self.of(self.answered), size, course)

@@ -1,6 +1,6 @@
-"""What of a request an upstream's dialect has no place for: told by name, counted, or refused.
+"""Fields of a request that an upstream's dialect cannot carry: named, counted, or refused.
 
-Contract: exactly what the dialect's codec leaves out of a request that it writes. What that refuses by
+Contract: exactly the fields that the dialect's codec omits when it writes a request. What the codec refuses
 itself, and datatypes, do not belong here.
 """
 
@@ -12,11 +12,11 @@ from interlingua.protocols.dialect import Capability
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 
 KINDS = ("id", "parameter", "sequence", "priority")
-"""What may be left out; with a priority goes the time that a request may wait."""
+"""The kinds of fields; a priority includes the time that a request may wait."""
 
 
 def dropped_fields(request: InferRequest, carried: Capability) -> Iterator[tuple[str, str]]:
-    """The kind and, in words, the thing itself, of everything that is left out."""
+    """The kind of each dropped field, and words for it."""
     if request.id and carried.ids != "text" and not (carried.ids and _is_number(request.id)):
         yield "id", f"the id '{request.id}'"
     for name, value in request.parameters.items():
@@ -31,8 +31,8 @@ def dropped_fields(request: InferRequest, carried: Capability) -> Iterator[tuple
 
 
 class DroppedFields:
-    """Counts, for one model, what ``dialect`` leaves out, which carries what ``carried`` says. ``strict``
-    refuses a request instead; but for its id, which the answer has all the same."""
+    """Counts, for one model, the fields that ``dialect``, with the capability ``carried``, drops. ``strict``
+    refuses the request instead, except for its id, which the answer has anyway."""
 
     __slots__ = ("_carried", "_dialect", "_strict", "counts")
 
@@ -43,8 +43,8 @@ class DroppedFields:
         self._strict = strict
 
     def note(self, request: InferRequest, upstream: str) -> None:
-        """Count what will be left out of ``request`` on its way to ``upstream``. Raises UNREPRESENTABLE
-        naming it, where that is refused."""
+        """Count the dropped fields of ``request`` to ``upstream``. Raises UNREPRESENTABLE, with the field's
+        name, where ``strict``."""
         for kind, thing in dropped_fields(request, self._carried):
             if self._strict and kind != "id":
                 raise InferenceError(

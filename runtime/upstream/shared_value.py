@@ -1,7 +1,7 @@
 """A value that many want at the same time and one of them fetches.
 
 Contract: one fetch at a time; its value serves all who wait for it, and all who come within a while after it.
-A failure serves those who wait, and nobody after them. A fetch that nobody waits for any more is cancelled.
+A failure goes to the callers that wait, not to later ones. A fetch without waiting callers is cancelled.
 """
 
 from __future__ import annotations

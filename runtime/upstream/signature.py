@@ -43,7 +43,7 @@ _KEPT = 64
 class KnownSignature:
     """A signature, ``ours`` in our clients' names and ``theirs`` in the upstream's. ``check`` holds requests
     in our clients' names against it. It was ``renewed`` at that ``time.monotonic()``, or a ``renewal`` is
-    under way. ``decoupled``: whether the model answers any number of times, None where nobody has asked."""
+    under way. ``decoupled``: whether the model answers any number of times, None while that is unknown."""
 
     ours: Signature
     theirs: Signature
@@ -202,6 +202,6 @@ def _optional(spec: TensorSpec) -> TensorSpec:
 def _kept(finding: Coroutine[Any, Any, KnownSignature]) -> asyncio.Task[KnownSignature]:
     """``finding`` as a task that goes on when those who wait for it have gone away."""
     task = asyncio.create_task(finding)
-    # so that nobody may be left to look at a failure
+    # without a waiter asyncio would log the failure as never retrieved
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task

@@ -1,4 +1,4 @@
-"""A server elsewhere, in some dialect: the same codecs as the listeners use, as a client.
+"""A remote server, in some dialect: the client side of the codecs that listeners use.
 
 An ``Upstream`` carries out operations there. What its models are to our clients belongs to
 ``upstream_model``.

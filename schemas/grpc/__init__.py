@@ -1,7 +1,7 @@
 """The wire contract of gRPC's own reflection service.
 
 ``MESSAGES`` holds the message classes by full name, such as
-``grpc.reflection.v1.ServerReflectionRequest``. What is told by it belongs to ``protocols.reflection``.
+``grpc.reflection.v1.ServerReflectionRequest``. Its answers belong to ``protocols.reflection``.
 """
 
 from interlingua.schemas.protobuf import load_messages

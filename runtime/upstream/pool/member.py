@@ -26,10 +26,10 @@ _log = logging.getLogger(__name__)
 
 
 class Member:
-    """A server behind ``client``, called ``url``. ``running`` counts the requests that it is asked now,
-    ``asked`` all of them, ``failures`` how often it failed, probes included, and ``ejections`` how often it
-    was left out for that; ``ready`` is what it has last said of itself. ``told``: it answers calls that not
-    every server answers. ``reach`` opens a connection to it and closes that."""
+    """The server ``url``, called by ``client``. ``running`` counts its current requests, ``asked`` all of
+    them, ``failures`` its failures, probes included, and ``ejections`` how often it was ejected for those;
+    ``ready`` is its last answer to a probe. ``answers_optional``: it answers calls that not every server
+    answers. ``reach`` opens a connection to it and closes that."""
 
     def __init__(self, client: Any, url: str, threshold: int = 3, reach: Reach | None = None) -> None:
         self.client = client

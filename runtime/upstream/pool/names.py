@@ -18,7 +18,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Gives the numeric addresses of a host. Raises ``OSError``."""
 
 Change = Callable[[Sequence[Member], Sequence[Member]], None]
-"""Is told which servers come and which go."""
+"""Gets the servers that join and those that leave."""
 
 _PATIENCE_SECS = 1.0
 """How long requests wait for the first answer of a name server; from then on they go by the name."""

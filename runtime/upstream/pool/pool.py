@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 class Pool:
     """``members`` are the servers of one upstream, at least one of them; more may come and go by ``names``.
-    Without ``probes`` nobody asks them how they are."""
+    Without ``probes`` their health shows in requests only."""
 
     def __init__(
         self, members: Several[Member], probes: Probes | None = None, names: HostNames | None = None
