@@ -55,7 +55,7 @@ class Target(Protocol):
         """What a codec needs to cut a request for ``version``. Raises as :meth:`metadata` does."""
 
     async def renew_signature(self, version: str = "") -> None:
-        """Discover the signature again, because a request does not fit it: the model elsewhere may be another
+        """Discover the signature again, because a request does not fit it: the remote model may be another
         one now. Raises NOT_FOUND."""
         return
 

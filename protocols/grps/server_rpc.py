@@ -112,7 +112,7 @@ def _over_grpc(
             return GrpcAnswer(
                 code=no_message, details=error.message.encode(errors="backslashreplace").decode()
             )
-        return _grpc_answer(_told(flavor, opened, error))
+        return _grpc_answer(_failure(flavor, opened, error))
 
     return tuple(
         GrpcEndpoint(f"/{service}/{method}", opener(open_call), fail, streaming=method == STREAMING)
@@ -129,7 +129,7 @@ def brpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[BrpcEndpoin
     def fail(request: BrpcRequest, opened: Opened[BrpcAnswer] | None, error: InferenceError) -> BrpcAnswer:
         if outcome.is_unparsable(opened, error):
             return unparsable(request)
-        return _brpc_answer(_told(flavor, opened, error))
+        return _brpc_answer(_failure(flavor, opened, error))
 
     return tuple(
         BrpcEndpoint(BRPC_SERVICE, method, opener(open_call), fail)
@@ -157,7 +157,7 @@ def stub_endpoints(
     def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
         if outcome.is_unparsable(opened, error):
             return flavor.unread(error.message)
-        return _http_answer(written, request, _told(flavor, opened, error))
+        return _http_answer(written, request, _failure(flavor, opened, error))
 
     predict = Predict(flavor, options)
     offered: list[tuple[str, Callable[[HttpRequest], Opened[HttpAnswer]], Any]] = [
@@ -216,7 +216,7 @@ def _model_metadata(flavor: Flavor) -> Open:
     return open_call
 
 
-def _told(flavor: Flavor, opened: Opened[Any] | None, error: InferenceError) -> GrpsMessage:
+def _failure(flavor: Flavor, opened: Opened[Any] | None, error: InferenceError) -> GrpsMessage:
     if opened is None:
         return outcome.failed(flavor, error)
     return outcome.failed(flavor, error, opened.action.operation, opened.model)

@@ -25,7 +25,7 @@ _KINDS = {4: "a sequence", 5: "a map", 9: "an optional value"}
 """What an output may be in place of a tensor, by its field in TypeProto."""
 
 _ORT = b"ORTM"
-"""What ONNX Runtime's own format has behind its first four bytes."""
+"""What ONNX Runtime's own format has after its first four bytes."""
 
 
 def examine(path: Path, config: ModelConfig) -> None:

@@ -1,4 +1,4 @@
-"""Strings as they are sent, each behind its length in four bytes, and as NumPy has them."""
+"""Strings as they are sent, each after its length in four bytes, and as NumPy has them."""
 
 from __future__ import annotations
 

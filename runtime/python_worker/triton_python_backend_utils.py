@@ -205,7 +205,7 @@ class InferenceResponseSender:
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
         """Send ``response``; with TRITONSERVER_RESPONSE_COMPLETE_FINAL it is the last, and may be none.
 
-        Waits while the client is far behind. Raises ``TritonModelException`` after the last.
+        Waits while the client lags far behind. Raises ``TritonModelException`` after the last.
         """
         if flags not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
             raise TritonModelException("Unable to send response. Unsupported flag provided.")
@@ -440,7 +440,7 @@ _NUMPY_OF_NUMBER = {
 
 
 def serialize_byte_tensor(input_tensor: NDArray[Any]) -> NDArray[Any] | None:
-    """Strings as they are sent, each behind its length in four bytes: an array of one ``bytes``; None for
+    """Strings as they are sent, each after its length in four bytes: an array of one ``bytes``; None for
     an array that has none. Objects that are neither ``bytes`` nor ``str`` are written out as text."""
     if input_tensor.size == 0:
         return None

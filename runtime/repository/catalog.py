@@ -426,7 +426,7 @@ class ModelCatalog:
         return absent.blocks if absent is not None else str(self._not_renewed.get(name, ""))
 
     def _remote(self, name: str, control: ModelControl) -> UpstreamModel | None:
-        """The model behind an upstream that clients may control there, where ``name`` is one. Raises
+        """The upstream's model ``name``, where clients may control it there. Raises
         UNSUPPORTED for what does not travel to it."""
         target = self._models.get(name)
         if not isinstance(target, UpstreamModel) or not target.controlled:

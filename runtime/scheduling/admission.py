@@ -56,7 +56,7 @@ class Admission:
             self.leave(nbytes)
 
     def enter_queue(self, request: InferRequest, waiting: int, waiting_bytes: int) -> int:
-        """Let ``request`` in behind ``waiting`` others of a queue that keeps count of the bytes itself; the
+        """Let ``request`` in after ``waiting`` others of a queue that keeps count of the bytes itself; the
         bytes of ``request``. It leaves with 0. Raises OVERLOADED."""
         nbytes = self._checked(request, waiting, waiting_bytes)
         self._enter()

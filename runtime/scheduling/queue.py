@@ -78,7 +78,7 @@ class RequestQueue:
             yield from level.late
 
     def add(self, entry: Entry) -> None:
-        """Put ``entry`` behind those of its priority. Sets its ``level`` and when it ``expires``. Raises
+        """Put ``entry`` after those of its priority. Sets its ``level`` and when it ``expires``. Raises
         UNAVAILABLE where as many wait as may."""
         entry.level = self._batching.level_of(entry.request.priority)
         level = self._levels[entry.level]
@@ -103,7 +103,7 @@ class RequestQueue:
         return True
 
     def expire(self, entry: Entry) -> bool:
-        """The time of ``entry`` is over: where it still waits, it goes behind the others of its priority, or
+        """The time of ``entry`` is over: where it still waits, it goes after the others of its priority, or
         out. Whether it is out now."""
         level = self._levels[entry.level]
         if not level.policy.delays:

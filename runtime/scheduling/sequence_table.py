@@ -1,4 +1,4 @@
-"""Which sequences a model has under way, and where: the slots of its instances, and the backlog behind them.
+"""The running sequences of a model: the slots of its instances, and the backlog of sequences without one.
 
 A sequence begins with a request that has the start flag and has the slot of one instance for as long as it
 lasts: until its request with the end flag has been taken, it has been idle too long, or one of its requests
@@ -90,7 +90,7 @@ def not_started(model: str, identity: int | str) -> InferenceError:
 
 class SequenceTable:
     """The sequences of model ``model``, on ``lanes`` instances with ``slots`` each. ``ready`` tells of an
-    instance whether it would run anything: to one that would not nobody goes who can go elsewhere."""
+    instance whether it would run anything: one that would not gets sequences only where no other is free."""
 
     def __init__(self, model: str, lanes: int, slots: int, ready: Callable[[int], bool]) -> None:
         self.lanes = tuple(Lane(number, slots) for number in range(lanes))
@@ -132,7 +132,7 @@ class SequenceTable:
 
     def enter(self, entry: Entry, place: Place, now: float) -> LiveSequence:
         """Put ``entry``, whose ``place`` was checked, into its sequence. A start in a sequence that has not
-        ended starts again behind what is there, in the same slot."""
+        ended starts again after what is there, in the same slot."""
         sequence = self._live.get(place.id)
         if sequence is None:
             sequence = self._live[place.id] = LiveSequence(place.id, now)

@@ -1,1 +1,1 @@
-"""Models on other servers: the upstream, its pool of members, and the models behind it."""
+"""Models on remote servers: the upstream, its pool of members, and its models."""

@@ -1,4 +1,4 @@
-"""The configuration of a model behind an upstream: asked of it, and as our clients see it."""
+"""The configuration of an upstream's model: requested from it, and as our clients see it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_config(serialized: bytes) -> Any:
 
 async def fetch_config(upstream: Upstream, model: ModelRef) -> Any:
     """The ``inference.ModelConfig`` that ``upstream`` has of ``model``; None where it has none, as many
-    servers of a dialect that can tell it. Raises what may pass, such as UNAVAILABLE."""
+    servers whose dialect has a call for it. Raises retryable errors, such as UNAVAILABLE."""
     if not upstream.offers(Operation.MODEL_CONFIG):
         return None
     try:

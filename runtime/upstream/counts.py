@@ -1,4 +1,4 @@
-"""What a model behind an upstream was asked, by version, and how that ended.
+"""The requests to an upstream's model, by version, and how they ended.
 
 The upstream says which version answers: a version that a client names may be any text, so it has no numbers
 before it has answered. Requests without any answer, not even for metadata, count as well; copies for

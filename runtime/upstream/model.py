@@ -1,4 +1,4 @@
-"""A model behind another server, as a target like those here.
+"""A model of an upstream, as a target like local models.
 
 An ``UpstreamModel`` is a model of an ``Upstream`` under the name, and with the tensor names, that our
 clients know it by. What is asked of it is counted here.

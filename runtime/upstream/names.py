@@ -1,4 +1,4 @@
-"""The tensors of a model behind an upstream by two names each: our clients' and the upstream's."""
+"""The tensors of an upstream's model by two names each: our clients' and the upstream's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from interlingua.schemas import (
 
 
 class UpstreamNames:
-    """The names of ``model`` behind ``upstream``. ``inputs`` and ``outputs`` map our clients' to the
+    """The names of ``model`` of ``upstream``. ``inputs`` and ``outputs`` map our clients' to the
     upstream's, ``inputs_back`` and ``outputs_back`` the other way."""
 
     def __init__(self, model: str, upstream: str, inputs: Renames | None, outputs: Renames | None) -> None:

@@ -1,4 +1,4 @@
-"""The signature of a model behind an upstream: declared here or discovered there, and what it leaves open.
+"""The signature of an upstream's model: declared in the configuration or discovered, and what it leaves open.
 
 Requests are held against it before the upstream sees them, as against that of a model here. Metadata tell
 less than a model that is loaded here does: ``Leeway`` says what they leave open. A server may load

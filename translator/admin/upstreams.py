@@ -63,7 +63,7 @@ def _server(member: Member) -> dict[str, Any]:
         "breaker": _breaker(member),
         "probed": member.probed,
         "outstanding": member.running,
-        "requests": member.asked,
+        "requests": member.requests,
         "failures": member.failures,
         "ejections": member.ejections,
         "last_failure": member.reason,
@@ -106,7 +106,7 @@ _OF_SERVERS: tuple[tuple[str, Kind, str, Callable[[Member], float]], ...] = (
         "interlingua_upstream_server_requests_total",
         "counter",
         "Requests sent to a server of an upstream.",
-        lambda member: member.asked,
+        lambda member: member.requests,
     ),
     (
         "interlingua_upstream_server_failures_total",

@@ -62,7 +62,7 @@ class PooledHttpClient:
         out. Where no byte of a reply came and the request is ``repeatable``, it is sent once more;
         aiohttp does the same for a GET. Nothing else is repeated.
         """
-        with self._told():
+        with self._mapped_errors():
             async with _until(request.context.deadline):
                 trace = SimpleNamespace(reused=False)
                 try:
@@ -75,7 +75,7 @@ class PooledHttpClient:
     async def stream(self, request: HttpRequest) -> AsyncGenerator[HttpReply, None]:
         """Send and give the pieces of the reply as they come; errors are those of ``HttpClient``."""
         deadline = request.context.deadline
-        with self._told():
+        with self._mapped_errors():
             # the deadline is set for each wait by itself: in between somebody else's code runs
             async with _until(deadline):
                 response = await self._request(request, SimpleNamespace())
@@ -176,7 +176,7 @@ class PooledHttpClient:
         )
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _mapped_errors(self) -> Iterator[None]:
         """Whatever goes wrong in the block, as an ``InferenceError``."""
         try:
             yield

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Member:
-    """The server ``url``, called by ``client``. ``running`` counts its current requests, ``asked`` all of
+    """The server ``url``, called by ``client``. ``running`` counts its current requests, ``requests`` all of
     them, ``failures`` its failures, probes included, and ``ejections`` how often it was ejected for those;
     ``ready`` is its last answer to a probe. ``answers_optional``: it answers calls that not every server
     answers. ``reach`` opens a connection to it and closes that."""
@@ -36,7 +36,7 @@ class Member:
         self.url = url
         self.answers_optional = False
         self.running = 0
-        self.asked = self.failures = self.ejections = 0
+        self.requests = self.failures = self.ejections = 0
         self.ready = True
         self.open = False
         self.trying = False
@@ -93,7 +93,7 @@ class Member:
     def begin(self) -> None:
         """A request begins."""
         self.running += 1
-        self.asked += 1
+        self.requests += 1
         self._idle.clear()
 
     def end(self) -> None:

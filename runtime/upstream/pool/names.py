@@ -1,4 +1,4 @@
-"""Follows host names: each address behind one is a server of the pool, and comes and goes with it.
+"""Follows host names: each address of a name is a server of the pool, and comes and goes with it.
 
 A name with one address of each family is one server, which is reached by whichever works. While a name cannot
 be looked up, what was known stays.
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class HostName:
-    """A ``host`` to follow. ``connect(address)`` makes the server behind one of its addresses, or behind its
-    name where ``address`` is empty; ``known`` are those that are in the pool."""
+    """A ``host`` to follow. ``connect(address)`` makes the server at one of its addresses, or at its
+    name where ``address`` is empty; ``known`` are the servers in the pool."""
 
     host: str
     port: int
@@ -43,7 +43,7 @@ class HostName:
         return cls(host, port, connect, {"": connect("")})
 
     def settle(self, addresses: Sequence[str]) -> tuple[list[Member], list[Member]]:
-        """Be behind ``addresses`` from now on; the servers that come, and those that go."""
+        """Take ``addresses`` over. Returns the servers that come, and those that go."""
         new = [address for address in addresses if ":" in address]
         old = [address for address in addresses if ":" not in address]
         if len(new) == len(old) == 1:

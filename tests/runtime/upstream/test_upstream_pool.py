@@ -262,7 +262,7 @@ async def test_one_that_fails_again_and_again_is_left_out() -> None:
         except InferenceError:
             failed += 1
     assert failed == 3 and len(well.executed) == 17
-    told = [(each.asked, each.failures, each.ejections) for each in target.pool.members]
+    told = [(each.requests, each.failures, each.ejections) for each in target.pool.members]
     assert told == [(3, 3, 1), (17, 0, 0)]
 
 
