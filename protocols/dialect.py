@@ -378,6 +378,12 @@ class Dialect:
         return cls(bindings[0].dialect, {binding.transport: binding for binding in bindings}, **facts)
 
     @property
+    def flavors(self) -> tuple[str, ...]:
+        """The servers of the dialect that have quirks of their own, the default first."""
+        names = dict.fromkeys(name for binding in self.bindings.values() for name in binding.flavors)
+        return (self.manifest.default_flavor, *names) if names else ()
+
+    @property
     def widened(self) -> Mapping[Datatype, Datatype]:
         """The datatypes that travel as a wider one, over whichever transport."""
         return {

@@ -1,4 +1,4 @@
-"""The facts that a dialect declares about itself: title, examples, flavors, options and others."""
+"""The facts that a dialect declares about itself: title, examples, options and others."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Manifest:
 
     ``title`` is its name in sentences; empty, it is the dialect's name. ``examples`` are shell commands by
     transport, with ``+unix`` for a unix socket: they need only this program and curl, and have the fields
-    ``{python}``, ``{url}``, ``{path}`` (of the socket) and ``{model}``. ``flavors`` are the servers whose
-    quirks a listener can follow and an upstream can have, the default first. ``header_inputs`` are inputs
-    that hold the HTTP headers of a request, as one JSON object: recordings redact them like headers.
+    ``{python}``, ``{url}``, ``{path}`` (of the socket) and ``{model}``. ``default_flavor`` is the server that
+    the bindings follow outside of their ``flavors``. ``header_inputs`` are inputs that hold the HTTP headers
+    of a request, as one JSON object: recordings redact them like headers.
     ``headers`` are those that its messages have, in lower case: the configuration cannot set them.
     ``extensions`` are the optional features in server metadata, in the order of the original server.
 
@@ -28,7 +28,7 @@ class Manifest:
     title: str = ""
     by_default: bool = False
     examples: Mapping[str, str] = field(default_factory=dict)
-    flavors: tuple[str, ...] = ()
+    default_flavor: str = ""
     header_inputs: frozenset[str] = frozenset()
     headers: frozenset[str] = frozenset()
     extensions: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from interlingua.protocols.manifest import Manifest, grpc_example
 
 MANIFEST = Manifest(
     by_default=True,
-    flavors=("py", "cpp"),
+    default_flavor="py",
     section=GrpsOptions,
     header_inputs=frozenset({HEADERS}),
     examples={

@@ -7,7 +7,7 @@ from interlingua.protocols.manifest import Manifest, grpc_example
 MANIFEST = Manifest(
     by_default=True,
     title="OIP v2",
-    flavors=("triton", "kserve", "mlserver"),
+    default_flavor="triton",
     extensions=(
         "classification",
         "sequence",

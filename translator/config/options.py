@@ -310,4 +310,4 @@ class Config(Section):
 
 def _flavors() -> Iterator[tuple[str, tuple[str, ...]]]:
     """The flavors of every dialect that has several."""
-    return ((name, flavors) for name, each in DIALECTS.items() if (flavors := each.manifest.flavors))
+    return ((name, flavors) for name, each in DIALECTS.items() if (flavors := each.flavors))
