@@ -32,7 +32,6 @@ _KNOWN_DOUBLES = {
     "End",  # translator/conversion, translator/fidelity
     "Exchange",  # translator/conformance, translator/serving
     "Outcome",  # translator/conformance, translator/fidelity
-    "Pieces",  # protocols/grps, protocols/transport
     "Plan",  # runtime/models, translator/serving
     "ReplyForm",  # protocols/{grps,oip,trtis}
     "Verdict",  # translator/conformance, translator/fidelity

@@ -24,7 +24,7 @@ from interlingua.protocols.transport.http.writer import AnswerWriter
 from interlingua.protocols.transport.http1.answer import text_answer
 from interlingua.protocols.transport.http1.body import BodyError
 from interlingua.protocols.transport.http1.headers import HeadersError, RequestHeaders
-from interlingua.protocols.transport.http1.reader import ReadState, RequestReader
+from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD, RequestReader
 from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
 from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
@@ -32,7 +32,7 @@ from interlingua.schemas import Context, InferenceError
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-_COMPLETE = (ReadState.ANSWERING, ReadState.UNREAD)
+_COMPLETE = (ANSWERING, UNREAD)
 """In these states the task has a request to answer."""
 
 _log = logging.getLogger(__name__)
@@ -69,12 +69,12 @@ class HttpConnection(asyncio.Protocol):
         """Read headers or a body, or keep what precedes the answer."""
         reader = self._reader
         state = reader.state
-        if state is ReadState.IDLE:
+        if state is IDLE:
             self._begin(data)
-        elif state is ReadState.BODY:
+        elif state is BODY:
             self._expires = self._loop.time() + self._settings.stall_secs
             self._read_body(data)
-        elif state is not ReadState.CLOSED:  # then it is thrown away, so that the client gets to its answer
+        elif state is not CLOSED:  # then it is thrown away, so that the client gets to its answer
             reader.receive(data)
             if self._reading:
                 self._reading = False
@@ -116,7 +116,7 @@ class HttpConnection(asyncio.Protocol):
         """End the wait for a client that has been silent too long; ``now`` is the loop's time."""
         if now < self._expires:
             return
-        if self._reader.state is ReadState.CLOSED:
+        if self._reader.state is CLOSED:
             self._transport.abort()
         elif self._request is None:
             self._end()
@@ -125,7 +125,7 @@ class HttpConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Close if idle; else the next answer does."""
-        if self._reader.state is ReadState.IDLE:
+        if self._reader.state is IDLE:
             self._transport.close()
 
     @property
@@ -167,7 +167,7 @@ class HttpConnection(asyncio.Protocol):
             self._early = settings.handler.head(request)
         except Exception:
             self._early = self._fault(request)
-        if reader.state is ReadState.BODY:
+        if reader.state is BODY:
             self._begin_body(request, headers)
             return
         limit, length = request.max_body_bytes, headers.length
@@ -183,7 +183,7 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(request, request_too_large(limit, length))
             return
         self._read_body()
-        if self._reader.state is not ReadState.BODY:
+        if self._reader.state is not BODY:
             return
         if self._early is not None:
             self._answer_early()
@@ -203,11 +203,11 @@ class HttpConnection(asyncio.Protocol):
             return
         limit = request.max_body_bytes
         if limit is not None and size > limit and self._early is None:
-            if reader.state is ReadState.BODY:
+            if reader.state is BODY:
                 self._refuse(request, request_too_large(limit, size))
                 return
             self._early = self._settings.handler.refuse(request, request_too_large(limit, size))
-        if reader.state is ReadState.ANSWERING:
+        if reader.state is ANSWERING:
             request.body, self._expires = reader.body, math.inf
             self._wake()
 
@@ -243,7 +243,7 @@ class HttpConnection(asyncio.Protocol):
         """Answer one request after another."""
         reader = self._reader
         try:
-            while reader.state is not ReadState.CLOSED:
+            while reader.state is not CLOSED:
                 if reader.state not in _COMPLETE:
                     self._idle = self._loop.create_future()
                     await self._idle
@@ -258,7 +258,7 @@ class HttpConnection(asyncio.Protocol):
         except Exception:
             _log.exception("unexpected error")
         finally:
-            if reader.state is not ReadState.CLOSED:
+            if reader.state is not CLOSED:
                 self._transport.abort()  # half an answer must not look complete (RFC 9112, 8)
             self._connections.in_flight.discard(self)
             self._connections.changed()
@@ -279,7 +279,7 @@ class HttpConnection(asyncio.Protocol):
         headers = reader.headers
         keep_alive = (
             headers.keep_alive
-            and reader.state is ReadState.ANSWERING
+            and reader.state is ANSWERING
             and not self._connections.stopping
             and not (self._half_closed and not reader.pending)
         )
@@ -298,7 +298,7 @@ class HttpConnection(asyncio.Protocol):
         self._connections.in_flight.discard(self)
         self._request = self._early = None
         self._answering = False
-        if not keep_alive or self._connections.stopping or self._reader.state is not ReadState.ANSWERING:
+        if not keep_alive or self._connections.stopping or self._reader.state is not ANSWERING:
             self._end()
             return
         self._expires = self._loop.time() + self._settings.idle_secs
@@ -313,7 +313,7 @@ class HttpConnection(asyncio.Protocol):
     def _fault(self, request: HttpRequest) -> HttpAnswer:
         """The answer if the handler raises, which it must not. The connection ends with it."""
         _log.exception("unexpected error", extra={"facts": {"path": request.path}})
-        if self._reader.state is not ReadState.CLOSED:
+        if self._reader.state is not CLOSED:
             self._reader.refuse()
         return text_answer(500, FAULT)
 
@@ -323,9 +323,9 @@ class HttpConnection(asyncio.Protocol):
         """Close the connection; first let a client that is still sending read its answer, which an immediate
         close would reset (RFC 9112, 9.6)."""
         reader = self._reader
-        if reader.state is ReadState.CLOSED:
+        if reader.state is CLOSED:
             return
-        unread = reader.state is ReadState.UNREAD or reader.pending
+        unread = reader.state is UNREAD or reader.pending
         reader.close()
         if self._timer is not None:
             self._timer.cancel()

@@ -51,25 +51,29 @@ class ReadEvent(enum.Enum):
     __hash__ = object.__hash__
 
 
+# members by themselves: looking one up on its class costs 0.2 µs in Python 3.11
+IDLE, BODY, ANSWERING, UNREAD, CLOSED = ReadState
+HEADERS, REQUEST, BODY_END, REFUSED, ANSWERED, CLOSE = ReadEvent
+
 TRANSITIONS: dict[ReadState, dict[ReadEvent, ReadState]] = {
-    ReadState.IDLE: {
-        ReadEvent.HEADERS: ReadState.BODY,
-        ReadEvent.REQUEST: ReadState.ANSWERING,
-        ReadEvent.REFUSED: ReadState.UNREAD,
-        ReadEvent.CLOSE: ReadState.CLOSED,
+    IDLE: {
+        HEADERS: BODY,
+        REQUEST: ANSWERING,
+        REFUSED: UNREAD,
+        CLOSE: CLOSED,
     },
-    ReadState.BODY: {
-        ReadEvent.BODY_END: ReadState.ANSWERING,
-        ReadEvent.REFUSED: ReadState.UNREAD,
-        ReadEvent.CLOSE: ReadState.CLOSED,
+    BODY: {
+        BODY_END: ANSWERING,
+        REFUSED: UNREAD,
+        CLOSE: CLOSED,
     },
-    ReadState.ANSWERING: {
-        ReadEvent.ANSWERED: ReadState.IDLE,
-        ReadEvent.REFUSED: ReadState.UNREAD,
-        ReadEvent.CLOSE: ReadState.CLOSED,
+    ANSWERING: {
+        ANSWERED: IDLE,
+        REFUSED: UNREAD,
+        CLOSE: CLOSED,
     },
-    ReadState.UNREAD: {ReadEvent.REFUSED: ReadState.UNREAD, ReadEvent.CLOSE: ReadState.CLOSED},
-    ReadState.CLOSED: {ReadEvent.CLOSE: ReadState.CLOSED},
+    UNREAD: {REFUSED: UNREAD, CLOSE: CLOSED},
+    CLOSED: {CLOSE: CLOSED},
 }
 
 
@@ -79,7 +83,7 @@ class RequestReader:
     __slots__ = ("_accept_te_with_length", "_at", "_body", "_data", "_probe", "body", "headers", "state")
 
     def __init__(self, accept_te_with_length: bool = False) -> None:
-        self.state = ReadState.IDLE
+        self.state = IDLE
         self.headers = _NONE
         self.body: Buffer = b""
         self._accept_te_with_length = accept_te_with_length
@@ -124,10 +128,10 @@ class RequestReader:
         if 0 <= length <= len(data) - at:
             self.body = bytes(data[at : at + length])
             at += length
-            event = ReadEvent.REQUEST
+            event = REQUEST
         else:
             self._body = ChunkedBody() if length < 0 else SizedBody(length)
-            event = ReadEvent.HEADERS
+            event = HEADERS
         self.state = TRANSITIONS[self.state][event]
         if at == len(data):
             self._data, self._at = b"", 0
@@ -146,17 +150,17 @@ class RequestReader:
             self._data, self._at = b"", 0
         if body.complete:
             self.body, self._body = body.whole(), None
-            self.state = TRANSITIONS[self.state][ReadEvent.BODY_END]
+            self.state = TRANSITIONS[self.state][BODY_END]
         return body.size
 
     def refuse(self) -> None:
         """Read no more of the current request, whose answer ends the connection."""
-        self.state = TRANSITIONS[self.state][ReadEvent.REFUSED]
+        self.state = TRANSITIONS[self.state][REFUSED]
         self._body, self._data, self._at = None, b"", 0
 
     def answered(self) -> bool:
         """The answer is written: whether input for the next request is here already."""
-        self.state = TRANSITIONS[self.state][ReadEvent.ANSWERED]
+        self.state = TRANSITIONS[self.state][ANSWERED]
         self.body = b""
         if len(self.headers.raw) > _KNOWN_BYTES:
             self.headers = _NONE
@@ -164,7 +168,7 @@ class RequestReader:
 
     def close(self) -> None:
         """Read no more requests, and drop what has arrived."""
-        self.state = TRANSITIONS[self.state][ReadEvent.CLOSE]
+        self.state = TRANSITIONS[self.state][CLOSE]
         self._body, self._data, self._at = None, b"", 0
 
     def _find_headers(self) -> RequestHeaders | None:
