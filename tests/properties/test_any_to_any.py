@@ -186,7 +186,7 @@ def test_readiness_survives(wire: tuple[str, str], ready: bool) -> None:
 @wires
 @given(text=names(), code=st.sampled_from(list(ErrorCode)))
 def test_errors_keep_their_message_and_their_kind(wire: Wire, text: str, code: ErrorCode) -> None:
-    can = capability(wire).on(wire[1])
+    can = capability(wire)
     understood = error_through(wire, InferenceError(code, text), InferRequest("model", ()))
     if code not in can.wordless:
         assert text.strip() in understood.message or "\n" in text

@@ -87,7 +87,7 @@ def result_through(wire: tuple[str, str], operation: Operation, asked: ModelRef 
         # a dialect without readiness: a server that describes its model is ready
         if not result.ready:
             unready = InferenceError(ErrorCode.UNAVAILABLE, result.reason)
-            answer = _endpoint(DIALECTS[wire[0]], wire[1], call).fail(call, opened, unready)
+            answer = _endpoint(wire, call).fail(call, opened, unready)
             return _table(wire)[operation].decode(kept, received(answer))
         result = ModelMetadata("model", Signature((), ()))
     else:
