@@ -1,4 +1,4 @@
-"""The seam between the router and whatever answers: a local model or an upstream are the same."""
+"""The seam between the router and the models: local models and models of upstreams are the same."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Forward:
 
 
 class Target(Protocol):
-    """A model that can be asked. A class that names this one as its base forwards nothing and has a signature
-    that does not change, unless it says otherwise."""
+    """A model that answers requests. By default a derived class forwards nothing, and its signature does not
+    change."""
 
     name: str
 
@@ -48,15 +48,15 @@ class Target(Protocol):
         follow has ``error`` instead. To stop iterating is to cancel."""
 
     async def decoupled(self, version: str = "") -> bool:
-        """Whether it answers any number of times, as far as it can be told. Raises as :meth:`metadata`
+        """Whether it answers any number of times, as far as known. Raises as :meth:`metadata`
         does."""
 
     async def signature(self, version: str = "") -> Signature:
         """What a codec needs to cut a request for ``version``. Raises as :meth:`metadata` does."""
 
     async def renew_signature(self, version: str = "") -> None:
-        """Discover the signature again, because a request does not fit it: the remote model may be another
-        one now. Raises NOT_FOUND."""
+        """Discover the signature again, because a request does not fit it: the upstream may have replaced
+        the model. Raises NOT_FOUND."""
         return
 
     def count_undecoded(self, end: BaseException, version: str, began: int, context: Context) -> None:

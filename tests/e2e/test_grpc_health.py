@@ -94,7 +94,7 @@ async def test_a_watch_looks_at_nothing_while_nothing_changes(monkeypatch: pytes
         return Readiness(True)
 
     monkeypatch.setattr(ModelCatalog, "readiness", readiness)
-    monkeypatch.setattr("interlingua.translator.serving.exchange._WATCH_SECS", 0.05)
+    monkeypatch.setattr("interlingua.translator.serving.processor._WATCH_SECS", 0.05)
     service = Service(Router(ModelCatalog({})), ServerMetadata("interlingua", "0"), ready_when_empty=True)
     async with watching(service) as watch:
         assert await told(watch) == SERVING

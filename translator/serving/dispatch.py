@@ -1,7 +1,7 @@
 """From a message for inference to a plan: the route, the target, the decoded request, the form of the reply.
 
-``exchange`` carries out a plan and, where its target turns the request away, asks here for the plan of the
-fallback. A request is decoded once for all targets that have the same signature.
+``processor`` carries out a plan and, when its target turns the request away, gets the plan of the fallback
+here. A request is decoded once for all targets that have the same signature.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Decoded(NamedTuple):
     placement: Placement | None
 
 
-class Plan(NamedTuple):
+class DispatchPlan(NamedTuple):
     """How a request is answered: ``target``, which is ``model`` in the caller's names, gets ``request``, and
     its response is encoded by ``form``. ``route`` is None where the caller names the model itself; ``mirror``
     observes for the route."""
@@ -120,7 +120,7 @@ class Dispatch:
         except InferenceError as error:
             if route is not None:
                 if route.fallback and await self._is_of_a_sequence(route):
-                    return None  # sequences never pass: the target was asked for its signature alone
+                    return None  # sequences never pass: the target has given its signature alone
                 route.count(model)
                 if route.falls_back(model, error, None, unread=False):
                     self._fallen_back = route
@@ -130,7 +130,7 @@ class Dispatch:
             route.count(model)
         return answer
 
-    async def plan(self) -> Plan:
+    async def plan(self) -> DispatchPlan:
         """The first plan: by the first route that takes the request, else for the model that it names."""
         if self._fallen_back is not None:
             return await self._plan(self._fallen_back, self._fallen_back.fallback)
@@ -139,7 +139,7 @@ class Dispatch:
                 return await self._plan_by(route)
         return await self._plan(None, self.key.model)
 
-    async def fallback(self, plan: Plan, error: InferenceError) -> Plan:
+    async def fallback(self, plan: DispatchPlan, error: InferenceError) -> DispatchPlan:
         """The plan after ``plan``, whose target has answered with ``error``; raises that where no other
         target may get the request."""
         route = plan.route
@@ -171,7 +171,7 @@ class Dispatch:
             return False
         return decoded is not None and decoded.request.sequence is not None
 
-    async def _plan_by(self, route: Route) -> Plan:
+    async def _plan_by(self, route: Route) -> DispatchPlan:
         """The plan for the model that ``route`` settles on; for its fallback where that one's signature is
         unavailable."""
         route.bound(self.context)
@@ -188,12 +188,12 @@ class Dispatch:
                 raise
         return await self._plan(route, route.fallback)
 
-    async def _plan(self, route: Route | None, model: str) -> Plan:
+    async def _plan(self, route: Route | None, model: str) -> DispatchPlan:
         """The plan for ``model``, to which ``route`` leads. A request that fails because the signature is
         unavailable counts as that model's. The model of an upstream may have been replaced: its signature is
         discovered again before a request that does not fit is refused."""
         version = self.key.version
-        target = self._target(route, model)
+        target = self._router.target(model, version) if route is None else self._target(route, model)
         began = time.monotonic_ns()
         try:
             signature = await (
@@ -210,24 +210,21 @@ class Dispatch:
             if error.code not in _UNFIT:
                 raise
             await target.renew_signature(version)
-            renewed = await self._signature(route, target)
+            renewed = await (target.signature(version) if route is None else self._signature(route, model))
             if renewed == signature:
                 raise
             decoded = self._decode(renewed)
         if route is not None and route.datatypes:
             dialect = self._router.upstream_dialects.get(model, "")
             route.convert(decoded.request, decoded.signature, self.key.dialect, dialect)
-        return Plan(route, model, target, *decoded, None if route is None else route.mirror)
+        return DispatchPlan(route, model, target, *decoded, None if route is None else route.mirror)
 
-    def _target(self, route: Route | None, model: str) -> Target:
-        target = self._router.models.get(model)
-        if target is None:
-            raise self._router.catalog.missing(model, self.key.version)
-        return target if route is None or route.names.plain else route.view(target, self.key.model)
+    def _target(self, route: Route, model: str) -> Target:
+        target = self._router.target(model, self.key.version)
+        return target if route.names.plain else route.view(target, self.key.model)
 
-    async def _signature(self, route: Route | None, target: Target) -> Signature:
-        if route is None:
-            return await target.signature(self.key.version)
+    async def _signature(self, route: Route, model: str) -> Signature:
+        target = self._target(route, model)
         return await route.timed_signature(target, self.key.version, self.context)
 
     # --- decoding
@@ -237,7 +234,7 @@ class Dispatch:
         signature = None
         if route.reader:
             with suppress(InferenceError):
-                signature = await self._signature(route, self._target(route, route.reader))
+                signature = await self._signature(route, route.reader)
         if signature is None:
             signature = await self._first_signature(route, models)
         return None if signature is None else self._decode(signature)
@@ -245,16 +242,12 @@ class Dispatch:
     async def _first_signature(self, route: Route, models: Iterable[str]) -> Signature | None:
         """The signature that arrives first of those of ``models``; a slow upstream does not delay the others.
         Later requests use the same model's."""
-
-        async def ask(model: str) -> Signature:
-            return await self._signature(route, self._target(route, model))
-
-        asked = {asyncio.ensure_future(ask(model)): model for model in models}
-        waiting = set(asked)
+        tasks = {asyncio.ensure_future(self._signature(route, model)): model for model in models}
+        waiting = set(tasks)
         try:
             while waiting:
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for task, model in asked.items():
+                for task, model in tasks.items():
                     if task in done:
                         with suppress(InferenceError):
                             signature = task.result()
@@ -264,7 +257,7 @@ class Dispatch:
             for task in waiting:
                 task.cancel()
             # the other failures concern no caller
-            await asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         return None
 
     def _decode(self, signature: Signature) -> Decoded:

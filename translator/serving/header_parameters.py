@@ -21,7 +21,7 @@ _RESERVED = re.compile(
 
 class HeaderParameters:
     """Chooses headers in whose name ``pattern`` is found, in any case unless it begins with ``(?-i)``.
-    Raises ``re.error`` for what is no pattern."""
+    Raises ``re.error`` for an invalid pattern."""
 
     def __init__(self, pattern: str) -> None:
         if pattern.startswith(_CASE_MATTERS):

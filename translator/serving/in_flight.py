@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from interlingua.protocols.dialect import Endpoint, Opened
 from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
-from interlingua.translator.serving.exchange import unforeseen
 from interlingua.translator.serving.interleave import StreamItem
 from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.processor import unforeseen
 from interlingua.translator.serving.request_metrics import RequestMetrics
 
 T = TypeVar("T")

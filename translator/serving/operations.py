@@ -236,7 +236,7 @@ async def _statistics(request: OperationRequest) -> tuple[ModelStatus, ...]:
         theirs = request.route.names.version(request.version)
         if not theirs:
             return (status,)
-        wanted.add(request.route.names.told_version(theirs))
+        wanted.add(request.route.names.reported_version(theirs))
     chosen = tuple(version for version in status.versions if version.version in wanted)
     if not chosen:
         raise InferenceError(ErrorCode.INVALID_TENSOR, missing, origin=request.model)
@@ -268,7 +268,7 @@ async def _model_unload(request: OperationRequest) -> None:
 
 
 def _controlled(request: OperationRequest) -> str:
-    """The model to load or unload. Raises UNSUPPORTED for a name that stands for several."""
+    """The model to load or unload. Raises UNSUPPORTED for a name that leads to several."""
     if request.route is None:
         return request.model
     models = request.route.to.used
@@ -390,7 +390,7 @@ _SHOWN_BY_ANY = frozenset(
 
 async def by_route(operation: Operation, request: OperationRequest, route: Route) -> Any:
     """Carry out ``operation`` for the model that ``route`` leads to: the first one that is served. Where that
-    is away, the next one tells what callers need to know to ask. Raises ``InferenceError``."""
+    is unavailable, the next one answers for it where it can. Raises ``InferenceError``."""
     models = request.service.router.models
     names = [name for name in route.models if name in models] or [route.models[0]]
     if operation not in _SHOWN_BY_ANY:

@@ -1,7 +1,7 @@
 """The handlers of a listener: a transport calls them with a request and gets an answer, never an exception.
 
 One pipeline per listener, with a handler for each transport. All of them open a message by the tables of its
-dialect and have ``exchange`` carry it out, inside an ``InFlightRequest``.
+dialect and have ``processor`` carry it out, inside an ``InFlightRequest``.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from interlingua.protocols.wire import (
 )
 from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.translator.serving import request_id
-from interlingua.translator.serving.exchange import Exchange
 from interlingua.translator.serving.header_parameters import HeaderParameters
 from interlingua.translator.serving.in_flight import InFlightRequest
 from interlingua.translator.serving.interleave import StreamItem, interleave
 from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.request_metrics import RequestMetrics
 
 _STREAM_WINDOW = 64
@@ -79,17 +79,17 @@ class Pipeline:
         header_parameters: HeaderParameters | None = None,
     ) -> None:
         self.service = service
-        exchange = Exchange(service, listener, default_model, header_parameters)
+        processor = RequestProcessor(service, listener, default_model, header_parameters)
         metrics = self.request_metrics = {binding.dialect: RequestMetrics(timed) for binding in bindings}
         over = _by_transport(bindings)
         multiplexed = _by_transport(each for binding in over["brpc"] for each in binding.multiplexed.values())
         limits = max_request_bytes, nonfinite_json
-        self.http = HttpPipeline(exchange, over["http"], metrics, *limits)
-        self.grpc = GrpcPipeline(exchange, over["grpc"], metrics)
-        self.brpc = BrpcPipeline(exchange, over["brpc"], metrics)
-        self.framed = FramedPipeline(exchange, over["tcp"][0], metrics) if over["tcp"] else None
-        self.brpc_http = HttpPipeline(exchange, multiplexed["http"], metrics, *limits)
-        self.brpc_grpc = GrpcPipeline(exchange, multiplexed["grpc"], metrics)
+        self.http = HttpPipeline(processor, over["http"], metrics, *limits)
+        self.grpc = GrpcPipeline(processor, over["grpc"], metrics)
+        self.brpc = BrpcPipeline(processor, over["brpc"], metrics)
+        self.framed = FramedPipeline(processor, over["tcp"][0], metrics) if over["tcp"] else None
+        self.brpc_http = HttpPipeline(processor, multiplexed["http"], metrics, *limits)
+        self.brpc_grpc = GrpcPipeline(processor, multiplexed["grpc"], metrics)
 
 
 class HttpPipeline:
@@ -97,13 +97,13 @@ class HttpPipeline:
 
     def __init__(
         self,
-        exchange: Exchange,
+        processor: RequestProcessor,
         bindings: Sequence[Binding],
         metrics: Metrics,
         max_request_bytes: int | None,
         nonfinite_json: bool,
     ) -> None:
-        self._exchange = exchange
+        self._processor = processor
         self._metrics = metrics
         self._bindings = bindings
         self._limit = max_request_bytes
@@ -135,18 +135,18 @@ class HttpPipeline:
         """Answer a request whose endpoint ``head`` has chosen."""
         began = time.monotonic_ns()
         endpoint: HttpEndpoint = request.endpoint
-        dialect, exchange, context = self._owners[endpoint], self._exchange, request.context
+        dialect, processor, context = self._owners[endpoint], self._processor, request.context
         metrics = self._metrics[dialect]
-        service, nbytes, name = exchange.service, len(request.body), f"{request.method} {request.path}"
+        service, nbytes, name = processor.service, len(request.body), f"{request.method} {request.path}"
         with InFlightRequest(service, metrics, endpoint, request, nbytes, name) as in_flight:
             opened = in_flight.opened = endpoint.open(request)
             if opened.action.operation is Operation.INFER_STREAM:
-                items = in_flight.stream(exchange.stream(opened, dialect, context))
+                items = in_flight.stream(processor.stream(opened, dialect, context))
                 in_flight.answer = await (
                     _collected(items) if opened.action.collects else _streamed(items, metrics)
                 )
             else:
-                in_flight.answer = await exchange.perform(opened, dialect, context)
+                in_flight.answer = await processor.perform(opened, dialect, context)
         answer: HttpAnswer = in_flight.answer
         if not isinstance(answer.parts, AsyncIterator):
             metrics.sent_bytes += _size_of(answer.parts)
@@ -162,7 +162,7 @@ class HttpPipeline:
         if endpoint is None:
             return _plain(400, error.message)
         if not request.context.request_number:  # it was not served
-            self._exchange.service.number(request.context)
+            self._processor.service.number(request.context)
             self._metrics[self._owners[endpoint]].refuse(error.code)
         return request_id.in_http(endpoint.fail(request, None, error), request.headers)
 
@@ -180,8 +180,8 @@ class HttpPipeline:
 class GrpcPipeline:
     """The gRPC side of a pipeline: a ``GrpcHandler``."""
 
-    def __init__(self, exchange: Exchange, bindings: Sequence[Binding], metrics: Metrics) -> None:
-        self._exchange = exchange
+    def __init__(self, processor: RequestProcessor, bindings: Sequence[Binding], metrics: Metrics) -> None:
+        self._processor = processor
         self._metrics = metrics
         self._methods: dict[str, tuple[GrpcEndpoint, str]] = {
             endpoint.method: (endpoint, binding.dialect)
@@ -199,12 +199,12 @@ class GrpcPipeline:
 
     async def serve(self, request: GrpcRequest) -> GrpcAnswer:
         """Answer one unary call."""
-        method, exchange = request.method, self._exchange
+        method, processor = request.method, self._processor
         endpoint, dialect = self._methods[method]
         metrics, nbytes = self._metrics[dialect], len(request.message)
-        with InFlightRequest(exchange.service, metrics, endpoint, request, nbytes, method) as in_flight:
+        with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, method) as in_flight:
             opened = in_flight.opened = endpoint.open(request)
-            in_flight.answer = await exchange.perform(opened, dialect, request.context)
+            in_flight.answer = await processor.perform(opened, dialect, request.context)
         answer: GrpcAnswer = in_flight.answer
         metrics.sent_bytes += len(answer.message)
         return request_id.in_grpc(answer, request.metadata) if REQUEST_ID in request.metadata else answer
@@ -232,20 +232,20 @@ class GrpcPipeline:
 
     async def _answers(self, call: GrpcRequest, message: Buffer) -> GrpcItems:
         """All answers to one message of a stream."""
-        method, exchange = call.method, self._exchange
+        method, processor = call.method, self._processor
         endpoint, dialect = self._methods[method]
         context = replace(call.context, timings={})
         request = GrpcRequest(method, message, call.metadata, context)
         metrics, nbytes = self._metrics[dialect], len(message)
-        with InFlightRequest(exchange.service, metrics, endpoint, request, nbytes, method) as in_flight:
+        with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, method) as in_flight:
             opened = in_flight.opened = endpoint.open(request)
             if opened.action.operation is Operation.INFER_STREAM:
-                items = exchange.stream(opened, dialect, context)
+                items = processor.stream(opened, dialect, context)
             elif opened.action.watched:
-                items = exchange.watch(opened, dialect, context)
+                items = processor.watch(opened, dialect, context)
             else:
                 items = None
-                in_flight.answer = await exchange.perform(opened, dialect, context)
+                in_flight.answer = await processor.perform(opened, dialect, context)
             if items is not None:
                 async with aclosing(in_flight.stream(items)) as counted:
                     async for answer, last in counted:
@@ -260,8 +260,8 @@ class GrpcPipeline:
 class BrpcPipeline:
     """The bRPC side of a pipeline: a ``BrpcHandler``."""
 
-    def __init__(self, exchange: Exchange, bindings: Sequence[Binding], metrics: Metrics) -> None:
-        self._exchange = exchange
+    def __init__(self, processor: RequestProcessor, bindings: Sequence[Binding], metrics: Metrics) -> None:
+        self._processor = processor
         self._metrics = metrics
         self._methods: dict[tuple[str, str], tuple[BrpcEndpoint, str]] = {
             (service, endpoint.method): (endpoint, binding.dialect)
@@ -281,12 +281,12 @@ class BrpcPipeline:
 
     async def serve(self, request: BrpcRequest) -> BrpcAnswer:
         """Answer one call."""
-        exchange, name = self._exchange, f"{request.service}/{request.method}"
+        processor, name = self._processor, f"{request.service}/{request.method}"
         endpoint, dialect = self._methods[request.service, request.method]
         metrics, nbytes = self._metrics[dialect], len(request.message)
-        with InFlightRequest(exchange.service, metrics, endpoint, request, nbytes, name) as in_flight:
+        with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, name) as in_flight:
             opened = in_flight.opened = endpoint.open(request)
-            in_flight.answer = await exchange.perform(opened, dialect, request.context)
+            in_flight.answer = await processor.perform(opened, dialect, request.context)
         answer: BrpcAnswer = in_flight.answer
         metrics.sent_bytes += len(answer.message)
         return request_id.in_brpc(answer, request.context.headers)
@@ -295,19 +295,19 @@ class BrpcPipeline:
 class FramedPipeline:
     """The tcp side of a pipeline: a ``FramedHandler``, in one dialect."""
 
-    def __init__(self, exchange: Exchange, binding: Binding, metrics: Metrics) -> None:
-        self._exchange = exchange
+    def __init__(self, processor: RequestProcessor, binding: Binding, metrics: Metrics) -> None:
+        self._processor = processor
         self._metrics = metrics[binding.dialect]
         self._dialect = binding.dialect
         self._endpoint: FramedEndpoint = binding.endpoints[0]
 
     async def serve(self, request: FramedRequest) -> FramedAnswer:
         """Answer one message."""
-        endpoint, metrics, exchange = self._endpoint, self._metrics, self._exchange
+        endpoint, metrics, processor = self._endpoint, self._metrics, self._processor
         nbytes = len(request.message)
-        with InFlightRequest(exchange.service, metrics, endpoint, request, nbytes, "a message") as in_flight:
+        with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, "a message") as in_flight:
             opened = in_flight.opened = endpoint.open(request)
-            in_flight.answer = await exchange.perform(opened, self._dialect, request.context)
+            in_flight.answer = await processor.perform(opened, self._dialect, request.context)
         answer: FramedAnswer = in_flight.answer
         metrics.sent_bytes += _size_of(answer.parts)
         return answer

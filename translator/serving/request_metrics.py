@@ -51,7 +51,7 @@ def families(listening: Sequence[tuple[ListenerAddress, Mapping[str, RequestMetr
         "interlingua_requests_total",
         "counter",
         "Requests that have ended, by operation ('unread' where that is unknown) and code "
-        "('OK', OVERLOADED for those that were shed, CANCELLED for those whose client went away).",
+        "('OK', OVERLOADED for those that were shed, CANCELLED for those whose client disconnected).",
         [
             Sample(count, {**labels, "operation": _operation(operation), "code": _code(code)})
             for labels, metrics in request_metrics

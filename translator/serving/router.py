@@ -1,5 +1,5 @@
-"""Decides who answers a request: the first route of the configuration that takes it, else the model of the
-name that it asks for."""
+"""Finds the target of a request: by the first route of the configuration that takes it, else by the name of
+the model."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Router:
         return found
 
     def target(self, name: str, version: str = "") -> Target:
-        """The model called ``name``. Raises NOT_FOUND, of ``version`` where one was asked, in the words that
-        clients of Triton match on."""
+        """The model called ``name``. Raises NOT_FOUND, naming a requested ``version``, in Triton's
+        words, which clients match on."""
         target = self.models.get(name)
         if target is None:
             raise self.catalog.missing(name, version)
@@ -76,7 +76,7 @@ class Router:
                 continue
             named = ModelRef(name, text[len(name) + 1 :])
             lead = self.models.get(route.lead(self.models))
-            # asked for once: upstreams would be asked for every request
+            # remembered, or an upstream would get a question with every request
             if lead is not None and self._joined.get(named) is lead:
                 return named
             if lead is not None and named.version in (await route.view(lead, name).metadata()).versions:

@@ -1,8 +1,7 @@
-"""The settings that clients may look up and change while the server runs: those of traces and of the log.
+"""The settings that clients may read and change while the server runs: those of traces and of the log.
 
-Values are held here and judged here; what a change of the log's does is told to a function. Nothing is
-traced yet: the settings are kept for clients that set them before they measure. Where a file is written
-is not for clients to say.
+Values are kept and checked here; a function applies changes of the log's. Nothing is traced yet: the settings
+exist for clients that set them before they measure. Clients may not choose where a file is written.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class TraceBook:
 
 
 class LogBook:
-    """The settings of the log. ``apply`` is told of all of them after each change."""
+    """The settings of the log. ``apply`` gets all of them after each change."""
 
     def __init__(
         self, settings: LogSettings | None = None, apply: Callable[[LogSettings], None] | None = None

@@ -1,7 +1,7 @@
-"""How inference has fared over the last 30 days, in the numbers that dashboards draw.
+"""Inference over the last 30 days, in the numbers that dashboards draw.
 
-Counted when a request ends, folded when somebody looks or a second has passed: nothing runs by itself.
-Which requests there were by model belongs to the statistics of ``runtime``.
+Counted when a request ends, folded on demand or once a second has passed: no task runs for it. The statistics
+of ``runtime`` count requests by model.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _VALUES: dict[str, Callable[[_Bucket, int], float]] = {
 
 
 class Trends:
-    """Counts requests and tells of them. ``clock`` gives seconds; use on one event loop."""
+    """Counts requests. ``clock`` gives seconds; use on one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

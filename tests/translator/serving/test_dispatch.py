@@ -33,9 +33,9 @@ from interlingua.schemas import (
     Tensor,
     TensorSpec,
 )
-from interlingua.translator.serving.exchange import Exchange
 from interlingua.translator.serving.observation import Observed
 from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.conditions import Conditions
 from interlingua.translator.serving.routing.names import Names
@@ -106,8 +106,8 @@ class Clients:
 
     async def ask(self, dialect: str = "oip", context: Context | None = None, **more: Any) -> Any:
         asked = InferRequest("m", (Tensor.from_numpy("x", np.ones(1, np.int32)),), **more)
-        exchange = Exchange(self.service, "here")
-        return await exchange.perform(self.opened(asked), dialect, context or Context())
+        processor = RequestProcessor(self.service, "here")
+        return await processor.perform(self.opened(asked), dialect, context or Context())
 
     async def answered_by(self, **more: Any) -> str:
         """The model that answers; its name stands in what an observer sees."""
@@ -362,7 +362,7 @@ async def test_a_stream_falls_back_before_its_first_response(given: int, falls: 
     clients, route = fallen(UNAVAILABLE, given=given)
     asked = InferRequest("m", (Tensor.from_numpy("x", np.ones(1, np.int32)),))
     opened = clients.opened(asked, Operation.INFER_STREAM)
-    stream = Exchange(clients.service, "here").stream(opened, "oip", Context())
+    stream = RequestProcessor(clients.service, "here").stream(opened, "oip", Context())
     answers = [answer async for answer, _ in stream]
     assert len(answers) == 2
     assert (answers[-1].error is None) is falls
@@ -390,7 +390,7 @@ def passing(relay: Any, *routes: Route) -> tuple[Clients, Any]:
     asked = InferRequest("m", (Tensor.from_numpy("x", np.ones(1, np.int32)),))
     opened = clients.opened(asked)
     opened.action = replace(opened.action, passthrough=PASSTHROUGH)
-    return clients, lambda: Exchange(clients.service, "here").perform(opened, "oip", Context())
+    return clients, lambda: RequestProcessor(clients.service, "here").perform(opened, "oip", Context())
 
 
 async def relayed(*_: Any) -> str:
@@ -463,7 +463,7 @@ async def test_a_sequence_that_could_not_pass_keeps_its_place() -> None:
         )
         opened = clients.opened(asked)
         opened.action = replace(opened.action, passthrough=PASSTHROUGH)
-        return await Exchange(clients.service, "here").perform(opened, "oip", Context())
+        return await RequestProcessor(clients.service, "here").perform(opened, "oip", Context())
 
     with pytest.raises(InferenceError, match="no model 'main'"):
         await ask()

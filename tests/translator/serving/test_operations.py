@@ -40,8 +40,8 @@ from interlingua.schemas import (
     Tensor,
 )
 from interlingua.schemas.oip import MESSAGES
-from interlingua.translator.serving.exchange import Exchange
 from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.conditions import Conditions
 from interlingua.translator.serving.routing.route import Route
@@ -71,7 +71,9 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
 async def ask(service: Service, operation: Operation, context: Context = HERE, **opened: Any) -> Any:
     """What ``operation`` answers, not encoded."""
     action: Action[Any] = Action(operation, lambda form, result: result)
-    return await Exchange(service, "127.0.0.1:8000", "m").perform(Opened(action, **opened), "oip", context)
+    return await RequestProcessor(service, "127.0.0.1:8000", "m").perform(
+        Opened(action, **opened), "oip", context
+    )
 
 
 @contextmanager
@@ -143,11 +145,11 @@ async def test_inferences_are_seen_in_the_trends(service: Service) -> None:
     action: Action[Any] = Action(
         Operation.INFER, lambda form, result: result, lambda opened, signature: (opened.message, None)
     )
-    exchange = Exchange(service, "127.0.0.1:8000", "m")
+    processor = RequestProcessor(service, "127.0.0.1:8000", "m")
     for values in ([1.0, 2.0], [[1.0]]):
         asked = InferRequest("m", (Tensor.from_numpy("x", np.array(values, np.float32)),))
         with suppress(InferenceError):
-            await exchange.perform(Opened(action, "m", message=asked), "oip", HERE)
+            await processor.perform(Opened(action, "m", message=asked), "oip", HERE)
     told: Metrics = await ask(service, Operation.METRICS)
     assert told.trends["failed_percent"][29] == 50, "the second has too many dimensions"
     assert told.trends["latency_max_ms"][29] > 0
@@ -302,7 +304,7 @@ async def infer(service: Service, context: Context = HERE, size: int = 16) -> An
     action: Action[Any] = Action(
         Operation.INFER, lambda form, response: response, lambda opened, signature: (request, None)
     )
-    return await Exchange(service, "127.0.0.1:8000").perform(Opened(action, "m"), "oip", context)
+    return await RequestProcessor(service, "127.0.0.1:8000").perform(Opened(action, "m"), "oip", context)
 
 
 async def test_tensors_in_shared_memory(service: Service, key: str) -> None:

@@ -1,7 +1,7 @@
 """Which requests take a route: conditions on their key and on their parameters.
 
-Texts are globs: ``*`` and ``?`` stand for any characters, ``[ab]`` for one of them. Capitals matter, but for
-the names of headers.
+Texts are globs: ``*`` and ``?`` stand for any characters, ``[ab]`` for one of them. Case matters, except in
+names of headers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RouteKey:
 @dataclass(frozen=True)
 class Conditions:
     """All of them must hold. An empty ``dialect`` or ``listener`` is any, as is a ``version`` that is None; a
-    version of ``""`` is that none is asked."""
+    version of ``""`` means that none is requested."""
 
     model: str = "*"
     dialect: str = ""
@@ -44,7 +44,7 @@ class Conditions:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
     def names(self, model: str) -> bool:
-        """Whether ``model`` may be asked for."""
+        """Whether the condition on the model holds for ``model``."""
         return self._model(model)
 
     def admits(self, key: RouteKey) -> bool:

@@ -25,12 +25,12 @@ class Side:
 
     @classmethod
     def of(cls, dialect: Dialect) -> Side:
-        """Whoever speaks ``dialect``."""
+        """The side that speaks ``dialect``."""
         return cls(f"dialect '{dialect.name}'", dialect.widened)
 
 
 HERE = Side("this server", {})
-"""A model that runs here is given the tensors as they are."""
+"""A local model gets the tensors as they are."""
 
 
 def refuse_changes(request: InferRequest, signature: Signature, caller: Side, callee: Side) -> None:
@@ -56,9 +56,9 @@ def _inputs(request: InferRequest, signature: Signature) -> Iterator[tuple[str, 
 
 
 def _outputs(request: InferRequest, signature: Signature) -> Iterator[tuple[str, str, Datatype]]:
-    asked = None if request.outputs is None else {output.name for output in request.outputs}
+    requested = None if request.outputs is None else {output.name for output in request.outputs}
     for spec in signature.outputs:
-        if asked is None or spec.name in asked:
+        if requested is None or spec.name in requested:
             yield "output", spec.name, spec.datatype
 
 
@@ -126,4 +126,4 @@ def _wider(datatype: Datatype) -> Iterable[Datatype]:
 
 
 WIDER: Mapping[Datatype, frozenset[Datatype]] = {kind: frozenset(_wider(kind)) for kind in Datatype}
-"""The types that hold every value of a type, beside itself."""
+"""The other types that hold every value of a type."""

@@ -13,7 +13,7 @@ from interlingua.schemas import InferenceError, Signature, TensorSpec
 from interlingua.translator.serving.routing.route import Route
 
 _AGAIN_SECS = (1.0, 5.0, 15.0, 60.0)
-"""When models that could not be asked are asked again; the last one over and over."""
+"""The intervals between attempts at an unavailable model; the last one repeats."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ def oddities(route: Route, signatures: Mapping[str, Signature]) -> Iterator[str]
             ours, others = _described(here), _described(there)
             for tensor in dict.fromkeys((*ours, *others)):
                 if ours.get(tensor) != others.get(tensor):
-                    told = f"'{first}' has {ours.get(tensor, 'none')}, '{name}' {others.get(tensor, 'none')}"
-                    yield f"models differ in {kind} '{tensor}': {told}"
+                    both = f"'{first}' has {ours.get(tensor, 'none')}, '{name}' {others.get(tensor, 'none')}"
+                    yield f"models differ in {kind} '{tensor}': {both}"
 
 
 def _described(specs: Sequence[TensorSpec]) -> dict[str, str]:
@@ -49,38 +49,38 @@ def _described(specs: Sequence[TensorSpec]) -> dict[str, str]:
 
 class Examiner:
     """Examines ``routes`` to ``models`` in the background, from :meth:`start` to :meth:`stop`: every model
-    that is served then, once it tells what it takes. Models that nothing can be odd about are not asked."""
+    that is served then, once its signature is known. Models about which nothing can be odd are skipped."""
 
     def __init__(self, routes: Sequence[Route], models: Mapping[str, Target]) -> None:
         self._routes = routes
         self._models = models
         self._signatures: dict[str, Signature] = {}
-        self._told: set[tuple[int, str]] = set()
+        self._logged: set[tuple[int, str]] = set()
         self._asking: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin, where there is anything to examine."""
-        asked = {
+        examined = {
             name
             for route in self._routes
             if len(route.models) > 1 or not route.names.plain
             for name in route.models
             if name in self._models
         }
-        self._asking = [asyncio.create_task(self._ask(name)) for name in sorted(asked)]
+        self._asking = [asyncio.create_task(self._ask(name)) for name in sorted(examined)]
 
     async def stop(self) -> None:
-        """Ask no model any more."""
+        """Stop examining."""
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
 
     async def known(self) -> None:
-        """Wait until every model has told."""
+        """Wait until every signature is known."""
         await asyncio.gather(*self._asking)
 
     async def _ask(self, name: str) -> None:
-        """Ask until the model tells, or is served no more."""
+        """Ask until the signature is known, or the model is no longer served."""
         tries = 0
         while (target := self._models.get(name)) is not None:
             try:
@@ -89,13 +89,13 @@ class Examiner:
                 await asyncio.sleep(_AGAIN_SECS[min(tries, len(_AGAIN_SECS) - 1)])
                 tries += 1
             else:
-                self._tell()
+                self._log_oddities()
                 return
 
-    def _tell(self) -> None:
+    def _log_oddities(self) -> None:
         """Log what is odd and has not been logged yet."""
         for number, route in enumerate(self._routes, 1):
             for oddity in oddities(route, self._signatures):
-                if (number, oddity) not in self._told:
-                    self._told.add((number, oddity))
+                if (number, oddity) not in self._logged:
+                    self._logged.add((number, oddity))
                     _log.warning("suspicious route", extra={"facts": {"route": number, "reason": oddity}})

@@ -56,18 +56,20 @@ class Names:
         self._versions = reversed_names({name: self.versions[name] for name in reversed(list(self.versions))})
         self._signatures: dict[tuple[str, str], tuple[Signature, Signature]] = {}
 
-    def version(self, asked: str) -> str:
+    def version(self, requested: str) -> str:
         """The model's version for one that a caller asks for."""
-        return self.versions.get(asked, self.versions.get(OTHERS, asked))
+        return self.versions.get(requested, self.versions.get(OTHERS, requested))
 
-    def told_version(self, ran: str, asked: str = "") -> str:
-        """What a caller who has ``asked`` is told of the version that ``ran``."""
-        if asked and (asked in self.versions or OTHERS in self.versions or self.version(asked) == ran):
-            return asked
+    def reported_version(self, ran: str, requested: str = "") -> str:
+        """The version that ``ran``, as a caller gets it who has ``requested`` one."""
+        if requested and (
+            requested in self.versions or OTHERS in self.versions or self.version(requested) == ran
+        ):
+            return requested
         named = self._versions.get(ran, ran)
         return ran if named in ("", OTHERS) else named
 
-    def told_versions(self, served: tuple[str, ...]) -> tuple[str, ...]:
+    def reported_versions(self, served: tuple[str, ...]) -> tuple[str, ...]:
         """Those that a caller can ask for, of a model with the versions ``served``; they themselves where
         any will do."""
         stated = [
@@ -98,8 +100,8 @@ class Names:
         if self.versions:
             # where two have one name, the one that the name leads to comes last, and stays
             named = sorted(versions, key=lambda each: each.version in self._versions)
-            told = {self.told_version(each.version): each for each in named}
-            known = [replace(each, version=name) for name, each in told.items()]
+            by_name = {self.reported_version(each.version): each for each in named}
+            known = [replace(each, version=name) for name, each in by_name.items()]
             versions = tuple(sorted(known, key=lambda each: (len(each.version), each.version)))
         return replace(status, name=model, config=self.config(status.config, model), versions=versions)
 
@@ -115,14 +117,14 @@ class Names:
         written: bytes = message.SerializeToString(deterministic=True)
         return written
 
-    def asked(self, request: InferRequest) -> InferRequest:
+    def translated(self, request: InferRequest) -> InferRequest:
         """``request`` in the model's names. Raises INVALID_TENSOR for a tensor that callers know by another
         name."""
         inputs, outputs, model = request.inputs, request.outputs, request.model
         refuse_hidden("input", [each.name for each in inputs], self.inputs, self._inputs, model)
         refuse_hidden("output", [each.name for each in outputs or ()], self.outputs, self._outputs, model)
         if outputs and self.outputs:
-            outputs = tuple(self._asked_output(output) for output in outputs)
+            outputs = tuple(self._translated_output(output) for output in outputs)
         return replace(
             request,
             version=self.version(request.version),
@@ -130,13 +132,13 @@ class Names:
             outputs=outputs,
         )
 
-    def _asked_output(self, output: RequestedOutput) -> RequestedOutput:
+    def _translated_output(self, output: RequestedOutput) -> RequestedOutput:
         return replace(output, name=self.outputs.get(output.name, output.name))
 
-    def answered(self, response: InferResponse, request: InferRequest) -> InferResponse:
+    def restored(self, response: InferResponse, request: InferRequest) -> InferResponse:
         """``response``, with what it has turned into the names of ``request``."""
         response.outputs = renamed(response.outputs, self._outputs)
-        response.version = self.told_version(response.version, request.version)
+        response.version = self.reported_version(response.version, request.version)
         return response
 
 
@@ -151,16 +153,16 @@ class View(Target):
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """See ``Target``."""
-        answer = await self._target.infer(self._names.asked(request))
-        return self._names.answered(answer, request)
+        answer = await self._target.infer(self._names.translated(request))
+        return self._names.restored(answer, request)
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """See ``Target``."""
-        responses: Any = self._target.stream(self._names.asked(request))
+        responses: Any = self._target.stream(self._names.translated(request))
         # an iterator that is no generator has nothing to close
         async with aclosing(responses if hasattr(responses, "aclose") else _each(responses)) as answers:
             async for answer in answers:
-                yield self._names.answered(answer, request)
+                yield self._names.restored(answer, request)
 
     async def decoupled(self, version: str = "") -> bool:
         """See ``Target``."""
@@ -182,13 +184,13 @@ class View(Target):
     async def metadata(self, version: str = "") -> ModelMetadata:
         """See ``Target``."""
         theirs = self._names.version(version)
-        told = await self._target.metadata(theirs)
+        metadata = await self._target.metadata(theirs)
         return replace(
-            told,
+            metadata,
             name=self._model,
-            signature=self._names.signature(self.name, theirs, told.signature),
-            versions=self._names.told_versions(told.versions),
-            config=self._names.config(told.config, self._model),
+            signature=self._names.signature(self.name, theirs, metadata.signature),
+            versions=self._names.reported_versions(metadata.versions),
+            config=self._names.config(metadata.config, self._model),
         )
 
     async def status(self) -> ModelStatus:

@@ -1,5 +1,5 @@
-"""What routes have been asked, for operators: as a report and as metrics. Routes are told apart by their
-place in the configuration, from 1."""
+"""The request counts of routes, for operators: as a report and as metrics. A route is known by its place in
+the configuration, from 1."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def families(routes: Sequence[Route]) -> Iterator[Family]:
     yield Family(
         "interlingua_route_requests_total",
         "counter",
-        "Requests for inference that took a route, by the model that they were meant for.",
+        "Inference requests that took a route, by the model that they were meant for.",
         [
             Sample(count, {**label, "to": model})
             for label, route in zip(labels, routes, strict=True)
@@ -43,7 +43,7 @@ def families(routes: Sequence[Route]) -> Iterator[Family]:
     yield Family(
         "interlingua_route_fallbacks_total",
         "counter",
-        "Those that the fallback was given in its place.",
+        "Those among them that went to the fallback instead.",
         [
             Sample(route.counts.fallbacks, {**label, "to": route.fallback})
             for label, route in zip(labels, routes, strict=True)

@@ -1,7 +1,7 @@
-"""A route: which requests it takes, whom they go to, and what becomes of those that are turned away there.
+"""A route: which requests it takes, which model gets them, and when the fallback gets them instead.
 
-Contract: what has begun is never given to another model. A sequence is asked of one model from its start to
-its end: of the one that its id leads to, or of the fallback where that one has turned away its start.
+Contract: a request that may have begun never goes to another model. All requests of a sequence go to one
+model: the one that its id leads to, or the fallback if that one has turned away its start.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _MOVED = 1 << 16
 
 @dataclass(slots=True)
 class RouteCounts:
-    """What a route has been asked, whatever became of it: ``parts`` are the requests that were meant for each
-    of its models, ``fallbacks`` those among them that the fallback was given in its place."""
+    """The requests of a route, whatever their outcome: ``parts`` are those meant for each of its models,
+    ``fallbacks`` those among them that went to the fallback instead."""
 
     requests: int = 0
     fallbacks: int = 0
@@ -54,7 +54,7 @@ class Route:
 
     Of a split each sequence stays at one model, and so does what has the same value in the header ``sticky``.
     ``timeout_secs`` bounds what a request may take. ``datatypes``: see :mod:`translator.routing.datatypes`.
-    ``mirror`` looks on.
+    ``mirror`` observes.
     """
 
     to: Split
@@ -87,7 +87,7 @@ class Route:
             limit = time.monotonic() + self.timeout_secs
             context.deadline = limit if context.deadline is None else min(limit, context.deadline)
 
-    # --- whom a request goes to
+    # --- which model gets a request
 
     def unkeyed(self, key: RouteKey) -> str:
         """The model for a request that is of no sequence."""
@@ -119,7 +119,7 @@ class Route:
         self, model: str, error: InferenceError, sequence: Sequence | None, *, unread: bool
     ) -> bool:
         """Whether a request that ``model`` has answered with ``error`` goes to the fallback, where it counts.
-        ``unread``: nobody has been asked yet but for the signature."""
+        ``unread``: no model has received the request, only a question for its signature."""
         if not self.fallback or model == self.fallback or error.begun:
             return False
         if sequence is not None and not sequence.start:
@@ -165,7 +165,7 @@ class Route:
                 ErrorCode.DEADLINE_EXCEEDED, f"model '{target.name}' did not answer before the deadline"
             ) from None
 
-    # --- what else is asked
+    # --- other operations
 
     def view(self, target: Target, model: str) -> Target:
         """``target`` as callers see it, who call it ``model``."""
@@ -177,12 +177,12 @@ class Route:
 
     async def ready(self, models: Mapping[str, Target], version: str) -> Readiness | None:
         """Whether a request might be answered now; None where no model is served."""
-        told: Readiness | None = None
+        first: Readiness | None = None
         for name in self.models:
             target = models.get(name)
             if target is not None:
                 said = await target.ready(self.names.version(version))
                 if said.ready:
                     return said
-                told = told or said
-        return told
+                first = first or said
+        return first

@@ -30,7 +30,7 @@ class Part:
 
 class Split:
     """``parts`` are different models; at least one has a weight above 0. ``start`` is where in the range the
-    first request falls, anywhere where it is None, so that processes beside each other do not go in step."""
+    first request falls; None chooses it at random, so that processes do not move in step."""
 
     def __init__(self, parts: Sequence[Part], start: int | None = None) -> None:
         self.parts = tuple(parts)

@@ -107,7 +107,7 @@ async def test_names_there_and_back(asked: str, theirs: str, told: str) -> None:
     [("1", "3", "1"), ("2", "3", "2"), ("3", "3", "3"), ("5", "5", "5"), ("", "3", "1"), ("03", "3", "1")],
 )
 def test_who_asks_for_a_version_is_told_that_it_has_answered(asked: str, ran: str, told: str) -> None:
-    assert Names(versions={"1": "3", "2": "3"}).told_version(ran, asked) == told
+    assert Names(versions={"1": "3", "2": "3"}).reported_version(ran, asked) == told
 
 
 async def test_the_models_own_names_are_nobodys() -> None:
@@ -120,7 +120,7 @@ async def test_the_models_own_names_are_nobodys() -> None:
             await View(Model(), NAMES, "alias").infer(asked)
         assert caught.value.code is ErrorCode.INVALID_TENSOR
     swapped = Names(outputs={"a": "b", "b": "a"})
-    asked = swapped.asked(replace(question(), outputs=(RequestedOutput("a"), RequestedOutput("b"))))
+    asked = swapped.translated(replace(question(), outputs=(RequestedOutput("a"), RequestedOutput("b"))))
     assert [output.name for output in asked.outputs or ()] == ["b", "a"]
 
 

@@ -1,7 +1,6 @@
-"""What happens to a request between its decoding and its encoding: route, decode, execute, encode.
+"""The steps of an opened request, the same for every dialect and transport: route, decode, execute, encode.
 
-The same for every dialect and transport: what each step does in a dialect stands in that dialect's tables.
-How a request comes and how its answer goes is for ``translator.serving.pipeline``.
+The tables of a dialect say what each step does in it. ``pipeline`` receives requests and sends answers.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from interlingua.schemas import (
     InferResponse,
     Operation,
 )
-from interlingua.translator.serving.dispatch import Dispatch, Plan
+from interlingua.translator.serving.dispatch import Dispatch, DispatchPlan
 from interlingua.translator.serving.header_parameters import HeaderParameters
 from interlingua.translator.serving.interleave import StreamItem
 from interlingua.translator.serving.observation import Observation
@@ -47,7 +46,7 @@ _WATCH_SECS = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Exchange:
+class RequestProcessor:
     """What the handlers of listener ``listener`` ask with a message that they have opened.
 
     ``service`` answers. Requests that name no model go to ``default_model``. Headers that
@@ -136,19 +135,18 @@ class Exchange:
     async def watch(
         self, opened: Opened[Any], dialect: str, context: Context
     ) -> AsyncGenerator[StreamItem[Any], None]:
-        """The answer to an operation that is watched, now and each time that it has changed. Raises
-        ``InferenceError``."""
+        """The answer to a watched operation, now and after every change. Raises ``InferenceError``."""
         catalog = self.service.catalog
-        told, leaving = None, False
+        sent, leaving = None, False
         while not leaving:
-            # looked at before, so that the last answer tells of it
+            # read before the answer, so that the last answer includes it
             leaving, count = self.service.draining, catalog.changes.count
-            # asked for once, however often it is looked at
-            look = self._operate if told is None else self._carry_out
+            # one request to count, however often it is carried out
+            look = self._operate if sent is None else self._carry_out
             answer = await look(opened, dialect, context)
-            if answer != told:
+            if answer != sent:
                 yield answer, False
-                told = answer
+                sent = answer
             if not leaving:
                 await catalog.changes.since(count, None if catalog.reports_all_changes else _WATCH_SECS)
 
@@ -184,8 +182,8 @@ class Exchange:
         return answer
 
     async def _responses(
-        self, dispatch: Dispatch, plan: Plan, observation: Observation | None
-    ) -> AsyncGenerator[tuple[Plan, InferResponse], None]:
+        self, dispatch: Dispatch, plan: DispatchPlan, observation: Observation | None
+    ) -> AsyncGenerator[tuple[DispatchPlan, InferResponse], None]:
         """The responses of the first plan whose target does not turn the request away, as they come."""
         while True:
             responses = plan.target.stream(plan.request)
@@ -222,7 +220,7 @@ class Exchange:
         parameters = None if chosen is None else chosen.of(context.headers)
         return Dispatch(router, opened, key, context, self._place, parameters)
 
-    def _observe(self, dispatch: Dispatch, plan: Plan) -> Observation | None:
+    def _observe(self, dispatch: Dispatch, plan: DispatchPlan) -> Observation | None:
         """Begin to observe the request of ``plan``, where an observer or the mirror of its route wants it."""
         observers = self.service.observers
         if plan.mirror is not None:
@@ -272,7 +270,7 @@ class Exchange:
                 raise self._unnamed()
         router = self.service.router
         route = router.route(RouteKey(model, dialect, self._listener, opened.version, context.headers))
-        asked = OperationRequest(
+        request = OperationRequest(
             self.service,
             model,
             opened.version,
@@ -282,10 +280,10 @@ class Exchange:
             self._default_model,
         )
         if route is None:
-            result = await perform(asked)
+            result = await perform(request)
         else:
             route.bound(context)
-            result = await _within(context.deadline, by_route(operation, asked, route))
+            result = await _within(context.deadline, by_route(operation, request, route))
         return opened.action.encode(opened, result)
 
     def _admit_to_shared_memory(self, context: Context) -> None:
@@ -301,7 +299,7 @@ class Exchange:
 
 
 def unforeseen(where: str) -> InferenceError:
-    """A fault of ours: logged whole here, told to the caller without internals."""
+    """An internal error: the log has the traceback, the caller gets no internals."""
     _log.exception("unexpected error", extra={"facts": {"request": where}})
     return InferenceError(ErrorCode.INTERNAL, "internal error; the server's log has the details")
 
