@@ -110,5 +110,10 @@ class InferenceError(Exception):
         """Whether the model, or this version of it, does not exist."""
         return self.code is ErrorCode.NOT_FOUND and SHARED_MEMORY_REGION not in self.details
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the error states no more precise kind: see ``UNKNOWN_KIND``."""
+        return bool(self.details.get("kind") == UNKNOWN_KIND["kind"])
+
     def __repr__(self) -> str:
         return f"InferenceError({self.code.name}, {self.message!r})"

@@ -82,7 +82,7 @@ def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: Inferen
     # a message may quote what is no Unicode
     details = error.message.encode(errors="backslashreplace").decode()
     code = told_code(opened.action.operation if opened else None, error.code)
-    return GrpcAnswer(code=_UNKNOWN if error.details == UNKNOWN_KIND else _STATUS[code], details=details)
+    return GrpcAnswer(code=_UNKNOWN if error.is_unknown else _STATUS[code], details=details)
 
 
 def reader(read: Callable[[ReplyForm, Buffer], Result]) -> Callable[[ReplyForm, GrpcAnswer], Result]:

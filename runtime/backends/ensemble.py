@@ -21,7 +21,7 @@ from typing import cast
 from interlingua.runtime.backends import Composition, InstanceAnswer, ServerHooks
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.runtime.models.batch_dimension import fitted
-from interlingua.runtime.models.ensemble import Needed, Plan, Step, downstream, plan
+from interlingua.runtime.models.ensemble import EnsemblePlan, Needed, Step, downstream, plan
 from interlingua.runtime.target import Target
 from interlingua.schemas import (
     Context,
@@ -55,7 +55,7 @@ class EnsembleInstance:
     places = 0
     batches = False
 
-    def __init__(self, name: str, steps: Plan, declared: Signature = _UNDECLARED) -> None:
+    def __init__(self, name: str, steps: EnsemblePlan, declared: Signature = _UNDECLARED) -> None:
         self._name = name
         self._plan = steps
         self._declared = declared

@@ -30,7 +30,7 @@ _ONCE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EnsemblePlan:
     """The steps of an ensemble, in an order in which each finds its inputs, and its ``outputs``."""
 
     steps: tuple[Step, ...]
@@ -63,7 +63,7 @@ class Plan:
         return found[::-1]
 
 
-def plan(steps: Sequence[Step], inputs: Iterable[str], outputs: Iterable[str]) -> Plan:
+def plan(steps: Sequence[Step], inputs: Iterable[str], outputs: Iterable[str]) -> EnsemblePlan:
     """``steps`` in order, for an ensemble with ``inputs`` and ``outputs``.
 
     Raises ``ValueError``, naming tensor and step: no steps, a tensor that two give, one that a step or the
@@ -92,7 +92,7 @@ def plan(steps: Sequence[Step], inputs: Iterable[str], outputs: Iterable[str]) -
     for tensor, giver in givers.items():
         if tensor not in takers:
             raise ValueError(f"tensor '{tensor}' from {giver} is taken by no step and is no output")
-    return Plan(_ordered(steps, inputs), outputs)
+    return EnsemblePlan(_ordered(steps, inputs), outputs)
 
 
 def downstream(first: Needed, waiting: Iterable[Needed]) -> list[Needed]:

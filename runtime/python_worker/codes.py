@@ -34,5 +34,5 @@ def error_of(code: int, message: str) -> InferenceError:
 
 def reported_error(error: InferenceError) -> tuple[int, str]:
     """Number and text of ``error`` for a model."""
-    other = TritonError.UNKNOWN if error.details == UNKNOWN_KIND else TritonError.INTERNAL
+    other = TritonError.UNKNOWN if error.is_unknown else TritonError.INTERNAL
     return _REPORTED.get(error.code, other), error.message
