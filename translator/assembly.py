@@ -43,7 +43,7 @@ from interlingua.translator import logs, mirror
 from interlingua.translator.admin.overview import ReadinessWatch
 from interlingua.translator.admin.site import Site, add_sources
 from interlingua.translator.admin.sources import Sources
-from interlingua.translator.config.dialects import spoken
+from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.options import (
     Config,
     ListenerOptions,
@@ -87,7 +87,7 @@ class Assembly:
         pipeline = Pipeline(
             self.service,
             listener.listen,
-            spoken(self.config, listener),
+            bindings_of(self.config, listener),
             listener.default_model or self.config.default_model or "",
             listener.max_request_bytes,
             listener.nonfinite_json == "token",

@@ -26,7 +26,7 @@ from interlingua.runtime.model_config.config import LoadError
 from interlingua.translator import logs
 from interlingua.translator.admin.listener import AdminListener
 from interlingua.translator.assembly import Assembly, assemble, load_local
-from interlingua.translator.config.dialects import spoken
+from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.options import Config, ListenerOptions
 from interlingua.translator.progress import LoadingProgress
 from interlingua.translator.welcome import welcome
@@ -163,7 +163,7 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
             address,
             engine=options.engine,
             max_response_bytes=options.max_response_bytes,
-            accept_te_with_length=any(each.te_with_length for each in spoken(assembly.config, options)),
+            accept_te_with_length=any(each.te_with_length for each in bindings_of(assembly.config, options)),
         )
     if options.transport == "brpc":
         return BrpcServer(

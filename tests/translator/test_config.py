@@ -18,8 +18,8 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.section import Section
 from interlingua.schemas import Datatype
 from interlingua.translator.config import Config, ConfigError, load, parse
+from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.context import Installation
-from interlingua.translator.config.dialects import spoken
 from interlingua.translator.config.options import ListenerOptions
 
 BOTH = frozenset({"http", "grpc"})
@@ -703,7 +703,7 @@ def test_options_of_a_dialect_that_is_added(monkeypatch: pytest.MonkeyPatch) -> 
         """{added: {word: one}, listeners: [
             {listen: ":0", transport: http, dialects: [added], added_word: two, graphpipe_errors: inband}]}"""
     )
-    (binding,) = spoken(config, config.listeners[0])
+    (binding,) = bindings_of(config, config.listeners[0])
     assert binding.prefixes == ("one", "two")
     with pytest.raises(ConfigError) as raised:
         parse('{added: {wort: one}, listeners: [{listen: ":0", transport: http, adedd_word: two}]}')

@@ -1,9 +1,10 @@
-"""Bindings by the names that a person writes."""
+"""Bindings by their names, and bindings under the options of the file."""
 
 from __future__ import annotations
 
-from interlingua.protocols.dialect import Binding
+from interlingua.protocols.dialect import Binding, Dialect
 from interlingua.protocols.registry import DIALECTS
+from interlingua.translator.config.options import Config, ListenerOptions
 from interlingua.translator.config.wording import unknown
 
 
@@ -21,3 +22,14 @@ def binding_named(name: str) -> Binding:
     """The binding that is written as `dialect/transport`. Raises as :func:`binding_of`."""
     dialect, _, transport = name.partition("/")
     return binding_of(dialect, transport)
+
+
+def bindings_of(config: Config, listener: ListenerOptions) -> tuple[Binding, ...]:
+    """The bindings of ``listener``, in the order of its dialects."""
+    return tuple(_configured(config, listener, DIALECTS[name]) for name in listener.dialects)
+
+
+def _configured(config: Config, listener: ListenerOptions, dialect: Dialect) -> Binding:
+    if dialect.configure is not None:
+        dialect = dialect.configure(getattr(config, dialect.name, None), listener)
+    return dialect.bindings[listener.transport].flavored(listener.flavors.get(dialect.name, ""))

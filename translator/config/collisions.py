@@ -18,7 +18,7 @@ from interlingua.protocols.dialect import (
     HttpEndpoint,
 )
 from interlingua.protocols.path_table import CollisionError, PathTable
-from interlingua.translator.config.dialects import spoken
+from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.document import Path
 from interlingua.translator.config.options import Config
 
@@ -26,7 +26,7 @@ from interlingua.translator.config.options import Config
 def collisions(config: Config) -> Iterator[tuple[Path, str]]:
     """The listeners whose dialects collide, and where they do."""
     for number, listener in enumerate(config.listeners):
-        for first, second, what in _shared(spoken(config, listener)):
+        for first, second, what in _shared(bindings_of(config, listener)):
             yield ("listeners", number, "dialects"), f"'{first}' and '{second}' both answer {what}"
 
 
