@@ -1,4 +1,4 @@
-"""The addresses that a configuration may name: what to listen at, where an upstream stands.
+"""The addresses in a configuration: of listeners and of upstreams.
 
 Text in, values out; nothing is looked up or opened here, so a file can be checked on another machine.
 """
@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 _UNIX = "unix:"
 _LONGEST_UNIX_PATH = 107
-"""What fits into ``sockaddr_un`` on Linux beside the closing zero."""
+"""The size of ``sun_path`` on Linux without the terminating zero."""
 
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[\w.-]*):(?P<port>[0-9]{1,5})", re.ASCII)
 _BASE = re.compile(r"(?:/[^/?#\s]+)*", re.ASCII)
@@ -39,7 +39,7 @@ class Address:
 
 def covers(wide: Address, other: Address) -> bool:
     """Whether to listen at ``wide``, which is every interface, or every one of IPv4 or of IPv6, is to listen
-    at ``other`` too. What a host name stands for is not known."""
+    at ``other`` too. Host names are not looked up."""
     if wide.path or other.path or not wide.port or wide.port != other.port or wide == other:
         return False
     if not wide.host:
@@ -53,8 +53,8 @@ def covers(wide: Address, other: Address) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """An upstream's address. ``scheme`` is empty where none was written; ``base`` is what stands
-    before every path, such as ``/models``, without a slash at the end."""
+    """An upstream's address. ``scheme`` may be empty; ``base`` is the prefix of every path, such as
+    ``/models``, without a trailing slash."""
 
     address: Address
     scheme: str = ""

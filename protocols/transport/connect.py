@@ -1,4 +1,4 @@
-"""Connections to an upstream, and why there is none, in words that leave its address to whoever knows it."""
+"""Opens connections to an upstream. Errors leave its address to the caller."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class UnsentError(ConnectionError):
 
 
 async def connect(address: Address, host: str, make: Callable[[], Protocol], within_secs: float) -> Protocol:
-    """A connection to ``address``, of whose name ``host`` may be the numeric form, as the protocol that
-    ``make`` gives. Raises ``UnsentError``."""
+    """Connect to ``address`` with the protocol that ``make`` returns; ``host`` is its name or a numeric form
+    of it. Raises ``UnsentError``."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(within_secs):
@@ -34,5 +34,5 @@ async def connect(address: Address, host: str, make: Callable[[], Protocol], wit
 
 
 def reason_of(fault: OSError) -> str:
-    """The system's words alone: asyncio's own name the address too."""
+    """The system's text alone: asyncio's names the address too."""
     return os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror or str(fault)

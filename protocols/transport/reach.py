@@ -1,4 +1,4 @@
-"""Whether anybody listens at an address, before anything is said."""
+"""Checks whether a server listens at an address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interlingua.protocols.transport.connect import reason_of
 
 
 async def unreachable(address: Address, timeout_secs: float) -> str:
-    """Why no connection to ``address`` comes about within ``timeout_secs``; empty where one does."""
+    """Why ``address`` accepts no connection within ``timeout_secs``; empty if it does."""
     try:
         async with asyncio.timeout(timeout_secs):
             if address.path:

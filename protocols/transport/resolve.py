@@ -1,4 +1,4 @@
-"""Looks up host names, again and again: who stands behind one may change."""
+"""Looks up host names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 
 def is_name(host: str) -> bool:
-    """Whether ``host`` must be looked up: it is there, and is no numeric address."""
+    """Whether ``host`` must be looked up: it is neither empty nor a numeric address."""
     if not host:
         return False
     try:
@@ -19,6 +19,6 @@ def is_name(host: str) -> bool:
 
 
 async def resolve(host: str, port: int) -> tuple[str, ...]:
-    """The numeric addresses of ``host``, in a fixed order. Raises ``OSError`` where it has none now."""
+    """The numeric addresses of ``host``, sorted. Raises ``OSError`` if it has none now."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(sorted({str(address[0]) for *_, address in found}))

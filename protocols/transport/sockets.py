@@ -1,7 +1,6 @@
-"""Listening sockets: bind one, say clearly why it cannot be, leave nothing behind.
+"""Listening sockets: bind one, with a clear error, and clean up after it.
 
-Shared by every server. A used address is an error everywhere (no SO_REUSEPORT), so that two daemons
-never share the traffic of one port by accident.
+A used address is an error everywhere (no SO_REUSEPORT), so that two daemons never share a port by accident.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def listen(address: Address) -> socket.socket:
 
 
 def cannot_listen(address: Address, error: OSError) -> OSError:
-    """The same error with the address in its words, and once."""
+    """The same error, its text naming the address once."""
     reason = str(error.strerror or error).partition(" (while attempting to bind")[0]
     return type(error)(error.errno, f"cannot listen at {address}: {reason}")
 
@@ -61,9 +60,9 @@ def bound(sock: socket.socket) -> Address:
 
 
 def claim(address: Address) -> None:
-    """Make room for a unix socket: its folder exists, and a file that a dead server left is gone.
+    """Prepare the path of a unix socket: create its folder, and remove the file of a dead server.
 
-    Raises ``OSError`` where somebody listens there, or where the file is no socket.
+    Raises ``OSError`` if a server listens there, or if the file is not a socket.
     """
     path = Path(address.path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,16 +82,16 @@ def claim(address: Address) -> None:
 
 
 def send_at_once(transport: asyncio.BaseTransport) -> None:
-    """Have small writes sent without waiting for more. asyncio does it by itself for sockets that know
-    their protocol number, which those accepted from ours do not."""
+    """Set TCP_NODELAY. asyncio sets it only on sockets that know their protocol number, which sockets
+    accepted from ours do not."""
     sock = transport.get_extra_info("socket")
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def has_gone(transport: asyncio.BaseTransport | None) -> bool:
-    """Whether a client that sends no more does not read either, as far as its socket tells: one of TCP does
-    not tell before something is written to it."""
+    """Whether a half-closed client has stopped reading too. A TCP socket tells only after a write, so this is
+    False there."""
     if transport is None:
         return True
     poll = select.poll()
@@ -116,7 +115,7 @@ def write_parts(transport: asyncio.WriteTransport, parts: Sequence[Buffer]) -> N
 
 
 class SocketFile:
-    """The file of a unix socket that we bound; removed at the end unless it is another's by then."""
+    """The file of a unix socket that we bound; removed at the end unless another server has replaced it."""
 
     def __init__(self, address: Address) -> None:
         self._path = Path(address.path) if address.path else None

@@ -13,8 +13,8 @@ from urllib.parse import quote, unquote
 
 from interlingua.protocols.transport.brpc.compression import decompress
 from interlingua.protocols.transport.brpc.frame import (
+    BrpcFrameReader,
     Frame,
-    FrameCutter,
     FrameError,
     write_answer,
     write_error,
@@ -226,7 +226,7 @@ def _unsized(data: bytes) -> bytes:
 def _frame(data: bytes) -> Frame | None:
     if not data.startswith(b"PRPC"):
         return None
-    cutter = FrameCutter()
+    cutter = BrpcFrameReader()
     try:
         cutter.feed(data)
         frame = cutter.next()

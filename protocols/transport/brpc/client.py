@@ -1,7 +1,7 @@
 """Makes calls to one bRPC upstream over one connection, messages as bytes.
 
 All calls share the connection: each has a correlation id, and replies come in any order. A reply to a call
-that nobody waits for any more is thrown away.
+that was cancelled is thrown away.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.brpc.compression import decompress
 from interlingua.protocols.transport.brpc.frame import (
     MAX_BODY_BYTES,
+    BrpcFrameReader,
     Frame,
-    FrameCutter,
     FrameError,
     write_request,
 )
@@ -65,7 +65,7 @@ class BrpcConnectionClient:
                 heard = connection.heard
                 frame = await connection.call(request)
         except TimeoutError as late:
-            # perhaps nobody is there any more, which TCP may take long to notice: the next call connects anew
+            # the server may be gone, which TCP may take long to notice: the next call opens a new connection
             if connection is not None and connection.heard == heard:
                 self._retire(connection)
             raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from late
@@ -150,7 +150,7 @@ class _Connection(asyncio.Protocol):
     counts what arrived."""
 
     def __init__(self, max_body_bytes: int) -> None:
-        self._cutter = FrameCutter(max_body_bytes, skims=True)
+        self._frames = BrpcFrameReader(max_body_bytes, skims=True)
         self._waiting: dict[int, asyncio.Future[Frame]] = {}
         self._last_id = 0
         self._retired = False
@@ -203,8 +203,8 @@ class _Connection(asyncio.Protocol):
         """Give every reply to the call that waits for it."""
         self.heard += 1
         try:
-            self._cutter.feed(data)
-            while (frame := self._cutter.next()) is not None:
+            self._frames.feed(data)
+            while (frame := self._frames.next()) is not None:
                 waiting = self._waiting.get(frame.meta.correlation_id)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(frame)

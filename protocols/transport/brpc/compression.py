@@ -19,7 +19,7 @@ _SNAPPY = 1
 _CODINGS = {2: "gzip", 3: "deflate"}
 
 _SNAPPY_RATIO = 22
-"""A snappy element of three bytes stands for at most 64: what claims more is not snappy."""
+"""A snappy element of three bytes yields at most 64: a larger claim is not snappy."""
 
 
 def name_of(compress_type: int) -> str:

@@ -1,8 +1,7 @@
 """Frames of baidu_std, bRPC's own protocol: cut out of a stream of bytes, and written.
 
 A frame is a header of 12 bytes (``PRPC``, the size of all that follows, the size of the meta; both
-big-endian), the meta, the message and an attachment. No socket here and no clock; which methods there are,
-and what an error number means, stands elsewhere.
+big-endian), the meta, the message and an attachment. Sans-IO; methods and error numbers are not interpreted.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _HEADER = struct.Struct(">4sII")
 _META = MESSAGES["brpc.policy.RpcMeta"]
 
 _SMALL_BYTES = 1 << 16
-"""Pieces below this size are collected into one: drops must not cost an object each."""
+"""Pieces below this size are joined: drips must not cost an object each."""
 
 _MAX_SKIMMED_META = 1 << 16
 """The largest meta that is read of a frame whose body is thrown away."""
@@ -71,8 +70,8 @@ class Meta:
     headers: Mapping[str, str]
 
 
-class FrameCutter:
-    """Cuts what arrives into frames. Memory grows with what arrives, never with what a header claims.
+class BrpcFrameReader:
+    """Reads frames out of the bytes that arrive. Memory grows with them, not with what a header claims.
 
     A body above ``max_body_bytes`` is a ``FrameError``; with ``skims`` it becomes a frame without a payload
     instead, and its bytes are thrown away as they come.

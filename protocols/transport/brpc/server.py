@@ -22,8 +22,8 @@ from interlingua.protocols.transport.brpc.bounded import BoundedGrpc, BoundedHtt
 from interlingua.protocols.transport.brpc.compression import decompress, name_of
 from interlingua.protocols.transport.brpc.frame import (
     MAGIC,
+    BrpcFrameReader,
     Frame,
-    FrameCutter,
     FrameError,
     Meta,
     write_answer,
@@ -131,7 +131,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, server: BrpcServer) -> None:
         self._server = server
-        self._cutter = FrameCutter(server.max_request_bytes)
+        self._frames = BrpcFrameReader(server.max_request_bytes)
         self._first: bytes | None = b""
         self._running: dict[asyncio.Task[None], Context] = {}
         self._draining = False
@@ -151,7 +151,7 @@ class _Connection(asyncio.Protocol):
         server.connections.open.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Cut what arrived into frames, after the first bytes have told that it is frames."""
+        """Read frames, if the first bytes are those of a frame."""
         self._idle.heard = self._loop.time()
         if self._first is not None:
             data = self._first + data
@@ -159,7 +159,7 @@ class _Connection(asyncio.Protocol):
                 self._find_protocol(data)
                 return
             self._first = None
-        self._cutter.feed(data)
+        self._frames.feed(data)
         self._advance()
 
     def eof_received(self) -> bool:
@@ -218,10 +218,10 @@ class _Connection(asyncio.Protocol):
             self._stall.close()
 
     def _advance(self) -> None:
-        """Start every call that has arrived, as far as there is room for it."""
+        """Begin the calls that have arrived, within the backlog."""
         try:
             while accepts := self._backlog.accepts:
-                frame = self._cutter.next()
+                frame = self._frames.next()
                 if frame is None:
                     break
                 self._begin(frame)
@@ -333,7 +333,7 @@ class _Connection(asyncio.Protocol):
     def _state(self) -> str:
         if self._running or not self._backlog.reading:
             return "busy"
-        return "partial" if self._cutter.partial or self._first else "idle"
+        return "partial" if self._frames.partial or self._first else "idle"
 
     def _leave(self) -> None:
         """Stop the timers, and leave the connection set."""

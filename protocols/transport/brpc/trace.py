@@ -52,14 +52,14 @@ def headers_in(meta: Any) -> Mapping[str, str]:
 
 def trace_fields(headers: Mapping[str, str]) -> bytes:
     """The fields of a request's meta that stand for some of ``headers``."""
-    told = b""
+    fields = b""
     trace = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
     if trace is not None:
-        told += _TRACE_ID + varint(int(trace[1], 16)) + _PARENT_SPAN_ID + varint(int(trace[2], 16))
+        fields += _TRACE_ID + varint(int(trace[1], 16)) + _PARENT_SPAN_ID + varint(int(trace[2], 16))
     identity = headers.get(REQUEST_ID)
     if identity is not None:
-        told += _text(_REQUEST_ID, identity)
-    return told
+        fields += _text(_REQUEST_ID, identity)
+    return fields
 
 
 def user_fields(headers: Iterable[tuple[str, str]]) -> bytes:

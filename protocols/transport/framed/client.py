@@ -1,7 +1,7 @@
 """Sends messages to one framed upstream over connections that are kept, one message at a time on each.
 
-A connection that carries one message at a time is never behind a slow one, and to give up on an answer is
-to end its connection: the server notices, and no later message can get that answer.
+With one message at a time, no message waits for a slow one. Cancelling a message ends its connection: the
+server notices, and no later message can get that answer.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from interlingua.protocols.wire import Buffer, ConnectionFailedError, FramedRepl
 from interlingua.schemas import ErrorCode, InferenceError
 
 KEEP_SECS = 60.0
-"""How long an idle connection is kept: less than the 300 seconds after which our own listener closes its end,
-so that the two seldom meet half way."""
+"""How long an idle connection is kept: less than the 300 seconds after which our own listener closes it, so
+that a request seldom meets a close."""
 
 _BROKEN_OFF = "closed the connection without an answer"
 _HTTP = b"HTTP"
-"""How a server begins that speaks HTTP; as a size it would be more than a gigabyte."""
+"""The first bytes of an HTTP server; as a size they would be more than a gigabyte."""
 
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER that has a closed connection reset: the other side hears that nobody waits for the answer."""
+"""SO_LINGER that turns close into a reset, which tells the server that the answer is not wanted."""
 
 
 class PooledFramedClient:
@@ -150,8 +150,8 @@ class PooledFramedClient:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """One connection and the message that is under way on it. It stands in ``among`` as long as it is open;
-    ``lost`` is done when it is not."""
+    """One connection and its current message. It is a member of ``among`` while it is open; then ``lost`` is
+    done."""
 
     def __init__(self, max_message_bytes: int, among: set[_Connection]) -> None:
         self._splitter = FrameSplitter(max_message_bytes)
@@ -192,7 +192,7 @@ class _Connection(asyncio.BufferedProtocol):
         return self._splitter.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Give the reply to whoever waits. What nobody has asked for ends the connection."""
+        """Complete the current message. Unexpected bytes end the connection."""
         self._heard = True
         self._splitter.received(nbytes)
         waiting = self._reply

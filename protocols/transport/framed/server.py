@@ -211,8 +211,8 @@ class _Connection(asyncio.BufferedProtocol):
         return not self._transport.is_closing()
 
     def _go_on(self) -> None:
-        """Write the answers whose turn it is, begin the messages for which there is room, and end what is to
-        end."""
+        """Write the answers that are next, begin messages within the backlog, and close if nothing is
+        left."""
         self._write_answers()
         while self._begin_some():
             self._write_answers()
@@ -225,7 +225,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._end()
 
     def _begin_some(self) -> bool:
-        """Begin messages until there is none, or no room. Whether an answer is there already."""
+        """Begin messages within the backlog. Whether an answer is ready already."""
         accepts = True
         try:
             while accepts := self._backlog.accepts:

@@ -1,9 +1,8 @@
 """Cuts a stream of bytes into frames: a size of four bytes, little-endian, and as many bytes behind it.
 
-No socket here and no clock: whoever reads from one writes into ``space`` and tells how much came. A small
-frame is copied out of the place that many arrive in; a larger one is received into memory of its own, where
-it stays. What a size claims is reserved, where it is not too much, and costs nothing before the bytes are
-there.
+Sans-IO: the owner of the socket reads into ``space`` and reports how much arrived. A small frame is copied
+out of a shared buffer; a larger one is received into memory of its own. The announced size is reserved, up to
+a limit, and costs nothing until the bytes arrive.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import struct
 import numpy as np
 
 SIZE_BYTES = 4
-"""What stands before every message."""
+"""The size of a frame's prefix."""
 
 MAX_MESSAGE_BYTES = 2**32 - 1
-"""The largest message that a size can tell of."""
+"""The largest size that the prefix can hold."""
 
 _CHUNK_BYTES = 1 << 16
 """Frames up to this size are small."""
@@ -121,12 +120,12 @@ class FrameSplitter:
 
 
 def _grown(held: memoryview, size: int) -> memoryview:
-    """Room for ``size`` bytes that begins with what is ``held``."""
-    room = _reserved(size)
-    room[: len(held)] = held
-    return room
+    """A buffer of ``size`` bytes that begins with ``held``."""
+    grown = _reserved(size)
+    grown[: len(held)] = held
+    return grown
 
 
 def _reserved(size: int) -> memoryview:
-    """Memory that nobody has touched yet: to fill it with zeros would cost as much as to receive into it."""
+    """Uninitialised memory: filling it with zeros would cost as much as receiving into it."""
     return np.empty(size, np.uint8).data

@@ -1,7 +1,7 @@
 """Makes calls to one gRPC upstream over one channel, messages as bytes.
 
-A channel whose server has fallen silent is replaced: the system may take many minutes to notice that a
-machine is gone, and servers punish clients that ping often.
+A channel whose server is silent is replaced: the system may take minutes to notice that a machine is gone,
+and servers reject clients that ping often.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from interlingua.schemas import ErrorCode, InferenceError
 LARGEST_MESSAGE = 2**31 - 1
 
 _NOBODY_THERE = ("failed to connect to all addresses", "errors resolving", "dns resolution failed")
-"""How grpcio begins to tell that it has reached nobody. A server may say so too, of its own upstream."""
+"""How grpcio's details begin if it has no connection. A server may send the same, about its own upstream."""
 
 _BROKEN = ("stream removed", "socket closed", "connection reset", "broken pipe", "goaway")
-"""How it tells that a connection has ended."""
+"""Parts of its details if a connection has ended."""
 
 _TOO_LARGE = "received message larger than max"
 _BY_THE_SERVER = "server:"
-"""grpcio's words for a message above a limit, and its mark on those that the other side wrote."""
+"""grpcio's details for a message above a limit, and its mark on those from the other side."""
 
 
 class GrpcChannelClient:
@@ -120,11 +120,11 @@ class GrpcChannelClient:
         return self._channel
 
     def _status(self, status: grpc.aio.AioRpcError, channel: _Channel, heard: int) -> GrpcAnswer:
-        """The server's own status as an answer. Raises where it is grpcio that speaks."""
+        """The server's own status as an answer. Raises for a status that grpcio has made."""
         code, details = status.code(), status.details() or ""
         words = details.lower()
         if code is grpc.StatusCode.UNAVAILABLE:
-            # who is connected may have been answered by a server that cannot reach another
+            # with a connection, the status may be that of a server that cannot reach its upstream
             connected = channel.connected
             if words.startswith(_NOBODY_THERE):
                 raise self._failure(f"cannot be reached: {details}", sent=connected) from status
@@ -152,8 +152,8 @@ class GrpcChannelClient:
 
 
 class _Channel:
-    """A channel and the calls that run on it. ``heard`` counts what the server has said; one that is
-    ``retired`` takes no more calls and closes after the last."""
+    """A channel and its running calls. ``heard`` counts the server's messages; a ``retired`` channel takes no
+    more calls and closes after the last."""
 
     def __init__(self, target: str, options: Sequence[tuple[str, int | str]]) -> None:
         self._channel = grpc.aio.insecure_channel(target, options=options)

@@ -1,4 +1,4 @@
-"""What both engines of a gRPC listener say by themselves, and how much of it is sent."""
+"""Statuses that both engines of a gRPC listener send by themselves."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVA
 """Numbers of gRPC's statuses."""
 
 KEEPALIVE_SECS, KEEPALIVE_TIMEOUT_SECS = 7200.0, 20.0
-"""After how long without a byte a client is asked for a sign of life, and how long it may take. Triton's:
-clients are tuned to them."""
+"""After how long without a byte a client gets a PING, and how long it may take to answer: Triton's values,
+which clients are tuned to."""
 
 _DETAILS_BYTES = 4096
-"""How long the words of a status may get on the wire. From 8 KiB of trailers on grpcio's clients may, and
-from 16 KiB they do, replace the status by one of their own, so that even its code is lost."""
+"""The longest details on the wire. From 8 KiB of trailers on, grpcio's clients may replace the status by one
+of their own, and from 16 KiB they do, so that even its code is lost."""
 
 _log = logging.getLogger(__name__)
 
 
 def cut(details: str) -> str:
-    """``details``, its end left out where it is too long to be sent."""
-    room = _DETAILS_BYTES
-    if 3 * len(details) <= room and details.isascii():
+    """``details``, truncated if it is too long to be sent."""
+    left = _DETAILS_BYTES
+    if 3 * len(details) <= left and details.isascii():
         return details
     for index, character in enumerate(details):
-        # what is not printable ASCII travels percent-encoded, byte by byte
+        # other than printable ASCII is percent-encoded, byte by byte
         plain = " " <= character <= "~" and character != "%"
-        room -= 1 if plain else 3 * len(character.encode(errors="replace"))
-        if room < 0:
+        left -= 1 if plain else 3 * len(character.encode(errors="replace"))
+        if left < 0:
             return f"{details[:index]}..."
     return details
 
 
 def unforeseen(method: str) -> GrpcAnswer:
-    """The answer for a handler that broke its promise: logged whole, told without internals."""
+    """The answer if a handler raises, which it must not: the log has the details, the client gets none."""
     _log.exception("unexpected error", extra={"facts": {"method": method}})
     return GrpcAnswer(code=INTERNAL, details="internal error; the server's log has the details")
 

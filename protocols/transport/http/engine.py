@@ -1,4 +1,4 @@
-"""What the engines of an HTTP listener share: their settings, and the words in which they refuse."""
+"""What the engines of an HTTP listener share: settings, and the errors they refuse with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interlingua.protocols.wire import HttpAnswer, HttpHandler, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError
 
 FAULT = "internal error; the server's log has the details"
-"""What is told of a handler that raises."""
+"""The answer's text if a handler raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Settings:
 
 
 class Engine(Protocol):
-    """Speaks HTTP on connections that somebody else accepts."""
+    """Speaks HTTP on accepted connections."""
 
     @property
     def at_work(self) -> int:
@@ -46,7 +46,7 @@ class Engine(Protocol):
 
 
 def within(limit: int | None, request: HttpRequest, answer: HttpAnswer, handler: HttpHandler) -> HttpAnswer:
-    """``answer`` where it is no stream and has at most ``limit`` bytes, else the refusal to send it."""
+    """``answer``, or a refusal if it is longer than ``limit`` and not a stream."""
     if limit is None or isinstance(answer.parts, AsyncIterator):
         return answer
     size = sum(map(size_of, answer.parts))
@@ -56,19 +56,19 @@ def within(limit: int | None, request: HttpRequest, answer: HttpAnswer, handler:
 
 
 def request_too_large(limit: int | None, size: int) -> InferenceError:
-    """Why a request body of ``size`` bytes is refused."""
+    """The error for a request body of ``size`` bytes."""
     return _too_large("request body", size, "max_request_bytes", limit)
 
 
 def stalled(secs: float) -> InferenceError:
-    """Why a request is refused whose body stands still."""
+    """The error for a request body that stops arriving."""
     return InferenceError(
         ErrorCode.DEADLINE_EXCEEDED, f"no byte of the request body arrived for {secs:g} seconds"
     )
 
 
 def badly_framed() -> InferenceError:
-    """Why a request is refused whose chunks are none."""
+    """The error for a malformed chunked body."""
     return InferenceError(ErrorCode.MALFORMED, "the request body is not framed as HTTP")
 
 

@@ -1,4 +1,4 @@
-"""aiohttp's low-level server as the engine of an HTTP listener: the second opinion beside ours.
+"""aiohttp's low-level server as the engine of an HTTP listener: a second opinion to our own.
 
 Answers are written by hand: aiohttp's own response classes build a header mapping, guess a content type and
 add Server and Date.
@@ -65,11 +65,11 @@ class LibraryEngine:
 
     @property
     def at_work(self) -> int:
-        """How many requests are not answered yet."""
+        """The number of requests in flight."""
         return len(self._running)
 
     def connection(self) -> web.RequestHandler:
-        """What a new connection is to call."""
+        """The protocol of a new connection."""
         connection = _Connection(self._server, loop=asyncio.get_running_loop(), **self._options)
         connection.half_closed_secs = self._settings.half_closed_secs
         return connection
@@ -166,7 +166,7 @@ class LibraryEngine:
 
 
 class _Connection(web.RequestHandler):
-    """aiohttp's connection, with our words for what is not HTTP."""
+    """aiohttp's connection, with our answers to malformed input."""
 
     half_closed_secs: float
     _tail = b""
@@ -175,7 +175,7 @@ class _Connection(web.RequestHandler):
     _giving_up: asyncio.TimerHandle | None = None
 
     def eof_received(self) -> bool:  # type: ignore[override] # None is the same as False there
-        """The client sends no more. Whether the connection stays open for an answer, and no longer."""
+        """The client has closed its side. Whether the connection stays open, for an answer and no longer."""
         idle = self._waiter is not None and not self._waiter.done()
         if idle or self._latest is None or not self._latest.is_eof() or has_gone(self.transport):
             return False
@@ -184,7 +184,7 @@ class _Connection(web.RequestHandler):
         return True
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Nobody is left to answer."""
+        """Cancel the timer."""
         if self._giving_up is not None:
             self._giving_up.cancel()
         super().connection_lost(exc)
@@ -355,4 +355,4 @@ def _transport(request: web.BaseRequest) -> asyncio.Transport:
 
 
 def _nothing() -> None:
-    """Answers to what is no request belong to nobody."""
+    """For answers to malformed input, which belong to no request."""

@@ -1,4 +1,4 @@
-"""Our own engine of HTTP listeners: HTTP/1 on asyncio's protocols, heads parsed by llhttp."""
+"""Our own engine of HTTP listeners: HTTP/1 on asyncio's protocols, headers parsed by llhttp."""
 
 from __future__ import annotations
 

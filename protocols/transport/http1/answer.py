@@ -1,4 +1,4 @@
-"""The bytes of an ``HttpAnswer``: its head as one string, its parts as they are to be written."""
+"""The bytes of an ``HttpAnswer``: its header section, and its parts ready to be written."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from http import HTTPStatus
 from interlingua.protocols.wire import Buffer, Headers, HttpAnswer
 
 BODILESS = frozenset({204, 304})
-"""Statuses whose answers have neither a body nor its length."""
+"""Statuses without a body (RFC 9112, 6.3) and its length (RFC 9110, 8.6)."""
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def head_of(status: int, headers: Headers, framing: str, minor: int, keep_alive: bool) -> bytes:
-    """The head of an answer in HTTP/1.``minor``. ``framing`` is the line that says where its body ends;
-    whether the connection goes on is told where the version does not."""
+    """The status line and headers of an answer in HTTP/1.``minor``. ``framing`` is the header that delimits
+    its body; a Connection header is added where the version's default differs (RFC 9112, 9.3)."""
     if not keep_alive:
         framing += "connection: close\r\n"
     elif minor == 0:
@@ -28,7 +28,7 @@ def head_of(status: int, headers: Headers, framing: str, minor: int, keep_alive:
 
 
 def text_answer(status: int, text: str) -> HttpAnswer:
-    """A line of plain text, for what no dialect has a word for."""
+    """A line of plain text, for errors below the dialects."""
     return HttpAnswer(status, (("content-type", "text/plain; charset=utf-8"),), (f"{text}\n".encode(),))
 
 
@@ -45,5 +45,5 @@ def flat(part: Buffer) -> Buffer:
 
 
 def _line(value: str) -> str:
-    """A header value that cannot end its line."""
+    """A header value without control characters, which could end its line."""
     return value if value.isprintable() else _CONTROL.sub(" ", value)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.transport.brpc.compression import decompress, name_of
 from interlingua.protocols.transport.brpc.frame import (
+    BrpcFrameReader,
     Frame,
-    FrameCutter,
     FrameError,
     read_meta,
     write_answer,
@@ -33,7 +33,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def frames(*pieces: bytes, limit: int = 1 << 20, skims: bool = False) -> Iterator[Frame]:
-    cutter = FrameCutter(limit, skims=skims)
+    cutter = BrpcFrameReader(limit, skims=skims)
     for piece in pieces:
         cutter.feed(piece)
         while (found := cutter.next()) is not None:
@@ -111,7 +111,7 @@ def test_cut_at_every_byte() -> None:
 
 def test_nothing_comes_of_half_a_frame() -> None:
     whole = request_frame("Predict", b"payload")
-    cutter = FrameCutter()
+    cutter = BrpcFrameReader()
     assert not cutter.partial
     for cut in range(len(whole) - 1):
         cutter.feed(whole[cut : cut + 1])
