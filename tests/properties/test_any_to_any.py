@@ -161,10 +161,11 @@ def test_metadata_survives(wire: tuple[str, str], data: st.DataObject) -> None:
     inputs, outputs = (data.draw(carried(capability(wire))) for _ in range(2))
     sent = ModelMetadata("model", signature_of(inputs, outputs), ("1", "3"), "onnxruntime_onnx")
     back = result_through(wire, Operation.MODEL_METADATA, ModelRef("model"), sent)
-    if not capability(wire).signatures:
+    declared = DIALECTS[wire[0]].bindings[wire[1]].capability
+    if not declared.signatures:
         assert (back.versions, back.signature) == (sent.versions, Signature((), ()))
         return
-    widened = capability(wire).widened
+    widened = declared.widened
     for before, after in ((sent.signature.inputs, back.signature.inputs),
                           (sent.signature.outputs, back.signature.outputs)):  # fmt: skip
         assert [(s.name, widened.get(s.datatype, s.datatype)) for s in before] == [
@@ -186,7 +187,7 @@ def test_readiness_survives(wire: tuple[str, str], ready: bool) -> None:
 @wires
 @given(text=names(), code=st.sampled_from(list(ErrorCode)))
 def test_errors_keep_their_message_and_their_kind(wire: Wire, text: str, code: ErrorCode) -> None:
-    can = capability(wire)
+    can = DIALECTS[wire[0]].bindings[wire[1]].capability
     understood = error_through(wire, InferenceError(code, text), InferRequest("model", ()))
     if code not in can.wordless:
         assert text.strip() in understood.message or "\n" in text
