@@ -1,4 +1,4 @@
-"""Rules for answers: whatever a model computes, these hold of every server of every dialect."""
+"""Rules for answers, whatever a model computes: they apply to every server of every dialect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interlingua.translator.conformance.wire import expect
 ANSWERS = Group("answers", asks=True)
 
 _BATCH_TOLERANCE = 1e-3
-"""Another size of batch may take another algorithm."""
+"""Another batch size may select another algorithm."""
 
 _AT_ONCE = 8
 
@@ -76,7 +76,7 @@ def at_once(subject: Subject, draw: Draw) -> None:
 @ANSWERS("Rows of a batch are independent: in another order they have the same answers.")
 def rows_in_any_order(subject: Subject, draw: Draw) -> None:
     if subject.known.max_batch_size < 2:
-        raise InapplicableError("the model has no batches, as far as the server tells")
+        raise InapplicableError("the model has no batches, according to the server")
     batch = draw(st.integers(2, min(subject.known.max_batch_size, 4)))
     given = draw(inputs(subject.known, usual, batch))
     order = draw(st.permutations(range(batch)))
@@ -94,7 +94,7 @@ def rows_in_any_order(subject: Subject, draw: Draw) -> None:
 @ANSWERS("A row has the same answer alone as in a batch.")
 def row_alone(subject: Subject, draw: Draw) -> None:
     if subject.known.max_batch_size < 2:
-        raise InapplicableError("the model has no batches, as far as the server tells")
+        raise InapplicableError("the model has no batches, according to the server")
     batch = draw(st.integers(2, min(subject.known.max_batch_size, 4)))
     given = draw(inputs(subject.known, usual, batch))
     row = draw(st.integers(0, batch - 1))
@@ -104,7 +104,7 @@ def row_alone(subject: Subject, draw: Draw) -> None:
     expect_same(subject, rows, alone, f"row {row} has another answer alone", _BATCH_TOLERANCE)
 
 
-@ANSWERS("Asked for some outputs, the server gives those, and what it gives is what it gives of all.")
+@ANSWERS("A request for some outputs gets exactly those, with the values that a request for all gets.")
 def requested_outputs(subject: Subject, draw: Draw) -> None:
     if not subject.capability.requested_outputs:
         raise InapplicableError("the dialect cannot ask for outputs")
@@ -122,7 +122,7 @@ def requested_outputs(subject: Subject, draw: Draw) -> None:
 @ANSWERS("The order of the inputs does not matter.")
 def inputs_in_any_order(subject: Subject, draw: Draw) -> None:
     if len(subject.known.inputs) < 2 or not subject.capability.input_names:
-        raise InapplicableError("there is but one input" if subject.capability.input_names else "no names")
+        raise InapplicableError("there is only one input" if subject.capability.input_names else "no names")
     given = draw(inputs(subject.known, usual))
     other = draw(st.permutations(given))
     first = subject.answer(subject.request(given))
@@ -182,7 +182,7 @@ def exact_values(subject: Subject, draw: Draw) -> None:
     exchange = subject.infer(subject.request(given))
     subject.answered(exchange)
     if not subject.wire.succeeded(exchange) and not _all_text(given):
-        # bytes that are no text may be refused, not changed
+        # the server may refuse bytes that are not text, but not change them
         return
     expect_right(subject, relations, given, subject.judged(subject.request(given), exchange))
 
@@ -211,11 +211,11 @@ def no_elements(subject: Subject, draw: Draw) -> None:
 def forms_agree(subject: Subject, draw: Draw) -> None:
     usual_form, *others = subject.forms
     if not others:
-        raise InapplicableError("there is but one form")
+        raise InapplicableError("there is only one form")
     if any(spec.datatype in HALVES for spec in (*subject.known.inputs, *subject.known.outputs)):
         raise InapplicableError("floats of 16 bits have one form")
     echoes = subject.relations and all(relation.kind == "echo" for relation in subject.relations)
-    # what only hands on its input takes everything that both forms have
+    # an echo model takes every value that both forms can carry
     contents = extreme(finite=True, text=True) if echoes else usual
     request = subject.request(draw(inputs(subject.known, contents)))
     form = draw(st.sampled_from(others))
@@ -242,7 +242,7 @@ def _all_text(tensors: Sequence[Tensor]) -> bool:
 def _rows(tensor: Tensor, order: Sequence[int]) -> Tensor:
     if not tensor.shape or max(order) >= tensor.shape[0]:
         raise ViolationError(
-            f"'{tensor.name}' of shape {list(tensor.shape)} has not a row for each of the batch"
+            f"'{tensor.name}' of shape {list(tensor.shape)} has not one row per batch element"
         )
     return Tensor.from_numpy(tensor.name, tensor.numpy()[list(order)], tensor.datatype)
 

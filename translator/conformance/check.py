@@ -1,7 +1,7 @@
-"""What a check is: a rule in one sentence, and the code that looks for a request that breaks it.
+"""A check: a rule in one sentence, and code that searches for a request that breaks it.
 
-A check draws what it needs from Hypothesis and raises :class:`ViolationError` where the rule does not hold,
-or :class:`InapplicableError` where it says nothing of this server or model. Modules of checks fill a
+A check draws values from Hypothesis and raises :class:`ViolationError` if the server breaks the rule, or
+:class:`InapplicableError` if the rule does not apply to the server or model. Each module of checks fills a
 ``Group``.
 """
 
@@ -23,14 +23,14 @@ Run = Callable[["Subject", "Draw"], None]
 
 
 class Draw(Protocol):
-    """Gives a value of a Hypothesis strategy; on failure Hypothesis looks for a smaller one."""
+    """Draws a value of a Hypothesis strategy; on failure Hypothesis shrinks it."""
 
     def __call__(self, strategy: SearchStrategy[T]) -> T:
         """One value."""
 
 
 class ViolationError(AssertionError):
-    """The server broke the rule. ``exchange`` is the request that shows it, where there is one."""
+    """The server broke the rule. ``exchange`` has the request that shows it, if there is one."""
 
     def __init__(self, message: str, exchange: Exchange | None = None) -> None:
         super().__init__(message)
@@ -39,13 +39,13 @@ class ViolationError(AssertionError):
 
 
 class InapplicableError(Exception):
-    """The rule says nothing of this server or model, for the reason given."""
+    """The rule does not apply to this server or model; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``name`` is `group/what`; ``once``: nothing is generated, so that one run tells all. ``asks``: it is
-    about answers of the model, and says nothing of one that never gives any."""
+    """``name`` is `group/check`. ``once``: the check generates no values, so one run suffices. ``asks``: it
+    needs answers of the model."""
 
     name: str
     rule: str
@@ -56,14 +56,14 @@ class Check:
 
 @dataclass(slots=True)
 class Group:
-    """Checks that belong together, in the order in which they were written."""
+    """Related checks, in definition order."""
 
     name: str
     asks: bool = False
     checks: list[Check] = field(default_factory=list)
 
     def __call__(self, rule: str, *, once: bool = False) -> Callable[[Run], Run]:
-        """A decorator: the function is the check, and its name that of the check."""
+        """A decorator that adds a function as a check, under the function's name."""
 
         def add(run: Run) -> Run:
             name = f"{self.name}/{run.__name__.replace('_', '-')}"

@@ -1,7 +1,7 @@
-"""Rules for classes: the highest elements of an output in place of it, with their places and labels.
+"""Rules for classification: the highest elements of an output instead of the output, with indices and labels.
 
-What is right follows from the output itself, which is asked for beside it. Of equal elements any may come
-first: the protocols say nothing of them.
+The expected classes are computed from the whole output, requested separately. Equal elements may come in any
+order: the protocols do not define one.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from interlingua.translator.conformance.wire import Mistake, Ranking, expect
 CLASSES = Group("classification", asks=True)
 
 _TOLERANCE = 2e-6
-"""Values are told as floats of 32 bits, or in decimals, of which there are six."""
+"""Values are sent as 32-bit floats or with six decimals."""
 
 _MOST = 6
 
 
-@CLASSES(
-    "Asked for k classes, a server gives the k highest elements, or all: highest first, each with its place."
-)
+@CLASSES("A request for k classes gets the k highest elements, or all: highest first, each with its index.")
 def highest_first(subject: Subject, draw: Draw) -> None:
     spec = draw(st.sampled_from(_ranked(subject)))
     given = draw(inputs(subject.known, usual))
@@ -51,11 +49,11 @@ def highest_first(subject: Subject, draw: Draw) -> None:
         _judge(f"'{spec.name}'", entry, row, count, exchange)
 
 
-@CLASSES("Beside an output that is asked for as classes, another one is what it is without.")
+@CLASSES("An output is the same next to another one requested as classes.")
 def beside_others(subject: Subject, draw: Draw) -> None:
     ranked = _ranked(subject)
     if len(subject.known.outputs) < 2:
-        raise InapplicableError("there is but one output")
+        raise InapplicableError("there is only one output")
     spec = draw(st.sampled_from(ranked))
     others = [other.name for other in subject.known.outputs if other.name != spec.name]
     given = draw(inputs(subject.known, usual))
@@ -66,7 +64,7 @@ def beside_others(subject: Subject, draw: Draw) -> None:
     expect_same(subject, right, ranking.response, f"beside the classes of '{spec.name}'")
 
 
-@CLASSES("An element has the same label whenever it is told.")
+@CLASSES("An element always has the same label.")
 def labels(subject: Subject, draw: Draw) -> None:
     spec = draw(st.sampled_from(_ranked(subject)))
     known: dict[int, str] = {}
@@ -82,7 +80,7 @@ def labels(subject: Subject, draw: Draw) -> None:
 @CLASSES("Classes of an output whose elements have no order are refused.", once=True)
 def unordered(subject: Subject, draw: Draw) -> None:
     _forms(subject)
-    # of BYTES nobody is asked: there are servers that this ends
+    # not BYTES, which crash some servers
     kinds = (Datatype.BOOL, Datatype.FP16, Datatype.BF16)
     spec = next((spec for spec in subject.known.outputs if spec.datatype in kinds), None)
     if spec is None:
@@ -93,7 +91,7 @@ def unordered(subject: Subject, draw: Draw) -> None:
 
 
 def _forms(subject: Subject) -> list[str]:
-    """The forms in which classes can be asked for. Raises ``InapplicableError`` where there are none."""
+    """The forms of requests for classes. Raises ``InapplicableError`` if there are none."""
     if not subject.wire.classes:
         raise InapplicableError("the dialect has no classes")
     if not subject.has("classes"):
@@ -102,7 +100,7 @@ def _forms(subject: Subject) -> list[str]:
 
 
 def _ranked(subject: Subject) -> list[TensorSpec]:
-    """The outputs that classes can be told of."""
+    """The outputs that have classes."""
     _forms(subject)
     found = [spec for spec in subject.known.outputs if _has_order(spec)]
     if not found:
@@ -119,8 +117,8 @@ def _has_order(spec: TensorSpec) -> bool:
 
 
 def _with_classes(request: InferRequest, counts: dict[str, int]) -> InferRequest:
-    """``request`` with so many classes in place of each output that ``counts`` names; those alone, where it
-    asks for all outputs."""
+    """``request`` with classes instead of the outputs in ``counts``; only those outputs if it selects
+    none."""
     names = list(counts) if request.outputs is None else [output.name for output in request.outputs]
     return replace(request, outputs=tuple(RequestedOutput(name, counts.get(name, 0)) for name in names))
 
@@ -141,20 +139,20 @@ def _ranking(subject: Subject, request: InferRequest, form: str) -> tuple[Exchan
     return exchange, ranking
 
 
-def _judge(what: str, told: Sequence[Ranked], row: NDArray[Any], count: int, exchange: Exchange) -> None:
-    """``told`` are the ``count`` highest of ``row``, in their order."""
+def _judge(what: str, found: Sequence[Ranked], row: NDArray[Any], count: int, exchange: Exchange) -> None:
+    """Require that ``found`` are the ``count`` highest elements of ``row``, in order."""
     right = min(count, row.size)
-    expect(len(told) == right, f"{what}: {len(told)} classes, asked for {count} of {row.size}", exchange)
-    places = [ranked.place for ranked in told]
+    expect(len(found) == right, f"{what}: {len(found)} classes, asked for {count} of {row.size}", exchange)
+    places = [ranked.place for ranked in found]
     expect(len(set(places)) == len(places), f"{what}: the places {places} of classes", exchange)
     expect(all(0 <= place < row.size for place in places), f"{what}: the places {places}", exchange)
     wide = row.astype(np.float64)
     if np.isnan(wide).any():
-        raise InapplicableError("what is no number has no rank")
-    for ranked in told:
+        raise InapplicableError("NaN has no rank")
+    for ranked in found:
         have, want = float(ranked.value), float(wide[ranked.place])
         close = have == want or abs(have - want) <= _TOLERANCE * max(abs(want), 1)
-        expect(close, f"{what}: the element at {ranked.place} is {want}, told is {have}", exchange)
+        expect(close, f"{what}: the element at {ranked.place} is {want}, but the class has {have}", exchange)
     chosen = wide[places]
     expect(
         bool((chosen[:-1] >= chosen[1:]).all()), f"{what}: {chosen.tolist()} is not highest first", exchange
@@ -163,6 +161,6 @@ def _judge(what: str, told: Sequence[Ranked], row: NDArray[Any], count: int, exc
     if left.size and chosen.size:
         expect(
             chosen.min() >= left.max(),
-            f"{what}: {left.max()} is higher than {chosen.min()}, which was told",
+            f"{what}: {left.max()} is higher than {chosen.min()}, which is in the classes",
             exchange,
         )

@@ -1,4 +1,4 @@
-"""Whether tensors are what they were, or what they must be; what differs is told by its first element."""
+"""Compares tensors with earlier or computed ones; errors show the first element that differs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from interlingua.translator.conformance.subject import Subject
 from interlingua.translator.conformance.wire import expect
 
 TOLERANCE = 1e-5
-"""Models on many threads add floats in any order."""
+"""Multithreaded models sum floats in any order."""
 
 HALVES = frozenset({Datatype.FP16, Datatype.BF16})
-"""Floats of 16 bits, which are not near to anything."""
+"""Floats of 16 bits, which have large rounding errors."""
 
 _TOLERANCE_OF_HALVES = 2e-2
 

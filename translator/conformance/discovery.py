@@ -1,10 +1,9 @@
-"""What a server tells of itself and of a model, and what can be seen from a few answers.
+"""Discovers the signature, configuration and extensions of a server, and relations between inputs and
+outputs.
 
-The signature comes from the model's metadata; the batch, and whether it takes sequences or answers in
-streams, from its configuration where the dialect has that. The signature may come from a file, for servers
-that tell nothing. Failing here is nobody's fault: checks say what is wrong with metadata, and those that need
-them are left out.
-"""
+The signature comes from the model's metadata, or from a file for servers without them; batching, sequences
+and decoupled answers come from the model configuration, if the dialect has one. Failures here are not
+reported: checks examine metadata, and checks without the data they need are skipped."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _PROBES = 3
 
 
 def models_of(subject: Subject) -> tuple[str, ...]:
-    """The names of the models that the server lists, none where it cannot. Raises ``InferenceError``."""
+    """The models that the server lists; none if its dialect has no list. Raises ``InferenceError``."""
     if subject.wire.list_models is not None:
         return subject.wire.list_models(subject)
     try:
@@ -43,33 +42,32 @@ def models_of(subject: Subject) -> tuple[str, ...]:
 
 
 def discover(subject: Subject, signature: Signature | None = None) -> None:
-    """Find out the signature (``signature`` where given), the configuration, the extensions, and how outputs
-    follow from inputs."""
-    said = _result(subject, Operation.SERVER_METADATA)
-    subject.extensions = tuple(said.extensions) if said is not None else ()
-    metadata = _metadata(subject)
-    subject.config = _config(subject, metadata)
-    subject.signature = signature or _told(subject, metadata)
+    """Discover the signature (unless given), the configuration, the extensions and the relations."""
+    metadata = _result(subject, Operation.SERVER_METADATA)
+    subject.extensions = tuple(metadata.extensions) if metadata is not None else ()
+    of_model = _metadata(subject)
+    subject.config = _config(subject, of_model)
+    subject.signature = signature or _declared(subject, of_model)
     if subject.signature is None:
         return
     if subject.sequential:
-        # requests of sequences meet in batches on the server, each of them has but one row
+        # the server batches requests of several sequences; each request has one row
         batch = min(subject.signature.max_batch_size, 1)
         subject.signature = replace(subject.signature, max_batch_size=batch)
-    asked: list[tuple[Tensor, ...]] = []
+    sent: list[tuple[Tensor, ...]] = []
     answers: list[InferResponse] = []
     for number in range(_PROBES):
-        asked.append(distinct(subject.signature, number))
+        sent.append(distinct(subject.signature, number))
         try:
-            answers.append(subject.answer(subject.request(asked[-1])))
+            answers.append(subject.answer(subject.request(sent[-1])))
         except (InapplicableError, ViolationError) as reason:
             if isinstance(reason, ViolationError) and reason.exchange and reason.exchange.result is not None:
-                # only its form is wrong, which checks will tell
+                # only its form is wrong, which checks report
                 answers.append(reason.exchange.result)
                 continue
             subject.silent = f"the model does not answer generated requests: {reason}"
             return
-    subject.relations = find_relations(subject.signature, asked, answers)
+    subject.relations = find_relations(subject.signature, sent, answers)
 
 
 def _metadata(subject: Subject) -> ModelMetadata | None:
@@ -82,7 +80,7 @@ def _metadata(subject: Subject) -> ModelMetadata | None:
 
 
 def _config(subject: Subject, metadata: ModelMetadata | None) -> Any:
-    """The model's configuration, None where the server does not tell it."""
+    """The model's configuration, None if the server does not report it."""
     model = ModelRef(subject.model, subject.version)
     config: bytes | None = _result(subject, Operation.MODEL_CONFIG, model)
     if not config and metadata is not None:
@@ -90,8 +88,8 @@ def _config(subject: Subject, metadata: ModelMetadata | None) -> Any:
     return MESSAGES["inference.ModelConfig"].FromString(config) if config else None
 
 
-def _told(subject: Subject, metadata: ModelMetadata | None) -> Signature | None:
-    """The signature as metadata tell it."""
+def _declared(subject: Subject, metadata: ModelMetadata | None) -> Signature | None:
+    """The signature in the metadata."""
     if metadata is None or not metadata.signature.inputs or not metadata.signature.outputs:
         return None
     if subject.config is None:
@@ -100,7 +98,7 @@ def _told(subject: Subject, metadata: ModelMetadata | None) -> Signature | None:
 
 
 def _result(subject: Subject, operation: Operation, argument: Any = None) -> Any:
-    """The result of a question that need not be answered."""
+    """The result of an operation; None if the server fails or lacks it."""
     try:
         return subject.call(operation, argument).result
     except (InapplicableError, InferenceError):

@@ -1,4 +1,4 @@
-"""One request to the server under test and what came back, and how a person sends the same by hand."""
+"""One request to the server under test with its reply, and the shell command that sends the same."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Sent = HttpRequest | GrpcRequest | BrpcRequest | FramedRequest
 Reply = HttpReply | GrpcAnswer | BrpcAnswer | FramedReply
 
 _LONGEST_SHOWN = 2048
-"""Bytes of a message that are shown in full."""
+"""Messages up to this size are shown in full."""
 
 _SIZE = 4
-"""A message over tcp has its size before it."""
+"""The size prefix of a message over tcp."""
 
 _PREFIX = 5
-"""A gRPC message has a flag and its length before it."""
+"""The flag and length before a gRPC message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class GrpcStream:
 
 @dataclass(slots=True)
 class Exchange:
-    """A request, or all that was sent in a stream, and its outcome: ``result`` where it was carried out, else
-    ``error``. ``reply`` is None where the transport gave none (over bRPC: where it gave an error)."""
+    """A request, or all messages of a stream, with the ``result`` or the ``error``. ``reply`` is None if the
+    transport returned none (over bRPC: an error)."""
 
     sent: Sent | GrpcStream
     reply: Reply | None = None
@@ -96,7 +96,7 @@ def shown_request(sent: Sent | GrpcStream, url: str) -> str:
     path = f"{sent.path}?{sent.query}" if sent.query else sent.path
     headers = "".join(f" -H {shlex.quote(f'{name}: {value}')}" for name, value in sent.headers.items())
     if "content-type" not in map(str.lower, sent.headers):
-        # curl would add one of its own
+        # curl would add its default
         headers += " -H 'Content-Type:'"
     command = f"curl{unix} -i -X {sent.method}{headers}"
     address = shlex.quote(f"http://{place}{path}")
@@ -110,12 +110,12 @@ def shown_request(sent: Sent | GrpcStream, url: str) -> str:
 
 
 def shown_reply(exchange: Exchange) -> str:
-    """What came back, in a few lines."""
+    """The reply in a few lines."""
     reply = exchange.reply
     if isinstance(reply, HttpReply):
-        # the time of day tells nothing, and would make every report another
-        told = {name: value for name, value in reply.headers.items() if name.lower() != "date"}
-        headers = "".join(f"\n{name}: {value}" for name, value in told.items())
+        # the date would change every report
+        shown = {name: value for name, value in reply.headers.items() if name.lower() != "date"}
+        headers = "".join(f"\n{name}: {value}" for name, value in shown.items())
         return f"HTTP {reply.status}{headers}\n\n{_readable(bytes(reply.body))}"
     if isinstance(reply, GrpcAnswer) and reply.code:
         return f"gRPC status {reply.code}: {reply.details}"
@@ -125,7 +125,7 @@ def shown_reply(exchange: Exchange) -> str:
 
 
 def _grpc_frame(message: bytes) -> bytes:
-    """A gRPC message with what stands before it."""
+    """A gRPC message with its prefix."""
     return b"\0" + len(message).to_bytes(_PREFIX - 1, "big") + message
 
 
@@ -134,7 +134,7 @@ def _plain_text(body: bytes) -> str | None:
         text = body.decode()
     except UnicodeDecodeError:
         return None
-    # a body that begins so would name a file to curl
+    # curl reads @name as a file
     return text if text.isprintable() and len(text) <= _LONGEST_SHOWN and text[0] != "@" else None
 
 

@@ -1,4 +1,4 @@
-"""Runs checks against a server and tells what became of each."""
+"""Runs checks against a server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Verdict(enum.Enum):
-    """What became of a check; ``UNSTEADY``: the rule was broken, and not when the same was tried again."""
+    """The status of a check; ``UNSTEADY``: the same request broke the rule only sometimes."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -47,8 +47,8 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of ``check`` for ``model``: ``reason`` says why it failed or says nothing, ``request`` is a
-    shell command that shows it and ``reply`` what came back."""
+    """The result of ``check`` for ``model``. ``reason`` says why it failed or was skipped; ``request`` is a
+    shell command that reproduces a failure, ``reply`` the server's reply to it."""
 
     check: Check
     model: str
@@ -71,7 +71,7 @@ class Effort:
 
 
 def checks_of(wire: Wire) -> tuple[Check, ...]:
-    """Every check of a wire, in the order of a report."""
+    """Every check of a wire, in report order."""
     groups = (PROBES, ANSWERS, ABSENT, REFUSALS, MALFORMED, CLASSES, REGIONS, PLACES, SEQUENCES, STREAMS)
     return (*(check for group in groups for check in group.checks), *wire.checks)
 
@@ -108,12 +108,11 @@ _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, InferenceErro
 
 
 def _tried(check: Check, subject: Subject, draw: Draw) -> None:
-    """One example. What an answer has in place of what a check looks for may be anything: where that ends in
-    an exception, the answer is at fault."""
+    """Run one example. An exception while a check reads an answer means that the answer is invalid."""
     try:
         check.run(subject, draw)
     except _UNREADABLE as fault:
-        message = f"an answer that cannot be read: {type(fault).__name__}: {fault}"
+        message = f"unreadable answer: {type(fault).__name__}: {fault}"
         raise ViolationError(message, subject.last) from fault
 
 
@@ -124,12 +123,12 @@ class _UnsteadyError(Exception):
 
 
 def _nothing(strategy: SearchStrategy[T]) -> T:
-    raise AssertionError("a check that runs once draws nothing")
+    raise AssertionError("a check that runs once draws no values")
 
 
 def _search(check: Check, subject: Subject, effort: Effort) -> None:
-    """Try examples until one breaks the rule, then look for a small one. Raises what the check raises;
-    ``InapplicableError`` where it has nothing to say of any example."""
+    """Try examples until one breaks the rule, then shrink it. Raises what the check raises;
+    ``InapplicableError`` if the rule applies to no example."""
     began = time.monotonic()
     found: list[ViolationError] = []
     silent: list[InapplicableError] = []
@@ -141,7 +140,7 @@ def _search(check: Check, subject: Subject, effort: Effort) -> None:
         if tried and time.monotonic() - began > effort.secs * (2 if found else 1):
             late = True
             if found:
-                # small enough: a slow server would keep the search for a smaller one busy for minutes
+                # stop shrinking: on a slow server it would take minutes
                 raise found[-1]
             return
         try:
@@ -168,7 +167,7 @@ def _search(check: Check, subject: Subject, effort: Effort) -> None:
     try:
         searching()
     except Flaky:
-        # an example that ended for want of time looks unsteady too
+        # an example stopped by the time limit looks unsteady too
         if found and not late:
             raise _UnsteadyError(found[-1]) from None
     except HypothesisException:

@@ -1,4 +1,4 @@
-"""Rules for bytes that are no message: they are never taken for one, and the server lives on."""
+"""Rules for invalid messages: the server never accepts them, and survives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MALFORMED = Group("malformed")
 _SECS = 10.0
 
 
-@MALFORMED("A message cut short is refused, and the server lives on.")
+@MALFORMED("A truncated message is refused, and the server survives.")
 def cut_short(subject: Subject, draw: Draw) -> None:
     sent = subject.encoded(subject.request(distinct(subject.known, 1)))
     body = body_of(sent)
@@ -28,13 +28,13 @@ def cut_short(subject: Subject, draw: Draw) -> None:
     _lives(subject)
 
 
-@MALFORMED("Bytes that are no message at all are refused, and the server lives on.")
+@MALFORMED("Bytes that are not a message are refused, and the server survives.")
 def garbage(subject: Subject, draw: Draw) -> None:
     sent = subject.encoded(subject.request(distinct(subject.known, 1)))
-    # a byte of 255 begins no JSON, no field of protobuf and no offset of flatbuffers
+    # byte 255 starts no JSON, no protobuf field and no flatbuffers offset
     noise = b"\xff" + draw(st.binary(max_size=64))
     if len(noise) == len(body_of(sent)):
-        # where elements are all that a message has, as many bytes of anything are one
+        # a raw body of the same length would be valid
         noise += b"\xff"
     _not_accepted(subject, subject.send(with_body(sent, noise)), "garbage")
     _lives(subject)
@@ -43,7 +43,7 @@ def garbage(subject: Subject, draw: Draw) -> None:
 @MALFORMED("A message with bytes changed on the way never kills the server.")
 def changed(subject: Subject, draw: Draw) -> None:
     if subject.sequential:
-        raise InapplicableError("what a request has been changed to may begin a sequence that nobody ends")
+        raise InapplicableError("a changed request may start a sequence that is never ended")
     sent = subject.encoded(subject.request(distinct(subject.known, 1)))
     body = body_of(sent)
     place = st.integers(0, len(body))
@@ -65,7 +65,7 @@ def changed(subject: Subject, draw: Draw) -> None:
 def connection_kept(subject: Subject, draw: Draw) -> None:
     good = subject.encoded(subject.request(distinct(subject.known, 1)))
     if not isinstance(good, HttpRequest):
-        raise InapplicableError("connections are not seen over this transport")
+        raise InapplicableError("connections are not visible over this transport")
     bad = http_request(with_body(good, b"\xff\xff"))
     connection = _connection(subject)
     try:
@@ -79,11 +79,11 @@ def connection_kept(subject: Subject, draw: Draw) -> None:
             if reply.will_close and sent is not bad:
                 raise InapplicableError("the server closes every connection")
             if reply.will_close:
-                # it said so: a client knows to connect anew
+                # announced by the server: the client knows to reconnect
                 raise InapplicableError("the server closes a connection on which a request was refused")
     except (OSError, http.client.HTTPException) as error:
         raise ViolationError(
-            f"the connection broke without a word after statuses {statuses}: {error!r}", Exchange(bad)
+            f"the connection broke without notice after statuses {statuses}: {error!r}", Exchange(bad)
         ) from error
     finally:
         connection.close()
@@ -112,21 +112,20 @@ def _connection(subject: Subject) -> http.client.HTTPConnection:
 
 
 def _not_accepted(subject: Subject, exchange: Exchange, what: str) -> None:
-    """An error in any form will do, and a connection that is closed: what matters is that nobody takes it
-    for an answer."""
+    """Accept an error in any form, or a closed connection, but no successful answer."""
     if exchange.reply is None:
         return
     expect(not subject.wire.succeeded(exchange), f"{what} was taken for a request", exchange)
-    if not subject.silent:  # a model that refuses whatever is asked may say that
+    if not subject.silent:  # a model that refuses all requests may report that instead
         subject.wire.check_error(exchange, Mistake.MALFORMED)
 
 
 def _lives(subject: Subject) -> None:
-    """The server answers a good request as well as before."""
+    """Require that the server still answers a good request."""
     last = subject.last
     after = subject.infer(subject.request(distinct(subject.known, 1)))
     if after.reply is None or (after.error is not None and not subject.silent):
-        # once more: the connection may have been closed under it
+        # retry: the server may have closed the connection
         after = subject.infer(subject.request(distinct(subject.known, 1)))
     broken = after.reply is None or (after.error is not None and not subject.silent)
     if broken and after.error is not None:

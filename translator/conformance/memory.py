@@ -1,8 +1,7 @@
-"""Rules for shared memory: tensors that stand in objects under /dev/shm of the machine, not in messages.
+"""Rules for shared memory: tensors in objects under /dev/shm instead of messages.
 
-They hold where the server says that it has shared memory, and is on this machine. Whatever is made or
-registered here is gone at the end of a rule, however that ends.
-"""
+They apply if the server supports shared memory and runs on this machine. Every rule removes what it creates
+and registers."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from interlingua.translator.conformance.values import distinct, inputs, usual
 from interlingua.translator.conformance.wire import Mistake, expect
 
 REGIONS = Group("shared-memory")
-"""What concerns regions alone, which any model is good enough for."""
+"""Rules for regions; they need no answers of the model."""
 
 PLACES = Group("shared-memory", asks=True)
 
@@ -43,7 +42,7 @@ _GAP = 64
 
 
 @REGIONS(
-    "A region of an object that is there is registered, and told of until it is unregistered.", once=True
+    "The server registers a region of an existing object, and lists it until it is unregistered.", once=True
 )
 def registered(subject: Subject, draw: Draw) -> None:
     _has_memory(subject)
@@ -73,7 +72,7 @@ def registered_twice(subject: Subject, draw: Draw) -> None:
         expect(exchange.error is None, "a name that is free again is refused", exchange)
 
 
-@REGIONS("A region of an object that is not there is refused.", once=True)
+@REGIONS("A region of an object that does not exist is refused.", once=True)
 def object_absent(subject: Subject, draw: Draw) -> None:
     with _region(subject, 128) as made:
         name = f"{made.name}_no_such"
@@ -159,7 +158,7 @@ def outside_region(subject: Subject, draw: Draw) -> None:
     given = distinct(subject.known, 1)
     side = draw(st.sampled_from(("input", "output")))
     size = _largest(subject, given)
-    # an output's place may be larger than the output: some servers look at the bytes that are written alone
+    # a placement may exceed the output: some servers check only the bytes written
     needed = given[0].nbytes if side == "input" else _first_output(subject, given).nbytes
     with _region(subject, size) as made:
         offset = size - needed + draw(st.sampled_from((1, 64, size, 2**31, 2**62)))
@@ -196,7 +195,7 @@ def output_size(subject: Subject, draw: Draw) -> None:
 
 
 class _Made:
-    """A region of shared memory of ours. ``size`` bytes, of which those before ``_end`` are given away."""
+    """A region of ``size`` bytes, allocated up to ``_end``."""
 
     def __init__(self, name: str, size: int, memory: mmap.mmap) -> None:
         self.name = name
@@ -206,33 +205,34 @@ class _Made:
         self._end = 0
 
     def take(self, size: int, gap: int) -> SharedMemoryRef:
-        """A place behind the last one and a ``gap``."""
+        """Allocate ``size`` bytes after a ``gap``."""
         start = self._end + gap
         self._end = start + size
         return SharedMemoryRef(self.name, start, size)
 
     def put(self, tensor: Tensor, gap: int) -> Tensor:
-        """``tensor`` with its bytes here."""
+        """``tensor`` with its bytes copied here."""
         place = self.take(tensor.nbytes, gap)
         self._memory[place.offset : place.offset + place.size] = bytes(tensor.view)
         return replace(tensor, data=place)
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes that stand there now."""
+        """The current bytes."""
         return self._memory[start:end]
 
 
 @contextmanager
 def _object(subject: Subject, size: int) -> Iterator[_Made]:
-    """An object of ``size`` bytes, all alike, and under its name no region at the end."""
+    """A shared memory object of ``size`` bytes of ``_FILLING``; on exit also unregisters the region of its
+    name."""
     name = f"conformance_{subject.fresh()}"
     path = _FOLDER / name
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     except OSError as error:
-        raise InapplicableError(f"nothing can be made in {_FOLDER}: {error.strerror}") from error
+        raise InapplicableError(f"cannot create files in {_FOLDER}: {error.strerror}") from error
     try:
-        os.fchmod(descriptor, 0o666)  # the server may be another user's
+        os.fchmod(descriptor, 0o666)  # the server may run as another user
         os.write(descriptor, bytes([_FILLING]) * size)
         with mmap.mmap(descriptor, size) as memory:
             yield _Made(name, size, memory)
@@ -246,7 +246,7 @@ def _object(subject: Subject, size: int) -> Iterator[_Made]:
 
 @contextmanager
 def _region(subject: Subject, size: int) -> Iterator[_Made]:
-    """An object and a region over all of it. Raises ``InapplicableError`` where it cannot be registered."""
+    """An object and a region over all of it. Raises ``InapplicableError`` if registration fails."""
     _has_memory(subject)
     with _object(subject, size) as made:
         whole = SharedMemoryRegion(made.name, made.key, 0, size)
@@ -257,7 +257,7 @@ def _region(subject: Subject, size: int) -> Iterator[_Made]:
 
 
 def _has_memory(subject: Subject) -> None:
-    """Raise ``InapplicableError`` unless the server has shared memory, and that of this machine."""
+    """Raise ``InapplicableError`` unless the server has shared memory on this machine."""
     if not subject.wire.memory:
         raise InapplicableError("the dialect has no shared memory")
     if not subject.has("memory"):
@@ -283,20 +283,21 @@ def _control(subject: Subject, operation: Operation, argument: object) -> Exchan
 
 
 def _tells(subject: Subject, name: str | None, region: SharedMemoryRegion, there: bool) -> None:
-    """The status of region ``name``, of all for None, tells of ``region``, or does not."""
+    """Require that the status of region ``name`` (None: all) contains ``region``, or, if not ``there``, omits
+    it."""
     exchange = _control(subject, Operation.SHARED_MEMORY_STATUS, name)
     expect(exchange.error is None, "the status of a region was refused", exchange)
     found = {one.name: one for one in exchange.result}.get(region.name)
     if not there:
-        expect(found is None, "a region that was unregistered is told of", exchange)
+        expect(found is None, "the status contains a region that was unregistered", exchange)
         return
-    # where the slash before a key stands differs, and means nothing
+    # servers differ in the leading slash of a key
     same = found is not None and replace(found, key=f"/{found.key.lstrip('/')}") == region
-    expect(same, f"the region {region} is told as {found}", exchange)
+    expect(same, f"the region {region} is reported as {found}", exchange)
 
 
 def _refuses(subject: Subject, region: SharedMemoryRegion, what: str) -> None:
-    """Raise ``ViolationError`` unless ``region`` is refused. Nothing is registered under its name then."""
+    """Raise ``ViolationError`` unless ``region`` is refused; unregister its name."""
     exchange = _control(subject, Operation.SHARED_MEMORY_REGISTER, region)
     _control(subject, Operation.SHARED_MEMORY_UNREGISTER, region.name)
     subject.answered(exchange)
@@ -314,7 +315,7 @@ def _answered(subject: Subject, request: InferRequest) -> InferResponse:
 
 
 def _pointed(subject: Subject, given: tuple[Tensor, ...], side: str, place: SharedMemoryRef) -> Exchange:
-    """Ask with the first input, or the first output, at ``place``."""
+    """Send a request with the first input, or the first output, at ``place``."""
     request = subject.request(given)
     if side == "input":
         request.inputs = (replace(given[0], data=place), *given[1:])
@@ -324,14 +325,14 @@ def _pointed(subject: Subject, given: tuple[Tensor, ...], side: str, place: Shar
 
 
 def _first_output(subject: Subject, given: tuple[Tensor, ...]) -> Tensor:
-    """What the model answers for the first output of its signature."""
+    """The answer's tensor for the first output of the signature."""
     name = subject.known.outputs[0].name
     outputs = subject.answer(subject.request(given)).outputs
     return next(tensor for tensor in outputs if tensor.name == name)
 
 
 def _largest(subject: Subject, given: tuple[Tensor, ...]) -> int:
-    """Bytes enough for the first input, and for the first output."""
+    """A size that fits the first input and every output."""
     answer = subject.answer(subject.request(given))
     return max(given[0].nbytes, *(tensor.nbytes for tensor in answer.outputs), 64)
 

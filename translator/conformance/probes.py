@@ -1,4 +1,4 @@
-"""Rules for what a server tells of itself and its models."""
+"""Rules for health and metadata of servers and models."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from interlingua.translator.conformance.wire import expect
 
 PROBES = Group("probes")
 
-_NOT_SO = ErrorCode.UNSUPPORTED
-"""What a server says of a model that gives other than one answer to a request."""
+_UNARY_REFUSED = ErrorCode.UNSUPPORTED
+"""A server's error for a unary request to a decoupled model."""
 
 
-@PROBES("The server says that it lives.", once=True)
+@PROBES("The server reports that it is live.", once=True)
 def live(subject: Subject, draw: Draw) -> None:
-    told = _asked(subject, Operation.LIVE)
-    expect(told.ready, f"it says that it does not live: {told.reason}", subject.last)
+    found = _asked(subject, Operation.LIVE)
+    expect(found.ready, f"it says that it does not live: {found.reason}", subject.last)
 
 
-@PROBES("The server says that it is ready.", once=True)
+@PROBES("The server reports that it is ready.", once=True)
 def ready(subject: Subject, draw: Draw) -> None:
-    told = _asked(subject, Operation.READY)
-    expect(told.ready, f"it says that it is not ready: {told.reason}", subject.last)
+    found = _asked(subject, Operation.READY)
+    expect(found.ready, f"it says that it is not ready: {found.reason}", subject.last)
 
 
 @PROBES("The model is ready.", once=True)
 def model_ready(subject: Subject, draw: Draw) -> None:
-    told = _asked(subject, Operation.MODEL_READY, ModelRef(subject.model, subject.version))
-    expect(told.ready, f"the model is said not to be ready: {told.reason}", subject.last)
+    found = _asked(subject, Operation.MODEL_READY, ModelRef(subject.model, subject.version))
+    expect(found.ready, f"the model is said not to be ready: {found.reason}", subject.last)
 
 
-@PROBES("The server tells its name.", once=True)
+@PROBES("The server reports its name.", once=True)
 def server_metadata(subject: Subject, draw: Draw) -> None:
-    told = _asked(subject, Operation.SERVER_METADATA)
-    expect(told.name, "the server's metadata have no name", subject.last)
+    found = _asked(subject, Operation.SERVER_METADATA)
+    expect(found.name, "the server's metadata have no name", subject.last)
 
 
 @PROBES(
@@ -45,11 +45,11 @@ def server_metadata(subject: Subject, draw: Draw) -> None:
 )
 def model_metadata(subject: Subject, draw: Draw) -> None:
     if not subject.capability.signatures:
-        raise InapplicableError("the dialect does not tell what a model takes")
-    told: ModelMetadata = _asked(subject, Operation.MODEL_METADATA, ModelRef(subject.model, subject.version))
+        raise InapplicableError("the dialect has no signatures")
+    found: ModelMetadata = _asked(subject, Operation.MODEL_METADATA, ModelRef(subject.model, subject.version))
     if subject.capability.model_name:
-        expect(told.name == subject.model, f"the metadata name the model {told.name!a}", subject.last)
-    for side, specs in (("input", told.signature.inputs), ("output", told.signature.outputs)):
+        expect(found.name == subject.model, f"the metadata name the model {found.name!a}", subject.last)
+    for side, specs in (("input", found.signature.inputs), ("output", found.signature.outputs)):
         expect(specs, f"the metadata have no {side}", subject.last)
         names = [spec.name for spec in specs]
         expect(all(names), f"an {side} has no name", subject.last)
@@ -67,12 +67,16 @@ def good_requests(subject: Subject, draw: Draw) -> None:
     for number in range(3):
         request = subject.request(distinct(subject.known, number))
         exchange = subject.infer(request)
-        if exchange.reply is not None and exchange.error is not None and exchange.error.code is _NOT_SO:
-            raise InapplicableError(f"the model is not asked so: {exchange.error.message}")
+        if (
+            exchange.reply is not None
+            and exchange.error is not None
+            and exchange.error.code is _UNARY_REFUSED
+        ):
+            raise InapplicableError(f"the model takes no unary requests: {exchange.error.message}")
         subject.judged(request, exchange)
 
 
-@PROBES("Asked twice, the metadata are the same.", once=True)
+@PROBES("Two requests for metadata get the same.", once=True)
 def metadata_twice(subject: Subject, draw: Draw) -> None:
     model = ModelRef(subject.model, subject.version)
     first, second = (_asked(subject, Operation.MODEL_METADATA, model) for _ in range(2))
@@ -82,17 +86,17 @@ def metadata_twice(subject: Subject, draw: Draw) -> None:
 @PROBES("Each version that the metadata list is ready.", once=True)
 def versions_ready(subject: Subject, draw: Draw) -> None:
     if not subject.capability.versions or not subject.capability.signatures or not subject.model:
-        raise InapplicableError("the dialect tells no versions")
-    told: ModelMetadata = _asked(subject, Operation.MODEL_METADATA, ModelRef(subject.model))
-    if not told.versions:
+        raise InapplicableError("the dialect has no versions")
+    found: ModelMetadata = _asked(subject, Operation.MODEL_METADATA, ModelRef(subject.model))
+    if not found.versions:
         raise InapplicableError("the metadata list no versions")
-    for version in told.versions:
+    for version in found.versions:
         state = _asked(subject, Operation.MODEL_READY, ModelRef(subject.model, version))
         expect(state.ready, f"version {version} is listed and not ready: {state.reason}", subject.last)
 
 
 def _asked(subject: Subject, operation: Operation, argument: Any = None) -> Any:
-    """The result of a question that must be answered."""
+    """The result of an operation that must succeed."""
     exchange = subject.call(operation, argument)
     subject.answered(exchange)
     error = exchange.error

@@ -1,4 +1,4 @@
-"""Rules for wrong requests: they are refused, in the dialect's form, and the next one is answered."""
+"""Rules for invalid requests: the server refuses them in the dialect's form and answers the next one."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake, expect
 
 ABSENT = Group("absent")
-"""What concerns models that are not there, which any model is good enough for."""
+"""Rules for unknown models; they need no answers of a known one."""
 
 REFUSALS = Group("refusals", asks=True)
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789_"
 
 _WORDS = st.text(_LETTERS, min_size=1, max_size=8).map("no_such_".__add__)
-"""Names that nobody gives to a model or a tensor."""
+"""Names that no model or tensor has."""
 
 
-@ABSENT("A model that is not there is not found.")
+@ABSENT("An unknown model is not found.")
 def model(subject: Subject, draw: Draw) -> None:
     if not subject.model:
         raise InapplicableError("the dialect names no models")
@@ -41,7 +41,7 @@ def model(subject: Subject, draw: Draw) -> None:
     subject.refuses(subject.infer(request), Mistake.UNKNOWN_MODEL)
 
 
-@ABSENT("A version that is not there is not found.")
+@ABSENT("An unknown version is not found.")
 def version(subject: Subject, draw: Draw) -> None:
     if not subject.capability.versions or not subject.model:
         raise InapplicableError("the dialect has no versions")
@@ -49,7 +49,7 @@ def version(subject: Subject, draw: Draw) -> None:
     subject.refuses(subject.infer(request), Mistake.UNKNOWN_VERSION)
 
 
-@ABSENT("Metadata of a model that is not there are refused.")
+@ABSENT("Metadata of an unknown model are refused.")
 def metadata(subject: Subject, draw: Draw) -> None:
     if not subject.model:
         raise InapplicableError("the dialect names no models")
@@ -58,10 +58,10 @@ def metadata(subject: Subject, draw: Draw) -> None:
     expect(exchange.error is not None, "metadata of a model that is not there", exchange)
 
 
-@ABSENT("A model that is not there is not ready.")
+@ABSENT("An unknown model is not ready.")
 def readiness(subject: Subject, draw: Draw) -> None:
     if not subject.model or not subject.capability.signatures:
-        raise InapplicableError("the dialect tells no readiness of models")
+        raise InapplicableError("the dialect has no readiness of models")
     exchange = subject.call(Operation.MODEL_READY, ModelRef(draw(_WORDS)))
     subject.answered(exchange)
     if exchange.error is None:
@@ -152,7 +152,7 @@ def wrong_rank(subject: Subject, draw: Draw) -> None:
 def batch_too_large(subject: Subject, draw: Draw) -> None:
     limit = subject.known.max_batch_size
     if not 0 < limit <= 4096:
-        raise InapplicableError("the model has no batches, as far as the server tells")
+        raise InapplicableError("the model has no batches, according to the server")
     batch = limit + draw(st.integers(1, 3))
     _refused(subject, subject.request(distinct(subject.known, 1, batch)), f"a batch of {batch}")
 
@@ -210,7 +210,7 @@ _UNLIKE = {
     Datatype.INT8: (Datatype.INT64, Datatype.FP32),
     Datatype.BOOL: (Datatype.FP32, Datatype.INT64),
 }
-"""Datatypes that cannot be taken for another: of another size, or of another kind."""
+"""Datatypes that are not mistaken for each other: they differ in size or kind."""
 
 
 def _good(subject: Subject) -> InferRequest:
@@ -227,7 +227,7 @@ def _refused(subject: Subject, request: InferRequest, what: str) -> None:
 
 
 def _shaped(request: InferRequest, place: int, shape: list[int]) -> InferRequest:
-    """``request`` with one input of another shape, and as many elements as that says."""
+    """``request`` with one input of another shape and a matching number of elements."""
     tensor = request.inputs[place]
     array = np.resize(tensor.numpy(), element_count(shape)).reshape(shape)
     wrong = Tensor.from_numpy(tensor.name, array, tensor.datatype)

@@ -1,9 +1,7 @@
-"""What an output has to do with the inputs, where that can be seen from a few answers.
+"""Relations between outputs and inputs, inferred from a few answers.
 
-A model that answers with its input, or with the sum or the difference of two, says what the right values
-are: then every bit can be checked. A relation is taken for the model's if most elements of the answers fit
-it; what does not fit is the server's fault, and found by the checks.
-"""
+If an output is an input, or the sum or difference of two, checks can compare every bit. A relation is
+inferred if most elements fit it; the checks then report the elements that do not."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from interlingua.schemas import Datatype, InferResponse, Signature, Tensor
 _NUMBERS = "iuf"
 
 _MOST = 0.5
-"""The part of all elements that must fit."""
+"""The share of elements that must fit."""
 
 Tensors = Mapping[str, Tensor]
 
@@ -51,7 +49,7 @@ _KINDS: Mapping[str, Callable[..., NDArray[Any]]] = {
 def find_relations(
     signature: Signature, asked: Sequence[Sequence[Tensor]], answers: Sequence[InferResponse]
 ) -> tuple[Relation, ...]:
-    """At most one relation for each output, from answers to requests with inputs ``asked``."""
+    """At most one relation for each output, from ``answers`` to requests with the inputs ``asked``."""
     pairs = [
         ({tensor.name: tensor for tensor in inputs}, {tensor.name: tensor for tensor in answer.outputs})
         for inputs, answer in zip(asked, answers, strict=True)
@@ -66,7 +64,7 @@ def find_relations(
 
 
 def same_values(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where two arrays of one shape are equal bit for bit, any NaN being equal to any other."""
+    """Which elements of two arrays of one shape are bitwise equal; all NaNs are equal."""
     if one.dtype == object or one.dtype.kind not in "fV":
         return np.asarray(one == other, dtype=bool)
     bits = f"u{one.dtype.itemsize}"
@@ -90,7 +88,7 @@ def _candidates(signature: Signature, output: str) -> Iterator[Relation]:
 
 
 def _fit(relation: Relation, pairs: Sequence[tuple[Tensors, Tensors]]) -> float:
-    """The part of all elements that are as ``relation`` says."""
+    """The share of elements that fit ``relation``."""
     fitting = total = 0
     for inputs, outputs in pairs:
         if relation.output not in outputs or any(name not in inputs for name in relation.of):

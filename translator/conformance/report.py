@@ -1,4 +1,4 @@
-"""What checks found: as text for a terminal, a Markdown page, and JUnit XML for CI."""
+"""The results of checks: text for a terminal, a Markdown page, JUnit XML for CI."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEGEND = (
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """What was tested: ``server`` as it calls itself."""
+    """What was tested; ``server`` is its own name and version."""
 
     server: str
     dialect: str
@@ -32,7 +32,7 @@ class Tested:
 
 
 def as_line(outcome: Outcome) -> str:
-    """One outcome, as it is known."""
+    """One result as a line."""
     word = {Verdict.PASSED: "ok  ", Verdict.SKIPPED: "skip"}.get(outcome.verdict, "FAIL")
     line = f"{word} {outcome.model or '(default)'} {outcome.check.name}"
     return f"{line}: {outcome.reason}" if outcome.reason else line
@@ -45,7 +45,7 @@ def as_details(outcome: Outcome) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """How many there were of each verdict."""
+    """The number of results by status."""
     counted = {verdict: sum(one.verdict is verdict for one in outcomes) for verdict in Verdict}
     return ", ".join(f"{count} {verdict.value}" for verdict, count in counted.items() if count)
 
@@ -70,13 +70,13 @@ def as_markdown(tested: Sequence[tuple[Tested, Sequence[Outcome]]]) -> bytes:
 
 
 def _failures(outcomes: Iterable[Outcome]) -> list[str]:
-    """One entry for each failed check, with what the first of its models showed."""
+    """One entry for each failed check, with the first model's failure."""
     lines: list[str] = []
-    told: dict[str, list[Outcome]] = {}
+    by_check: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.verdict.bad:
-            told.setdefault(outcome.check.name, []).append(outcome)
-    for name, failed in told.items():
+            by_check.setdefault(outcome.check.name, []).append(outcome)
+    for name, failed in by_check.items():
         first = failed[0]
         models = ", ".join(f"`{outcome.model}`" for outcome in failed if outcome.model)
         lines += [f"### {name}" + (f" ({models})" if models else ""), "", first.check.rule, ""]
@@ -127,5 +127,5 @@ def as_junit(tested: Sequence[tuple[Tested, Sequence[Outcome]]]) -> bytes:
 
 
 def _xml(text: str) -> str:
-    """``text`` without the characters that XML cannot have."""
+    """``text`` without characters that XML forbids."""
     return "".join(letter if letter >= " " or letter in "\n\t" else "?" for letter in text)

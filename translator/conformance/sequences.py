@@ -1,7 +1,7 @@
-"""Rules for sequences: requests to one model that belong together by an id, from a start to an end.
+"""Rules for sequences: requests to one model with one sequence id, from a start to an end.
 
-They hold of models whose configuration has ``sequence_batching``. Requests of all other rules are sequences
-of one request there. A sequence that is begun here is ended here, whatever happens: it keeps others waiting.
+They apply to models with ``sequence_batching`` in their configuration. The other rules send sequences of one
+request to these. Every sequence started here is also ended: an open one blocks others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST = 4
 
 
 class _Sequence:
-    """One sequence as a client has it. ``number`` is its id."""
+    """The client side of one sequence with the id ``number``."""
 
     def __init__(self, subject: Subject, number: int) -> None:
         self._subject = subject
@@ -37,17 +37,17 @@ class _Sequence:
         self.open = False
 
     def ask(self, given: Inputs, *, start: bool = False, end: bool = False) -> Exchange:
-        """Send a request of it, whatever comes of that."""
+        """Send a request of the sequence; it may fail."""
         self.open = (self.open or start) and not end
         return _asked(self._subject, Place(self.number, start, end), given)
 
     def answer(self, given: Inputs, *, start: bool = False, end: bool = False) -> InferResponse:
-        """The answer to a request of it that must have one."""
+        """The answer to a request of the sequence that must succeed."""
         exchange = self.ask(given, start=start, end=end)
         return self._subject.judged(self._subject.request(given), exchange)
 
 
-@SEQUENCES("A request of a sequence that nobody has begun is refused.")
+@SEQUENCES("A request of a sequence without a start is refused.")
 def start_needed(subject: Subject, draw: Draw) -> None:
     _sequential(subject)
     place = Place(subject.fresh(), end=draw(st.booleans()))
@@ -64,7 +64,7 @@ def id_needed(subject: Subject, draw: Draw) -> None:
     subject.refuses(exchange, Mistake.INVALID, what)
 
 
-@SEQUENCES("After its end, a sequence has to be begun anew.")
+@SEQUENCES("After its end, a sequence needs a new start.")
 def ended(subject: Subject, draw: Draw) -> None:
     steps = _steps(subject, draw)
     with _sequence(subject, subject.fresh()) as one:
@@ -73,14 +73,14 @@ def ended(subject: Subject, draw: Draw) -> None:
         subject.refuses(exchange, Mistake.INVALID, "a request after the end of its sequence")
 
 
-@SEQUENCES("The same sequence, asked anew, gets the same answers.")
+@SEQUENCES("The same sequence, sent again, gets the same answers.")
 def same_again(subject: Subject, draw: Draw) -> None:
     steps, number = _steps(subject, draw), subject.fresh()
     for first, second in zip(_whole(subject, number, steps), _whole(subject, number, steps), strict=True):
         expect_same(subject, first, second, "the same sequence was answered otherwise")
 
 
-@SEQUENCES("A start begins a sequence anew, whatever has been said under its id.")
+@SEQUENCES("A start resets the sequence of its id.")
 def begun_anew(subject: Subject, draw: Draw) -> None:
     before, steps = draw(inputs(subject.known, usual)), _steps(subject, draw)
     number = subject.fresh()
@@ -95,7 +95,7 @@ def begun_anew(subject: Subject, draw: Draw) -> None:
 def apart(subject: Subject, draw: Draw) -> None:
     _sequential(subject)
     if _places(subject) < 2:
-        raise InapplicableError("the model has a place for one sequence at a time")
+        raise InapplicableError("the model runs one sequence at a time")
     steps = [_steps(subject, draw) for _ in range(2)]
     numbers = [subject.fresh() for _ in steps]
     right = [_whole(subject, number, each) for number, each in zip(numbers, steps, strict=True)]
@@ -111,11 +111,11 @@ def apart(subject: Subject, draw: Draw) -> None:
 
 def _sequential(subject: Subject) -> None:
     if not subject.sequential:
-        raise InapplicableError("the model takes no sequences, as far as the server tells")
+        raise InapplicableError("the model takes no sequences, according to the server")
 
 
 def _places(subject: Subject) -> int:
-    """How many sequences the model takes at a time; others wait until one of them has ended."""
+    """How many sequences the model runs at a time; others wait."""
     config = subject.config
     instances = sum(max(group.count, 1) for group in config.instance_group) or 1
     batching = config.sequence_batching
@@ -141,15 +141,14 @@ def _run(one: _Sequence, steps: Sequence[Inputs]) -> list[InferResponse]:
 
 
 def _whole(subject: Subject, number: int, steps: Sequence[Inputs]) -> list[InferResponse]:
-    """The answers to a sequence that nothing disturbs."""
+    """The answers to a sequence without interference."""
     with _sequence(subject, number) as one:
         return _run(one, steps)
 
 
 @contextmanager
 def _sequence(subject: Subject, number: int) -> Iterator[_Sequence]:
-    """A sequence, which is ended at the end. An id is used again where answers are compared: a model may
-    look at it."""
+    """A sequence that is ended on exit. Comparisons reuse the id: the model may depend on it."""
     one = _Sequence(subject, number)
     try:
         yield one

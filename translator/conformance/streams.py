@@ -94,7 +94,7 @@ def at_once(subject: Subject, draw: Draw) -> None:
         _expect_same(subject, right, streamed.results, "beside other streams the answer is another")
 
 
-@STREAMS("A request that cannot be carried out is told so in its stream.")
+@STREAMS("A request that fails gets its error in its stream.")
 def refused(subject: Subject, draw: Draw) -> None:
     known_in_streams(subject)
     [streamed] = _run(subject, [([_bad(subject, draw)], [0])])
@@ -108,14 +108,14 @@ def many_requests(subject: Subject, draw: Draw) -> None:
     _expect_each(subject, requests, own, streamed)
 
 
-@STREAMS("An answer comes when it is there, not when the stream is at its end.")
+@STREAMS("An answer is sent when it is ready, not at the end of the stream.")
 def one_by_one(subject: Subject, draw: Draw) -> None:
     requests, own = _several(subject, draw)
     [streamed] = _run(subject, [(requests, [len(results) for results in own])])
     _expect_each(subject, requests, own, streamed)
 
 
-@STREAMS("A request that is refused does not end the stream: those behind it are answered.")
+@STREAMS("A refused request does not end the stream: later ones are answered.")
 def refused_between(subject: Subject, draw: Draw) -> None:
     requests, own = _several(subject, draw)
     place = draw(st.integers(0, len(requests) - 1))

@@ -1,9 +1,8 @@
 """Generated tensors that fit a signature: Hypothesis strategies.
 
-Free dimensions at one place of the shape are the same in all inputs of a request, as models with several
-inputs mostly want it. BYTES are short decimal numbers unless said otherwise: text that models of text, of
-numbers in text and of bytes all take.
-"""
+A free dimension has the same size at the same position of all inputs of a request, as most models with
+several inputs need. BYTES are short decimal numbers by default: models of text, of numeric text and of bytes
+take them."""
 
 from __future__ import annotations
 
@@ -21,10 +20,10 @@ from interlingua.schemas import Datatype, Signature, Tensor, TensorSpec, element
 _LARGEST_SIDE = 4
 _LARGEST_BATCH = 4
 _WORDS = (b"a\0b", b"\0", b"longer than most" * 20, "\u00e9\u20ac\U0001f600".encode(), b"")
-"""What is cut off, escaped or counted wrong more often than other text."""
+"""Text that implementations often truncate, escape or count wrong."""
 
 _WIDTHS = (7, 8, 15, 16, 24, 31, 32, 53, 63)
-"""Bits at which integer types and the whole numbers of floats end."""
+"""Widths of integer types and of float mantissas."""
 
 _FLOATS = (Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64)
 
@@ -36,8 +35,8 @@ Contents = Callable[[Datatype, int], st.SearchStrategy[bytes]]
 def inputs(
     draw: st.DrawFn, signature: Signature, contents: Contents, batch: int | None = None, min_side: int = 1
 ) -> tuple[Tensor, ...]:
-    """One tensor for each input of ``signature``. ``batch`` is the first dimension of a model with batches,
-    drawn where None."""
+    """One tensor for each input of ``signature``. ``batch`` is the batch size of a model with batches; drawn
+    if None."""
     sides: dict[int, int] = {}
 
     def side(place: int) -> int:
@@ -58,13 +57,13 @@ def inputs(
 
 
 def usual(datatype: Datatype, count: int) -> st.SearchStrategy[bytes]:
-    """Values of everyday size, which any model takes."""
+    """Moderate values that any model accepts."""
     if datatype is Datatype.BYTES:
         return _packed(st.integers(0, 999).map(lambda number: str(number).encode()), count)
     if datatype is Datatype.BOOL:
         return _numbers(datatype, st.integers(0, 1), count)
     if datatype in _FLOATS:
-        # quarters are exact in every one of them
+        # quarters are exact in every float type
         return _numbers(datatype, st.integers(-200, 200).map(lambda number: number / 4), count)
     low = 0 if datatype.dtype.kind == "u" else -100
     return _numbers(datatype, st.integers(low, 100), count)
@@ -88,8 +87,8 @@ def extreme(finite: bool, text: bool) -> Contents:
 
 
 def _integers(datatype: Datatype, parts: int = 1) -> st.SearchStrategy[int]:
-    """Any value of an integer datatype, or of that ``parts``-th part of its range that is around 0; those
-    where a narrower type or a float ends more often than by chance."""
+    """Values of an integer datatype, or of the ``parts``-th part of its range around 0, with emphasis on the
+    limits of narrower types and of floats."""
     limits = np.iinfo(datatype.dtype)
     low, high = -(-int(limits.min) // parts), int(limits.max) // parts
     ends = {sign * (1 << bits) + more for bits in _WIDTHS for sign in (-1, 1) for more in (-1, 0, 1)}
@@ -98,10 +97,10 @@ def _integers(datatype: Datatype, parts: int = 1) -> st.SearchStrategy[int]:
 
 
 def _floats(datatype: Datatype, finite: bool) -> st.SearchStrategy[float]:
-    """Any value of a float datatype, those that are treated specially more often than by chance."""
+    """Values of a float datatype, with emphasis on special ones."""
     special = [-0.0] if finite else [math.nan, -0.0, math.inf, -math.inf]
     if datatype is Datatype.BF16:
-        # a range in which rounding reaches no infinity
+        # a range in which rounding never overflows
         numbers = st.integers(-(2**8), 2**8).map(lambda number: number * 2.0**100)
     elif datatype is Datatype.FP64:
         numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -123,7 +122,7 @@ def halved(contents: Contents) -> Contents:
 
 
 def distinct(signature: Signature, number: int, batch: int = 1) -> tuple[Tensor, ...]:
-    """Inputs of everyday size that differ from those of any other ``number``, and from element to element."""
+    """Moderate inputs that differ for each ``number`` and from element to element."""
     found = []
     for place, spec in enumerate(signature.inputs):
         shape = tuple(
@@ -145,7 +144,7 @@ def _packed(words: st.SearchStrategy[bytes], count: int) -> st.SearchStrategy[by
 
 
 def _numbers(datatype: Datatype, numbers: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[bytes]:
-    """Long tensors repeat a few drawn elements in the middle of zeros: every element drawn costs time."""
+    """Long tensors are mostly zeros with a few drawn elements: each draw costs time."""
     wide = np.dtype(object) if datatype.dtype.kind in "iu" else np.dtype(np.float64)
     filled = arrays.arrays(wide, count, elements=numbers, fill=st.just(0) if count > 8 else st.nothing())
     return filled.map(lambda values: _narrowed(values, datatype))

@@ -75,7 +75,7 @@ def test_an_answer_that_cannot_be_read_is_a_failure() -> None:
     for once in (True, False):
         found = outcome(unreadable, once=once)
         assert found.verdict is Verdict.FAILED
-        assert found.reason == "an answer that cannot be read: KeyError: 'outputs'"
+        assert found.reason == "unreadable answer: KeyError: 'outputs'"
 
 
 def test_time_is_limited() -> None:

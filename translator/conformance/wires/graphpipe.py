@@ -143,7 +143,7 @@ def any_content_type(subject: Subject, draw: Draw) -> None:
     _same_body(subject, right, other, f"with the Content-Type {media}")
 
 
-@_HTTP_RULES("GET tells the metadata as JSON.", once=True)
+@_HTTP_RULES("GET returns the metadata as JSON.", once=True)
 def get_tells_metadata(subject: Subject, draw: Draw) -> None:
     path = http_request(subject.encoded(subject.request(distinct(subject.known, 1)))).path
     exchange = subject.send(HttpRequest("GET", path))

@@ -218,7 +218,7 @@ def unknown_method(subject: Subject, draw: Draw) -> None:
     expect(grpc_reply(exchange).code == _UNIMPLEMENTED, "it is not UNIMPLEMENTED", exchange)
 
 
-@_STREAM_RULES("An answer in a stream stands in a message that has its error, if any, beside it.", once=True)
+@_STREAM_RULES("An answer in a stream is in a message that also has its error, if any.", once=True)
 def streamed_form(subject: Subject, draw: Draw) -> None:
     streamed = alone(subject, _good(subject))
     # a client takes the name of the model for an error
