@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from interlingua.translator.conformance.kit import Effort, Outcome
+from interlingua.translator.conformance.kit import CheckResult, Effort
 from interlingua.translator.conformance.report import Tested, as_markdown
 from interlingua.translator.conformance.session import examine
 from tests.conformance.oip_client import Server
@@ -32,12 +32,12 @@ STARTS = {
 EFFORT = Effort(examples=25, secs=15)
 
 
-def examined(name: str, server: Server) -> list[tuple[Tested, list[Outcome]]]:
+def examined(name: str, server: Server) -> list[tuple[Tested, list[CheckResult]]]:
     """What the kit finds over HTTP and over gRPC."""
     found = []
     for transport in ("http", "grpc"):
-        tested, outcomes = examine("oip", transport, getattr(server, transport), MODELS[name], effort=EFFORT)
-        found.append((tested, list(outcomes)))
+        tested, results = examine("oip", transport, getattr(server, transport), MODELS[name], effort=EFFORT)
+        found.append((tested, list(results)))
     return found
 
 

@@ -16,7 +16,7 @@ from interlingua.translator.config.context import Installation
 from interlingua.translator.conformance import wires
 from interlingua.translator.conformance.discovery import discover
 from interlingua.translator.conformance.kit import Effort, checks_of, run_all
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.fidelity.page import page
 from interlingua.translator.fidelity.path import matrix
 from interlingua.translator.welcome import welcome
@@ -110,10 +110,10 @@ def test_it_is_in_the_matrix_of_fidelity() -> None:
 def test_the_conformance_kit_judges_it() -> None:
     binding = DIALECT.bindings["http"]
     client = HttpLoopback(serving(echoing({"m": SIGNATURE}), "sample"))
-    with Subject(binding, "localhost:1", wires.wires()["sample/http"], "m", client=client) as subject:
-        discover(subject)
+    with ServerUnderTest(binding, "localhost:1", wires.wires()["sample/http"], "m", client=client) as server:
+        discover(server)
         # the one check that opens a connection has no server to connect to
-        checks = [each for each in checks_of(subject.wire) if each.name != "malformed/connection-kept"]
-        outcomes = list(run_all(subject, checks, Effort(examples=5)))
-    assert [(each.check.name, each.reason) for each in outcomes if each.verdict.bad] == []
-    assert "answers/exact-values" in {each.check.name for each in outcomes if not each.reason}
+        checks = [each for each in checks_of(server.wire) if each.name != "malformed/connection-kept"]
+        results = list(run_all(server, checks, Effort(examples=5)))
+    assert [(each.check.name, each.reason) for each in results if each.status.bad] == []
+    assert "answers/exact-values" in {each.check.name for each in results if not each.reason}

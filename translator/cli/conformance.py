@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     from interlingua.translator.conformance.report import as_details, as_junit, as_line, as_markdown, summary
     from interlingua.translator.conformance.session import UsageError, examine
 
-    outcomes = []
+    results = []
     effort = Effort(arguments.examples, arguments.secs, arguments.seed)
     try:
         tested, running = examine(
@@ -59,13 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.timeout_secs,
             arguments.only,
         )
-        for outcome in running:
-            outcomes.append(outcome)
-            sys.stdout.write(f"{as_line(outcome)}\n")
+        for result in running:
+            results.append(result)
+            sys.stdout.write(f"{as_line(result)}\n")
             sys.stdout.flush()
         for name, write in (("junit", as_junit), ("markdown", as_markdown)):
             if getattr(arguments, name):
-                Path(getattr(arguments, name)).write_bytes(write([(tested, outcomes)]))
+                Path(getattr(arguments, name)).write_bytes(write([(tested, results)]))
     except UsageError as error:
         sys.stderr.write(f"interlingua conformance: {error}\n")
         return 2
@@ -75,8 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     except InferenceError as error:
         sys.stderr.write(f"{error.code.name}: {error.message}\n")
         return 1
-    failed = [outcome for outcome in outcomes if outcome.verdict.bad]
-    for outcome in failed:
-        sys.stdout.write(f"\n{as_details(outcome)}\n")
-    sys.stdout.write(f"\n{summary(outcomes)}\n")
+    failed = [result for result in results if result.status.bad]
+    for result in failed:
+        sys.stdout.write(f"\n{as_details(result)}\n")
+    sys.stdout.write(f"\n{summary(results)}\n")
     return 1 if failed else 0

@@ -1,9 +1,9 @@
-"""The conformance kit: whether a server, ours or not, keeps to the dialect that it speaks.
+"""The conformance kit: tests whether any server conforms to its dialect.
 
-Contract: a ``Subject`` is a server and a model of it; a ``Check`` is one sentence that must hold of it, and
-the code that tries to break it with generated requests. ``kit`` runs checks, ``report`` writes what they
-found; ``plugin`` and ``test_conformance`` do the same inside pytest. What a dialect looks like on a transport
-is one ``Wire`` (``wires``); everything else is about tensors and holds for all of them.
+A ``ServerUnderTest`` is a server with one of its models; a ``Check`` is a rule in one sentence, and code that
+searches for a request that breaks it. ``kit`` runs checks, ``report`` writes the results; ``plugin`` and
+``test_conformance`` run the same in pytest. A ``Wire`` (``wires``) describes a dialect on one transport;
+everything else is about tensors and applies to all of them.
 
-Nothing here knows a server by name. Hypothesis is needed to run, as the extra ``conformance`` installs it.
-"""
+No code here depends on a particular server. Running needs Hypothesis, which the extra ``conformance``
+installs."""

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from interlingua.translator.conformance.exchange import Exchange
+from interlingua.translator.conformance.exchange import WireExchange
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from interlingua.translator.conformance.subject import Subject
 
 T = TypeVar("T")
-Run = Callable[["Subject", "Draw"], None]
+Run = Callable[[Any, "Draw"], None]
+"""Gets the ``ServerUnderTest``, whose module imports this one."""
 
 
 class Draw(Protocol):
@@ -32,7 +32,7 @@ class Draw(Protocol):
 class ViolationError(AssertionError):
     """The server broke the rule. ``exchange`` has the request that shows it, if there is one."""
 
-    def __init__(self, message: str, exchange: Exchange | None = None) -> None:
+    def __init__(self, message: str, exchange: WireExchange | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.exchange = exchange

@@ -18,8 +18,8 @@ from interlingua.protocols.classification import Ranked, check_ranked
 from interlingua.schemas import Datatype, InferenceError, InferRequest, RequestedOutput, TensorSpec
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
 from interlingua.translator.conformance.comparison import expect_same
-from interlingua.translator.conformance.exchange import Exchange
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.exchange import WireExchange
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct, inputs, usual
 from interlingua.translator.conformance.wire import Mistake, Ranking, expect
 
@@ -32,15 +32,15 @@ _MOST = 6
 
 
 @CLASSES("A request for k classes gets the k highest elements, or all: highest first, each with its index.")
-def highest_first(subject: Subject, draw: Draw) -> None:
-    spec = draw(st.sampled_from(_ranked(subject)))
-    given = draw(inputs(subject.known, usual))
-    raw = {tensor.name: tensor for tensor in subject.answer(subject.request(given)).outputs}
+def highest_first(server: ServerUnderTest, draw: Draw) -> None:
+    spec = draw(st.sampled_from(_ranked(server)))
+    given = draw(inputs(server.known, usual))
+    raw = {tensor.name: tensor for tensor in server.answer(server.request(given)).outputs}
     values = raw[spec.name].numpy()
-    entries = len(values) if subject.known.max_batch_size else 1
+    entries = len(values) if server.known.max_batch_size else 1
     rows = values.reshape(entries, -1)
     count = draw(st.integers(1, min(rows.shape[1] + 2, _MOST)))
-    exchange, ranking = _asked(subject, draw, subject.request(given), {spec.name: count})
+    exchange, ranking = _asked(server, draw, server.request(given), {spec.name: count})
     told = ranking.classes.get(spec.name)
     if told is None:
         raise ViolationError(f"asked for classes of '{spec.name}', got none", exchange)
@@ -50,27 +50,27 @@ def highest_first(subject: Subject, draw: Draw) -> None:
 
 
 @CLASSES("An output is the same next to another one requested as classes.")
-def beside_others(subject: Subject, draw: Draw) -> None:
-    ranked = _ranked(subject)
-    if len(subject.known.outputs) < 2:
+def beside_others(server: ServerUnderTest, draw: Draw) -> None:
+    ranked = _ranked(server)
+    if len(server.known.outputs) < 2:
         raise InapplicableError("there is only one output")
     spec = draw(st.sampled_from(ranked))
-    others = [other.name for other in subject.known.outputs if other.name != spec.name]
-    given = draw(inputs(subject.known, usual))
+    others = [other.name for other in server.known.outputs if other.name != spec.name]
+    given = draw(inputs(server.known, usual))
     names = draw(st.permutations([spec.name, *others]))
-    right = subject.answer(subject.request(given, others))
-    exchange, ranking = _asked(subject, draw, subject.request(given, names), {spec.name: 1})
+    right = server.answer(server.request(given, others))
+    exchange, ranking = _asked(server, draw, server.request(given, names), {spec.name: 1})
     expect(list(ranking.classes) == [spec.name], f"classes of {list(ranking.classes)}", exchange)
-    expect_same(subject, right, ranking.response, f"beside the classes of '{spec.name}'")
+    expect_same(server, right, ranking.response, f"beside the classes of '{spec.name}'")
 
 
 @CLASSES("An element always has the same label.")
-def labels(subject: Subject, draw: Draw) -> None:
-    spec = draw(st.sampled_from(_ranked(subject)))
+def labels(server: ServerUnderTest, draw: Draw) -> None:
+    spec = draw(st.sampled_from(_ranked(server)))
     known: dict[int, str] = {}
     for _ in range(2):
-        request = subject.request(draw(inputs(subject.known, usual)))
-        exchange, ranking = _asked(subject, draw, request, {spec.name: _MOST})
+        request = server.request(draw(inputs(server.known, usual)))
+        exchange, ranking = _asked(server, draw, request, {spec.name: _MOST})
         for ranked in (ranked for entry in ranking.classes.get(spec.name, ()) for ranked in entry):
             label = known.setdefault(ranked.place, ranked.label)
             what = f"the label of element {ranked.place} was {label!a}, now {ranked.label!a}"
@@ -78,31 +78,31 @@ def labels(subject: Subject, draw: Draw) -> None:
 
 
 @CLASSES("Classes of an output whose elements have no order are refused.", once=True)
-def unordered(subject: Subject, draw: Draw) -> None:
-    _forms(subject)
+def unordered(server: ServerUnderTest, draw: Draw) -> None:
+    _forms(server)
     # not BYTES, which crash some servers
     kinds = (Datatype.BOOL, Datatype.FP16, Datatype.BF16)
-    spec = next((spec for spec in subject.known.outputs if spec.datatype in kinds), None)
+    spec = next((spec for spec in server.known.outputs if spec.datatype in kinds), None)
     if spec is None:
         raise InapplicableError("no output is of BOOL, FP16 or BF16")
-    request = _with_classes(subject.request(distinct(subject.known, 1), [spec.name]), {spec.name: 1})
-    call = subject.wire.classes[_forms(subject)[0]]
-    subject.refuses(subject.ask(call, request), Mistake.INVALID, f"classes of {spec.datatype.value}")
+    request = _with_classes(server.request(distinct(server.known, 1), [spec.name]), {spec.name: 1})
+    call = server.wire.classes[_forms(server)[0]]
+    server.refuses(server.ask(call, request), Mistake.INVALID, f"classes of {spec.datatype.value}")
 
 
-def _forms(subject: Subject) -> list[str]:
+def _forms(server: ServerUnderTest) -> list[str]:
     """The forms of requests for classes. Raises ``InapplicableError`` if there are none."""
-    if not subject.wire.classes:
+    if not server.wire.classes:
         raise InapplicableError("the dialect has no classes")
-    if not subject.has("classes"):
+    if not server.has("classes"):
         raise InapplicableError("the server does not list classification")
-    return [form for form in subject.forms if form in subject.wire.classes]
+    return [form for form in server.forms if form in server.wire.classes]
 
 
-def _ranked(subject: Subject) -> list[TensorSpec]:
+def _ranked(server: ServerUnderTest) -> list[TensorSpec]:
     """The outputs that have classes."""
-    _forms(subject)
-    found = [spec for spec in subject.known.outputs if _has_order(spec)]
+    _forms(server)
+    found = [spec for spec in server.known.outputs if _has_order(spec)]
     if not found:
         raise InapplicableError("the elements of the outputs have no order")
     return found
@@ -124,22 +124,22 @@ def _with_classes(request: InferRequest, counts: dict[str, int]) -> InferRequest
 
 
 def _asked(
-    subject: Subject, draw: Draw, request: InferRequest, counts: dict[str, int]
-) -> tuple[Exchange, Ranking]:
-    return _ranking(subject, _with_classes(request, counts), draw(st.sampled_from(_forms(subject))))
+    server: ServerUnderTest, draw: Draw, request: InferRequest, counts: dict[str, int]
+) -> tuple[WireExchange, Ranking]:
+    return _ranking(server, _with_classes(request, counts), draw(st.sampled_from(_forms(server))))
 
 
-def _ranking(subject: Subject, request: InferRequest, form: str) -> tuple[Exchange, Ranking]:
-    exchange = subject.ask(subject.wire.classes[form], request)
+def _ranking(server: ServerUnderTest, request: InferRequest, form: str) -> tuple[WireExchange, Ranking]:
+    exchange = server.ask(server.wire.classes[form], request)
     ranking = exchange.result
     if not isinstance(ranking, Ranking):
         words = exchange.error.message if exchange.error is not None else ""
         raise ViolationError(f"a good request for classes got none: {words}", exchange)
-    subject.wire.check_answer(request, replace(exchange, result=ranking.response))
+    server.wire.check_answer(request, replace(exchange, result=ranking.response))
     return exchange, ranking
 
 
-def _judge(what: str, found: Sequence[Ranked], row: NDArray[Any], count: int, exchange: Exchange) -> None:
+def _judge(what: str, found: Sequence[Ranked], row: NDArray[Any], count: int, exchange: WireExchange) -> None:
     """Require that ``found`` are the ``count`` highest elements of ``row``, in order."""
     right = min(count, row.size)
     expect(len(found) == right, f"{what}: {len(found)} classes, asked for {count} of {row.size}", exchange)

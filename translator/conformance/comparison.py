@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from interlingua.schemas import Datatype, InferResponse, Tensor
 from interlingua.translator.conformance.check import ViolationError
 from interlingua.translator.conformance.relations import Relation, same_values
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.wire import expect
 
 TOLERANCE = 1e-5
@@ -24,18 +24,22 @@ _TOLERANCE_OF_HALVES = 2e-2
 
 
 def expect_same(
-    subject: Subject, right: InferResponse, have: InferResponse, what: str, tolerance: float = TOLERANCE
+    server: ServerUnderTest,
+    right: InferResponse,
+    have: InferResponse,
+    what: str,
+    tolerance: float = TOLERANCE,
 ) -> None:
     """``have`` has the outputs of ``right``; floats may differ by ``tolerance`` of the largest."""
     others = {tensor.name: tensor for tensor in have.outputs}
     for tensor in right.outputs:
-        expect(tensor.name in others, f"{what}: output '{tensor.name}' is missing", subject.last)
+        expect(tensor.name in others, f"{what}: output '{tensor.name}' is missing", server.last)
         one, other = tensor.numpy(), others[tensor.name].numpy()
         expect(
             one.shape == other.shape and one.dtype == other.dtype,
             f"{what}: output '{tensor.name}' is {other.dtype} {list(other.shape)}, it was {one.dtype} "
             f"{list(one.shape)}",
-            subject.last,
+            server.last,
         )
         equal = same_values(one, other)
         if tensor.datatype.dtype.kind in "fV" and not equal.all():
@@ -45,24 +49,24 @@ def expect_same(
             raise ViolationError(
                 f"{what}: output '{tensor.name}' differs in {int((~equal).sum())} of {equal.size} elements, "
                 f"the first at {at}: {_element(other, at)}, not {_element(one, at)}",
-                subject.last,
+                server.last,
             )
 
 
 def expect_right(
-    subject: Subject, relations: Sequence[Relation], given: Sequence[Tensor], response: InferResponse
+    server: ServerUnderTest, relations: Sequence[Relation], given: Sequence[Tensor], response: InferResponse
 ) -> None:
     """The outputs of ``response`` are what ``relations`` make of ``given``, bit for bit."""
     by_name = {tensor.name: tensor for tensor in given}
     outputs = {tensor.name: tensor for tensor in response.outputs}
     for relation in relations:
         right = relation.expected(by_name)
-        expect(relation.output in outputs, f"output '{relation.output}' is missing", subject.last)
+        expect(relation.output in outputs, f"output '{relation.output}' is missing", server.last)
         have = outputs[relation.output].numpy()
         expect(
             have.shape == right.shape and have.dtype == right.dtype,
             f"{relation}, but is {have.dtype} {list(have.shape)} for {right.dtype} {list(right.shape)}",
-            subject.last,
+            server.last,
         )
         wrong = np.flatnonzero(~same_values(have, right).ravel())
         if wrong.size:
@@ -70,7 +74,7 @@ def expect_right(
             raise ViolationError(
                 f"{relation}, but {wrong.size} of {right.size} elements are not, the first at {at}: "
                 f"{_element(have, at)}, not {_element(right, at)}",
-                subject.last,
+                server.last,
             )
 
 

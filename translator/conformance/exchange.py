@@ -41,7 +41,7 @@ class GrpcStream:
 
 
 @dataclass(slots=True)
-class Exchange:
+class WireExchange:
     """A request, or all messages of a stream, with the ``result`` or the ``error``. ``reply`` is None if the
     transport returned none (over bRPC: an error)."""
 
@@ -109,7 +109,7 @@ def shown_request(sent: Sent | GrpcStream, url: str) -> str:
     return f"{_bytes_of(body)} | {command} --data-binary @- {address}"
 
 
-def shown_reply(exchange: Exchange) -> str:
+def shown_reply(exchange: WireExchange) -> str:
     """The reply in a few lines."""
     reply = exchange.reply
     if isinstance(reply, HttpReply):

@@ -24,14 +24,14 @@ from interlingua.translator.conformance.memory import PLACES, REGIONS
 from interlingua.translator.conformance.probes import PROBES
 from interlingua.translator.conformance.refusals import ABSENT, REFUSALS
 from interlingua.translator.conformance.sequences import SEQUENCES
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.streams import STREAMS
-from interlingua.translator.conformance.subject import Subject
 from interlingua.translator.conformance.wire import Wire
 
 T = TypeVar("T")
 
 
-class Verdict(enum.Enum):
+class CheckStatus(enum.Enum):
     """The status of a check; ``UNSTEADY``: the same request broke the rule only sometimes."""
 
     PASSED = "passed"
@@ -42,17 +42,17 @@ class Verdict(enum.Enum):
     @property
     def bad(self) -> bool:
         """Whether the rule was broken."""
-        return self in (Verdict.FAILED, Verdict.UNSTEADY)
+        return self in (CheckStatus.FAILED, CheckStatus.UNSTEADY)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckResult:
     """The result of ``check`` for ``model``. ``reason`` says why it failed or was skipped; ``request`` is a
     shell command that reproduces a failure, ``reply`` the server's reply to it."""
 
     check: Check
     model: str
-    verdict: Verdict
+    status: CheckStatus
     reason: str = ""
     request: str = ""
     reply: str = ""
@@ -76,44 +76,44 @@ def checks_of(wire: Wire) -> tuple[Check, ...]:
     return (*(check for group in groups for check in group.checks), *wire.checks)
 
 
-def run_all(subject: Subject, checks: Iterable[Check], effort: Effort) -> Iterator[Outcome]:
+def run_all(server: ServerUnderTest, checks: Iterable[Check], effort: Effort) -> Iterator[CheckResult]:
     """Run ``checks`` one after the other."""
     for check in checks:
-        yield run(check, subject, effort)
+        yield run(check, server, effort)
 
 
-def run(check: Check, subject: Subject, effort: Effort) -> Outcome:
+def run(check: Check, server: ServerUnderTest, effort: Effort) -> CheckResult:
     """Run one check."""
     began = time.monotonic()
-    outcome = Outcome(check, subject.model, Verdict.PASSED)
+    result = CheckResult(check, server.model, CheckStatus.PASSED)
     try:
-        if check.name in subject.wire.exempt:
-            raise InapplicableError(subject.wire.exempt[check.name])
-        if check.asks and subject.silent:
-            raise InapplicableError(subject.silent)
+        if check.name in server.wire.exempt:
+            raise InapplicableError(server.wire.exempt[check.name])
+        if check.asks and server.silent:
+            raise InapplicableError(server.silent)
         if check.once:
-            _tried(check, subject, _nothing)
+            _tried(check, server, _nothing)
         else:
-            _search(check, subject, effort)
+            _search(check, server, effort)
     except InapplicableError as reason:
-        outcome = replace(outcome, verdict=Verdict.SKIPPED, reason=str(reason))
+        result = replace(result, status=CheckStatus.SKIPPED, reason=str(reason))
     except _UnsteadyError as found:
-        outcome = _failed(outcome, found.violation, subject, Verdict.UNSTEADY)
+        result = _failed(result, found.violation, server, CheckStatus.UNSTEADY)
     except ViolationError as violation:
-        outcome = _failed(outcome, violation, subject, Verdict.FAILED)
-    return replace(outcome, secs=time.monotonic() - began)
+        result = _failed(result, violation, server, CheckStatus.FAILED)
+    return replace(result, secs=time.monotonic() - began)
 
 
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, InferenceError, struct.error)
 
 
-def _tried(check: Check, subject: Subject, draw: Draw) -> None:
+def _tried(check: Check, server: ServerUnderTest, draw: Draw) -> None:
     """Run one example. An exception while a check reads an answer means that the answer is invalid."""
     try:
-        check.run(subject, draw)
+        check.run(server, draw)
     except _UNREADABLE as fault:
         message = f"unreadable answer: {type(fault).__name__}: {fault}"
-        raise ViolationError(message, subject.last) from fault
+        raise ViolationError(message, server.last) from fault
 
 
 class _UnsteadyError(Exception):
@@ -126,7 +126,7 @@ def _nothing(strategy: SearchStrategy[T]) -> T:
     raise AssertionError("a check that runs once draws no values")
 
 
-def _search(check: Check, subject: Subject, effort: Effort) -> None:
+def _search(check: Check, server: ServerUnderTest, effort: Effort) -> None:
     """Try examples until one breaks the rule, then shrink it. Raises what the check raises;
     ``InapplicableError`` if the rule applies to no example."""
     began = time.monotonic()
@@ -144,7 +144,7 @@ def _search(check: Check, subject: Subject, effort: Effort) -> None:
                 raise found[-1]
             return
         try:
-            _tried(check, subject, data.draw)
+            _tried(check, server, data.draw)
             spoke = True
         except InapplicableError as reason:
             silent.append(reason)
@@ -179,12 +179,14 @@ def _search(check: Check, subject: Subject, effort: Effort) -> None:
         raise silent[0]
 
 
-def _failed(outcome: Outcome, violation: ViolationError, subject: Subject, verdict: Verdict) -> Outcome:
+def _failed(
+    result: CheckResult, violation: ViolationError, server: ServerUnderTest, status: CheckStatus
+) -> CheckResult:
     exchange = violation.exchange
     return replace(
-        outcome,
-        verdict=verdict,
+        result,
+        status=status,
         reason=violation.message,
-        request=shown_request(exchange.sent, subject.url) if exchange is not None else "",
+        request=shown_request(exchange.sent, server.url) if exchange is not None else "",
         reply=shown_reply(exchange) if exchange is not None else "",
     )

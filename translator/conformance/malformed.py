@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.wire import HttpRequest
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from interlingua.translator.conformance.exchange import Exchange, body_of, with_body
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.exchange import WireExchange, body_of, with_body
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake, expect, http_request
 
@@ -20,31 +20,31 @@ _SECS = 10.0
 
 
 @MALFORMED("A truncated message is refused, and the server survives.")
-def cut_short(subject: Subject, draw: Draw) -> None:
-    sent = subject.encoded(subject.request(distinct(subject.known, 1)))
+def cut_short(server: ServerUnderTest, draw: Draw) -> None:
+    sent = server.encoded(server.request(distinct(server.known, 1)))
     body = body_of(sent)
-    end = draw(st.integers(0, max(len(body) - 1 - subject.wire.padding, 0)))
-    _not_accepted(subject, subject.send(with_body(sent, body[:end])), f"{end} of {len(body)} bytes")
-    _lives(subject)
+    end = draw(st.integers(0, max(len(body) - 1 - server.wire.padding, 0)))
+    _not_accepted(server, server.send(with_body(sent, body[:end])), f"{end} of {len(body)} bytes")
+    _lives(server)
 
 
 @MALFORMED("Bytes that are not a message are refused, and the server survives.")
-def garbage(subject: Subject, draw: Draw) -> None:
-    sent = subject.encoded(subject.request(distinct(subject.known, 1)))
+def garbage(server: ServerUnderTest, draw: Draw) -> None:
+    sent = server.encoded(server.request(distinct(server.known, 1)))
     # byte 255 starts no JSON, no protobuf field and no flatbuffers offset
     noise = b"\xff" + draw(st.binary(max_size=64))
     if len(noise) == len(body_of(sent)):
         # a raw body of the same length would be valid
         noise += b"\xff"
-    _not_accepted(subject, subject.send(with_body(sent, noise)), "garbage")
-    _lives(subject)
+    _not_accepted(server, server.send(with_body(sent, noise)), "garbage")
+    _lives(server)
 
 
 @MALFORMED("A message with bytes changed on the way never kills the server.")
-def changed(subject: Subject, draw: Draw) -> None:
-    if subject.sequential:
+def changed(server: ServerUnderTest, draw: Draw) -> None:
+    if server.sequential:
         raise InapplicableError("a changed request may start a sequence that is never ended")
-    sent = subject.encoded(subject.request(distinct(subject.known, 1)))
+    sent = server.encoded(server.request(distinct(server.known, 1)))
     body = body_of(sent)
     place = st.integers(0, len(body))
     start, end = sorted((draw(place), draw(place)))
@@ -57,21 +57,21 @@ def changed(subject: Subject, draw: Draw) -> None:
             )
         )
     )
-    subject.send(with_body(sent, broken))
-    _lives(subject)
+    server.send(with_body(sent, broken))
+    _lives(server)
 
 
 @MALFORMED("A connection on which a request was refused serves the next one.", once=True)
-def connection_kept(subject: Subject, draw: Draw) -> None:
-    good = subject.encoded(subject.request(distinct(subject.known, 1)))
+def connection_kept(server: ServerUnderTest, draw: Draw) -> None:
+    good = server.encoded(server.request(distinct(server.known, 1)))
     if not isinstance(good, HttpRequest):
         raise InapplicableError("connections are not visible over this transport")
     bad = http_request(with_body(good, b"\xff\xff"))
-    connection = _connection(subject)
+    connection = _connection(server)
     try:
         statuses = []
         for sent in (good, bad, good):
-            path = f"{subject.base}{sent.path}" + (f"?{sent.query}" if sent.query else "")
+            path = f"{server.base}{sent.path}" + (f"?{sent.query}" if sent.query else "")
             connection.request(sent.method, path, body_of(sent), dict(sent.headers))
             reply = connection.getresponse()
             reply.read()
@@ -83,11 +83,11 @@ def connection_kept(subject: Subject, draw: Draw) -> None:
                 raise InapplicableError("the server closes a connection on which a request was refused")
     except (OSError, http.client.HTTPException) as error:
         raise ViolationError(
-            f"the connection broke without notice after statuses {statuses}: {error!r}", Exchange(bad)
+            f"the connection broke without notice after statuses {statuses}: {error!r}", WireExchange(bad)
         ) from error
     finally:
         connection.close()
-    expect(statuses[0] == statuses[2], f"on one connection, statuses {statuses}", Exchange(bad))
+    expect(statuses[0] == statuses[2], f"on one connection, statuses {statuses}", WireExchange(bad))
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -104,29 +104,29 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _connection(subject: Subject) -> http.client.HTTPConnection:
-    address = subject.address
+def _connection(server: ServerUnderTest) -> http.client.HTTPConnection:
+    address = server.address
     if address.path:
         return _UnixConnection(address.path)
     return http.client.HTTPConnection(address.host, address.port, timeout=_SECS)
 
 
-def _not_accepted(subject: Subject, exchange: Exchange, what: str) -> None:
+def _not_accepted(server: ServerUnderTest, exchange: WireExchange, what: str) -> None:
     """Accept an error in any form, or a closed connection, but no successful answer."""
     if exchange.reply is None:
         return
-    expect(not subject.wire.succeeded(exchange), f"{what} was taken for a request", exchange)
-    if not subject.silent:  # a model that refuses all requests may report that instead
-        subject.wire.check_error(exchange, Mistake.MALFORMED)
+    expect(not server.wire.succeeded(exchange), f"{what} was taken for a request", exchange)
+    if not server.silent:  # a model that refuses all requests may report that instead
+        server.wire.check_error(exchange, Mistake.MALFORMED)
 
 
-def _lives(subject: Subject) -> None:
+def _lives(server: ServerUnderTest) -> None:
     """Require that the server still answers a good request."""
-    last = subject.last
-    after = subject.infer(subject.request(distinct(subject.known, 1)))
-    if after.reply is None or (after.error is not None and not subject.silent):
+    last = server.last
+    after = server.infer(server.request(distinct(server.known, 1)))
+    if after.reply is None or (after.error is not None and not server.silent):
         # retry: the server may have closed the connection
-        after = subject.infer(subject.request(distinct(subject.known, 1)))
-    broken = after.reply is None or (after.error is not None and not subject.silent)
+        after = server.infer(server.request(distinct(server.known, 1)))
+    broken = after.reply is None or (after.error is not None and not server.silent)
     if broken and after.error is not None:
         raise ViolationError(f"afterwards a good request failed: {after.error.message}", last)

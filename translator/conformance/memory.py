@@ -26,8 +26,8 @@ from interlingua.schemas import (
 )
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
 from interlingua.translator.conformance.comparison import expect_same
-from interlingua.translator.conformance.exchange import Exchange
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.exchange import WireExchange
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct, inputs, usual
 from interlingua.translator.conformance.wire import Mistake, expect
 
@@ -44,85 +44,85 @@ _GAP = 64
 @REGIONS(
     "The server registers a region of an existing object, and lists it until it is unregistered.", once=True
 )
-def registered(subject: Subject, draw: Draw) -> None:
-    _has_memory(subject)
-    exchange = _control(subject, Operation.SHARED_MEMORY_STATUS, None)
+def registered(server: ServerUnderTest, draw: Draw) -> None:
+    _has_memory(server)
+    exchange = _control(server, Operation.SHARED_MEMORY_STATUS, None)
     if exchange.error is not None:
         raise InapplicableError(f"the server has no shared memory: {exchange.error.message}")
-    with _object(subject, 4 * mmap.PAGESIZE) as made:
+    with _object(server, 4 * mmap.PAGESIZE) as made:
         whole = SharedMemoryRegion(made.name, made.key, mmap.PAGESIZE, 128)
-        exchange = _control(subject, Operation.SHARED_MEMORY_REGISTER, whole)
+        exchange = _control(server, Operation.SHARED_MEMORY_REGISTER, whole)
         if exchange.error is not None:
             why = f"an object that is there is not registered: {exchange.error.message}"
             raise ViolationError(
                 f"{why} (a server in a container of its own needs the IPC of the host)", exchange
             )
         for name in (None, made.name):
-            _tells(subject, name, whole, True)
-        _control(subject, Operation.SHARED_MEMORY_UNREGISTER, made.name)
-        _tells(subject, None, whole, False)
+            _tells(server, name, whole, True)
+        _control(server, Operation.SHARED_MEMORY_UNREGISTER, made.name)
+        _tells(server, None, whole, False)
 
 
 @REGIONS("A region is registered once: its name is refused until it is unregistered.", once=True)
-def registered_twice(subject: Subject, draw: Draw) -> None:
-    with _region(subject, 128) as made:
+def registered_twice(server: ServerUnderTest, draw: Draw) -> None:
+    with _region(server, 128) as made:
         again = SharedMemoryRegion(made.name, made.key, 0, 64)
-        _refuses(subject, again, "a region whose name is taken")
-        exchange = _control(subject, Operation.SHARED_MEMORY_REGISTER, again)
+        _refuses(server, again, "a region whose name is taken")
+        exchange = _control(server, Operation.SHARED_MEMORY_REGISTER, again)
         expect(exchange.error is None, "a name that is free again is refused", exchange)
 
 
 @REGIONS("A region of an object that does not exist is refused.", once=True)
-def object_absent(subject: Subject, draw: Draw) -> None:
-    with _region(subject, 128) as made:
+def object_absent(server: ServerUnderTest, draw: Draw) -> None:
+    with _region(server, 128) as made:
         name = f"{made.name}_no_such"
-        _refuses(subject, SharedMemoryRegion(name, f"/{name}", 0, 64), "an object that is not there")
+        _refuses(server, SharedMemoryRegion(name, f"/{name}", 0, 64), "an object that is not there")
 
 
 @REGIONS("A region that ends beyond its object, or has no bytes, is refused.")
-def object_too_small(subject: Subject, draw: Draw) -> None:
+def object_too_small(server: ServerUnderTest, draw: Draw) -> None:
     size = mmap.PAGESIZE
     offset, length = draw(st.sampled_from(((0, size + 1), (size, 1), (64, size), (0, 0), (2 * size, 8))))
-    with _region(subject, size) as made:
+    with _region(server, size) as made:
         wrong = SharedMemoryRegion(f"{made.name}_wrong", made.key, offset, length)
-        _refuses(subject, wrong, f"{length} bytes at {offset} of an object of {size}")
+        _refuses(server, wrong, f"{length} bytes at {offset} of an object of {size}")
 
 
 @PLACES("Inputs in shared memory mean what they mean in messages.")
-def input_tensors(subject: Subject, draw: Draw) -> None:
-    _has_memory(subject)
-    given = draw(inputs(subject.known, usual))
-    request = subject.request(given)
-    right = subject.answer(request)
+def input_tensors(server: ServerUnderTest, draw: Draw) -> None:
+    _has_memory(server)
+    given = draw(inputs(server.known, usual))
+    request = server.request(given)
+    right = server.answer(request)
     chosen = [draw(st.booleans()) for _ in given]
     if not any(chosen):
         chosen[0] = True
     gap = draw(st.integers(0, _GAP))
-    with _region(subject, sum(tensor.nbytes + gap for tensor in given) + 1) as made:
+    with _region(server, sum(tensor.nbytes + gap for tensor in given) + 1) as made:
         placed = [
             made.put(tensor, gap) if move else tensor for tensor, move in zip(given, chosen, strict=True)
         ]
-        have = subject.answer(replace(request, inputs=tuple(placed)))
-    expect_same(subject, right, have, "with inputs in shared memory the answer is another")
+        have = server.answer(replace(request, inputs=tuple(placed)))
+    expect_same(server, right, have, "with inputs in shared memory the answer is another")
 
 
 @PLACES("Outputs in shared memory are what they are in messages, and nothing else is written.")
-def output_tensors(subject: Subject, draw: Draw) -> None:
-    _has_memory(subject)
-    given = draw(inputs(subject.known, usual))
-    request = subject.request(given)
-    right = {tensor.name: tensor for tensor in subject.answer(request).outputs}
-    names = [spec.name for spec in subject.known.outputs if spec.name in right]
+def output_tensors(server: ServerUnderTest, draw: Draw) -> None:
+    _has_memory(server)
+    given = draw(inputs(server.known, usual))
+    request = server.request(given)
+    right = {tensor.name: tensor for tensor in server.answer(request).outputs}
+    names = [spec.name for spec in server.known.outputs if spec.name in right]
     chosen = draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
     gap = draw(st.integers(0, _GAP))
     size = sum(right[name].nbytes + 2 * gap for name in chosen)
-    with _region(subject, size + 1) as made:
+    with _region(server, size + 1) as made:
         places = {name: made.take(right[name].nbytes + gap, gap) for name in chosen}
         outputs = tuple(RequestedOutput(name, placement=places.get(name)) for name in names)
-        response = _answered(subject, replace(request, outputs=outputs))
+        response = _answered(server, replace(request, outputs=outputs))
         whole = made.read(0, made.size)
     told = {tensor.name: tensor for tensor in response.outputs}
-    expect(set(told) == set(names), f"outputs {sorted(told)}, asked for {sorted(names)}", subject.last)
+    expect(set(told) == set(names), f"outputs {sorted(told)}, asked for {sorted(names)}", server.last)
     found, written = [], bytearray(bytes([_FILLING]) * len(whole))
     for name in names:
         tensor, size = right[name], right[name].nbytes
@@ -134,62 +134,62 @@ def output_tensors(subject: Subject, draw: Draw) -> None:
             tensor = told[name]
         found.append(tensor)
     answer = InferResponse(response.model, tuple(found), response.version)
-    expect_same(subject, replace(answer, outputs=tuple(right.values())), answer, "in shared memory")
-    expect(written == whole, "bytes beside the outputs in shared memory have changed", subject.last)
+    expect_same(server, replace(answer, outputs=tuple(right.values())), answer, "in shared memory")
+    expect(written == whole, "bytes beside the outputs in shared memory have changed", server.last)
 
 
 @PLACES("A region that is not registered, or no longer, is refused.")
-def region_absent(subject: Subject, draw: Draw) -> None:
-    _has_memory(subject)
-    given = distinct(subject.known, 1)
+def region_absent(server: ServerUnderTest, draw: Draw) -> None:
+    _has_memory(server)
+    given = distinct(server.known, 1)
     side, gone = draw(st.sampled_from(("input", "output"))), draw(st.booleans())
-    size = _largest(subject, given)
-    with _region(subject, size) as made:
+    size = _largest(server, given)
+    with _region(server, size) as made:
         if gone:
-            _control(subject, Operation.SHARED_MEMORY_UNREGISTER, made.name)
+            _control(server, Operation.SHARED_MEMORY_UNREGISTER, made.name)
         name = made.name if gone else f"{made.name}_no_such"
-        exchange = _pointed(subject, given, side, SharedMemoryRef(name, 0, _size(given, side, size)))
-        subject.refuses(exchange, Mistake.ANY, f"an {side} in a region that is not there")
+        exchange = _pointed(server, given, side, SharedMemoryRef(name, 0, _size(given, side, size)))
+        server.refuses(exchange, Mistake.ANY, f"an {side} in a region that is not there")
 
 
 @PLACES("A place that is not inside of its region is refused.")
-def outside_region(subject: Subject, draw: Draw) -> None:
-    _has_memory(subject)
-    given = distinct(subject.known, 1)
+def outside_region(server: ServerUnderTest, draw: Draw) -> None:
+    _has_memory(server)
+    given = distinct(server.known, 1)
     side = draw(st.sampled_from(("input", "output")))
-    size = _largest(subject, given)
+    size = _largest(server, given)
     # a placement may exceed the output: some servers check only the bytes written
-    needed = given[0].nbytes if side == "input" else _first_output(subject, given).nbytes
-    with _region(subject, size) as made:
+    needed = given[0].nbytes if side == "input" else _first_output(server, given).nbytes
+    with _region(server, size) as made:
         offset = size - needed + draw(st.sampled_from((1, 64, size, 2**31, 2**62)))
-        exchange = _pointed(subject, given, side, SharedMemoryRef(made.name, offset, needed))
-        subject.refuses(exchange, Mistake.ANY, f"{needed} bytes at {offset} of a region of {size}")
+        exchange = _pointed(server, given, side, SharedMemoryRef(made.name, offset, needed))
+        server.refuses(exchange, Mistake.ANY, f"{needed} bytes at {offset} of a region of {size}")
 
 
 @PLACES("An input whose place is smaller or larger than its shape says is refused.")
-def input_size(subject: Subject, draw: Draw) -> None:
-    _has_memory(subject)
-    given = distinct(subject.known, 1)
+def input_size(server: ServerUnderTest, draw: Draw) -> None:
+    _has_memory(server)
+    given = distinct(server.known, 1)
     right = given[0].nbytes
     wrong = right + draw(st.sampled_from((-1, 1, 8)))
-    with _region(subject, right + _GAP) as made:
+    with _region(server, right + _GAP) as made:
         made.put(given[0], 0)
-        exchange = _pointed(subject, given, "input", SharedMemoryRef(made.name, 0, wrong))
-        subject.refuses(exchange, Mistake.ANY, f"{wrong} bytes for the {right} of '{given[0].name}'")
+        exchange = _pointed(server, given, "input", SharedMemoryRef(made.name, 0, wrong))
+        server.refuses(exchange, Mistake.ANY, f"{wrong} bytes for the {right} of '{given[0].name}'")
 
 
 @PLACES("An output that is larger than its place is refused.")
-def output_size(subject: Subject, draw: Draw) -> None:
-    _has_memory(subject)
-    given = distinct(subject.known, 1)
-    first = _first_output(subject, given)
+def output_size(server: ServerUnderTest, draw: Draw) -> None:
+    _has_memory(server)
+    given = distinct(server.known, 1)
+    first = _first_output(server, given)
     size = first.nbytes - draw(st.integers(1, max(first.nbytes - 1, 1)))
     if size < 1:
         raise InapplicableError("the output has no bytes to spare")
-    with _region(subject, first.nbytes + _GAP) as made:
+    with _region(server, first.nbytes + _GAP) as made:
         output = RequestedOutput(first.name, placement=SharedMemoryRef(made.name, 0, size))
-        exchange = subject.infer(replace(subject.request(given), outputs=(output,)))
-        subject.refuses(exchange, Mistake.ANY, f"{size} bytes for the {first.nbytes} of '{first.name}'")
+        exchange = server.infer(replace(server.request(given), outputs=(output,)))
+        server.refuses(exchange, Mistake.ANY, f"{size} bytes for the {first.nbytes} of '{first.name}'")
         beyond = made.read(size, made.size)
     expect(set(beyond) <= {_FILLING}, "bytes behind the place of an output have changed", exchange)
 
@@ -222,10 +222,10 @@ class _Made:
 
 
 @contextmanager
-def _object(subject: Subject, size: int) -> Iterator[_Made]:
+def _object(server: ServerUnderTest, size: int) -> Iterator[_Made]:
     """A shared memory object of ``size`` bytes of ``_FILLING``; on exit also unregisters the region of its
     name."""
-    name = f"conformance_{subject.fresh()}"
+    name = f"conformance_{server.fresh()}"
     path = _FOLDER / name
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
@@ -237,39 +237,39 @@ def _object(subject: Subject, size: int) -> Iterator[_Made]:
         with mmap.mmap(descriptor, size) as memory:
             yield _Made(name, size, memory)
     finally:
-        last = subject.last
+        last = server.last
         os.close(descriptor)
         path.unlink()
-        _control(subject, Operation.SHARED_MEMORY_UNREGISTER, name)
-        subject.last = last
+        _control(server, Operation.SHARED_MEMORY_UNREGISTER, name)
+        server.last = last
 
 
 @contextmanager
-def _region(subject: Subject, size: int) -> Iterator[_Made]:
+def _region(server: ServerUnderTest, size: int) -> Iterator[_Made]:
     """An object and a region over all of it. Raises ``InapplicableError`` if registration fails."""
-    _has_memory(subject)
-    with _object(subject, size) as made:
+    _has_memory(server)
+    with _object(server, size) as made:
         whole = SharedMemoryRegion(made.name, made.key, 0, size)
-        exchange = _control(subject, Operation.SHARED_MEMORY_REGISTER, whole)
+        exchange = _control(server, Operation.SHARED_MEMORY_REGISTER, whole)
         if exchange.error is not None:
             raise InapplicableError(f"no region can be registered: {exchange.error.message}")
         yield made
 
 
-def _has_memory(subject: Subject) -> None:
+def _has_memory(server: ServerUnderTest) -> None:
     """Raise ``InapplicableError`` unless the server has shared memory on this machine."""
-    if not subject.wire.memory:
+    if not server.wire.memory:
         raise InapplicableError("the dialect has no shared memory")
-    if not subject.has("memory"):
+    if not server.has("memory"):
         raise InapplicableError("the server does not list system_shared_memory")
-    if not _on_this_machine(subject):
+    if not _on_this_machine(server):
         raise InapplicableError("the server is not on this machine")
     if not _FOLDER.is_dir():
         raise InapplicableError(f"this machine has no {_FOLDER}")
 
 
-def _on_this_machine(subject: Subject) -> bool:
-    address = subject.address
+def _on_this_machine(server: ServerUnderTest) -> bool:
+    address = server.address
     if address.path or address.host == "localhost":
         return True
     try:
@@ -278,14 +278,14 @@ def _on_this_machine(subject: Subject) -> bool:
         return False
 
 
-def _control(subject: Subject, operation: Operation, argument: object) -> Exchange:
-    return subject.ask(subject.wire.memory[operation], argument)
+def _control(server: ServerUnderTest, operation: Operation, argument: object) -> WireExchange:
+    return server.ask(server.wire.memory[operation], argument)
 
 
-def _tells(subject: Subject, name: str | None, region: SharedMemoryRegion, there: bool) -> None:
+def _tells(server: ServerUnderTest, name: str | None, region: SharedMemoryRegion, there: bool) -> None:
     """Require that the status of region ``name`` (None: all) contains ``region``, or, if not ``there``, omits
     it."""
-    exchange = _control(subject, Operation.SHARED_MEMORY_STATUS, name)
+    exchange = _control(server, Operation.SHARED_MEMORY_STATUS, name)
     expect(exchange.error is None, "the status of a region was refused", exchange)
     found = {one.name: one for one in exchange.result}.get(region.name)
     if not there:
@@ -296,44 +296,46 @@ def _tells(subject: Subject, name: str | None, region: SharedMemoryRegion, there
     expect(same, f"the region {region} is reported as {found}", exchange)
 
 
-def _refuses(subject: Subject, region: SharedMemoryRegion, what: str) -> None:
+def _refuses(server: ServerUnderTest, region: SharedMemoryRegion, what: str) -> None:
     """Raise ``ViolationError`` unless ``region`` is refused; unregister its name."""
-    exchange = _control(subject, Operation.SHARED_MEMORY_REGISTER, region)
-    _control(subject, Operation.SHARED_MEMORY_UNREGISTER, region.name)
-    subject.answered(exchange)
+    exchange = _control(server, Operation.SHARED_MEMORY_REGISTER, region)
+    _control(server, Operation.SHARED_MEMORY_UNREGISTER, region.name)
+    server.answered(exchange)
     expect(exchange.error is not None, f"{what} was not refused", exchange)
 
 
-def _answered(subject: Subject, request: InferRequest) -> InferResponse:
+def _answered(server: ServerUnderTest, request: InferRequest) -> InferResponse:
     """The answer to a request with outputs in shared memory."""
-    exchange = subject.infer(request)
-    good = subject.wire.succeeded(exchange) and exchange.error is None
+    exchange = server.infer(request)
+    good = server.wire.succeeded(exchange) and exchange.error is None
     words = exchange.error.message if exchange.error is not None else ""
     expect(good, f"a request with outputs in shared memory was refused: {words}", exchange)
     response: InferResponse = exchange.result
     return response
 
 
-def _pointed(subject: Subject, given: tuple[Tensor, ...], side: str, place: SharedMemoryRef) -> Exchange:
+def _pointed(
+    server: ServerUnderTest, given: tuple[Tensor, ...], side: str, place: SharedMemoryRef
+) -> WireExchange:
     """Send a request with the first input, or the first output, at ``place``."""
-    request = subject.request(given)
+    request = server.request(given)
     if side == "input":
         request.inputs = (replace(given[0], data=place), *given[1:])
     else:
-        request.outputs = (RequestedOutput(subject.known.outputs[0].name, placement=place),)
-    return subject.infer(request)
+        request.outputs = (RequestedOutput(server.known.outputs[0].name, placement=place),)
+    return server.infer(request)
 
 
-def _first_output(subject: Subject, given: tuple[Tensor, ...]) -> Tensor:
+def _first_output(server: ServerUnderTest, given: tuple[Tensor, ...]) -> Tensor:
     """The answer's tensor for the first output of the signature."""
-    name = subject.known.outputs[0].name
-    outputs = subject.answer(subject.request(given)).outputs
+    name = server.known.outputs[0].name
+    outputs = server.answer(server.request(given)).outputs
     return next(tensor for tensor in outputs if tensor.name == name)
 
 
-def _largest(subject: Subject, given: tuple[Tensor, ...]) -> int:
+def _largest(server: ServerUnderTest, given: tuple[Tensor, ...]) -> int:
     """A size that fits the first input and every output."""
-    answer = subject.answer(subject.request(given))
+    answer = server.answer(server.request(given))
     return max(given[0].nbytes, *(tensor.nbytes for tensor in answer.outputs), 64)
 
 

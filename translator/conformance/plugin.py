@@ -1,6 +1,6 @@
 """The kit inside pytest, for suites of other servers; ``test_conformance`` has the tests.
 
-Options say what to test; the fixture ``conformance_url`` may be overridden by one that starts the server.
+Options define what to test; override the fixture ``conformance_url`` with one that starts the server.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from interlingua.schemas import Signature
 from interlingua.translator.config.document import ConfigError
 from interlingua.translator.config.signature import read_signature
 from interlingua.translator.conformance.kit import Effort, checks_of
-from interlingua.translator.conformance.session import UsageError, subject_of
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.server import ServerUnderTest
+from interlingua.translator.conformance.session import UsageError, server_under_test
 from interlingua.translator.conformance.wires import wires
 
 
@@ -25,11 +25,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of the kit."""
     group = parser.getgroup("conformance", "conformance of an inference server")
     add = group.addoption
-    add("--conformance-dialect", metavar="D", help="what the server speaks, such as oip")
-    add("--conformance-transport", metavar="T", help="how: http, grpc, brpc or tcp")
+    add("--conformance-dialect", metavar="D", help="the server's dialect, such as oip")
+    add("--conformance-transport", metavar="T", help="its transport: http, grpc, brpc or tcp")
     add("--conformance-url", metavar="U", help="host:port, http://host:port/prefix or unix:path")
-    add("--conformance-model", metavar="M", action="append", default=[], help="a model, as often as you like")
-    add("--conformance-signature", metavar="FILE", help="what the model takes and gives (YAML)")
+    add("--conformance-model", metavar="M", action="append", default=[], help="a model; repeatable")
+    add("--conformance-signature", metavar="FILE", help="signature of the model (YAML)")
     add("--conformance-examples", metavar="N", type=int, default=25, help="examples for each check")
 
 
@@ -45,31 +45,31 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def conformance_url(pytestconfig: pytest.Config) -> str:
-    """Where the server is."""
+    """The URL of the server."""
     return str(_option(pytestconfig, "--conformance-url"))
 
 
 @pytest.fixture(scope="session")
-def conformance_subject(
+def conformance_server(
     pytestconfig: pytest.Config, conformance_url: str, conformance_model: str
-) -> Iterator[Subject]:
+) -> Iterator[ServerUnderTest]:
     """The server with one of its models."""
     dialect, transport = (_option(pytestconfig, f"--conformance-{name}") for name in ("dialect", "transport"))
     with ExitStack() as stack:
         try:
-            subject = stack.enter_context(
-                subject_of(
+            server = stack.enter_context(
+                server_under_test(
                     dialect, transport, conformance_url, conformance_model, signature=_signature(pytestconfig)
                 )
             )
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
-        yield subject
+        yield server
 
 
 @pytest.fixture(scope="session")
 def conformance_effort(pytestconfig: pytest.Config) -> Effort:
-    """How hard to look."""
+    """The effort of each check."""
     return Effort(examples=pytestconfig.getoption("--conformance-examples"))
 
 
@@ -85,7 +85,7 @@ def _wire(config: pytest.Config) -> Any:
 def _option(config: pytest.Config, name: str) -> str:
     value: str | None = config.getoption(name)
     if value is None:
-        raise pytest.UsageError(f"say {name}")
+        raise pytest.UsageError(f"option {name} is missing")
     return value
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as Xml
 
-from interlingua.translator.conformance.kit import Outcome, Verdict
+from interlingua.translator.conformance.kit import CheckResult, CheckStatus
 
 _MARKS = {
-    Verdict.PASSED: "yes",
-    Verdict.FAILED: "**no**",
-    Verdict.UNSTEADY: "**at times**",
-    Verdict.SKIPPED: "-",
+    CheckStatus.PASSED: "yes",
+    CheckStatus.FAILED: "**no**",
+    CheckStatus.UNSTEADY: "**at times**",
+    CheckStatus.SKIPPED: "-",
 }
 
 
@@ -31,54 +31,54 @@ class Tested:
     transport: str
 
 
-def as_line(outcome: Outcome) -> str:
+def as_line(result: CheckResult) -> str:
     """One result as a line."""
-    word = {Verdict.PASSED: "ok  ", Verdict.SKIPPED: "skip"}.get(outcome.verdict, "FAIL")
-    line = f"{word} {outcome.model or '(default)'} {outcome.check.name}"
-    return f"{line}: {outcome.reason}" if outcome.reason else line
+    word = {CheckStatus.PASSED: "ok  ", CheckStatus.SKIPPED: "skip"}.get(result.status, "FAIL")
+    line = f"{word} {result.model or '(default)'} {result.check.name}"
+    return f"{line}: {result.reason}" if result.reason else line
 
 
-def as_details(outcome: Outcome) -> str:
+def as_details(result: CheckResult) -> str:
     """A failure with the request that shows it."""
-    parts = (f"{outcome.check.name}: {outcome.check.rule}", outcome.reason, outcome.request, outcome.reply)
+    parts = (f"{result.check.name}: {result.check.rule}", result.reason, result.request, result.reply)
     return "\n".join(part for part in parts if part)
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
+def summary(results: Sequence[CheckResult]) -> str:
     """The number of results by status."""
-    counted = {verdict: sum(one.verdict is verdict for one in outcomes) for verdict in Verdict}
-    return ", ".join(f"{count} {verdict.value}" for verdict, count in counted.items() if count)
+    counted = {status: sum(one.status is status for one in results) for status in CheckStatus}
+    return ", ".join(f"{count} {status.value}" for status, count in counted.items() if count)
 
 
-def as_markdown(tested: Sequence[tuple[Tested, Sequence[Outcome]]]) -> bytes:
+def as_markdown(tested: Sequence[tuple[Tested, Sequence[CheckResult]]]) -> bytes:
     """A page: a table of every run, checks down and models across, and below it each failure."""
     servers = dict.fromkeys(what.server for what, _ in tested)
     lines = [f"# Conformance of {', '.join(servers)}", "", *_LEGEND, ""]
-    for what, outcomes in tested:
-        models = list(dict.fromkeys(outcome.model for outcome in outcomes))
-        lines += [f"## {what.dialect} over {what.transport}", "", f"{summary(outcomes)}.", ""]
+    for what, results in tested:
+        models = list(dict.fromkeys(result.model for result in results))
+        lines += [f"## {what.dialect} over {what.transport}", "", f"{summary(results)}.", ""]
         lines += [
             "| check | rule | " + " | ".join(f"`{model}`" if model else "default" for model in models) + " |"
         ]
         lines += ["|---" * (len(models) + 2) + "|"]
-        for check in dict.fromkeys(outcome.check for outcome in outcomes):
-            marks = {one.model: _MARKS[one.verdict] for one in outcomes if one.check is check}
+        for check in dict.fromkeys(result.check for result in results):
+            marks = {one.model: _MARKS[one.status] for one in results if one.check is check}
             cells = " | ".join(marks.get(model, "") for model in models)
             lines.append(f"| {check.name} | {_cell(check.rule)} | {cells} |")
-        lines += ["", *_failures(outcomes)]
+        lines += ["", *_failures(results)]
     return ("\n".join(lines).rstrip() + "\n").encode()
 
 
-def _failures(outcomes: Iterable[Outcome]) -> list[str]:
+def _failures(results: Iterable[CheckResult]) -> list[str]:
     """One entry for each failed check, with the first model's failure."""
     lines: list[str] = []
-    by_check: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        if outcome.verdict.bad:
-            by_check.setdefault(outcome.check.name, []).append(outcome)
+    by_check: dict[str, list[CheckResult]] = {}
+    for result in results:
+        if result.status.bad:
+            by_check.setdefault(result.check.name, []).append(result)
     for name, failed in by_check.items():
         first = failed[0]
-        models = ", ".join(f"`{outcome.model}`" for outcome in failed if outcome.model)
+        models = ", ".join(f"`{result.model}`" for result in failed if result.model)
         lines += [f"### {name}" + (f" ({models})" if models else ""), "", first.check.rule, ""]
         lines += ["```", *_wrapped(first.reason), "```", ""]
         if first.request:
@@ -96,32 +96,32 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def as_junit(tested: Sequence[tuple[Tested, Sequence[Outcome]]]) -> bytes:
+def as_junit(tested: Sequence[tuple[Tested, Sequence[CheckResult]]]) -> bytes:
     """JUnit XML: a suite for each run, a case for each check and model."""
     root = Xml.Element("testsuites")
-    for what, outcomes in tested:
+    for what, results in tested:
         suite = Xml.SubElement(
             root,
             "testsuite",
             name=f"{what.dialect}-{what.transport}",
-            tests=str(len(outcomes)),
-            failures=str(sum(outcome.verdict.bad for outcome in outcomes)),
-            skipped=str(sum(outcome.verdict is Verdict.SKIPPED for outcome in outcomes)),
+            tests=str(len(results)),
+            failures=str(sum(result.status.bad for result in results)),
+            skipped=str(sum(result.status is CheckStatus.SKIPPED for result in results)),
             errors="0",
-            time=f"{sum(outcome.secs for outcome in outcomes):.3f}",
+            time=f"{sum(result.secs for result in results):.3f}",
         )
-        for outcome in outcomes:
+        for result in results:
             case = Xml.SubElement(
                 suite,
                 "testcase",
-                classname=f"{what.dialect}.{what.transport}.{outcome.model or 'default'}",
-                name=outcome.check.name,
-                time=f"{outcome.secs:.3f}",
+                classname=f"{what.dialect}.{what.transport}.{result.model or 'default'}",
+                name=result.check.name,
+                time=f"{result.secs:.3f}",
             )
-            if outcome.verdict.bad:
-                Xml.SubElement(case, "failure", message=_xml(outcome.reason)).text = _xml(as_details(outcome))
-            elif outcome.verdict is Verdict.SKIPPED:
-                Xml.SubElement(case, "skipped", message=_xml(outcome.reason))
+            if result.status.bad:
+                Xml.SubElement(case, "failure", message=_xml(result.reason)).text = _xml(as_details(result))
+            elif result.status is CheckStatus.SKIPPED:
+                Xml.SubElement(case, "skipped", message=_xml(result.reason))
     Xml.indent(root)
     return bytes(Xml.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 

@@ -16,8 +16,8 @@ from interlingua.schemas import InferResponse, Tensor
 from interlingua.schemas import Sequence as Place
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError
 from interlingua.translator.conformance.comparison import expect_same
-from interlingua.translator.conformance.exchange import Exchange
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.exchange import WireExchange
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct, inputs, usual
 from interlingua.translator.conformance.wire import Mistake
 
@@ -31,92 +31,92 @@ _LONGEST = 4
 class _Sequence:
     """The client side of one sequence with the id ``number``."""
 
-    def __init__(self, subject: Subject, number: int) -> None:
-        self._subject = subject
+    def __init__(self, server: ServerUnderTest, number: int) -> None:
+        self._server = server
         self.number = number
         self.open = False
 
-    def ask(self, given: Inputs, *, start: bool = False, end: bool = False) -> Exchange:
+    def ask(self, given: Inputs, *, start: bool = False, end: bool = False) -> WireExchange:
         """Send a request of the sequence; it may fail."""
         self.open = (self.open or start) and not end
-        return _asked(self._subject, Place(self.number, start, end), given)
+        return _asked(self._server, Place(self.number, start, end), given)
 
     def answer(self, given: Inputs, *, start: bool = False, end: bool = False) -> InferResponse:
         """The answer to a request of the sequence that must succeed."""
         exchange = self.ask(given, start=start, end=end)
-        return self._subject.judged(self._subject.request(given), exchange)
+        return self._server.judged(self._server.request(given), exchange)
 
 
 @SEQUENCES("A request of a sequence without a start is refused.")
-def start_needed(subject: Subject, draw: Draw) -> None:
-    _sequential(subject)
-    place = Place(subject.fresh(), end=draw(st.booleans()))
-    exchange = _asked(subject, place, distinct(subject.known, 1))
-    subject.refuses(exchange, Mistake.INVALID, "a request of a sequence that nobody has begun")
+def start_needed(server: ServerUnderTest, draw: Draw) -> None:
+    _sequential(server)
+    place = Place(server.fresh(), end=draw(st.booleans()))
+    exchange = _asked(server, place, distinct(server.known, 1))
+    server.refuses(exchange, Mistake.INVALID, "a request of a sequence that nobody has begun")
 
 
 @SEQUENCES("A request without the id of a sequence, or with the id 0, is refused.")
-def id_needed(subject: Subject, draw: Draw) -> None:
-    _sequential(subject)
+def id_needed(server: ServerUnderTest, draw: Draw) -> None:
+    _sequential(server)
     place = draw(st.sampled_from((None, Place(0, start=True, end=True))))
-    exchange = _asked(subject, place, distinct(subject.known, 1))
+    exchange = _asked(server, place, distinct(server.known, 1))
     what = "a request without the id of a sequence" if place is None else "the id 0 of a sequence"
-    subject.refuses(exchange, Mistake.INVALID, what)
+    server.refuses(exchange, Mistake.INVALID, what)
 
 
 @SEQUENCES("After its end, a sequence needs a new start.")
-def ended(subject: Subject, draw: Draw) -> None:
-    steps = _steps(subject, draw)
-    with _sequence(subject, subject.fresh()) as one:
+def ended(server: ServerUnderTest, draw: Draw) -> None:
+    steps = _steps(server, draw)
+    with _sequence(server, server.fresh()) as one:
         _run(one, steps)
         exchange = one.ask(steps[-1])
-        subject.refuses(exchange, Mistake.INVALID, "a request after the end of its sequence")
+        server.refuses(exchange, Mistake.INVALID, "a request after the end of its sequence")
 
 
 @SEQUENCES("The same sequence, sent again, gets the same answers.")
-def same_again(subject: Subject, draw: Draw) -> None:
-    steps, number = _steps(subject, draw), subject.fresh()
-    for first, second in zip(_whole(subject, number, steps), _whole(subject, number, steps), strict=True):
-        expect_same(subject, first, second, "the same sequence was answered otherwise")
+def same_again(server: ServerUnderTest, draw: Draw) -> None:
+    steps, number = _steps(server, draw), server.fresh()
+    for first, second in zip(_whole(server, number, steps), _whole(server, number, steps), strict=True):
+        expect_same(server, first, second, "the same sequence was answered otherwise")
 
 
 @SEQUENCES("A start resets the sequence of its id.")
-def begun_anew(subject: Subject, draw: Draw) -> None:
-    before, steps = draw(inputs(subject.known, usual)), _steps(subject, draw)
-    number = subject.fresh()
-    right = _whole(subject, number, steps)
-    with _sequence(subject, number) as one:
+def begun_anew(server: ServerUnderTest, draw: Draw) -> None:
+    before, steps = draw(inputs(server.known, usual)), _steps(server, draw)
+    number = server.fresh()
+    right = _whole(server, number, steps)
+    with _sequence(server, number) as one:
         one.answer(before, start=True)
         for first, second in zip(right, _run(one, steps), strict=True):
-            expect_same(subject, first, second, "begun anew, a sequence is answered otherwise")
+            expect_same(server, first, second, "begun anew, a sequence is answered otherwise")
 
 
 @SEQUENCES("Sequences whose requests come in turns do not touch each other.")
-def apart(subject: Subject, draw: Draw) -> None:
-    _sequential(subject)
-    if _places(subject) < 2:
+def apart(server: ServerUnderTest, draw: Draw) -> None:
+    _sequential(server)
+    if _places(server) < 2:
         raise InapplicableError("the model runs one sequence at a time")
-    steps = [_steps(subject, draw) for _ in range(2)]
-    numbers = [subject.fresh() for _ in steps]
-    right = [_whole(subject, number, each) for number, each in zip(numbers, steps, strict=True)]
+    steps = [_steps(server, draw) for _ in range(2)]
+    numbers = [server.fresh() for _ in steps]
+    right = [_whole(server, number, each) for number, each in zip(numbers, steps, strict=True)]
     order = draw(st.permutations([at for at, each in enumerate(steps) for _ in each]))
     have: list[list[InferResponse]] = [[], []]
-    with _sequence(subject, numbers[0]) as one, _sequence(subject, numbers[1]) as other:
+    with _sequence(server, numbers[0]) as one, _sequence(server, numbers[1]) as other:
         for at in order:
             place, last = len(have[at]), len(steps[at]) - 1
             asked = (one, other)[at]
             have[at].append(asked.answer(steps[at][place], start=not place, end=place == last))
-            expect_same(subject, right[at][place], have[at][place], "beside another, a sequence is another")
+            expect_same(server, right[at][place], have[at][place], "beside another, a sequence is another")
 
 
-def _sequential(subject: Subject) -> None:
-    if not subject.sequential:
+def _sequential(server: ServerUnderTest) -> None:
+    if not server.sequential:
         raise InapplicableError("the model takes no sequences, according to the server")
 
 
-def _places(subject: Subject) -> int:
+def _places(server: ServerUnderTest) -> int:
     """How many sequences the model runs at a time; others wait."""
-    config = subject.config
+    config = server.config
     instances = sum(max(group.count, 1) for group in config.instance_group) or 1
     batching = config.sequence_batching
     oldest = batching.WhichOneof("strategy_choice") == "oldest"
@@ -124,15 +124,15 @@ def _places(subject: Subject) -> int:
     return int(instances * max(each, 1))
 
 
-def _steps(subject: Subject, draw: Draw) -> list[Inputs]:
+def _steps(server: ServerUnderTest, draw: Draw) -> list[Inputs]:
     """The inputs of the requests of a sequence, one row each."""
-    _sequential(subject)
+    _sequential(server)
     length = draw(st.integers(1, _LONGEST))
-    return [draw(inputs(subject.known, usual, 1)) for _ in range(length)]
+    return [draw(inputs(server.known, usual, 1)) for _ in range(length)]
 
 
-def _asked(subject: Subject, place: Place | None, given: Inputs) -> Exchange:
-    return subject.infer(replace(subject.request(given), sequence=place))
+def _asked(server: ServerUnderTest, place: Place | None, given: Inputs) -> WireExchange:
+    return server.infer(replace(server.request(given), sequence=place))
 
 
 def _run(one: _Sequence, steps: Sequence[Inputs]) -> list[InferResponse]:
@@ -140,20 +140,20 @@ def _run(one: _Sequence, steps: Sequence[Inputs]) -> list[InferResponse]:
     return [one.answer(given, start=not at, end=at == last) for at, given in enumerate(steps)]
 
 
-def _whole(subject: Subject, number: int, steps: Sequence[Inputs]) -> list[InferResponse]:
+def _whole(server: ServerUnderTest, number: int, steps: Sequence[Inputs]) -> list[InferResponse]:
     """The answers to a sequence without interference."""
-    with _sequence(subject, number) as one:
+    with _sequence(server, number) as one:
         return _run(one, steps)
 
 
 @contextmanager
-def _sequence(subject: Subject, number: int) -> Iterator[_Sequence]:
+def _sequence(server: ServerUnderTest, number: int) -> Iterator[_Sequence]:
     """A sequence that is ended on exit. Comparisons reuse the id: the model may depend on it."""
-    one = _Sequence(subject, number)
+    one = _Sequence(server, number)
     try:
         yield one
     finally:
         if one.open:
-            last = subject.last
-            one.ask(distinct(subject.known, 1), end=True)
-            subject.last = last
+            last = server.last
+            one.ask(distinct(server.known, 1), end=True)
+            server.last = last

@@ -1,4 +1,4 @@
-"""A whole test of a server: which models, found how, with which checks."""
+"""A whole test of a server: its models, their signatures, the checks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from interlingua.translator.config.document import ConfigError
 from interlingua.translator.config.signature import read_signature
 from interlingua.translator.conformance.check import InapplicableError
 from interlingua.translator.conformance.discovery import discover, models_of
-from interlingua.translator.conformance.kit import Effort, Outcome, checks_of, run_all
+from interlingua.translator.conformance.kit import CheckResult, Effort, checks_of, run_all
 from interlingua.translator.conformance.report import Tested
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.wires import wire_of
 
 
 class UsageError(Exception):
-    """The test cannot be what was asked for; the text says why."""
+    """Invalid arguments; the message says why."""
 
 
 @contextmanager
-def subject_of(
+def server_under_test(
     dialect: str,
     transport: str,
     url: str,
@@ -32,8 +32,8 @@ def subject_of(
     signature: Signature | None = None,
     timeout_secs: float = 10.0,
     found: bool = True,
-) -> Iterator[Subject]:
-    """A server and a model of it, with what can be found out; not ``found``, with nothing but its address.
+) -> Iterator[ServerUnderTest]:
+    """A server with a model and, if ``found``, its discovered signature, configuration and extensions.
 
     Raises ``UsageError``.
     """
@@ -41,20 +41,22 @@ def subject_of(
         binding = binding_of(dialect, transport)
         if (wire := wire_of(binding)) is None:
             raise UsageError(f"no checks for {dialect} over {transport}")
-        subject = Subject(binding, url, wire, model, timeout_secs=timeout_secs)
+        server = ServerUnderTest(binding, url, wire, model, timeout_secs=timeout_secs)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    with subject:
+    with server:
         if found:
-            discover(subject, signature)
-        yield subject
+            discover(server, signature)
+        yield server
 
 
 @contextmanager
-def server_of(dialect: str, transport: str, url: str, timeout_secs: float = 10.0) -> Iterator[Subject]:
-    """The server alone. Raises as :func:`subject_of`."""
-    with subject_of(dialect, transport, url, timeout_secs=timeout_secs, found=False) as subject:
-        yield subject
+def bare_server(
+    dialect: str, transport: str, url: str, timeout_secs: float = 10.0
+) -> Iterator[ServerUnderTest]:
+    """The server without a model. Raises like :func:`server_under_test`."""
+    with server_under_test(dialect, transport, url, timeout_secs=timeout_secs, found=False) as server:
+        yield server
 
 
 def examine(
@@ -66,30 +68,29 @@ def examine(
     effort: Effort | None = None,
     timeout_secs: float = 10.0,
     only: str = "",
-) -> tuple[Tested, Iterator[Outcome]]:
-    """What is tested, and the outcomes as they come; ``only`` checks with that in their name.
+) -> tuple[Tested, Iterator[CheckResult]]:
+    """What is tested, and the results as they arrive; ``only`` runs checks whose name contains it.
 
-    Raises ``UsageError`` for arguments that make no sense, ``InferenceError`` where the server cannot be
-    reached.
+    Raises ``UsageError`` for invalid arguments, ``InferenceError`` if the server is unreachable.
     """
     given = _signature(signature)
-    with server_of(dialect, transport, url, timeout_secs) as server:
-        name = _name(server)
-        names = tuple(models) or _models(server)
-        checks = [check for check in checks_of(server.wire) if only in check.name]
+    with bare_server(dialect, transport, url, timeout_secs) as bare:
+        name = _name(bare)
+        names = tuple(models) or _models(bare)
+        checks = [check for check in checks_of(bare.wire) if only in check.name]
     if not checks:
         raise UsageError(f"no check has '{only}' in its name")
     if given is not None and len(names) > 1:
-        raise UsageError("a signature is that of one model: give one --model")
+        raise UsageError("a signature belongs to one model: give one --model")
 
-    def outcomes() -> Iterator[Outcome]:
+    def results() -> Iterator[CheckResult]:
         for model in names:
-            with subject_of(
+            with server_under_test(
                 dialect, transport, url, model, signature=given, timeout_secs=timeout_secs
-            ) as subject:
-                yield from run_all(subject, checks, effort or Effort())
+            ) as server:
+                yield from run_all(server, checks, effort or Effort())
 
-    return Tested(name, dialect, transport), outcomes()
+    return Tested(name, dialect, transport), results()
 
 
 def _signature(path: Path | None) -> Signature | None:
@@ -101,8 +102,8 @@ def _signature(path: Path | None) -> Signature | None:
         raise UsageError(str(error)) from error
 
 
-def _name(server: Subject) -> str:
-    """The server as it calls itself. Raises ``InferenceError`` where it cannot be reached."""
+def _name(server: ServerUnderTest) -> str:
+    """The server's own name and version. Raises ``InferenceError`` if it is unreachable."""
     try:
         exchange = server.call(Operation.SERVER_METADATA)
     except InapplicableError:
@@ -110,14 +111,14 @@ def _name(server: Subject) -> str:
     error = exchange.error
     if exchange.reply is None and error is not None and error.code is not ErrorCode.UNSUPPORTED:
         raise InferenceError(ErrorCode.UNAVAILABLE, error.message)
-    said = exchange.result
-    if not isinstance(said, ServerMetadata):
+    metadata = exchange.result
+    if not isinstance(metadata, ServerMetadata):
         return "a server"
-    return f"{said.name} {said.version}".strip()
+    return f"{metadata.name} {metadata.version}".strip()
 
 
-def _models(server: Subject) -> tuple[str, ...]:
-    """The models that the server lists; the one without a name where the dialect has no names."""
+def _models(server: ServerUnderTest) -> tuple[str, ...]:
+    """The models that the server lists; the unnamed one if the dialect has no model names."""
     if not server.capability.model_name:
         return ("",)
     try:

@@ -1,23 +1,23 @@
-"""Every check of the kit as a test; ``plugin`` says of which server."""
+"""Every check of the kit as a test; ``plugin`` has the options."""
 
 from __future__ import annotations
 
 import pytest
 
 from interlingua.translator.conformance.check import Check
-from interlingua.translator.conformance.kit import Effort, Verdict, run
+from interlingua.translator.conformance.kit import CheckStatus, Effort, run
 from interlingua.translator.conformance.report import as_details
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.server import ServerUnderTest
 
 __all__ = ["test_conformance"]
 
 
 def test_conformance(
-    conformance_subject: Subject, conformance_check: Check, conformance_effort: Effort
+    conformance_server: ServerUnderTest, conformance_check: Check, conformance_effort: Effort
 ) -> None:
-    """The server keeps to one rule."""
-    outcome = run(conformance_check, conformance_subject, conformance_effort)
-    if outcome.verdict is Verdict.SKIPPED:
-        pytest.skip(outcome.reason)
-    if outcome.verdict.bad:
-        pytest.fail(as_details(outcome), pytrace=False)
+    """The server obeys one rule."""
+    result = run(conformance_check, conformance_server, conformance_effort)
+    if result.status is CheckStatus.SKIPPED:
+        pytest.skip(result.reason)
+    if result.status.bad:
+        pytest.fail(as_details(result), pytrace=False)

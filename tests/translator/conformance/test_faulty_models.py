@@ -22,8 +22,8 @@ from interlingua.schemas import (
 )
 from interlingua.translator.conformance.answers import ANSWERS
 from interlingua.translator.conformance.discovery import discover
-from interlingua.translator.conformance.kit import Effort, Outcome, run_all
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.kit import CheckResult, Effort, run_all
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.wires import wires
 from interlingua.translator.serving.pipeline import Pipeline
 from tests.loopback import GrpcLoopback, HttpLoopback, echoing, serving
@@ -100,17 +100,17 @@ class FramedLoopback:
 LOOPBACKS = {"http": HttpLoopback, "grpc": GrpcLoopback, "brpc": BrpcLoopback, "tcp": FramedLoopback}
 
 
-def failure(wire: str, model: str, fault: Fault) -> Outcome | None:
+def failure(wire: str, model: str, fault: Fault) -> CheckResult | None:
     """The first thing that the checks of answers find at ``model`` behind ``wire``."""
     binding = bindings()[wire]
     models: dict[str, Any] = {model: Faulty(echoing(SIGNATURES)[model], fault)}
     client = LOOPBACKS[binding.transport](serving(models, binding.dialect, default_model=model))
     asked = model if binding.capability.many_models else ""
-    subject = Subject(binding, "localhost:1", wires()[wire], asked, client=client)
-    with subject:
-        discover(subject, SIGNATURES[model])
-        assert not subject.silent
-        return next((one for one in run_all(subject, ANSWERS.checks, EFFORT) if one.verdict.bad), None)
+    server = ServerUnderTest(binding, "localhost:1", wires()[wire], asked, client=client)
+    with server:
+        discover(server, SIGNATURES[model])
+        assert not server.silent
+        return next((one for one in run_all(server, ANSWERS.checks, EFFORT) if one.status.bad), None)
 
 
 def changed(response: InferResponse, change: Callable[[np.ndarray], np.ndarray]) -> InferResponse:

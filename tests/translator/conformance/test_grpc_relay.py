@@ -17,7 +17,7 @@ import yaml
 from interlingua.schemas.grps import MESSAGES as GRPS
 from interlingua.schemas.oip import MESSAGES as OIP
 from interlingua.schemas.trtis import MESSAGES as TRTIS
-from interlingua.translator.conformance.kit import Effort, Outcome, checks_of
+from interlingua.translator.conformance.kit import CheckResult, Effort, checks_of
 from interlingua.translator.conformance.session import examine
 from interlingua.translator.conformance.wires import wires
 from tests.translator.conformance.grpc_relay import Fault, grpc_relay
@@ -237,14 +237,14 @@ def words(tmp_path: Path) -> Path:
     return file
 
 
-def found(address: str, spoken: Spoken, rule: str, signature: Path) -> Outcome:
+def found(address: str, spoken: Spoken, rule: str, signature: Path) -> CheckResult:
     given = signature if spoken.dialect == "grps" else None
-    _, outcomes = examine(
+    _, results = examine(
         spoken.dialect, "grpc", address, [spoken.model], given, EFFORT, timeout_secs=SECS, only=rule
     )
     # the name of one rule may be the beginning of another's
-    [outcome] = [outcome for outcome in outcomes if outcome.check.name == rule]
-    return outcome
+    [result] = [result for result in results if result.check.name == rule]
+    return result
 
 
 def test_every_rule_of_streams_finds_a_fault() -> None:
@@ -257,8 +257,8 @@ def test_a_relay_without_a_fault_passes(served: dict[str, str], dialect: str, wo
     spoken = SPOKEN[dialect]
     with grpc_relay(served["grpc"], spoken.method, iter) as address:
         given = words if dialect == "grps" else None
-        _, outcomes = examine(dialect, "grpc", address, [spoken.model], given, EFFORT, only="stream")
-        assert not [outcome.reason for outcome in outcomes if outcome.verdict.bad]
+        _, results = examine(dialect, "grpc", address, [spoken.model], given, EFFORT, only="stream")
+        assert not [result.reason for result in results if result.status.bad]
 
 
 @pytest.mark.parametrize(
@@ -269,8 +269,8 @@ def test_a_fault_of_streams_is_found(
 ) -> None:
     spoken = SPOKEN[dialect]
     with grpc_relay(served["grpc"], spoken.method, fault(spoken)) as address:
-        outcome = found(address, spoken, rule, words)
-    assert outcome.verdict.bad and outcome.reason, outcome
+        result = found(address, spoken, rule, words)
+    assert result.status.bad and result.reason, result
 
 
 # --- what version 1 has in forms of its own
@@ -316,5 +316,5 @@ def test_a_fault_of_version_1_is_found(
 ) -> None:
     spoken = Spoken("trtis", method, TRTIS[f"nvidia.inferenceserver.{name}"], "simple")
     with grpc_relay(served["grpc"], method, each(spoken, change)) as address:
-        outcome = found(address, spoken, rule, words)
-    assert outcome.verdict.bad, outcome
+        result = found(address, spoken, rule, words)
+    assert result.status.bad, result

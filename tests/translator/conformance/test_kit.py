@@ -15,9 +15,9 @@ from interlingua.protocols.registry import bindings
 from interlingua.schemas import Datatype, InferRequest, Signature, Tensor, TensorSpec
 from interlingua.translator.cli import main
 from interlingua.translator.conformance.exchange import shown_request
-from interlingua.translator.conformance.kit import Effort, Outcome, Verdict, checks_of
+from interlingua.translator.conformance.kit import CheckResult, CheckStatus, Effort, checks_of
 from interlingua.translator.conformance.report import as_junit, as_markdown
-from interlingua.translator.conformance.session import examine, server_of
+from interlingua.translator.conformance.session import bare_server, examine
 from interlingua.translator.conformance.wires import wires
 from tests.e2e.daemon import ROOT
 from tests.translator.conformance.faults import wrong_value
@@ -32,11 +32,11 @@ def conformance(url: str, *more: str, dialect: str = "oip", transport: str = "ht
     return main(["conformance", "--dialect", dialect, "--transport", transport, "--url", url, *QUICK, *more])
 
 
-def one_failure(address: str) -> Outcome:
-    _, outcomes = examine("oip", "http", address, ["simple"], effort=Effort(10), only="exact")
-    [outcome] = outcomes
-    assert outcome.verdict is Verdict.FAILED
-    return outcome
+def one_failure(address: str) -> CheckResult:
+    _, results = examine("oip", "http", address, ["simple"], effort=Effort(10), only="exact")
+    [result] = results
+    assert result.status is CheckStatus.FAILED
+    return result
 
 
 def test_a_right_server_exits_with_0(served: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,10 +64,10 @@ def test_a_wrong_server_exits_with_1_and_shows_why(
 
 def test_a_failure_is_shrunk(served: dict[str, str]) -> None:
     with relay(served["http"], wrong_value) as address:
-        outcome = one_failure(address)
+        result = one_failure(address)
     # one row of zeros is the smallest request there is
-    assert '"shape":[1,16]' in bytes.fromhex(outcome.request.split()[1]).decode(errors="replace")
-    assert bytes.fromhex(outcome.request.split()[1]).endswith(bytes(128))
+    assert '"shape":[1,16]' in bytes.fromhex(result.request.split()[1]).decode(errors="replace")
+    assert bytes.fromhex(result.request.split()[1]).endswith(bytes(128))
 
 
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("xxd")), reason="needs curl and xxd")
@@ -88,7 +88,7 @@ def test_what_is_shown_can_be_run(served: dict[str, str], dialect: str, transpor
     signature = Signature(
         (TensorSpec("INPUT0", Datatype.INT32, (-1,)),), (TensorSpec("OUTPUT0", Datatype.INT32, (-1,)),)
     )
-    with server_of(dialect, transport, served[transport]) as server:
+    with bare_server(dialect, transport, served[transport]) as server:
         server.signature = signature
         request = InferRequest(model, (Tensor.from_numpy("INPUT0", INT32),))
         command = shown_request(server.encoded(request), served[transport])
@@ -139,10 +139,10 @@ def test_a_model_that_is_not_there_fails(served: dict[str, str]) -> None:
 
 
 def test_without_a_signature_little_is_left(served: dict[str, str]) -> None:
-    _, outcomes = examine("grps", "http", served["http"], ["simple-1"], effort=Effort(3))
-    found = {outcome.check.name: outcome for outcome in outcomes}
-    assert found["probes/live"].verdict is Verdict.PASSED
-    assert found["answers/same-twice"].verdict is Verdict.SKIPPED
+    _, results = examine("grps", "http", served["http"], ["simple-1"], effort=Effort(3))
+    found = {result.check.name: result for result in results}
+    assert found["probes/live"].status is CheckStatus.PASSED
+    assert found["answers/same-twice"].status is CheckStatus.SKIPPED
     assert "signature" in found["answers/same-twice"].reason
 
 
@@ -153,10 +153,10 @@ def test_an_unsteady_failure_is_told_as_such(served: dict[str, str]) -> None:
             wrong_value(passing)
 
     with relay(served["http"], once) as address:
-        _, outcomes = examine("oip", "http", address, ["simple"], effort=Effort(10), only="exact")
-        [outcome] = outcomes
-    assert outcome.verdict is Verdict.UNSTEADY and outcome.verdict.bad
-    assert "elements are not" in outcome.reason
+        _, results = examine("oip", "http", address, ["simple"], effort=Effort(10), only="exact")
+        [result] = results
+    assert result.status is CheckStatus.UNSTEADY and result.status.bad
+    assert "elements are not" in result.reason
 
 
 def test_reports_of_nothing_are_well_formed() -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from interlingua.schemas import Datatype
-from interlingua.translator.conformance.kit import Effort, Verdict, checks_of
+from interlingua.translator.conformance.kit import CheckStatus, Effort, checks_of
 from interlingua.translator.conformance.session import examine
 from interlingua.translator.conformance.wires import wires
 
@@ -41,14 +41,14 @@ def passes(
 ) -> list[str]:
     """The names of the checks that say something. Fails for one that finds something."""
     dialect, transport, listener = cell
-    _, outcomes = examine(dialect, transport, served[listener], [model], signature, EFFORT)
+    _, results = examine(dialect, transport, served[listener], [model], signature, EFFORT)
     spoken = []
-    for outcome in outcomes:
-        assert not outcome.verdict.bad, (
-            f"{outcome.check.name}: {outcome.reason}\n{outcome.request}\n{outcome.reply}"
+    for result in results:
+        assert not result.status.bad, (
+            f"{result.check.name}: {result.reason}\n{result.request}\n{result.reply}"
         )
-        if outcome.verdict is not Verdict.SKIPPED:
-            spoken.append(outcome.check.name)
+        if result.status is not CheckStatus.SKIPPED:
+            spoken.append(result.check.name)
     return spoken
 
 
@@ -103,25 +103,25 @@ def test_classes_and_shared_memory(served: dict[str, str], cell: tuple[str, str,
     spoken = set(passes(served, cell, "digits"))
     assert rules("classification", "unordered") | rules("shared-memory") <= spoken
     assert not objects_of_this_process()
-    _, (outcome,) = examine(*cell[:2], served[cell[2]], ["identity_fp16"], None, EFFORT, only="unordered")
-    assert outcome.verdict is Verdict.PASSED, outcome.reason
+    _, (result,) = examine(*cell[:2], served[cell[2]], ["identity_fp16"], None, EFFORT, only="unordered")
+    assert result.status is CheckStatus.PASSED, result.reason
 
 
 def test_bytes_in_shared_memory(served: dict[str, str]) -> None:
     for cell in (*OIP, *VERSION_1):
-        _, outcomes = examine(
+        _, results = examine(
             *cell[:2], served[cell[2]], ["identity_bytes"], None, EFFORT, only="shared-memory/"
         )
-        assert {outcome.verdict for outcome in outcomes} == {Verdict.PASSED}, cell
+        assert {result.status for result in results} == {CheckStatus.PASSED}, cell
 
 
 @pytest.mark.parametrize("cell", [cell for cell in (*OIP, *VERSION_1) if cell[1] == "grpc"], ids="-".join)
 @pytest.mark.parametrize("model", ["simple", "words", "total"])
 def test_streams(served: dict[str, str], cell: tuple[str, str, str], model: str) -> None:
-    _, outcomes = examine(*cell[:2], served[cell[2]], [model], None, EFFORT, only="stream")
-    found = {outcome.check.name: outcome for outcome in outcomes}
-    assert not [outcome.reason for outcome in found.values() if outcome.verdict.bad]
-    left_out = {name for name, outcome in found.items() if outcome.verdict is Verdict.SKIPPED}
+    _, results = examine(*cell[:2], served[cell[2]], [model], None, EFFORT, only="stream")
+    found = {result.check.name: result for result in results}
+    assert not [result.reason for result in found.values() if result.status.bad]
+    left_out = {name for name, result in found.items() if result.status is CheckStatus.SKIPPED}
     # version 1 has no model that answers more than once
     right = rules("streams", "no-requests") if (cell[0], model) == ("trtis", "words") else set()
     assert left_out == (right or ({"streams/as-without"} if model == "words" else set()))
@@ -129,8 +129,8 @@ def test_streams(served: dict[str, str], cell: tuple[str, str, str], model: str)
 
 def test_the_last_answer_of_a_stream(served: dict[str, str]) -> None:
     for model in ("simple", "words"):
-        _, (outcome,) = examine("oip", "grpc", served["grpc"], [model], None, EFFORT, only="last-answer")
-        assert outcome.verdict is Verdict.PASSED, outcome.reason
+        _, (result,) = examine("oip", "grpc", served["grpc"], [model], None, EFFORT, only="last-answer")
+        assert result.status is CheckStatus.PASSED, result.reason
 
 
 @pytest.mark.parametrize("cell", [("grps", "http"), ("grps", "grpc")], ids="-".join)
@@ -142,9 +142,9 @@ def test_streams_of_grps(served: dict[str, str], cell: tuple[str, str], tmp_path
         for side, names in sides.items()
     }
     signature.write_text(yaml.safe_dump(tensors))
-    _, outcomes = examine(*cell, served[cell[1]], ["words-1"], signature, EFFORT, only="streams/")
-    found = {outcome.check.name: (outcome.verdict, outcome.reason) for outcome in outcomes}
-    spoken = {name for name, (verdict, _) in found.items() if verdict is Verdict.PASSED}
+    _, results = examine(*cell, served[cell[1]], ["words-1"], signature, EFFORT, only="streams/")
+    found = {result.check.name: (result.status, result.reason) for result in results}
+    spoken = {name for name, (status, _) in found.items() if status is CheckStatus.PASSED}
     assert spoken == {f"streams/{name}" for name in ("ends", "same-twice", "at-once", "refused")}, found
 
 
@@ -164,11 +164,11 @@ def test_every_datatype(
     # GraphPipe has no BOOL, so its metadata cannot tell of one
     told = dialect != "grps" and (dialect, datatype) != ("graphpipe", "BOOL")
     file = None if told else signature
-    _, outcomes = examine(
+    _, results = examine(
         dialect, transport, served[listener], [model], file, EFFORT, only="answers/exact-values"
     )
-    [outcome] = outcomes
-    assert outcome.verdict is Verdict.PASSED, outcome.reason
+    [result] = results
+    assert result.status is CheckStatus.PASSED, result.reason
 
 
 CARRIED = {

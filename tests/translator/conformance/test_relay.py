@@ -29,16 +29,16 @@ def test_every_rule_of_these_groups_finds_a_fault() -> None:
 @pytest.mark.parametrize("model", ["simple", "identity_bytes", "total"])
 def test_a_relay_without_a_fault_passes(served: dict[str, str], model: str) -> None:
     with relay(served["http"]) as address:
-        _, outcomes = examine("oip", "http", address, [model], effort=EFFORT)
-        assert not [outcome for outcome in outcomes if outcome.verdict.bad]
+        _, results = examine("oip", "http", address, [model], effort=EFFORT)
+        assert not [result for result in results if result.status.bad]
 
 
 @pytest.mark.parametrize("seeded", FAULTS, ids=lambda seeded: f"{seeded.name}-{seeded.rule}".rstrip("-"))
 def test_a_fault_is_found(served: dict[str, str], seeded: Seeded) -> None:
     direction = {"on_way_up" if seeded.up else "on_way_back": seeded.fault}
     with relay(served["http"], **direction) as address:
-        _, outcomes = examine("oip", "http", address, [seeded.model], effort=EFFORT, only=seeded.rule)
-        judged = (outcome for outcome in outcomes if seeded.rule in ("", outcome.check.name))
-        found = next((outcome for outcome in judged if outcome.verdict.bad), None)
+        _, results = examine("oip", "http", address, [seeded.model], effort=EFFORT, only=seeded.rule)
+        judged = (result for result in results if seeded.rule in ("", result.check.name))
+        found = next((result for result in judged if result.status.bad), None)
     assert found is not None
     assert found.reason

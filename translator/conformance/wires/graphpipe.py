@@ -14,8 +14,8 @@ from interlingua.protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
 from interlingua.protocols.wire import Buffer, FramedReply, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from interlingua.translator.conformance.exchange import Exchange, Sent, body_of, frame_of, with_body
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.exchange import Sent, WireExchange, body_of, frame_of, with_body
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake, Wire, expect, http_reply, http_request
 
@@ -51,13 +51,13 @@ def _told_in_band(message: Buffer) -> codec.CarriedError | None:
 # --- over HTTP
 
 
-def _succeeded(exchange: Exchange) -> bool:
+def _succeeded(exchange: WireExchange) -> bool:
     if exchange.reply is None or http_reply(exchange).status != 200:
         return False
     return _told_in_band(http_reply(exchange).body) is None
 
 
-def _check_error(exchange: Exchange, mistake: Mistake) -> None:
+def _check_error(exchange: WireExchange, mistake: Mistake) -> None:
     """A status that is an error with a text as body, or errors in the InferResponse; for a mistake of the
     caller's the status is one of 4xx."""
     reply = http_reply(exchange)
@@ -67,7 +67,7 @@ def _check_error(exchange: Exchange, mistake: Mistake) -> None:
     expect(400 <= reply.status < 500, f"status {reply.status} for the caller's mistake, not 4xx", exchange)
 
 
-def _check_answer(request: InferRequest, exchange: Exchange) -> None:
+def _check_answer(request: InferRequest, exchange: WireExchange) -> None:
     """Status 200 and an InferResponse with as many tensors as were asked for, whose data fit their shapes."""
     reply = http_reply(exchange)
     expect(reply.status == 200, f"status {reply.status} of an answer, not 200", exchange)
@@ -77,18 +77,18 @@ def _check_answer(request: InferRequest, exchange: Exchange) -> None:
 # --- over tcp
 
 
-def _framed(exchange: Exchange | None) -> bytes:
+def _framed(exchange: WireExchange | None) -> bytes:
     """The message that came back. Raises ``ViolationError`` where none did."""
     if exchange is None or not isinstance(exchange.reply, FramedReply):
         raise ViolationError("no answer", exchange)
     return bytes(exchange.reply.message)
 
 
-def _succeeded_framed(exchange: Exchange) -> bool:
+def _succeeded_framed(exchange: WireExchange) -> bool:
     return exchange.reply is not None and _told_in_band(_framed(exchange)) is None
 
 
-def _check_framed_error(exchange: Exchange, mistake: Mistake) -> None:
+def _check_framed_error(exchange: WireExchange, mistake: Mistake) -> None:
     """An InferResponse whose error says something, with a code that puts the blame on the caller."""
     error = _told_in_band(_framed(exchange))
     if error is not None:
@@ -96,7 +96,7 @@ def _check_framed_error(exchange: Exchange, mistake: Mistake) -> None:
         expect(error.code not in _OURS, f"{error.code.name} for the caller's mistake", exchange)
 
 
-def _check_framed_answer(request: InferRequest, exchange: Exchange) -> None:
+def _check_framed_answer(request: InferRequest, exchange: WireExchange) -> None:
     """An InferResponse without errors."""
     error = _told_in_band(_framed(exchange))
     expect(error is None, f"an answer with the error {error}", exchange)
@@ -106,47 +106,47 @@ def _check_framed_answer(request: InferRequest, exchange: Exchange) -> None:
 
 
 @_RULES("Inputs without names are the model's, in its order; without names of outputs all of them come.")
-def without_names(subject: Subject, draw: Draw) -> None:
-    given = distinct(subject.known, draw(st.integers(0, 50)))
-    right = subject.answer(subject.request(given, [spec.name for spec in subject.known.outputs]))
-    have = subject.answer(subject.request([tensor.renamed("") for tensor in given]))
-    expect(_bytes(right) == _bytes(have), "without names the answer is another", subject.last)
+def without_names(server: ServerUnderTest, draw: Draw) -> None:
+    given = distinct(server.known, draw(st.integers(0, 50)))
+    right = server.answer(server.request(given, [spec.name for spec in server.known.outputs]))
+    have = server.answer(server.request([tensor.renamed("") for tensor in given]))
+    expect(_bytes(right) == _bytes(have), "without names the answer is another", server.last)
 
 
 @_RULES("Outputs come in the order in which they were asked for.")
-def outputs_in_order(subject: Subject, draw: Draw) -> None:
-    names = [spec.name for spec in subject.known.outputs]
+def outputs_in_order(server: ServerUnderTest, draw: Draw) -> None:
+    names = [spec.name for spec in server.known.outputs]
     if len(names) < 2:
         raise InapplicableError("there is but one output")
-    given = distinct(subject.known, 1)
-    straight = dict(_bytes(subject.answer(subject.request(given, names))))
-    for name, data in _bytes(subject.answer(subject.request(given, draw(st.permutations(names))))):
-        expect(straight[name] == data, f"in another order, output '{name}' is another", subject.last)
+    given = distinct(server.known, 1)
+    straight = dict(_bytes(server.answer(server.request(given, names))))
+    for name, data in _bytes(server.answer(server.request(given, draw(st.permutations(names))))):
+        expect(straight[name] == data, f"in another order, output '{name}' is another", server.last)
 
 
 @_RULES("Bytes behind the message are ignored.")
-def bytes_behind(subject: Subject, draw: Draw) -> None:
-    sent = subject.encoded(subject.request(distinct(subject.known, 1)))
-    right = subject.send(sent)
+def bytes_behind(server: ServerUnderTest, draw: Draw) -> None:
+    sent = server.encoded(server.request(distinct(server.known, 1)))
+    right = server.send(sent)
     more = with_body(sent, body_of(sent) + draw(st.binary(min_size=1, max_size=9)))
-    _same_body(subject, right, more, "with bytes behind the message")
+    _same_body(server, right, more, "with bytes behind the message")
 
 
 @_HTTP_RULES("The Content-Type of a request does not matter.")
-def any_content_type(subject: Subject, draw: Draw) -> None:
-    sent = http_request(subject.encoded(subject.request(distinct(subject.known, 1))))
-    right = subject.send(sent)
+def any_content_type(server: ServerUnderTest, draw: Draw) -> None:
+    sent = http_request(server.encoded(server.request(distinct(server.known, 1))))
+    right = server.send(sent)
     media = draw(
         st.sampled_from((None, "application/x-www-form-urlencoded", "text/plain", "application/json"))
     )
     other = replace(sent, headers={} if media is None else {"Content-Type": media})
-    _same_body(subject, right, other, f"with the Content-Type {media}")
+    _same_body(server, right, other, f"with the Content-Type {media}")
 
 
 @_HTTP_RULES("GET returns the metadata as JSON.", once=True)
-def get_tells_metadata(subject: Subject, draw: Draw) -> None:
-    path = http_request(subject.encoded(subject.request(distinct(subject.known, 1)))).path
-    exchange = subject.send(HttpRequest("GET", path))
+def get_tells_metadata(server: ServerUnderTest, draw: Draw) -> None:
+    path = http_request(server.encoded(server.request(distinct(server.known, 1)))).path
+    exchange = server.send(HttpRequest("GET", path))
     reply = http_reply(exchange)
     expect(reply.status == 200, f"GET was answered {reply.status}", exchange)
     try:
@@ -156,32 +156,32 @@ def get_tells_metadata(subject: Subject, draw: Draw) -> None:
     missing = {"Name", "Version", "Server", "Description", "Inputs", "Outputs"} - set(document)
     expect(not missing, f"the metadata lack {', '.join(sorted(missing))}", exchange)
     names = [port["Name"] for port in document["Inputs"] or ()]
-    declared = [spec.name for spec in subject.known.inputs]
+    declared = [spec.name for spec in server.known.inputs]
     expect(set(declared) <= set(names), f"the metadata have the inputs {names}, not {declared}", exchange)
 
 
 @_TCP_RULES("Messages sent one behind the other are answered in their order, those that are refused too.")
-def pipelined_in_order(subject: Subject, draw: Draw) -> None:
-    asked = [subject.encoded(subject.request(distinct(subject.known, number))) for number in range(3)]
-    right = [_framed(subject.send(sent)) for sent in asked]
+def pipelined_in_order(server: ServerUnderTest, draw: Draw) -> None:
+    asked = [server.encoded(server.request(distinct(server.known, number))) for number in range(3)]
+    right = [_framed(server.send(sent)) for sent in asked]
     bad = with_body(asked[0], b"\xff" * draw(st.integers(0, 9)))
     order = draw(st.lists(st.sampled_from((None, 0, 1, 2)), min_size=2, max_size=6))
     frames = [frame_of(bad if place is None else asked[place]) for place in order]
-    for number, (place, got) in enumerate(zip(order, _pipelined(subject, frames), strict=True)):
-        exchange = Exchange(bad if place is None else asked[place], FramedReply(got))
+    for number, (place, got) in enumerate(zip(order, _pipelined(server, frames), strict=True)):
+        exchange = WireExchange(bad if place is None else asked[place], FramedReply(got))
         if place is None:
             expect(not _succeeded_framed(exchange), "bytes that are no message were taken for one", exchange)
         else:
             expect(got == right[place], f"message {number} of {len(order)} got the wrong answer", exchange)
 
 
-def _pipelined(subject: Subject, frames: list[bytes]) -> list[bytes]:
+def _pipelined(server: ServerUnderTest, frames: list[bytes]) -> list[bytes]:
     """What is answered to ``frames`` that are sent at once, over a connection whose side of ours is closed
     then. Raises ``ViolationError`` where fewer answers come."""
     try:
-        with socket.socket(socket.AF_UNIX if subject.address.path else socket.AF_INET) as connection:
+        with socket.socket(socket.AF_UNIX if server.address.path else socket.AF_INET) as connection:
             connection.settimeout(_SECS)
-            connection.connect(subject.address.path or (subject.address.host, subject.address.port))
+            connection.connect(server.address.path or (server.address.host, server.address.port))
             connection.sendall(b"".join(frames))
             connection.shutdown(socket.SHUT_WR)
             with connection.makefile("rb") as reading:
@@ -202,13 +202,13 @@ def _bytes(response: InferResponse) -> list[tuple[str, bytes]]:
     return [(tensor.name, bytes(tensor.view)) for tensor in response.outputs]
 
 
-def _same_body(subject: Subject, right: Exchange, sent: Sent, what: str) -> None:
-    exchange = subject.send(sent)
-    expect(subject.wire.succeeded(exchange), f"{what} the request is refused", exchange)
+def _same_body(server: ServerUnderTest, right: WireExchange, sent: Sent, what: str) -> None:
+    exchange = server.send(sent)
+    expect(server.wire.succeeded(exchange), f"{what} the request is refused", exchange)
     expect(_body(exchange) == _body(right), f"{what} the answer is another", exchange)
 
 
-def _body(exchange: Exchange) -> bytes:
+def _body(exchange: WireExchange) -> bytes:
     return _framed(exchange) if isinstance(exchange.reply, FramedReply) else bytes(http_reply(exchange).body)
 
 

@@ -21,8 +21,8 @@ from interlingua.protocols.wire import BrpcAnswer, GrpcAnswer
 from interlingua.schemas import Datatype, InferRequest, Operation
 from interlingua.schemas.grps import MESSAGES
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from interlingua.translator.conformance.exchange import Exchange, body_of, with_body
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.exchange import WireExchange, body_of, with_body
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake, Streams, Wire, expect, http_reply, http_request
 
@@ -42,7 +42,7 @@ _EXEMPT = {"refusals/negative-dimension": "shapes are unsigned"}
 Document = dict[str, Any]
 
 
-def _check_status(status: Mapping[str, Any], exchange: Exchange) -> None:
+def _check_status(status: Mapping[str, Any], exchange: WireExchange) -> None:
     """``status`` of a failure: a code, words, and the flag that says so."""
     code = status.get("code", 0)
     expect(status.get("status") == "FAILURE", f"the flag {status.get('status')!a} of a failure", exchange)
@@ -50,7 +50,7 @@ def _check_status(status: Mapping[str, Any], exchange: Exchange) -> None:
     expect(status.get("msg"), "a failure without a text", exchange)
 
 
-def _check_tensor(tensor: Mapping[str, Any], exchange: Exchange) -> None:
+def _check_tensor(tensor: Mapping[str, Any], exchange: WireExchange) -> None:
     name = tensor.get("name", "")
     field = _FIELDS.get(tensor.get("dtype", ""))
     if field is None:
@@ -64,7 +64,7 @@ def _check_tensor(tensor: Mapping[str, Any], exchange: Exchange) -> None:
 # --- HTTP
 
 
-def _document(exchange: Exchange) -> Document | None:
+def _document(exchange: WireExchange) -> Document | None:
     """The message in JSON; None where the body is plain bytes."""
     reply = http_reply(exchange)
     media = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -81,14 +81,14 @@ def _document(exchange: Exchange) -> Document | None:
     return document
 
 
-def _http_succeeded(exchange: Exchange) -> bool:
+def _http_succeeded(exchange: WireExchange) -> bool:
     if exchange.reply is None or http_reply(exchange).status != 200:
         return False
     document = _document(exchange)
     return document is None or document.get("status", {}).get("status") != "FAILURE"
 
 
-def _check_http_error(exchange: Exchange, mistake: Mistake) -> None:
+def _check_http_error(exchange: WireExchange, mistake: Mistake) -> None:
     """A message in JSON whose status says FAILURE; the status line says 200 or the same code."""
     reply = http_reply(exchange)
     document = _document(exchange)
@@ -103,7 +103,7 @@ def _check_http_error(exchange: Exchange, mistake: Mistake) -> None:
     )
 
 
-def _check_http_answer(request: InferRequest, exchange: Exchange) -> None:
+def _check_http_answer(request: InferRequest, exchange: WireExchange) -> None:
     """Plain bytes, or a message in JSON: its status says success, and its tensors are whole."""
     expect(http_reply(exchange).status == 200, "an answer with another status than 200", exchange)
     document = _document(exchange)
@@ -122,56 +122,56 @@ def _check_http_answer(request: InferRequest, exchange: Exchange) -> None:
 
 
 @_HTTP("Members that a message does not have are ignored.")
-def unknown_members(subject: Subject, draw: Draw) -> None:
-    sent = http_request(subject.encoded(subject.request(distinct(subject.known, 1))))
-    document = _as_json(subject)
-    right = _tensors(subject, sent, document)
+def unknown_members(server: ServerUnderTest, draw: Draw) -> None:
+    sent = http_request(server.encoded(server.request(distinct(server.known, 1))))
+    document = _as_json(server)
+    right = _tensors(server, sent, document)
     tensors = document["gtensors"]["tensors"]
     place = draw(st.sampled_from((document, tensors[0])))
     place[draw(st.sampled_from(("flat_double", "s_t", "more")))] = draw(st.sampled_from(([1.5], "text", 3)))
     expect(
-        _tensors(subject, sent, document) == right,
+        _tensors(server, sent, document) == right,
         "with an unknown member the answer is another",
-        subject.last,
+        server.last,
     )
 
 
 @_HTTP("Another Content-Type than the two that there are is refused.")
-def content_types(subject: Subject, draw: Draw) -> None:
-    sent = http_request(subject.encoded(subject.request(distinct(subject.known, 1))))
+def content_types(server: ServerUnderTest, draw: Draw) -> None:
+    sent = http_request(server.encoded(server.request(distinct(server.known, 1))))
     media = draw(st.sampled_from(("text/plain", "application/xml", "application/x-www-form-urlencoded")))
-    exchange = subject.send(replace(sent, headers={"Content-Type": media}))
+    exchange = server.send(replace(sent, headers={"Content-Type": media}))
     expect(not _http_succeeded_tolerant(exchange), f"the Content-Type {media} was taken", exchange)
 
 
 @_HTTP("Nested lists are a tensor of FLOAT32, and come back as such when asked for.")
-def nested_lists(subject: Subject, draw: Draw) -> None:
-    [spec, *more] = subject.known.inputs
-    if more or spec.datatype is not Datatype.FP32 or not _echoes(subject):
+def nested_lists(server: ServerUnderTest, draw: Draw) -> None:
+    [spec, *more] = server.known.inputs
+    if more or spec.datatype is not Datatype.FP32 or not _echoes(server):
         raise InapplicableError("the model does not answer with its one input of FP32")
     rank = len(spec.shape)
     numbers = draw(st.lists(st.integers(-1000, 1000).map(lambda number: number / 4), min_size=1, max_size=4))
     nested: Any = numbers
     for _ in range(rank - 1):
         nested = [nested]
-    document = {"model": _as_json(subject).get("model", ""), "ndarray": nested}
-    sent = http_request(subject.encoded(subject.request(distinct(subject.known, 1))))
-    exchange = subject.send(replace(sent, query="return-ndarray=true", parts=[orjson.dumps(document)]))
+    document = {"model": _as_json(server).get("model", ""), "ndarray": nested}
+    sent = http_request(server.encoded(server.request(distinct(server.known, 1))))
+    exchange = server.send(replace(sent, query="return-ndarray=true", parts=[orjson.dumps(document)]))
     answer = _document(exchange) or {}
     expect(answer.get("ndarray") == nested, f"{nested} came back as {answer.get('ndarray')}", exchange)
 
 
-def _http_succeeded_tolerant(exchange: Exchange) -> bool:
+def _http_succeeded_tolerant(exchange: WireExchange) -> bool:
     """As :func:`_http_succeeded`; a reply that is no JSON is a refusal, if its status says so."""
     return http_reply(exchange).status < 400 and _http_succeeded(exchange)
 
 
-def _echoes(subject: Subject) -> bool:
-    return any(relation.kind == "echo" for relation in subject.relations)
+def _echoes(server: ServerUnderTest) -> bool:
+    return any(relation.kind == "echo" for relation in server.relations)
 
 
-def _as_json(subject: Subject) -> Document:
-    sent = subject.encoded(subject.request(distinct(subject.known, 1)))
+def _as_json(server: ServerUnderTest) -> Document:
+    sent = server.encoded(server.request(distinct(server.known, 1)))
     try:
         document: Document = orjson.loads(body_of(sent))
     except orjson.JSONDecodeError:
@@ -181,10 +181,10 @@ def _as_json(subject: Subject) -> Document:
     return document
 
 
-def _tensors(subject: Subject, sent: Any, document: Document) -> Any:
-    exchange = subject.send(with_body(sent, orjson.dumps(document)))
+def _tensors(server: ServerUnderTest, sent: Any, document: Document) -> Any:
+    exchange = server.send(with_body(sent, orjson.dumps(document)))
     expect(_http_succeeded(exchange), "a good request was refused", exchange)
-    _check_http_answer(subject.request(()), exchange)
+    _check_http_answer(server.request(()), exchange)
     answer = _document(exchange)
     return bytes(http_reply(exchange).body) if answer is None else {name: answer.get(name) for name in _DATA}
 
@@ -192,7 +192,7 @@ def _tensors(subject: Subject, sent: Any, document: Document) -> Any:
 # --- gRPC and bRPC
 
 
-def _message(exchange: Exchange) -> Any:
+def _message(exchange: WireExchange) -> Any:
     """The message that came back. A status of the transport is none."""
     reply = exchange.reply
     if not isinstance(reply, GrpcAnswer | BrpcAnswer) or reply.code:
@@ -203,14 +203,14 @@ def _message(exchange: Exchange) -> Any:
         raise ViolationError(f"an answer that is no GrpsMessage: {error}", exchange) from error
 
 
-def _rpc_succeeded(exchange: Exchange) -> bool:
+def _rpc_succeeded(exchange: WireExchange) -> bool:
     reply = exchange.reply
     if not isinstance(reply, GrpcAnswer | BrpcAnswer) or reply.code:
         return False
     return bool(_message(exchange).status.status != 2)
 
 
-def _check_rpc_error(exchange: Exchange, mistake: Mistake) -> None:
+def _check_rpc_error(exchange: WireExchange, mistake: Mistake) -> None:
     """The transport's status says OK, the message's FAILURE. Bytes that are no message are the transport's to
     refuse."""
     reply = exchange.reply
@@ -221,7 +221,7 @@ def _check_rpc_error(exchange: Exchange, mistake: Mistake) -> None:
     _check_status({"code": status.code, "msg": status.msg, "status": flag}, exchange)
 
 
-def _check_rpc_answer(request: InferRequest, exchange: Exchange) -> None:
+def _check_rpc_answer(request: InferRequest, exchange: WireExchange) -> None:
     """A status of 200 and SUCCESS, and tensors that are whole."""
     message = _message(exchange)
     status = message.status

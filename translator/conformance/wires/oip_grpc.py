@@ -24,9 +24,9 @@ from interlingua.schemas import (
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.schemas.oip import MESSAGES
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from interlingua.translator.conformance.exchange import Exchange
+from interlingua.translator.conformance.exchange import WireExchange
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.streams import STRANGE, alone, known_in_streams
-from interlingua.translator.conformance.subject import Subject
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake, Streams, Wire, expect, grpc_reply, grpc_request
 from interlingua.translator.conformance.wires.oip_common import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
@@ -62,11 +62,11 @@ _CONTENTS = {
 """The field of ``InferTensorContents`` for the elements of a datatype; two have none."""
 
 
-def _succeeded(exchange: Exchange) -> bool:
+def _succeeded(exchange: WireExchange) -> bool:
     return isinstance(exchange.reply, GrpcAnswer) and exchange.reply.code == 0
 
 
-def _check_error(exchange: Exchange, mistake: Mistake) -> None:
+def _check_error(exchange: WireExchange, mistake: Mistake) -> None:
     """A status that says whose mistake it was, with a text. For bytes that are no protobuf it is gRPC itself
     that answers, and any status will do."""
     reply = grpc_reply(exchange)
@@ -84,7 +84,7 @@ def _check_error(exchange: Exchange, mistake: Mistake) -> None:
         )
 
 
-def _check_answer(request: InferRequest, exchange: Exchange) -> None:
+def _check_answer(request: InferRequest, exchange: WireExchange) -> None:
     """Each output once, with all its elements: in raw contents, one entry for each output, or in the typed
     field of its datatype."""
     reply = grpc_reply(exchange)
@@ -140,9 +140,9 @@ def _encode_typed(request: InferRequest, signature: Signature | None) -> tuple[G
     return replace(sent, message=message.SerializeToString()), form
 
 
-def _list_models(subject: Subject) -> tuple[str, ...]:
+def _list_models(server: ServerUnderTest) -> tuple[str, ...]:
     """The models that are ready, by the repository extension."""
-    exchange = subject.send(GrpcRequest("/inference.GRPCInferenceService/RepositoryIndex", b""))
+    exchange = server.send(GrpcRequest("/inference.GRPCInferenceService/RepositoryIndex", b""))
     if not _succeeded(exchange):
         return ()
     answer: Any = MESSAGES["inference.RepositoryIndexResponse"].FromString(
@@ -187,47 +187,47 @@ _FLAGGED = replace(_STREAMS, call=UpstreamCall(_encode_flagged, _STREAM_CALL.dec
 
 
 @_RULES("Fields that the protocol does not have are ignored.")
-def unknown_fields(subject: Subject, draw: Draw) -> None:
-    request = subject.request(distinct(subject.known, 1))
-    right = subject.answer(request)
-    sent = grpc_request(subject.encoded(request))
+def unknown_fields(server: ServerUnderTest, draw: Draw) -> None:
+    request = server.request(distinct(server.known, 1))
+    right = server.answer(request)
+    sent = grpc_request(server.encoded(request))
     number = draw(st.integers(200, 1000))
     text = draw(st.binary(max_size=20))
     head = (number << 3) | 2
     more = bytes([head & 127 | 128, head >> 7, len(text)]) + text
-    exchange = subject.send(replace(sent, message=bytes(sent.message) + more))
+    exchange = server.send(replace(sent, message=bytes(sent.message) + more))
     expect(_succeeded(exchange), f"a request with the unknown field {number} was refused", exchange)
     have = _RESPONSE.FromString(bytes(grpc_reply(exchange).message))
     expect(len(have.outputs) == len(right.outputs), "with an unknown field the answer is another", exchange)
 
 
 @_RULES("Contents both raw and typed are refused.", once=True)
-def raw_and_typed(subject: Subject, draw: Draw) -> None:
-    request = subject.request(distinct(subject.known, 1))
-    sent = grpc_request(subject.encoded(request, "typed"))
-    raw = grpc_request(subject.encoded(request))
+def raw_and_typed(server: ServerUnderTest, draw: Draw) -> None:
+    request = server.request(distinct(server.known, 1))
+    sent = grpc_request(server.encoded(request, "typed"))
+    raw = grpc_request(server.encoded(request))
     both = _REQUEST.FromString(bytes(sent.message))
     both.raw_input_contents.extend(_REQUEST.FromString(bytes(raw.message)).raw_input_contents)
-    exchange = subject.send(replace(sent, message=both.SerializeToString()))
-    subject.refuses(exchange, Mistake.INVALID, "contents both raw and typed")
+    exchange = server.send(replace(sent, message=both.SerializeToString()))
+    server.refuses(exchange, Mistake.INVALID, "contents both raw and typed")
 
 
 @_RULES("A method that is none of the service's is UNIMPLEMENTED.", once=True)
-def unknown_method(subject: Subject, draw: Draw) -> None:
-    exchange = subject.send(GrpcRequest("/inference.GRPCInferenceService/NoSuchThing", b""))
+def unknown_method(server: ServerUnderTest, draw: Draw) -> None:
+    exchange = server.send(GrpcRequest("/inference.GRPCInferenceService/NoSuchThing", b""))
     expect(grpc_reply(exchange).code == _UNIMPLEMENTED, "it is not UNIMPLEMENTED", exchange)
 
 
 @_STREAM_RULES("An answer in a stream is in a message that also has its error, if any.", once=True)
-def streamed_form(subject: Subject, draw: Draw) -> None:
-    streamed = alone(subject, _good(subject))
+def streamed_form(server: ServerUnderTest, draw: Draw) -> None:
+    streamed = alone(server, _good(server))
     # a client takes the name of the model for an error
     expect(not streamed.strange, "an answer in a stream is no ModelStreamInferResponse", streamed.ending)
 
 
 @_STREAM_RULES("The last answer to a request of a stream, and no other, says that it is the last.", once=True)
-def last_answer(subject: Subject, draw: Draw) -> None:
-    streamed = alone(subject, _good(subject), _FLAGGED)
+def last_answer(server: ServerUnderTest, draw: Draw) -> None:
+    streamed = alone(server, _good(server), _FLAGGED)
     if streamed.strange:
         raise InapplicableError(STRANGE)
     flags = [exchange.result.final for exchange in streamed.answers]
@@ -235,8 +235,8 @@ def last_answer(subject: Subject, draw: Draw) -> None:
     expect(flags == right, f"the flags of the last answer are {flags}", streamed.ending)
 
 
-def _good(subject: Subject) -> InferRequest:
-    return subject.request(distinct(known_in_streams(subject), 1))
+def _good(server: ServerUnderTest) -> InferRequest:
+    return server.request(distinct(known_in_streams(server), 1))
 
 
 WIRE = Wire(

@@ -14,8 +14,8 @@ from interlingua.protocols.wire import HttpReply, HttpRequest
 from interlingua.schemas import Datatype, InferRequest, Operation, element_count
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from interlingua.translator.conformance.exchange import Exchange
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.exchange import WireExchange
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake, Wire, expect, http_reply, http_request
 from interlingua.translator.conformance.wires.oip_common import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
@@ -32,11 +32,11 @@ _JSON_TYPES = {"b": (bool,), "i": (int,), "u": (int,), "O": (str,)}
 Document = dict[str, Any]
 
 
-def _succeeded(exchange: Exchange) -> bool:
+def _succeeded(exchange: WireExchange) -> bool:
     return isinstance(exchange.reply, HttpReply) and 200 <= exchange.reply.status < 300
 
 
-def _check_error(exchange: Exchange, mistake: Mistake) -> None:
+def _check_error(exchange: WireExchange, mistake: Mistake) -> None:
     """A status of 4xx, 404 for what is not there, and a JSON object with the text as ``error``."""
     reply = http_reply(exchange)
     document = _document(exchange, bytes(reply.body), "an error")
@@ -53,7 +53,7 @@ def _check_error(exchange: Exchange, mistake: Mistake) -> None:
         )
 
 
-def _check_answer(request: InferRequest, exchange: Exchange) -> None:
+def _check_answer(request: InferRequest, exchange: WireExchange) -> None:
     """Status 200; a JSON part as long as the header says; in it each output once, with its data or their size
     in the binary part, which holds those bytes and no more."""
     reply = http_reply(exchange)
@@ -75,7 +75,7 @@ def _check_answer(request: InferRequest, exchange: Exchange) -> None:
     expect(tail == len(body) - end, f"{len(body) - end} binary bytes, the outputs say {tail}", exchange)
 
 
-def _check_output(exchange: Exchange, output: Document) -> int:
+def _check_output(exchange: WireExchange, output: Document) -> int:
     """The binary bytes that belong to ``output``."""
     name, kind, shape = (output.get(member) for member in ("name", "datatype", "shape"))
     expect(isinstance(name, str) and name, "an output has no name", exchange)
@@ -105,7 +105,7 @@ def _check_output(exchange: Exchange, output: Document) -> int:
     return int(size)
 
 
-def _document(exchange: Exchange, body: bytes, what: str) -> Document:
+def _document(exchange: WireExchange, body: bytes, what: str) -> Document:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -116,14 +116,14 @@ def _document(exchange: Exchange, body: bytes, what: str) -> Document:
     return document
 
 
-def _list_models(subject: Subject) -> tuple[str, ...]:
+def _list_models(server: ServerUnderTest) -> tuple[str, ...]:
     """The models that are ready, by the repository extension, or by the list that some servers have."""
-    exchange = subject.send(HttpRequest("POST", "/v2/repository/index", parts=[b"{}"]))
+    exchange = server.send(HttpRequest("POST", "/v2/repository/index", parts=[b"{}"]))
     if _succeeded(exchange):
         entries = orjson.loads(bytes(http_reply(exchange).body))
         ready = [entry["name"] for entry in entries if entry.get("state") == "READY"]
         return tuple(dict.fromkeys(ready))
-    exchange = subject.send(HttpRequest("GET", "/v2/models"))
+    exchange = server.send(HttpRequest("GET", "/v2/models"))
     if _succeeded(exchange):
         return tuple(_document(exchange, bytes(http_reply(exchange).body), "a list").get("models", ()))
     return ()
@@ -133,34 +133,34 @@ def _list_models(subject: Subject) -> tuple[str, ...]:
 
 
 @_RULES("Data may be nested as the shape says, or flat.")
-def nested_data(subject: Subject, draw: Draw) -> None:
-    flat, sent = _as_json(subject, draw(st.integers(0, 50)))
+def nested_data(server: ServerUnderTest, draw: Draw) -> None:
+    flat, sent = _as_json(server, draw(st.integers(0, 50)))
     nested = orjson.loads(orjson.dumps(flat))
     for tensor in nested["inputs"]:
         tensor["data"] = _nest(tensor["data"], tensor["shape"])
-    _same_outputs(subject, sent, flat, nested, "nested data")
+    _same_outputs(server, sent, flat, nested, "nested data")
 
 
 @_RULES("Members that the protocol does not have are ignored.")
-def unknown_members(subject: Subject, draw: Draw) -> None:
-    document, sent = _as_json(subject, 1)
+def unknown_members(server: ServerUnderTest, draw: Draw) -> None:
+    document, sent = _as_json(server, 1)
     name = draw(st.text("abcdefgh_", min_size=1, max_size=8)).join(("x_", "_y"))
     value: Any = draw(st.sampled_from((1, "text", None, [1, 2], {"a": {}})))
     place = draw(st.sampled_from(("request", "input")))
     more = orjson.loads(orjson.dumps(document))
     (more if place == "request" else more["inputs"][0])[name] = value
-    _same_outputs(subject, sent, document, more, f"an unknown member of the {place}")
+    _same_outputs(server, sent, document, more, f"an unknown member of the {place}")
 
 
 @_RULES("An empty list of outputs asks for all of them.", once=True)
-def empty_outputs(subject: Subject, draw: Draw) -> None:
-    document, sent = _as_json(subject, 1)
-    _same_outputs(subject, sent, document, {**document, "outputs": []}, "an empty list of outputs")
+def empty_outputs(server: ServerUnderTest, draw: Draw) -> None:
+    document, sent = _as_json(server, 1)
+    _same_outputs(server, sent, document, {**document, "outputs": []}, "an empty list of outputs")
 
 
 @_RULES("An integer beyond its datatype is refused, not wrapped.")
-def integer_too_large(subject: Subject, draw: Draw) -> None:
-    document, sent = _as_json(subject, 1)
+def integer_too_large(server: ServerUnderTest, draw: Draw) -> None:
+    document, sent = _as_json(server, 1)
     places = [
         place
         for place, tensor in enumerate(document["inputs"])
@@ -175,12 +175,12 @@ def integer_too_large(subject: Subject, draw: Draw) -> None:
     if kind.itemsize == 8:
         raise InapplicableError("beyond 64 bits, JSON has no integers")
     tensor["data"][draw(st.integers(0, len(tensor["data"]) - 1))] = number
-    _refused(subject, sent, document, f"{number} as {tensor['datatype']}")
+    _refused(server, sent, document, f"{number} as {tensor['datatype']}")
 
 
 @_RULES("A member of another JSON type is refused.")
-def wrong_member(subject: Subject, draw: Draw) -> None:
-    document, sent = _as_json(subject, 1)
+def wrong_member(server: ServerUnderTest, draw: Draw) -> None:
+    document, sent = _as_json(server, 1)
     tensor = document["inputs"][0]
     broken: Callable[[], Any] = draw(
         st.sampled_from(
@@ -200,26 +200,26 @@ def wrong_member(subject: Subject, draw: Draw) -> None:
         )
     )
     broken()
-    _refused(subject, sent, document, "a member that is missing or of another JSON type")
+    _refused(server, sent, document, "a member that is missing or of another JSON type")
 
 
 @_RULES("What is not JSON is refused.")
-def not_json(subject: Subject, draw: Draw) -> None:
-    document, sent = _as_json(subject, 1)
+def not_json(server: ServerUnderTest, draw: Draw) -> None:
+    document, sent = _as_json(server, 1)
     text = orjson.dumps(document)
     broken = draw(
         st.sampled_from(
             (b"", b"[]", b"null", text[:-1], text + b"}", b"{}" + text, text.replace(b":", b"=", 1))
         )
     )
-    _refused(subject, sent, broken, "a body that is not one JSON object")
+    _refused(server, sent, broken, "a body that is not one JSON object")
 
 
 @_RULES("A length of the JSON part that is not that of the JSON part is refused.")
-def wrong_header_length(subject: Subject, draw: Draw) -> None:
-    if "binary" not in subject.forms:
+def wrong_header_length(server: ServerUnderTest, draw: Draw) -> None:
+    if "binary" not in server.forms:
         raise InapplicableError(f"the server does not list the extension {_BINARY}")
-    sent = http_request(subject.encoded(subject.request(distinct(subject.known, 1)), "binary"))
+    sent = http_request(server.encoded(server.request(distinct(server.known, 1)), "binary"))
     name, length = next((name, text) for name, text in sent.headers.items() if name.lower() == _LENGTH)
     total = sum(map(len, sent.parts))
     wrong = draw(
@@ -229,41 +229,41 @@ def wrong_header_length(subject: Subject, draw: Draw) -> None:
             st.sampled_from(("-1", "x")),
         )
     )
-    exchange = subject.send(replace(sent, headers={**sent.headers, name: wrong}))
-    subject.refuses(exchange, Mistake.MALFORMED, f"a JSON part of {wrong} bytes for {length}")
+    exchange = server.send(replace(sent, headers={**sent.headers, name: wrong}))
+    server.refuses(exchange, Mistake.MALFORMED, f"a JSON part of {wrong} bytes for {length}")
 
 
 @_RULES("Each output comes in the form that was asked for: binary or JSON.")
-def output_form(subject: Subject, draw: Draw) -> None:
-    if "binary" not in subject.forms:
+def output_form(server: ServerUnderTest, draw: Draw) -> None:
+    if "binary" not in server.forms:
         raise InapplicableError(f"the server does not list the extension {_BINARY}")
-    document, sent = _as_json(subject, 1)
-    asked = {spec.name: draw(st.booleans()) for spec in subject.known.outputs}
-    if any(spec.datatype in (Datatype.FP16, Datatype.BF16) for spec in subject.known.outputs):
+    document, sent = _as_json(server, 1)
+    asked = {spec.name: draw(st.booleans()) for spec in server.known.outputs}
+    if any(spec.datatype in (Datatype.FP16, Datatype.BF16) for spec in server.known.outputs):
         raise InapplicableError("an output has no form in JSON")
     document["outputs"] = [
         {"name": name, "parameters": {"binary_data": binary}} for name, binary in asked.items()
     ]
-    outputs = _outputs(subject, sent, document)
+    outputs = _outputs(server, sent, document)
     for name, binary in asked.items():
-        expect(name in outputs, f"output '{name}' is missing", subject.last)
+        expect(name in outputs, f"output '{name}' is missing", server.last)
         have = "data" not in outputs[name]
-        expect(have == binary, f"output '{name}' came {'binary' if have else 'as JSON'}", subject.last)
+        expect(have == binary, f"output '{name}' came {'binary' if have else 'as JSON'}", server.last)
 
 
 @_RULES("Without asking for binary data, an answer is JSON alone.", once=True)
-def json_by_default(subject: Subject, draw: Draw) -> None:
-    document, sent = _as_json(subject, 1)
-    _outputs(subject, sent, document)
-    reply = http_reply(subject.last)
-    expect(_LENGTH not in reply.headers, "binary data, which nobody asked for", subject.last)
+def json_by_default(server: ServerUnderTest, draw: Draw) -> None:
+    document, sent = _as_json(server, 1)
+    _outputs(server, sent, document)
+    reply = http_reply(server.last)
+    expect(_LENGTH not in reply.headers, "binary data, which nobody asked for", server.last)
     media = reply.headers.get("content-type", "").partition(";")[0].strip()
-    expect(media == "application/json", f"an answer in JSON with the Content-Type {media!a}", subject.last)
+    expect(media == "application/json", f"an answer in JSON with the Content-Type {media!a}", server.last)
 
 
 @_RULES("Another method than the endpoint's is refused with 405.", once=True)
-def wrong_method(subject: Subject, draw: Draw) -> None:
-    exchange = subject.send(HttpRequest("GET", f"/v2/models/{subject.model}/infer"))
+def wrong_method(server: ServerUnderTest, draw: Draw) -> None:
+    exchange = server.send(HttpRequest("GET", f"/v2/models/{server.model}/infer"))
     reply = exchange.reply
     expect(
         isinstance(reply, HttpReply) and reply.status == 405, "GET of infer was not answered 405", exchange
@@ -271,17 +271,17 @@ def wrong_method(subject: Subject, draw: Draw) -> None:
 
 
 @_RULES("A path that is none of the protocol's is not found.", once=True)
-def unknown_path(subject: Subject, draw: Draw) -> None:
-    exchange = subject.send(HttpRequest("GET", "/v2/no_such_thing"))
+def unknown_path(server: ServerUnderTest, draw: Draw) -> None:
+    exchange = server.send(HttpRequest("GET", "/v2/no_such_thing"))
     expect(http_reply(exchange).status == 404, "a path that is none is not 404", exchange)
 
 
-def _as_json(subject: Subject, number: int) -> tuple[Document, HttpRequest]:
+def _as_json(server: ServerUnderTest, number: int) -> tuple[Document, HttpRequest]:
     """A good request as a JSON document, and the message that carries it. The answer is to be JSON."""
-    for specs, side in ((subject.known.inputs, "input"), (subject.known.outputs, "output")):
+    for specs, side in ((server.known.inputs, "input"), (server.known.outputs, "output")):
         if any(spec.datatype in (Datatype.FP16, Datatype.BF16) for spec in specs):
             raise InapplicableError(f"an {side} has no form in JSON")
-    sent = http_request(subject.encoded(subject.request(distinct(subject.known, number)), "JSON"))
+    sent = http_request(server.encoded(server.request(distinct(server.known, number)), "JSON"))
     document: Document = orjson.loads(b"".join(map(bytes, sent.parts)))
     for tensor in document["inputs"]:
         tensor["data"] = _flat(tensor["data"])
@@ -303,14 +303,14 @@ def _sent(sent: HttpRequest, document: Document | bytes) -> HttpRequest:
     return replace(sent, parts=[body] if body else [])
 
 
-def _outputs(subject: Subject, sent: HttpRequest, document: Document) -> Mapping[str, Document]:
+def _outputs(server: ServerUnderTest, sent: HttpRequest, document: Document) -> Mapping[str, Document]:
     """The outputs of an answer that must be one, by name."""
-    exchange = subject.send(_sent(sent, document))
+    exchange = server.send(_sent(sent, document))
     reply = http_reply(exchange)
     if not _succeeded(exchange):
         words = bytes(reply.body[:200])
         raise ViolationError(f"a good request was refused: {words.decode(errors='replace')}", exchange)
-    _check_answer(subject.request(()), exchange)
+    _check_answer(server.request(()), exchange)
     length = reply.headers.get(_LENGTH)
     body = bytes(reply.body)
     answer = orjson.loads(body[: int(length)] if length is not None else body)
@@ -318,19 +318,19 @@ def _outputs(subject: Subject, sent: HttpRequest, document: Document) -> Mapping
 
 
 def _same_outputs(
-    subject: Subject, sent: HttpRequest, document: Document, other: Document, what: str
+    server: ServerUnderTest, sent: HttpRequest, document: Document, other: Document, what: str
 ) -> None:
-    right, have = _outputs(subject, sent, document), _outputs(subject, sent, other)
+    right, have = _outputs(server, sent, document), _outputs(server, sent, other)
     expect(
         {name: _flat(output.get("data")) for name, output in right.items()}
         == {name: _flat(output.get("data")) for name, output in have.items()},
         f"with {what} the answer is another",
-        subject.last,
+        server.last,
     )
 
 
-def _refused(subject: Subject, sent: HttpRequest, document: Document | bytes, what: str) -> None:
-    subject.refuses(subject.send(_sent(sent, document)), Mistake.MALFORMED, what)
+def _refused(server: ServerUnderTest, sent: HttpRequest, document: Document | bytes, what: str) -> None:
+    server.refuses(server.send(_sent(sent, document)), Mistake.MALFORMED, what)
 
 
 WIRE = Wire(

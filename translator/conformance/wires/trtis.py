@@ -20,8 +20,8 @@ from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 from interlingua.schemas.trtis import MESSAGES
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
-from interlingua.translator.conformance.exchange import Exchange, body_of
-from interlingua.translator.conformance.subject import Subject
+from interlingua.translator.conformance.exchange import WireExchange, body_of
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import (
     Mistake,
@@ -58,7 +58,7 @@ _CODES = {
 }
 
 
-def _text(message_type: Any, text: str, exchange: Exchange) -> Any:
+def _text(message_type: Any, text: str, exchange: WireExchange) -> Any:
     """A message in the text of a header."""
     try:
         return text_format.Parse(text, message_type())
@@ -67,14 +67,14 @@ def _text(message_type: Any, text: str, exchange: Exchange) -> Any:
         raise ViolationError(f"a header that is no {name} in text format: {error}", exchange) from error
 
 
-def _check_refusal(status: Any, exchange: Exchange, mistake: Mistake) -> None:
+def _check_refusal(status: Any, exchange: WireExchange, mistake: Mistake) -> None:
     expect(status.msg, f"code {status.code} without a text", exchange)
     expect(status.server_id, "a status without the server's id", exchange)
     right = _CODES.get(mistake)
     expect(right in (None, status.code), f"code {status.code} for {mistake.value}, not {right}", exchange)
 
 
-def _check_header(request: InferRequest, header: Any, exchange: Exchange) -> None:
+def _check_header(request: InferRequest, header: Any, exchange: WireExchange) -> None:
     """``header`` describes an answer: to this request, each output once, as large as it is."""
     expect(header.model_name == request.model, f"the answer names the model {header.model_name!a}", exchange)
     expect(header.batch_size >= 1, "an answer without a batch size ends the original client", exchange)
@@ -99,19 +99,19 @@ def _check_header(request: InferRequest, header: Any, exchange: Exchange) -> Non
 # --- HTTP
 
 
-def _http_status(exchange: Exchange) -> Any:
+def _http_status(exchange: WireExchange) -> Any:
     told = http_reply(exchange).headers.get("nv-status")
     return None if told is None else _text(_STATUS, told, exchange)
 
 
-def _http_succeeded(exchange: Exchange) -> bool:
+def _http_succeeded(exchange: WireExchange) -> bool:
     if exchange.reply is None or http_reply(exchange).status != 200:
         return False
     status = _http_status(exchange)
     return status is None or status.code == _SUCCESS
 
 
-def _check_http_error(exchange: Exchange, mistake: Mistake) -> None:
+def _check_http_error(exchange: WireExchange, mistake: Mistake) -> None:
     """Status 400 with an NV-Status that says why, and no body."""
     reply = http_reply(exchange)
     expect(reply.status == 400, f"status {reply.status} of an error, not 400", exchange)
@@ -123,7 +123,7 @@ def _check_http_error(exchange: Exchange, mistake: Mistake) -> None:
     expect(not reply.body, "an error with a body", exchange)
 
 
-def _check_http_answer(request: InferRequest, exchange: Exchange) -> None:
+def _check_http_answer(request: InferRequest, exchange: WireExchange) -> None:
     """NV-Status says success and the number of the request; NV-InferResponse describes the body, at whose
     end the same message stands once more, with the classes in it."""
     reply = http_reply(exchange)
@@ -152,37 +152,37 @@ def _check_http_answer(request: InferRequest, exchange: Exchange) -> None:
 
 
 @_HTTP("Every request has a number of its own, larger than the one before.")
-def request_numbers(subject: Subject, draw: Draw) -> None:
-    request = subject.request(distinct(subject.known, 1))
+def request_numbers(server: ServerUnderTest, draw: Draw) -> None:
+    request = server.request(distinct(server.known, 1))
     numbers = []
     for _ in range(3):
         if draw(st.booleans()):
-            subject.answer(request)
+            server.answer(request)
         else:
-            subject.infer(replace(request, model="no_such_model"))
-        numbers.append(_http_status(subject.last).request_id if subject.last else 0)
-    expect(numbers == sorted(set(numbers)), f"the numbers {numbers} do not grow", subject.last)
+            server.infer(replace(request, model="no_such_model"))
+        numbers.append(_http_status(server.last).request_id if server.last else 0)
+    expect(numbers == sorted(set(numbers)), f"the numbers {numbers} do not grow", server.last)
 
 
 @_HTTP("Without outputs asked for, none come.", once=True)
-def no_outputs(subject: Subject, draw: Draw) -> None:
-    response = subject.answer(replace(subject.request(distinct(subject.known, 1)), outputs=()))
-    expect(not response.outputs, "outputs that nobody asked for", subject.last)
+def no_outputs(server: ServerUnderTest, draw: Draw) -> None:
+    response = server.answer(replace(server.request(distinct(server.known, 1)), outputs=()))
+    expect(not response.outputs, "outputs that nobody asked for", server.last)
 
 
 @_HTTP("A request without its header, or with one that is no message, is refused with 400.")
-def bad_header(subject: Subject, draw: Draw) -> None:
-    sent = http_request(subject.encoded(subject.request(distinct(subject.known, 1))))
+def bad_header(server: ServerUnderTest, draw: Draw) -> None:
+    sent = http_request(server.encoded(server.request(distinct(server.known, 1))))
     others = {name: text for name, text in sent.headers.items() if name.lower() != "nv-inferrequest"}
     text = draw(st.sampled_from(("", "batch_size: x", "no_such_field: 1", "input {", 'input { name: "a')))
-    exchange = subject.send(replace(sent, headers=others | ({"NV-InferRequest": text} if text else {})))
-    subject.refuses(exchange, Mistake.MALFORMED, f"the header {text!a}")
+    exchange = server.send(replace(sent, headers=others | ({"NV-InferRequest": text} if text else {})))
+    server.refuses(exchange, Mistake.MALFORMED, f"the header {text!a}")
 
 
 @_HTTP("Without format=binary, the message at the end of the body is text.", once=True)
-def text_at_the_end(subject: Subject, draw: Draw) -> None:
-    sent = http_request(subject.encoded(subject.request(distinct(subject.known, 1))))
-    exchange = subject.send(replace(sent, query=""))
+def text_at_the_end(server: ServerUnderTest, draw: Draw) -> None:
+    sent = http_request(server.encoded(server.request(distinct(server.known, 1))))
+    exchange = server.send(replace(sent, query=""))
     reply = http_reply(exchange)
     header = _text(_HEADER, reply.headers.get("nv-inferresponse", "?"), exchange)
     size = sum(output.raw.batch_byte_size for output in header.output)
@@ -191,18 +191,18 @@ def text_at_the_end(subject: Subject, draw: Draw) -> None:
 
 
 @_HTTP("Where no dimension is free, a request may leave out the dimensions.", once=True)
-def dimensions_left_out(subject: Subject, draw: Draw) -> None:
-    batched = bool(subject.known.max_batch_size)
-    if any(size < 0 for spec in subject.known.inputs for size in spec.shape[batched:]):
+def dimensions_left_out(server: ServerUnderTest, draw: Draw) -> None:
+    batched = bool(server.known.max_batch_size)
+    if any(size < 0 for spec in server.known.inputs for size in spec.shape[batched:]):
         raise InapplicableError("a dimension is free")
-    request = subject.request(distinct(subject.known, 1))
-    right = subject.answer(request)
-    sent = http_request(subject.encoded(request))
+    request = server.request(distinct(server.known, 1))
+    right = server.answer(request)
+    sent = http_request(server.encoded(request))
     header = text_format.Parse(sent.headers["NV-InferRequest"], MESSAGES[f"{_PACKAGE}.InferRequestHeader"]())
     for entry in header.input:  # type: ignore[attr-defined]
         del entry.dims[:]
     text = text_format.MessageToString(header, as_one_line=True)
-    exchange = subject.send(replace(sent, headers={**sent.headers, "NV-InferRequest": text}))
+    exchange = server.send(replace(sent, headers={**sent.headers, "NV-InferRequest": text}))
     expect(_http_succeeded(exchange), "a request without dimensions was refused", exchange)
     have = bytes(http_reply(exchange).body)
     for tensor in right.outputs:
@@ -210,13 +210,13 @@ def dimensions_left_out(subject: Subject, draw: Draw) -> None:
 
 
 @_HTTP("An unknown path is 400, another method than the endpoint's 405.", once=True)
-def paths_and_methods(subject: Subject, draw: Draw) -> None:
-    for path in ("/api/health", "/api/no_such_thing", f"/api/infer/{subject.model}/x"):
+def paths_and_methods(server: ServerUnderTest, draw: Draw) -> None:
+    for path in ("/api/health", "/api/no_such_thing", f"/api/infer/{server.model}/x"):
         method = "POST" if "infer" in path else "GET"
-        exchange = subject.send(HttpRequest(method, path))
+        exchange = server.send(HttpRequest(method, path))
         status = http_reply(exchange).status
         expect(status == 400, f"{method} {path} was answered {status}", exchange)
-    exchange = subject.send(HttpRequest("GET", f"/api/infer/{subject.model}"))
+    exchange = server.send(HttpRequest("GET", f"/api/infer/{server.model}"))
     status = http_reply(exchange).status
     expect(status == 405, f"GET of infer was answered {status}", exchange)
 
@@ -224,7 +224,7 @@ def paths_and_methods(subject: Subject, draw: Draw) -> None:
 # --- gRPC
 
 
-def _grpc_answer(exchange: Exchange) -> Any:
+def _grpc_answer(exchange: WireExchange) -> Any:
     reply = grpc_reply(exchange)
     expect(not reply.code, f"gRPC status {reply.code}: errors are told in the message", exchange)
     try:
@@ -233,13 +233,13 @@ def _grpc_answer(exchange: Exchange) -> Any:
         raise ViolationError(f"an answer that is no InferResponse: {error}", exchange) from error
 
 
-def _grpc_succeeded(exchange: Exchange) -> bool:
+def _grpc_succeeded(exchange: WireExchange) -> bool:
     if exchange.reply is None or grpc_reply(exchange).code:
         return False
     return bool(_grpc_answer(exchange).request_status.code == _SUCCESS)
 
 
-def _check_grpc_error(exchange: Exchange, mistake: Mistake) -> None:
+def _check_grpc_error(exchange: WireExchange, mistake: Mistake) -> None:
     """Status OK, and a request_status that says why. Bytes that are no protobuf are gRPC's own to refuse."""
     if mistake is Mistake.MALFORMED and grpc_reply(exchange).code:
         return
@@ -248,7 +248,7 @@ def _check_grpc_error(exchange: Exchange, mistake: Mistake) -> None:
     expect(not answer.raw_output, "an error with raw outputs", exchange)
 
 
-def _check_grpc_answer(request: InferRequest, exchange: Exchange) -> None:
+def _check_grpc_answer(request: InferRequest, exchange: WireExchange) -> None:
     """One raw output for every output, as large as is announced."""
     answer = _grpc_answer(exchange)
     header = answer.meta_data
@@ -276,33 +276,33 @@ def _decode_streamed(form: Any, answer: GrpcAnswer) -> tuple[InferResponse]:
 
 
 @_GRPC("The id of a request comes back with its refusal too.")
-def id_of_a_refusal(subject: Subject, draw: Draw) -> None:
+def id_of_a_refusal(server: ServerUnderTest, draw: Draw) -> None:
     number = draw(st.integers(1, 2**64 - 1))
-    request = replace(subject.request(distinct(subject.known, 1)), id=str(number), model="no_such_model")
-    exchange = subject.infer(request)
-    subject.refuses(exchange, Mistake.UNKNOWN_MODEL)
+    request = replace(server.request(distinct(server.known, 1)), id=str(number), model="no_such_model")
+    exchange = server.infer(request)
+    server.refuses(exchange, Mistake.UNKNOWN_MODEL)
     have = _grpc_answer(exchange).meta_data.id
     expect(have == number, f"the id {number} came back as {have}", exchange)
 
 
 @_GRPC("Without outputs asked for, none come.", once=True)
-def none_asked_for(subject: Subject, draw: Draw) -> None:
-    response = subject.answer(replace(subject.request(distinct(subject.known, 1)), outputs=()))
-    expect(not response.outputs, "outputs that nobody asked for", subject.last)
+def none_asked_for(server: ServerUnderTest, draw: Draw) -> None:
+    response = server.answer(replace(server.request(distinct(server.known, 1)), outputs=()))
+    expect(not response.outputs, "outputs that nobody asked for", server.last)
 
 
 @_GRPC("A batch of none is refused.", once=True)
-def batch_of_none(subject: Subject, draw: Draw) -> None:
-    sent = grpc_request(subject.encoded(subject.request(distinct(subject.known, 1))))
+def batch_of_none(server: ServerUnderTest, draw: Draw) -> None:
+    sent = grpc_request(server.encoded(server.request(distinct(server.known, 1))))
     call = _CALL.FromString(body_of(sent))
     call.meta_data.batch_size = 0
-    exchange = subject.send(replace(sent, message=call.SerializeToString()))
-    subject.refuses(exchange, Mistake.INVALID, "a batch of none")
+    exchange = server.send(replace(sent, message=call.SerializeToString()))
+    server.refuses(exchange, Mistake.INVALID, "a batch of none")
 
 
 @_GRPC("A method that is none of the service's is UNIMPLEMENTED.", once=True)
-def no_such_method(subject: Subject, draw: Draw) -> None:
-    exchange = subject.send(GrpcRequest(f"/{_PACKAGE}.GRPCService/NoSuchThing", b""))
+def no_such_method(server: ServerUnderTest, draw: Draw) -> None:
+    exchange = server.send(GrpcRequest(f"/{_PACKAGE}.GRPCService/NoSuchThing", b""))
     expect(grpc_reply(exchange).code == 12, "it is not UNIMPLEMENTED", exchange)
 
 

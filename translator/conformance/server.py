@@ -1,8 +1,7 @@
-"""The server under test and one model of it, asked one request at a time, or several at once.
+"""The server under test with one of its models.
 
-Everything is sent by the dialect's own calls, as to an upstream, and may be sent raw. An event loop of its
-own runs underneath, because checks are plain functions.
-"""
+It sends requests, one at a time or several at once, with the dialect's own calls, as to an upstream, or raw.
+It runs a private event loop, because checks are plain functions."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from interlingua.schemas import (
 )
 from interlingua.schemas import Sequence as Place
 from interlingua.translator.conformance.check import InapplicableError, ViolationError
-from interlingua.translator.conformance.exchange import Exchange, Sent
+from interlingua.translator.conformance.exchange import Sent, WireExchange
 from interlingua.translator.conformance.relations import Relation
 from interlingua.translator.conformance.wire import Mistake, Wire, expect
 
@@ -43,22 +42,20 @@ Call = UpstreamCall[Any, Any]
 
 _ID = "1"
 
-_COUNTED = itertools.count(1)
-"""One for all subjects: a server may know of what another one has left there."""
+_NUMBERS = itertools.count(1)
+"""Shared by all instances: a server keeps state between them."""
 
 _NO_ANSWER = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED, ErrorCode.BAD_UPSTREAM})
-"""Errors of a transport that say that the server did not answer, where there is no reply."""
+"""Transport errors that, without a reply, mean that the server did not answer."""
 
 
-class Subject:
+class ServerUnderTest:
     """A server at ``url`` that speaks ``binding``, and its ``model``.
 
-    ``signature``, ``config`` (an ``inference.ModelConfig``), ``extensions`` and ``relations`` are what
-    ``discovery`` found out; None and empty before.
-    ``silent`` is why the model gives no answers to generated requests, empty where it does. ``last`` is the
-    exchange before now. ``client`` is that of a server that is reached otherwise than by its URL. Use as a
-    context manager. Raises ``ValueError`` for a URL that is none.
-    """
+    ``discovery`` sets ``signature``, ``config`` (an ``inference.ModelConfig``), ``extensions`` and
+    ``relations``. ``silent`` is the reason why the model answers no generated requests, empty if it does.
+    ``last`` is the latest exchange. ``client`` replaces the one made for the URL. Use as a context manager.
+    Raises ``ValueError`` for an invalid URL."""
 
     def __init__(
         self,
@@ -81,12 +78,12 @@ class Subject:
         self.extensions: tuple[str, ...] = ()
         self.relations: tuple[Relation, ...] = ()
         self.silent = ""
-        self.last: Exchange | None = None
+        self.last: WireExchange | None = None
         self.place = parse_url(url, binding.transport)
         self.timeout_secs = timeout_secs
         self.client: Any = client or CLIENTS[binding.transport](self.place, connect_timeout_secs=timeout_secs)
         self._runner = asyncio.Runner()
-        # of a connection that broke an exchange has told already
+        # exchanges report broken connections
         self._runner.get_loop().set_exception_handler(lambda loop, context: None)
 
     def __enter__(self) -> Self:
@@ -102,92 +99,91 @@ class Subject:
 
     @property
     def capability(self) -> Capability:
-        """What the dialect carries."""
+        """What the dialect can carry."""
         return self.binding.capability
 
     @property
     def address(self) -> Address:
-        """Where the server listens."""
+        """The address of the server."""
         return self.place.address
 
     @property
     def base(self) -> str:
-        """What stands before every path."""
+        """The prefix of every path."""
         return self.place.base
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The forms in which the server takes requests, the usual one first."""
+        """The forms of requests that the server accepts, the usual one first."""
         return tuple(filter(self.has, self.wire.calls))
 
     @property
     def sequential(self) -> bool:
-        """Whether the model takes its requests in sequences, by its configuration."""
+        """Whether the model's configuration has sequence batching."""
         return self.config is not None and self.config.WhichOneof("scheduling_choice") == "sequence_batching"
 
     @property
     def decoupled(self) -> bool:
-        """Whether the model answers any number of times, by its configuration."""
+        """Whether the model is decoupled, according to its configuration."""
         return self.config is not None and self.config.model_transaction_policy.decoupled
 
     @property
     def known(self) -> Signature:
-        """The signature. Raises ``InapplicableError`` where there is none."""
+        """The signature. Raises ``InapplicableError`` if it is unknown."""
         if self.signature is None:
-            raise InapplicableError("the server does not tell what the model takes: give a signature")
+            raise InapplicableError("the server reports no signature of the model: give one")
         return self.signature
 
     def has(self, name: str) -> bool:
-        """Whether the server has what the wire calls ``name``, as far as it lists its extensions."""
+        """Whether the server has what the wire calls ``name``, according to its list of extensions."""
         return self.wire.extensions.get(name, "") in ("", *self.extensions)
 
     def fresh(self) -> int:
-        """A number of 31 bits that was not given before; another process gives others, as a rule."""
-        return ((os.getpid() & 0x3FF) << 20) + next(_COUNTED) % (1 << 20)
+        """An unused number of 31 bits, very likely unused by other processes too."""
+        return ((os.getpid() & 0x3FF) << 20) + next(_NUMBERS) % (1 << 20)
 
-    # --- questions in the dialect's own calls
+    # --- calls of the dialect
 
-    def call(self, operation: Operation, argument: Any = None) -> Exchange:
-        """Carry out ``operation``, whatever comes of it. Raises ``InapplicableError`` where the dialect has
-        none."""
+    def call(self, operation: Operation, argument: Any = None) -> WireExchange:
+        """Call ``operation``; it may fail. Raises ``InapplicableError`` if the dialect lacks it."""
         call = self.binding.calls.get(operation)
         if call is None:
             raise InapplicableError(f"the dialect has no {operation.value}")
         return self.ask(call, argument)
 
-    def ask(self, call: Call, argument: Any = None) -> Exchange:
-        """Make ``call``, whatever comes of it."""
+    def ask(self, call: Call, argument: Any = None) -> WireExchange:
+        """Make ``call``; it may fail."""
         sent, form = self.written(call, argument)
         return _decoded(call, form, self._run([sent])[0])
 
     def request(self, inputs: Sequence[Tensor], outputs: Sequence[str] | None = None) -> InferRequest:
-        """A request to the model. It has an id, because some servers want one; to a model that takes
-        sequences it is one of a single request."""
+        """A request to the model. It has an id, because some servers need one; a model with sequence batching
+        gets a sequence of one request."""
         chosen = None if outputs is None else tuple(RequestedOutput(name) for name in outputs)
         whole = Place(self.fresh(), start=True, end=True) if self.sequential else None
         return InferRequest(self.model, tuple(inputs), chosen, version=self.version, id=_ID, sequence=whole)
 
-    def infer(self, request: InferRequest, form: str = "") -> Exchange:
-        """Ask the model, in one of ``forms``."""
+    def infer(self, request: InferRequest, form: str = "") -> WireExchange:
+        """Send an inference request in one of ``forms``."""
         return self.together([request], form)[0]
 
-    def together(self, requests: Sequence[InferRequest], form: str = "") -> list[Exchange]:
-        """Ask several things at once."""
+    def together(self, requests: Sequence[InferRequest], form: str = "") -> list[WireExchange]:
+        """Send several inference requests concurrently."""
         call = self.wire.calls[form or self.forms[0]]
         calls = [self.written(call, request) for request in requests]
         exchanges = self._run([sent for sent, _ in calls])
         return [_decoded(call, kept, exchange) for exchange, (_, kept) in zip(exchanges, calls, strict=True)]
 
     def encoded(self, request: InferRequest, form: str = "") -> Sent:
-        """The message that asks for ``request``."""
+        """The message of ``request``."""
         return self.written(self.wire.calls[form or self.forms[0]], request)[0]
 
     def answer(self, request: InferRequest, form: str = "") -> InferResponse:
-        """The answer to a request that must have one, in the dialect's form."""
+        """The answer to a request that must succeed, in the dialect's form."""
         return self.judged(request, self.infer(request, form))
 
-    def judged(self, request: InferRequest, exchange: Exchange) -> InferResponse:
-        """The answer in ``exchange``. Raises ``ViolationError`` for anything but a good one."""
+    def judged(self, request: InferRequest, exchange: WireExchange) -> InferResponse:
+        """The answer in ``exchange``. Raises ``ViolationError`` for a failed or invalid one."""
         if not self.wire.succeeded(exchange) and exchange.error is not None:
             raise ViolationError(f"a good request was refused: {exchange.error.message}", exchange)
         self.wire.check_answer(request, exchange)
@@ -196,57 +192,57 @@ class Subject:
         response: InferResponse = exchange.result
         return response
 
-    def refuses(self, exchange: Exchange, mistake: Mistake, what: str = "") -> None:
+    def refuses(self, exchange: WireExchange, mistake: Mistake, what: str = "") -> None:
         """Raise ``ViolationError`` unless ``exchange`` is a refusal in the dialect's form."""
         self.answered(exchange)
         what = what or mistake.value
         expect(not self.wire.succeeded(exchange), f"{what} was not refused", exchange)
         self.wire.check_error(exchange, mistake)
 
-    def answered(self, exchange: Exchange) -> None:
-        """Raise ``ViolationError`` where nothing came back at all."""
+    def answered(self, exchange: WireExchange) -> None:
+        """Raise ``ViolationError`` if the server did not answer."""
         if exchange.reply is None and exchange.error is not None and exchange.error.code in _NO_ANSWER:
             raise ViolationError(f"no answer: {exchange.error.message}", exchange)
 
     # --- raw messages
 
-    def send(self, sent: Sent) -> Exchange:
-        """Send a message as it stands; nothing of the reply is read."""
+    def send(self, sent: Sent) -> WireExchange:
+        """Send a message; the reply is not decoded."""
         return self._run([sent])[0]
 
     def written(self, call: Call, argument: Any) -> tuple[Sent, Any]:
-        """The message of ``call``, and what its answer is read with. Raises ``InapplicableError`` where the
-        dialect has no form for it."""
+        """The message of ``call``, and the form to decode its answer with. Raises ``InapplicableError`` if
+        the dialect cannot encode it."""
         try:
             return call.encode(argument, self.signature)
         except InferenceError as error:
             raise InapplicableError(f"the dialect cannot carry it: {error.message}") from error
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """What comes of ``work``, on the event loop of this subject."""
+        """The result of ``work``, run on the private event loop."""
         return self._runner.run(work)
 
-    def _run(self, sent: Sequence[Sent]) -> list[Exchange]:
+    def _run(self, sent: Sequence[Sent]) -> list[WireExchange]:
         exchanges = self.wait_for(self._exchange_all(sent))
         self.last = exchanges[-1]
         return exchanges
 
-    async def _exchange_all(self, sent: Sequence[Sent]) -> list[Exchange]:
+    async def _exchange_all(self, sent: Sequence[Sent]) -> list[WireExchange]:
         return list(await asyncio.gather(*map(self._exchange, sent)))
 
-    async def _exchange(self, sent: Sent) -> Exchange:
-        # a copy, since a deadline of its own goes with it
+    async def _exchange(self, sent: Sent) -> WireExchange:
+        # a copy with its own deadline
         bounded: Sent = replace(sent, context=Context(deadline=time.monotonic() + self.timeout_secs))
         if isinstance(bounded, HttpRequest | FramedRequest):
-            # some servers close a connection after an error: a check of its own says so, and no other
+            # some servers close a connection after an error: only connection_kept checks that
             bounded.repeatable = True
         try:
-            return Exchange(sent, await self.client.send(bounded))
+            return WireExchange(sent, await self.client.send(bounded))
         except InferenceError as error:
-            return Exchange(sent, error=error)
+            return WireExchange(sent, error=error)
 
 
-def _decoded(call: Call, kept: Any, exchange: Exchange) -> Exchange:
+def _decoded(call: Call, kept: Any, exchange: WireExchange) -> WireExchange:
     if exchange.reply is not None:
         try:
             exchange.result = call.decode(kept, exchange.reply)
@@ -255,6 +251,6 @@ def _decoded(call: Call, kept: Any, exchange: Exchange) -> Exchange:
     return exchange
 
 
-def carried(subject: Subject, datatype: Datatype) -> bool:
-    """Whether the dialect has a form for tensors of ``datatype``."""
-    return datatype in subject.capability.exact or datatype in subject.capability.widened
+def carried(server: ServerUnderTest, datatype: Datatype) -> bool:
+    """Whether the dialect can carry tensors of ``datatype``."""
+    return datatype in server.capability.exact or datatype in server.capability.widened
