@@ -252,61 +252,48 @@ PARAMETER_TYPES: frozenset[type] = frozenset({bool, int, float, str})
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What a dialect carries, or a backend. ``exact`` datatypes survive a round trip bit for bit; ``widened``
-    ones travel as a wider type, equal in value; all others are refused as UNREPRESENTABLE.
+    """The features of a binding, or of a backend. A datatype that is neither ``exact`` nor ``widened`` is
+    refused as UNREPRESENTABLE."""
 
-    ``input_names`` / ``output_names``: whether tensors are named on the wire (else they bind by the
-    signature's order). ``requested_outputs``: whether a request can choose among the outputs. ``text_only``:
-    BYTES must be UTF-8, others are refused. ``nan_payloads``: whether one NaN can be told from another.
-    ``signatures``: whether metadata tell what a model takes and gives, ``batch_limits``: whether they, or its
-    configuration, tell how large a batch may be. ``error_kinds``: whether an error tells whose fault it was.
-
-    ``model_name``: whether a server of the dialect has several models, ``many_models``: whether one address
-    of ours has. ``versions`` and ``ids`` of requests are any ``text``, a ``number``, or have no place.
-    ``joined_versions``: whether a request joins the version to the model's name, and so names one only where
-    the versions of the model are known; ``version_lists``: whether metadata list them.
-    ``parameters`` are the types of values that a request's own parameters may have, ``parameter_names`` those
-    that there is a place for where it is not for all. ``sequences`` are the types of ids that sequences may
-    have. ``priorities``: whether a request tells its priority, and how long it may wait. ``classification``:
-    whether it can ask for classes; a server is never asked for them. ``shared_memory``: whether tensors may
-    stand there. ``folds_batch``: whether a message has the batch apart from the shapes, so that the signature
-    alone tells whether a shape begins with it. ``streams``: whether a request may have any number of answers,
-    ``whole`` or in a ``flat`` form, without shapes and datatypes. ``maps``: whether a message may be a map of
-    scalars by key, which is answered with one. ``answer_versions``/``answer_parameters``: whether an answer
-    tells which version gave it, and parameters. ``told`` are the errors that arrive under another code,
-    ``wordless`` those that arrive without their message where the request could not be read.
-    """
-
-    exact: frozenset[Datatype]
-    widened: Mapping[Datatype, Datatype] = field(default_factory=dict)
-    input_names: bool = True
+    # tensors
+    exact: frozenset[Datatype]  # survive a round trip bit for bit
+    widened: Mapping[Datatype, Datatype] = field(default_factory=dict)  # travel as a wider type
+    input_names: bool = True  # without names, tensors bind in the order of the signature
     output_names: bool = True
-    model_name: bool = True
-    many_models: bool = True
-    versions: Literal["text", "number", ""] = "text"
-    joined_versions: bool = False
-    version_lists: bool = True
-    ids: Literal["text", "number", ""] = "text"
-    parameters: frozenset[type] = PARAMETER_TYPES
-    parameter_names: frozenset[str] | None = None
-    sequences: frozenset[type] = frozenset({int, str})
-    priorities: bool = True
     scalars: bool = True
-    requested_outputs: bool = True
-    classification: bool = True
+    folds_batch: bool = False  # the batch is not in the shapes: only the signature says where it belongs
+    text_only: bool = False  # BYTES must be UTF-8
+    nan_payloads: bool = True  # one NaN differs from another
+    maps: bool = False  # a message may be a map of scalars by key; so is its answer
     shared_memory: bool = True
-    folds_batch: bool = False
-    streams: Literal["whole", "flat", ""] = ""
-    maps: bool = False
+
+    # requests
+    model_name: bool = True  # a server of the dialect has several models
+    many_models: bool = True  # one address of ours has several models
+    versions: Literal["text", "number", ""] = "text"  # any text, a number, none
+    joined_versions: bool = False  # `name-version`: the router needs the versions of the model to split it
+    ids: Literal["text", "number", ""] = "text"
+    parameters: frozenset[type] = PARAMETER_TYPES  # the types of the values
+    parameter_names: frozenset[str] | None = None  # None: any name
+    sequences: frozenset[type] = frozenset({int, str})  # the types of the ids
+    priorities: bool = True  # the priority and the timeout
+    requested_outputs: bool = True  # a request can choose outputs
+    classification: bool = True  # of listeners only: upstreams always send the whole tensor
+
+    # answers
+    streams: Literal["whole", "flat", ""] = ""  # any number of answers; flat ones lack shapes and datatypes
     answer_versions: bool = True
     answer_parameters: bool = True
-    text_only: bool = False
-    nan_payloads: bool = True
+
+    # metadata
     signatures: bool = True
-    batch_limits: bool = True
-    error_kinds: bool = True
-    told: Mapping[ErrorCode, ErrorCode] = field(default_factory=dict)
-    wordless: frozenset[ErrorCode] = frozenset()
+    batch_limits: bool = True  # there or in the model's configuration
+    version_lists: bool = True
+
+    # errors
+    error_kinds: bool = True  # the client's fault differs from the server's
+    reported_as: Mapping[ErrorCode, ErrorCode] = field(default_factory=dict)  # codes that arrive as another
+    wordless: frozenset[ErrorCode] = frozenset()  # without their message where the request is unreadable
 
     def carries(self, datatype: Datatype) -> bool:
         """Whether ``datatype`` has a form, its own or a wider one."""
@@ -315,7 +302,7 @@ class Capability:
 
 Endpoint = HttpEndpoint | GrpcEndpoint | BrpcEndpoint | FramedEndpoint
 Calls = Mapping[Operation, UpstreamCall[Any, Any]]
-"""How a client asks a server for each operation; what is missing the dialect does not have."""
+"""The calls by operation; a dialect lacks the operations that are missing."""
 
 Unmatched = Callable[[HttpRequest, tuple[str, ...]], HttpAnswer]
 

@@ -26,7 +26,7 @@ OVER_HTTP = Capability(
     answer_versions=False,
     answer_parameters=False,
     batch_limits=False,
-    told={
+    reported_as={
         ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR,
         ErrorCode.ALREADY_EXISTS: ErrorCode.INVALID_TENSOR,
         ErrorCode.INTERNAL: ErrorCode.MODEL_FAILED,
@@ -34,4 +34,4 @@ OVER_HTTP = Capability(
 )
 
 # a message has no place for a model's name, and an error has its own code in it
-OVER_TCP = replace(OVER_HTTP, many_models=False, versions="", told={})
+OVER_TCP = replace(OVER_HTTP, many_models=False, versions="", reported_as={})

@@ -34,7 +34,7 @@ OVER_GRPC = Capability(
     signatures=False,
     batch_limits=False,
     error_kinds=False,
-    told={
+    reported_as={
         ErrorCode.MALFORMED: ErrorCode.MODEL_FAILED,
         ErrorCode.INVALID_TENSOR: ErrorCode.MODEL_FAILED,
         ErrorCode.UNREPRESENTABLE: ErrorCode.MODEL_FAILED,
@@ -48,6 +48,6 @@ OVER_HTTP = replace(OVER_GRPC, nan_payloads=False)
 OVER_BRPC = replace(
     OVER_GRPC,
     streams="",
-    told={**OVER_GRPC.told, ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR},
+    reported_as={**OVER_GRPC.reported_as, ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR},
     wordless=frozenset({ErrorCode.MALFORMED}),
 )

@@ -13,7 +13,7 @@ OVER_HTTP = Capability(
     exact=frozenset(Datatype),
     versions="number",  # to a listener, as to Triton; other servers are asked for any
     streams="flat",
-    told={
+    reported_as={
         ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR,
         ErrorCode.UNREPRESENTABLE: ErrorCode.INVALID_TENSOR,
         ErrorCode.ALREADY_EXISTS: ErrorCode.INVALID_TENSOR,
@@ -24,7 +24,7 @@ OVER_HTTP = Capability(
 OVER_GRPC = Capability(
     exact=frozenset(Datatype),
     streams="whole",
-    told={
+    reported_as={
         ErrorCode.MALFORMED: ErrorCode.MODEL_FAILED,
         ErrorCode.TOO_LARGE: ErrorCode.OVERLOADED,
         ErrorCode.BAD_UPSTREAM: ErrorCode.MODEL_FAILED,

@@ -20,7 +20,7 @@ OVER_GRPC = Capability(
     sequences=frozenset({int}),
     folds_batch=True,
     answer_parameters=False,
-    told={
+    reported_as={
         ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR,
         ErrorCode.UNREPRESENTABLE: ErrorCode.UNSUPPORTED,
         ErrorCode.NOT_FOUND: ErrorCode.UNAVAILABLE,  # where the words do not tell that it is the model

@@ -271,7 +271,7 @@ def test_errors(wire: Wire, code: ErrorCode, text: str) -> None:
     error = InferenceError(code, text)
     assert error_to(wire, error, InferRequest("model", (INPUT,)), SIGNATURE).code is capability(
         wire
-    ).told.get(code, code)
+    ).reported_as.get(code, code)
 
 
 @wires

@@ -34,7 +34,7 @@ def refusal(party: Party) -> ErrorCode:
 
 def reported(party: Party, code: ErrorCode) -> ErrorCode:
     """The code that a client of ``party`` reads where the server reports ``code``."""
-    return party.capability.told.get(code, code)
+    return party.capability.reported_as.get(code, code)
 
 
 def callers() -> dict[str, Party]:

@@ -237,7 +237,7 @@ class _Run:
         capability = self._destination.capability
         if not capability.error_kinds:
             return actual
-        return InferenceError(capability.told.get(expected.code, expected.code), expected.message)
+        return InferenceError(capability.reported_as.get(expected.code, expected.code), expected.message)
 
 
 def _incomparable(record: Record, generated: bool) -> str:
