@@ -62,7 +62,7 @@ def daemon(folder: Path, config: dict[str, Any]) -> Iterator[Server]:
         addresses = {
             event.get("transport", "admin"): event["address"]
             for event in events
-            if event["event"].startswith("listening")
+            if event["event"].endswith("listening")
         }
         yield Server(process.pid, addresses)
 

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import settings
 
 # a property says what is true, not how soon: a busy machine must not make it fail; `make fuzz` looks longer
-settings.register_profile("untimed", deadline=None, max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")))
+settings.register_profile("untimed", deadline=None, max_examples=int(os.environ.get("FUZZ_EXAMPLES", "50")))
 settings.load_profile("untimed")
+
+gc.disable()  # until all tests are collected: see pytest_collection_finish
 
 _FIRST = ("e2e", "benchmarks")
 """Folders whose files take long. They run first: test processes that share the files end at the same time then."""
@@ -25,3 +27,4 @@ def pytest_collection_finish() -> None:
     """Take the tests themselves, thousands of objects that stay, out of every garbage collection to come."""
     gc.collect()
     gc.freeze()
+    gc.enable()

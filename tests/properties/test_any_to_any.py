@@ -51,9 +51,14 @@ wires = pytest.mark.parametrize("wire", WIRES, ids="/".join)
 others = st.sampled_from(WIRES)
 
 
+def declared(wire: Wire) -> Capability:
+    """What the dialect declares for this wire."""
+    return DIALECTS[wire[0]].bindings[wire[1]].capability
+
+
 def capability(*wires: Wire) -> Capability:
-    """What all of these wires carry."""
-    return common(*(DIALECTS[name].bindings[transport].capability for name, transport in wires))
+    """What the tensors and fields of messages may be on all of these wires."""
+    return common(*map(declared, wires))
 
 
 def assert_same_request(understood: InferRequest, sent: InferRequest, signature: Signature) -> None:
@@ -161,11 +166,10 @@ def test_metadata_survives(wire: tuple[str, str], data: st.DataObject) -> None:
     inputs, outputs = (data.draw(carried(capability(wire))) for _ in range(2))
     sent = ModelMetadata("model", signature_of(inputs, outputs), ("1", "3"), "onnxruntime_onnx")
     back = result_through(wire, Operation.MODEL_METADATA, ModelRef("model"), sent)
-    declared = DIALECTS[wire[0]].bindings[wire[1]].capability
-    if not declared.signatures:
+    if not declared(wire).signatures:
         assert (back.versions, back.signature) == (sent.versions, Signature((), ()))
         return
-    widened = declared.widened
+    widened = declared(wire).widened
     for before, after in ((sent.signature.inputs, back.signature.inputs),
                           (sent.signature.outputs, back.signature.outputs)):  # fmt: skip
         assert [(s.name, widened.get(s.datatype, s.datatype)) for s in before] == [
@@ -187,7 +191,7 @@ def test_readiness_survives(wire: tuple[str, str], ready: bool) -> None:
 @wires
 @given(text=names(), code=st.sampled_from(list(ErrorCode)))
 def test_errors_keep_their_message_and_their_kind(wire: Wire, text: str, code: ErrorCode) -> None:
-    can = DIALECTS[wire[0]].bindings[wire[1]].capability
+    can = declared(wire)
     understood = error_through(wire, InferenceError(code, text), InferRequest("model", ()))
     if code not in can.wordless:
         assert text.strip() in understood.message or "\n" in text
