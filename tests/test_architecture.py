@@ -23,10 +23,6 @@ ENGINES = {"aiohttp", "grpc", "asyncio", "socket", "ssl"}
 MODULES_AT_THE_TOP = 10
 DIALECT_FILES = {"__init__", "capability", "codec", "server", "client", "manifest"}
 
-# to be renamed, none to be added
-_KNOWN_DOUBLES = {
-    "ReplyForm",  # protocols/{grps,oip,trtis}
-}
 # models of users import this module, so its class names are Triton's
 _NAMES_OF_TRITON = "runtime/python_worker/triton_python_backend_utils.py"
 
@@ -193,7 +189,7 @@ def class_names_used_twice(root: Path) -> Violations:
         if path == root / _NAMES_OF_TRITON:
             continue
         for node in ast.walk(ast.parse(path.read_text(), str(path))):
-            if not isinstance(node, ast.ClassDef) or node.name.startswith("_") or node.name in _KNOWN_DOUBLES:
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
                 continue
             if (first := known.setdefault(node.name, path)) != path:
                 yield path, f"{node.name} is a class of {first.relative_to(root)} too"

@@ -47,7 +47,7 @@ class WireForm:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyForm:
+class GrpsReplyForm:
     """How to write an answer: as an ``ndarray`` where the caller wants one; with ``first_tensor_only`` that
     leaves the other outputs out, else they are an error. Any other answer follows the form of the request,
     ``asked``."""
@@ -68,7 +68,7 @@ def decode_request(
     version: str = "",
     return_ndarray: bool = False,
     first_tensor_only: bool = False,
-) -> tuple[InferRequest, ReplyForm]:
+) -> tuple[InferRequest, GrpsReplyForm]:
     """The request in ``message`` and the form of its answer.
 
     Raises INVALID_TENSOR naming the tensor, UNREPRESENTABLE for data that has no form as the model's input.
@@ -77,11 +77,11 @@ def decode_request(
     return (
         # one model serves Predict and PredictStreaming: of one that streams, its only answer will do
         InferRequest(model, inputs, version=version, answers="only", wire_form=asked),
-        ReplyForm(asked, return_ndarray, first_tensor_only),
+        GrpsReplyForm(asked, return_ndarray, first_tensor_only),
     )
 
 
-def encode_response(form: ReplyForm, response: InferResponse) -> GrpsMessage:
+def encode_response(form: GrpsReplyForm, response: InferResponse) -> GrpsMessage:
     """The answer with its status OK, without a model.
 
     The answer of a grps server keeps its form. Else one BYTES element and a gmap go back the way that the
@@ -100,7 +100,7 @@ def encode_response(form: ReplyForm, response: InferResponse) -> GrpsMessage:
     return message
 
 
-def _ndarray(form: ReplyForm, outputs: Sequence[Tensor]) -> GenericTensor:
+def _ndarray(form: GrpsReplyForm, outputs: Sequence[Tensor]) -> GenericTensor:
     """The output that an ndarray is made of; the refusals are those of the original servers."""
     if form.first_tensor_only:
         refusal = "No float32 tensors in output. Cannot convert to ndarray."

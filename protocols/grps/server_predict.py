@@ -11,7 +11,7 @@ from typing import Any
 
 from interlingua.protocols.dialect import Action, Opened
 from interlingua.protocols.grps import outcome, whole_request
-from interlingua.protocols.grps.codec import ReplyForm, decode_request, encode_response
+from interlingua.protocols.grps.codec import GrpsReplyForm, decode_request, encode_response
 from interlingua.protocols.grps.codec_json import parse_document, read_document
 from interlingua.protocols.grps.flavors import Flavor
 from interlingua.protocols.grps.json_habits import HABITS
@@ -122,7 +122,7 @@ class Predict:
             return False
         return self._asks_for_stream(request, query_of(request), None)
 
-    def _decode(self, opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, ReplyForm]:
+    def _decode(self, opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, GrpsReplyForm]:
         call: Call = opened.message
         return decode_request(
             call.message,
@@ -134,7 +134,7 @@ class Predict:
 
     # --- the answer
 
-    def _encode(self, form: ReplyForm, response: InferResponse) -> HttpAnswer:
+    def _encode(self, form: GrpsReplyForm, response: InferResponse) -> HttpAnswer:
         return self._written(encode_response(form, response))
 
     def _written(self, message: GrpsMessage) -> HttpAnswer:
@@ -143,7 +143,7 @@ class Predict:
             return HttpAnswer(200, (("Content-Type", _OCTETS),), [message.bin_data])
         return json_answer(self._flavor, message)
 
-    def _encode_piece(self, form: ReplyForm, response: InferResponse) -> HttpAnswer:
+    def _encode_piece(self, form: GrpsReplyForm, response: InferResponse) -> HttpAnswer:
         """One chunk; none for the bare final flag."""
         if response.error is not None:
             message = outcome.failed(self._flavor, response.error)

@@ -15,7 +15,7 @@ from typing import Any
 from interlingua.protocols.brpc_status import unparsable
 from interlingua.protocols.dialect import Action, BrpcEndpoint, GrpcEndpoint, HttpEndpoint, Opened
 from interlingua.protocols.grps import outcome
-from interlingua.protocols.grps.codec import ReplyForm, decode_request, encode_response
+from interlingua.protocols.grps.codec import GrpsReplyForm, decode_request, encode_response
 from interlingua.protocols.grps.codec_grpc import read_message, write_message
 from interlingua.protocols.grps.codec_json import parse_document, read_document
 from interlingua.protocols.grps.flavors import Flavor
@@ -178,7 +178,7 @@ def stub_endpoints(
 class _Form:
     """How an inference is answered."""
 
-    reply: ReplyForm
+    reply: GrpsReplyForm
     write: Write
 
 

@@ -71,7 +71,7 @@ Raws = list[memoryview]
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyForm:
+class OipGrpcReplyForm:
     """How a caller wants its answer: under its own id, and which outputs as classes."""
 
     id: str = ""
@@ -87,7 +87,7 @@ def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     return Opened(INFER, message.model_name, message.model_version, (message, raws))
 
 
-def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, ReplyForm]:
+def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, OipGrpcReplyForm]:
     """The request, and the form of its answer. Raises INVALID_TENSOR naming input or parameter."""
     message, raws, *_ = opened.message
     given = message.parameters
@@ -108,10 +108,10 @@ def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[Infe
     )
     outputs = request.outputs
     classes = NOTHING_ASKED if outputs is None else asked_classes(outputs, signature)
-    return request, ReplyForm(request.id, classes)
+    return request, OipGrpcReplyForm(request.id, classes)
 
 
-def encode_infer(form: ReplyForm, response: InferResponse) -> GrpcAnswer:
+def encode_infer(form: OipGrpcReplyForm, response: InferResponse) -> GrpcAnswer:
     """The answer, every output in raw contents. Raises UNREPRESENTABLE, TOO_LARGE."""
     outputs = as_asked(response, form.classes) if form.classes else response.outputs
     try:

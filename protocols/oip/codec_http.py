@@ -79,7 +79,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyForm:
+class OipHttpReplyForm:
     """How a caller wants its answer: under its own id, which outputs as binary data, which as classes.
 
     ``order`` names the outputs in the order to write them in, the model's where that is empty; ``always``
@@ -103,7 +103,7 @@ def decode_request(
     version: str,
     signature: Signature,
     reader_of: ReaderOf | None = None,
-) -> tuple[InferRequest, ReplyForm]:
+) -> tuple[InferRequest, OipHttpReplyForm]:
     """The request in ``message``, and the form of its answer. ``reader_of`` gives what reads its inputs in
     JSON, on listeners that follow a server whose parameters say how.
 
@@ -116,7 +116,7 @@ def decode_request(
     if length == 0:
         tensor = raw_tensor(model, body, signature)
         request = InferRequest(model, (tensor,), version=version, context=message.context)
-        return request, ReplyForm(all_binary=True, coding=coding)
+        return request, OipHttpReplyForm(all_binary=True, coding=coding)
     key = None
     if length is not None and length <= LONGEST:
         key = bytes(body[:length]), coding, message.nonfinite_json
@@ -164,7 +164,7 @@ def encode_request(request: InferRequest, *, binary: bool) -> Body:
     return _join(document, buffers, extended=bool(buffers))
 
 
-def encode_response(form: ReplyForm, response: InferResponse) -> Body:
+def encode_response(form: OipHttpReplyForm, response: InferResponse) -> Body:
     """An answer in the form that its request asked for, outputs in the order given.
 
     Without a single binary byte it is plain JSON, as Triton has it. Raises UNREPRESENTABLE naming an
@@ -203,7 +203,7 @@ def encode_response(form: ReplyForm, response: InferResponse) -> Body:
     return headers, parts
 
 
-def _known_answer(form: ReplyForm, response: InferResponse) -> Body | None:
+def _known_answer(form: OipHttpReplyForm, response: InferResponse) -> Body | None:
     """An answer that says nothing but how large its outputs are, all of them binary: its JSON is the same
     whatever they hold. None for another."""
     described: list[_Described] = []
@@ -288,13 +288,13 @@ def _read_outputs(
     signature: Signature,
     coding: str,
     nonfinite: bool,
-) -> tuple[tuple[RequestedOutput, ...] | None, ReplyForm]:
+) -> tuple[tuple[RequestedOutput, ...] | None, OipHttpReplyForm]:
     """The requested outputs and the reply form. ``binary_data_output`` is for outputs that are not
     listed: a listed one is binary where it says so itself."""
     entries = members(document, "outputs") if document.get("outputs") is not None else ()
     if not entries:
         everything = _flag(parameters, "binary_data_output")
-        return None, ReplyForm(identity, all_binary=everything, coding=coding, nonfinite=nonfinite)
+        return None, OipHttpReplyForm(identity, all_binary=everything, coding=coding, nonfinite=nonfinite)
     outputs: list[RequestedOutput] = []
     binary: list[str] = []
     for index, entry in enumerate(entries):
@@ -305,13 +305,13 @@ def _read_outputs(
             binary.append(name)
     distinct = distinct_outputs(outputs)
     classes = asked_classes(distinct, signature)
-    return distinct, ReplyForm(
+    return distinct, OipHttpReplyForm(
         identity, frozenset(binary), classes=classes, coding=coding, nonfinite=nonfinite
     )
 
 
 def _check_json_outputs(
-    outputs: Sequence[RequestedOutput] | None, form: ReplyForm, signature: Signature
+    outputs: Sequence[RequestedOutput] | None, form: OipHttpReplyForm, signature: Signature
 ) -> None:
     """Refuse what could not be answered before the model runs."""
     if form.all_binary:

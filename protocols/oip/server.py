@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from interlingua.protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
 from interlingua.protocols.oip.codec_grpc import METHOD
-from interlingua.protocols.oip.codec_http import JSON_HEADERS, ReplyForm, decode_request, encode_response
+from interlingua.protocols.oip.codec_http import (
+    JSON_HEADERS,
+    OipHttpReplyForm,
+    decode_request,
+    encode_response,
+)
 from interlingua.protocols.oip.generate import GENERATE_ENDPOINTS
 from interlingua.protocols.oip.grpc_control import CONTROL_OPENERS
 from interlingua.protocols.oip.grpc_messages import fail
@@ -38,11 +43,11 @@ def http_unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer
     return json_answer(404, {"error": "Not Found"})
 
 
-def _decode_infer(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, ReplyForm]:
+def _decode_infer(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, OipHttpReplyForm]:
     return decode_request(opened.message, opened.model, opened.version, signature)
 
 
-def _encode_infer(form: ReplyForm, response: InferResponse) -> HttpAnswer:
+def _encode_infer(form: OipHttpReplyForm, response: InferResponse) -> HttpAnswer:
     headers, parts = encode_response(form, response)
     return HttpAnswer(200, headers, parts)
 

@@ -16,7 +16,7 @@ from interlingua.protocols.dialect import Action, GrpcEndpoint, Opened, Upstream
 from interlingua.protocols.oip import codec_grpc
 from interlingua.protocols.oip.codec import EMPTY_FINAL_RESPONSE, WHILE_RUNNING
 from interlingua.protocols.oip.codec_grpc import (
-    ReplyForm,
+    OipGrpcReplyForm,
     decode_infer,
     decode_reply,
     encode_infer,
@@ -54,7 +54,7 @@ class Form:
     """How a caller wants its answers: each as over a unary call; under which version errors and the bare
     final flag are told; whether it wants that flag, and errors as the status of the call."""
 
-    each: ReplyForm
+    each: OipGrpcReplyForm
     version: str
     empty_final: bool
     errors_as_status: bool

@@ -72,7 +72,7 @@ there are not as many."""
 
 
 @dataclass(slots=True)
-class ReplyForm:
+class TrtisReplyForm:
     """What an answer owes to its request: the id that it repeats, the batch, the outputs in the order
     asked, the signature that they fold by, and the context that its status tells of."""
 
@@ -112,7 +112,7 @@ def decode_request(
     take: Take,
     *,
     shared_memory_size: str = "size",
-) -> tuple[InferRequest, ReplyForm]:
+) -> tuple[InferRequest, TrtisReplyForm]:
     """The request that ``header`` (an ``InferRequestHeader``) announces, and the form of its answer.
 
     ``take`` is called once for every input that is not in shared memory, in the header's order.
@@ -139,7 +139,7 @@ def decode_request(
         timeout_us=header.timeout_microseconds,
         context=context,
     )
-    return request, ReplyForm(identity, header.batch_size, outputs, signature, context)
+    return request, TrtisReplyForm(identity, header.batch_size, outputs, signature, context)
 
 
 def _sequence(header: Any) -> SequencePosition | None:
@@ -298,7 +298,7 @@ def _fits(dims: tuple[int, ...], declared: tuple[int, ...]) -> bool:
 # --- answers
 
 
-def encode_response(form: ReplyForm, response: InferResponse) -> tuple[Any, list[Buffer]]:
+def encode_response(form: TrtisReplyForm, response: InferResponse) -> tuple[Any, list[Buffer]]:
     """An ``InferResponseHeader`` and the contents of its outputs: one for each, in the order asked,
     empty where the output is told as classes or stands in shared memory.
 
@@ -370,7 +370,7 @@ def _write_classes(output: Any, signature: Signature, tensor: Tensor, count: int
             classes.add(idx=ranked.place, value=ranked.value, label=ranked.label)
 
 
-def _check_batch(form: ReplyForm, model: str, tensor: Tensor) -> None:
+def _check_batch(form: TrtisReplyForm, model: str, tensor: Tensor) -> None:
     if form.signature.max_batch_size and tensor.shape[:1] != (form.batch_size,):
         _failed(
             f"output '{tensor.name}' of model '{model}' has shape {_listed(tensor.shape)}, whose first "

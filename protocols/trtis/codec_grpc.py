@@ -16,7 +16,7 @@ from interlingua.protocols.protobuf_wire import MAX_MESSAGE_BYTES, join, split
 from interlingua.protocols.trtis.client_codec import LATEST, Asked, size_of, unrepresentable, version_of
 from interlingua.protocols.trtis.client_codec import decode_response as read_response
 from interlingua.protocols.trtis.client_codec import encode_request as write_request
-from interlingua.protocols.trtis.codec import ReplyForm, Take, decode_request, encode_response
+from interlingua.protocols.trtis.codec import Take, TrtisReplyForm, decode_request, encode_response
 from interlingua.protocols.trtis.status import success
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
@@ -62,14 +62,14 @@ def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     return Opened(_INFER, message.model_name, version, (message.meta_data, raws, request.context))
 
 
-def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, ReplyForm]:
+def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, TrtisReplyForm]:
     """The request and the form of its answer. Raises as ``codec.decode_request``."""
     header, raws, context = opened.message
     take = _in_turn(opened.model, raws)
     return decode_request(header, opened.model, opened.version, signature, context, take)
 
 
-def encode_infer(form: ReplyForm, response: InferResponse) -> GrpcAnswer:
+def encode_infer(form: TrtisReplyForm, response: InferResponse) -> GrpcAnswer:
     """The answer, with raw contents for every output: empty ones where it is told as classes or stands
     in shared memory. Raises as ``codec.encode_response``, and TOO_LARGE."""
     header, contents = encode_response(form, response)

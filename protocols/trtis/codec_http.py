@@ -32,10 +32,10 @@ are remembered, which makes small requests a fifth cheaper. Longer ones would ta
 
 
 @dataclass(slots=True)
-class ReplyForm:
+class TrtisHttpReplyForm:
     """What an answer owes to its request; ``binary`` is the form in which the body ends."""
 
-    form: codec.ReplyForm
+    form: codec.TrtisReplyForm
     binary: bool
 
 
@@ -69,7 +69,7 @@ def read_header(request: HttpRequest) -> Any:
 
 def decode_request(
     request: HttpRequest, header: Any, model: str, version: str, signature: Signature
-) -> tuple[InferRequest, ReplyForm]:
+) -> tuple[InferRequest, TrtisHttpReplyForm]:
     """The request that ``header`` announces and the body holds, and the form of its answer.
 
     Raises as :func:`protocols.trtis.codec.decode_request`, INVALID_TENSOR for a body too short or long.
@@ -95,10 +95,10 @@ def decode_request(
         raise InferenceError(
             ErrorCode.INVALID_TENSOR, f"unexpected additional input data for model '{model}'"
         )
-    return decoded, ReplyForm(form, query_format(request) == "binary")
+    return decoded, TrtisHttpReplyForm(form, query_format(request) == "binary")
 
 
-def encode_response(form: ReplyForm, response: InferResponse) -> HttpAnswer:
+def encode_response(form: TrtisHttpReplyForm, response: InferResponse) -> HttpAnswer:
     """The answer, outputs in the order asked. Raises as :func:`protocols.trtis.codec.encode_response`."""
     header, parts = codec.encode_response(form.form, response)
     data = header.SerializeToString()

@@ -22,7 +22,7 @@ from interlingua.protocols.trtis.codec_http import (
     RESPONSE,
     STATUS,
     MissingHeaderError,
-    ReplyForm,
+    TrtisHttpReplyForm,
     decode_request,
     encode_response,
     query_format,
@@ -106,7 +106,9 @@ def _open_infer(request: HttpRequest) -> Opened[HttpAnswer]:
     return Opened(_INFER, request.params["model"], version, (request, read_header(request)))
 
 
-def _decode_infer(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, ReplyForm]:
+def _decode_infer(
+    opened: Opened[HttpAnswer], signature: Signature
+) -> tuple[InferRequest, TrtisHttpReplyForm]:
     request, header = opened.message
     return decode_request(request, header, opened.model, opened.version, signature)
 

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from interlingua.protocols.oip.codec_grpc import ReplyForm, encode_infer
+from interlingua.protocols.oip.codec_grpc import OipGrpcReplyForm, encode_infer
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -118,7 +118,7 @@ def test_a_bad_answer_is_its_error(recording: Recording) -> None:
 def test_we_write_the_bytes_that_triton_writes(recording: Recording) -> None:
     response = decoded(recording)
     assert isinstance(response, InferResponse)
-    assert encode_infer(ReplyForm(response.id), response).message == recording.answer.message
+    assert encode_infer(OipGrpcReplyForm(response.id), response).message == recording.answer.message
 
 
 @each([r for r in OF_TRITON if not r.answer.code and r.told and r.rpc == "ModelInfer"])

@@ -99,7 +99,7 @@ def test_requests(request: InferRequest) -> None:
     assert opened.action.decode is not None
     decoded, form = opened.action.decode(opened, NOTHING)
     assert decoded == request
-    assert form == codec_grpc.ReplyForm(request.id)
+    assert form == codec_grpc.OipGrpcReplyForm(request.id)
 
 
 @given(tensor_tuples(min_size=0), TEXTS, TEXTS, TEXTS, parameters(VALUES | UINT64))
@@ -107,13 +107,13 @@ def test_answers(
     outputs: tuple[Tensor, ...], model: str, version: str, request_id: str, given: dict[str, Parameter]
 ) -> None:
     response = InferResponse(model, outputs, version, request_id, given)
-    answer = codec_grpc.encode_infer(codec_grpc.ReplyForm(request_id), response)
+    answer = codec_grpc.encode_infer(codec_grpc.OipGrpcReplyForm(request_id), response)
     assert CALLS[Operation.INFER].decode({}, answer) == response
 
 
 @given(tensors(name="x"))
 def test_tritonclient_reads_our_answers(tensor: Tensor) -> None:
-    answer = codec_grpc.encode_infer(codec_grpc.ReplyForm(), InferResponse("m", (tensor,)))
+    answer = codec_grpc.encode_infer(codec_grpc.OipGrpcReplyForm(), InferResponse("m", (tensor,)))
     result = triton.InferResult(service_pb2.ModelInferResponse.FromString(answer.message)).as_numpy("x")
     assert result.shape == tensor.shape
     if tensor.datatype is Datatype.BYTES:
@@ -218,7 +218,7 @@ def test_damaged_requests(request: InferRequest, data: st.DataObject) -> None:
 @given(tensor_tuples(), st.data())
 def test_damaged_answers(outputs: tuple[Tensor, ...], data: st.DataObject) -> None:
     whole = bytes(
-        codec_grpc.encode_infer(codec_grpc.ReplyForm("i"), InferResponse("m", outputs, "1")).message
+        codec_grpc.encode_infer(codec_grpc.OipGrpcReplyForm("i"), InferResponse("m", outputs, "1")).message
     )
     answer = GrpcAnswer(data.draw(damaged(whole)))
     assert code_of(CALLS[Operation.INFER].decode, {}, answer) in (None, ErrorCode.BAD_UPSTREAM)

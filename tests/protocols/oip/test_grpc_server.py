@@ -92,7 +92,7 @@ def test_a_request() -> None:
     assert (found.model, found.version, found.action.operation) == ("m", "3", Operation.INFER)
     request, form = inferred(sent)
     assert request.id == "i"
-    assert form == codec_grpc.ReplyForm("i")
+    assert form == codec_grpc.OipGrpcReplyForm("i")
     assert request.inputs == (Tensor.checked("x", Datatype.FP32, (2,), FLOATS),)
     assert request.outputs == (RequestedOutput("b", 3), RequestedOutput("a", parameters={"odd": 1}))
     assert request.sequence == Sequence(7, start=True)
@@ -110,7 +110,7 @@ def test_data_is_not_copied() -> None:
 def test_nothing_asked_is_everything_asked() -> None:
     request, form = inferred(message())
     assert (request.outputs, request.id, request.version) == (None, "", "")
-    assert form == codec_grpc.ReplyForm()
+    assert form == codec_grpc.OipGrpcReplyForm()
 
 
 SHARED = tensor("s", parameters=shared(shared_memory_offset={"int64_param": 4}))
@@ -243,7 +243,7 @@ def test_errors(code: ErrorCode) -> None:
 
 
 def client_result(response: InferResponse, request_id: str = "") -> triton.InferResult:
-    answer = codec_grpc.encode_infer(codec_grpc.ReplyForm(request_id), response)
+    answer = codec_grpc.encode_infer(codec_grpc.OipGrpcReplyForm(request_id), response)
     return triton.InferResult(service_pb2.ModelInferResponse.FromString(answer.message))
 
 
@@ -292,7 +292,7 @@ def test_an_answer_that_cannot_be_written() -> None:
         InferResponse("m", (Tensor("x", Datatype.FP32, (0, 2**63), memoryview(b"")),)),
     ):
         with pytest.raises(InferenceError, match="dialect 'oip' cannot carry this") as caught:
-            codec_grpc.encode_infer(codec_grpc.ReplyForm(), response)
+            codec_grpc.encode_infer(codec_grpc.OipGrpcReplyForm(), response)
         assert caught.value.code is ErrorCode.UNREPRESENTABLE
 
 

@@ -13,7 +13,7 @@ import pytest
 from interlingua.protocols.content_coding import inflate
 from interlingua.protocols.dialect import Action, Opened
 from interlingua.protocols.oip import DIALECT
-from interlingua.protocols.oip.codec_http import ReplyForm, encode_response
+from interlingua.protocols.oip.codec_http import OipHttpReplyForm, encode_response
 from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import (
     Datatype,
@@ -46,7 +46,7 @@ def result(path: str, value: Any) -> HttpAnswer:
 
 def test_members_stand_in_tritons_order() -> None:
     response = InferResponse("m", (FP32, BYTES), "1", "not this one", {"p": 1})
-    headers, parts = encode_response(ReplyForm("mine"), response)
+    headers, parts = encode_response(OipHttpReplyForm("mine"), response)
     assert received(headers) == JSON
     assert parts == [
         b'{"id":"mine","model_name":"m","model_version":"1","parameters":{"p":1},"outputs":['
@@ -56,13 +56,13 @@ def test_members_stand_in_tritons_order() -> None:
 
 
 def test_what_is_empty_is_left_out() -> None:
-    _, parts = encode_response(ReplyForm(), InferResponse("m", ()))
+    _, parts = encode_response(OipHttpReplyForm(), InferResponse("m", ()))
     assert parts == [b'{"model_name":"m","outputs":[]}']
 
 
 def test_binary_outputs_follow_the_json_without_a_copy() -> None:
     headers, parts = encode_response(
-        ReplyForm(binary=frozenset({"x"})), InferResponse("m", (FP32, BYTES), "1")
+        OipHttpReplyForm(binary=frozenset({"x"})), InferResponse("m", (FP32, BYTES), "1")
     )
     assert received(headers) == {
         "content-type": "application/octet-stream",
@@ -77,8 +77,10 @@ def test_binary_outputs_follow_the_json_without_a_copy() -> None:
     assert parts[1] is FP32.data
 
 
-@pytest.mark.parametrize("form", [ReplyForm(all_binary=True), ReplyForm(binary=frozenset({"x", "s"}))])
-def test_an_answer_that_comes_again_has_its_own_data_and_its_own_description(form: ReplyForm) -> None:
+@pytest.mark.parametrize(
+    "form", [OipHttpReplyForm(all_binary=True), OipHttpReplyForm(binary=frozenset({"x", "s"}))]
+)
+def test_an_answer_that_comes_again_has_its_own_data_and_its_own_description(form: OipHttpReplyForm) -> None:
     wide = Tensor("x", Datatype.FP32, (4,), FP32.view)
     other = Tensor("x", Datatype.FP32, (2, 2), memoryview(bytes(16)))
     for model, version, tensors in (
@@ -107,7 +109,7 @@ def test_an_answer_that_comes_again_has_its_own_data_and_its_own_description(for
 
 def test_outputs_without_a_binary_byte_are_plain_json() -> None:
     empty = Tensor.from_numpy("x", np.zeros((0, 2), np.float32))
-    headers, parts = encode_response(ReplyForm(all_binary=True), InferResponse("m", (empty,)))
+    headers, parts = encode_response(OipHttpReplyForm(all_binary=True), InferResponse("m", (empty,)))
     assert received(headers) == JSON
     (output,) = json.loads(b"".join(parts))["outputs"]
     assert output["parameters"] == {"binary_data_size": 0}
@@ -115,7 +117,7 @@ def test_outputs_without_a_binary_byte_are_plain_json() -> None:
 
 def test_outputs_placed_in_shared_memory_are_only_described() -> None:
     placed = Tensor("x", Datatype.FP16, (2,), SharedMemoryRef("r", 0, 4))
-    headers, parts = encode_response(ReplyForm(), InferResponse("m", (placed,)))
+    headers, parts = encode_response(OipHttpReplyForm(), InferResponse("m", (placed,)))
     assert received(headers) == JSON
     assert json.loads(bytes(parts[0]))["outputs"] == [{"name": "x", "datatype": "FP16", "shape": [2]}]
 
@@ -133,14 +135,17 @@ def test_outputs_placed_in_shared_memory_are_only_described() -> None:
 )
 def test_what_json_cannot_carry_is_refused(response: InferResponse, text: str) -> None:
     with pytest.raises(InferenceError, match=text) as caught:
-        encode_response(ReplyForm(), response)
+        encode_response(OipHttpReplyForm(), response)
     assert caught.value.code is ErrorCode.UNREPRESENTABLE
 
 
 def test_the_same_goes_out_as_binary_data() -> None:
     for values in (np.array([1, np.nan]), np.array([b"\xff"], object), np.ones(1, ml_dtypes.bfloat16)):
         tensor = Tensor.from_numpy("x", values)
-        assert encode_response(ReplyForm(all_binary=True), InferResponse("m", (tensor,)))[1][1] == tensor.view
+        assert (
+            encode_response(OipHttpReplyForm(all_binary=True), InferResponse("m", (tensor,)))[1][1]
+            == tensor.view
+        )
 
 
 @pytest.mark.parametrize(
@@ -223,7 +228,7 @@ def test_unmatched(allowed: tuple[str, ...], status: int, text: str) -> None:
 def test_inference_answers_through_the_table() -> None:
     message: Opened[HttpAnswer] = opened(post(b""))
     action: Action[HttpAnswer] = message.action
-    answer = action.encode(ReplyForm("q"), InferResponse("m", (FP32,), "1"))
+    answer = action.encode(OipHttpReplyForm("q"), InferResponse("m", (FP32,), "1"))
     assert answer.status == 200
     assert body(answer)["id"] == "q"
 
@@ -232,17 +237,19 @@ def test_what_is_not_finite_is_the_form_that_was_asked_for() -> None:
     tensor = Tensor.from_numpy("x", np.array([1, np.nan, np.inf, -np.inf], np.float32))
     response = InferResponse("m", (tensor,))
     with pytest.raises(InferenceError, match="tensor 'x': element 1 is nan") as caught:
-        encode_response(ReplyForm(), response)
+        encode_response(OipHttpReplyForm(), response)
     assert caught.value.code is ErrorCode.INVALID_TENSOR
-    _, parts = encode_response(ReplyForm(nonfinite=True), response)
+    _, parts = encode_response(OipHttpReplyForm(nonfinite=True), response)
     assert b'"data":[1.0,NaN,Infinity,-Infinity]' in bytes(parts[0])
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_answers_are_compressed(coding: str) -> None:
     tensor = Tensor.from_numpy("x", np.zeros(4096, np.float32))
-    plain_headers, plain = encode_response(ReplyForm(all_binary=True), InferResponse("m", (tensor,)))
-    headers, parts = encode_response(ReplyForm(all_binary=True, coding=coding), InferResponse("m", (tensor,)))
+    plain_headers, plain = encode_response(OipHttpReplyForm(all_binary=True), InferResponse("m", (tensor,)))
+    headers, parts = encode_response(
+        OipHttpReplyForm(all_binary=True, coding=coding), InferResponse("m", (tensor,))
+    )
     # the length of the JSON counts what was there before
     assert received(headers) == {**received(plain_headers), "content-encoding": coding}
     compressed = b"".join(parts)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interlingua.protocols.oip.codec_http import ReplyForm
+from interlingua.protocols.oip.codec_http import OipHttpReplyForm
 from interlingua.protocols.wire import HttpRequest
 from interlingua.schemas import (
     Datatype,
@@ -67,7 +67,7 @@ def test_everything_that_json_can_ask() -> None:
     assert asked.sequence == Sequence("s", end=True)
     assert asked.parameters == {"own": 1.5}
     assert asked.outputs == (RequestedOutput("y"), RequestedOutput("w"))
-    assert form == ReplyForm("mine", frozenset({"y"}))
+    assert form == OipHttpReplyForm("mine", frozenset({"y"}))
     first, second = asked.inputs
     np.testing.assert_array_equal(first.numpy(), np.array([1, 2.5], np.float32))
     assert (second.shape, second.elements()) == ((2, 1), ["é".encode(), b""])
@@ -79,7 +79,7 @@ def test_everything_that_json_can_ask() -> None:
 def test_what_is_absent(more: dict[str, Any]) -> None:
     asked, form = decoded(request(tensor([1, 2]), **more), ANY)
     assert (asked.outputs, asked.id, asked.parameters, asked.sequence) == (None, "", {}, None)
-    assert form == ReplyForm()
+    assert form == OipHttpReplyForm()
 
 
 def test_binary_data_is_cut_without_a_copy() -> None:
@@ -114,7 +114,7 @@ def test_shared_memory_is_a_reference() -> None:
     )
     assert asked.inputs[0].data == SharedMemoryRef("r", 16, 8)
     assert asked.outputs == (RequestedOutput("y", placement=SharedMemoryRef("r", 16, 8)),)
-    assert form == ReplyForm()
+    assert form == OipHttpReplyForm()
 
 
 def test_classification_is_carried() -> None:
@@ -126,9 +126,9 @@ def test_classification_is_carried() -> None:
 
 def test_binary_data_output_is_for_outputs_that_are_not_listed() -> None:
     everything = {"parameters": {"binary_data_output": True}}
-    assert decoded(request(tensor([1, 2]), **everything), ANY)[1] == ReplyForm(all_binary=True)
+    assert decoded(request(tensor([1, 2]), **everything), ANY)[1] == OipHttpReplyForm(all_binary=True)
     listed = request(tensor([1, 2]), outputs=[{"name": "y"}], **everything)
-    assert decoded(listed, ANY)[1] == ReplyForm()
+    assert decoded(listed, ANY)[1] == OipHttpReplyForm()
 
 
 def test_data_of_an_empty_tensor_does_not_matter() -> None:

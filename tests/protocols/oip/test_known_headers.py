@@ -10,7 +10,7 @@ import pytest
 
 from interlingua.protocols.oip import known_headers
 from interlingua.protocols.oip.codec import RequestFields
-from interlingua.protocols.oip.codec_http import ReplyForm
+from interlingua.protocols.oip.codec_http import OipHttpReplyForm
 from interlingua.protocols.oip.known_headers import KnownHeaders
 from interlingua.protocols.wire import HttpRequest
 from interlingua.schemas import (
@@ -74,7 +74,7 @@ def test_what_it_asks_for_is_asked_again() -> None:
     assert first == again
     asked, form = again
     assert (asked.sequence, asked.priority, asked.timeout_us) == (Sequence(7, end=True), 2, 9)
-    assert (asked.outputs, form) == ((RequestedOutput("y"),), ReplyForm(binary=frozenset({"y"})))
+    assert (asked.outputs, form) == ((RequestedOutput("y"),), OipHttpReplyForm(binary=frozenset({"y"})))
 
 
 def test_data_of_another_size_is_refused_as_the_first_time() -> None:
@@ -125,7 +125,7 @@ def test_another_model_is_another_matter() -> None:
 
 def remembered(asked: InferRequest, size: int) -> bool:
     known = KnownHeaders()
-    known.remember(KEY, size, RequestFields(), asked, ReplyForm())
+    known.remember(KEY, size, RequestFields(), asked, OipHttpReplyForm())
     return known.find(KEY, size) is not None
 
 
@@ -145,6 +145,6 @@ def test_the_first_is_forgotten_when_there_are_too_many(monkeypatch: pytest.Monk
     known = KnownHeaders()
     keys = [(text, "", False) for text in (b"1", b"2", b"3")]
     for key in keys:
-        known.remember(key, 0, RequestFields(), InferRequest("m", ()), ReplyForm())
+        known.remember(key, 0, RequestFields(), InferRequest("m", ()), OipHttpReplyForm())
     assert [known.find(key, 0) is not None for key in keys] == [False, True, True]
     assert known.find(keys[1], 1) is None
