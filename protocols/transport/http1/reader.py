@@ -144,7 +144,8 @@ class RequestReader:
         once it is complete. Raises ``BodyError``."""
         body = self._body
         assert body is not None, "in state BODY there is one"  # noqa: S101
-        self.receive(data)
+        if data:  # to receive nothing would copy what is here
+            self.receive(data)
         self._at = body.feed(self._data, self._at)
         if self._at == len(self._data):
             self._data, self._at = b"", 0
