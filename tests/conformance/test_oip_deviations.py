@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interlingua.translator.assembly import EXTENSIONS
+from interlingua.protocols.oip.manifest import MANIFEST
 from tests.conformance.oip_deviations import GRPC, HTTP, Deviation
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects" / "oip.md"
@@ -30,6 +30,6 @@ def test_the_page_tells_the_extensions() -> None:
     listed, _, left_out = (
         PAGE.read_text(encoding="utf-8").split("## Extensions\n")[1].partition("Triton lists two more.")
     )
-    assert tuple(re.findall("`(.*?)`", listed)) == EXTENSIONS
+    assert tuple(re.findall("`(.*?)`", listed)) == MANIFEST.extensions
     others = re.findall(r"^\* `(.*?)`", left_out.split("\n## ")[0], re.MULTILINE)
-    assert len(others) == 2 and not set(others) & set(EXTENSIONS)
+    assert len(others) == 2 and not set(others) & set(MANIFEST.extensions)
