@@ -52,7 +52,7 @@ schemas: $(VENV)/.installed-dev ## regenerate descriptor sets and the flatc orac
 schemas-check: $(VENV)/.installed-dev ## fail if a generated artefact is stale
 	$(BIN)/python scripts/compile_schemas.py --check
 
-fuzz: $(VENV)/.installed-dev ## the properties of `make test` with 40 times the examples (FUZZ_EXAMPLES=2000)
+fuzz: $(VENV)/.installed-dev ## the properties of `make test` with 20 times the examples (FUZZ_EXAMPLES=2000)
 	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),2000) $(BIN)/python -m pytest -m 'hypothesis and not peers' --timeout 3600
 
 soak: $(VENV)/.installed-dev ## load, unload and reload models 100 times under traffic (SOAK_ROUNDS=100)

@@ -279,6 +279,7 @@ class Capability:
     priorities: bool = True  # the priority and the timeout
     requested_outputs: bool = True  # a request can choose outputs
     classification: bool = True  # of listeners only: upstreams always send the whole tensor
+    client_classification: bool = True  # whether our own client writes the class count
 
     # answers
     streams: Literal["whole", "flat", ""] = ""  # any number of answers; flat ones lack shapes and datatypes

@@ -39,8 +39,8 @@ from interlingua.schemas import (
 Read = Callable[[GrpsMessage], Any]
 
 KEPT_SECS = 1.0
-"""How long a shared answer is used again: callers may ask for metadata as often as they like, and an upstream
-that has been configured anew is seen at once by a person."""
+"""Lifetime of a shared answer: it bounds the fetches that callers can cause, and is too short for a person to
+miss a new configuration of the upstream."""
 
 # faults of an answer that would be the caller's in a request
 _FAULTS = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR, ErrorCode.UNREPRESENTABLE})
@@ -135,7 +135,7 @@ def _response(
     # a signature that says nothing is none
     known = signature if signature is not None and signature.outputs else None
     outputs, form = read_answer(lambda: codec.decode_response(answer, known))
-    # the answer to another question than the caller's is told in the form that the caller expects
+    # if the upstream got another kind of message than the caller sent, the answer takes the caller's form
     if not isinstance(request.wire_form, codec.WireForm) or request.wire_form.kind is not asked.kind:
         form = None
     return InferResponse(request.model, outputs, request.version, wire_form=form)

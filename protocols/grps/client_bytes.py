@@ -1,8 +1,8 @@
-"""Refuses the bytes that a Python server streams over HTTP: they are not those that its model gave.
+"""Refuses the bytes that a Python server streams over HTTP: they differ from the bytes of its model.
 
-It writes the text of a Python bytes object, ``b'\\x00raw'`` say, as one chunk. A proxy may cut chunks
-anew, and a model may give such text itself, so nobody can tell the bytes from it for sure. All else that
-comes between documents, as from a model that writes whole HTTP answers, are bytes as they are.
+The server writes the text of a Python bytes object, such as ``b'\\x00raw'``, as one chunk. A proxy may cut
+chunks differently, and a model may return such text itself, so the original bytes cannot be recovered. Other
+data between documents, as from a model that writes whole HTTP answers, are passed on as raw bytes.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ OVER_GRPC = Capability(
     parameters=frozenset(),
     sequences=frozenset({int}),
     folds_batch=True,
+    client_classification=False,
     answer_parameters=False,
     reported_as={
         ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR,

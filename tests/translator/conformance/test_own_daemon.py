@@ -13,7 +13,7 @@ from interlingua.translator.conformance.kit import CheckStatus, Effort, checks_o
 from interlingua.translator.conformance.session import examine
 from interlingua.translator.conformance.wires import wires
 
-EFFORT = Effort(examples=5, secs=10)
+EFFORT = Effort(examples=8, secs=10)
 
 SIMPLE = {
     side: [
