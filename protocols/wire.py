@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from interlingua.schemas import Context, ErrorCode, InferenceError
 
@@ -45,6 +45,10 @@ class HttpRequest:
     max_body_bytes: int | None = None
     nonfinite_json: bool = False
     repeatable: bool = False
+    ascii_headers: ClassVar[bool] = False
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        self.headers = {**self.headers, **headers}
 
 
 @dataclass(slots=True)
@@ -88,6 +92,10 @@ class GrpcRequest:
     message: Buffer
     metadata: Mapping[str, str] = field(default_factory=dict)
     context: Context = field(default_factory=Context)
+    ascii_headers: ClassVar[bool] = True
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        self.metadata = {**self.metadata, **headers}
 
 
 @dataclass(slots=True)
@@ -133,6 +141,10 @@ class BrpcRequest:
     compression: str = "none"
     size: int = 0
     headers: Mapping[str, str] = field(default_factory=lambda: _NO_PARAMS)
+    ascii_headers: ClassVar[bool] = False
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        self.headers = {**self.headers, **headers}
 
 
 @dataclass(slots=True)
@@ -174,6 +186,10 @@ class FramedRequest:
     parts: Sequence[Buffer] = ()
     context: Context = field(default_factory=Context)
     repeatable: bool = False
+    ascii_headers: ClassVar[bool] = False
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        """A frame has no headers."""
 
 
 @dataclass(slots=True)
