@@ -16,7 +16,7 @@ from typing import Literal
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address, parse_url
-from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.protocols.transport.clients import client_of
 from interlingua.protocols.transport.reach import unreachable
 from interlingua.protocols.transport.resolve import is_name, resolve
 from interlingua.runtime.models.response_cache import ResponseCache
@@ -297,7 +297,7 @@ def _pool(options: UpstreamOptions) -> Pool:
 
 def _member(url: str, options: UpstreamOptions, at: str = "") -> Member:
     place = parse_url(url, options.transport)
-    client = CLIENTS[options.transport](
+    client = client_of(options.transport, options.engine)(
         place,
         connect_timeout_secs=options.connect_timeout_secs,
         max_response_bytes=options.max_response_bytes,

@@ -1,4 +1,4 @@
-"""The client of each transport, by the name that a configuration gives it."""
+"""The clients of upstreams, by transport and engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.brpc.client import BrpcConnectionClient
 from interlingua.protocols.transport.framed.client import PooledFramedClient
-from interlingua.protocols.transport.grpc.client import GrpcChannelClient
+from interlingua.protocols.transport.grpc.library_client import GrpcChannelClient
 from interlingua.protocols.transport.http.client import PooledHttpClient
 from interlingua.protocols.wire import BrpcClient, FramedClient, GrpcClient, HttpClient
 
@@ -16,7 +16,7 @@ Client = HttpClient | GrpcClient | BrpcClient | FramedClient
 
 
 class Connect(Protocol):
-    """Makes a client; connections are opened when they are first needed."""
+    """Makes a client, which opens connections on demand."""
 
     def __call__(
         self,
@@ -26,13 +26,25 @@ class Connect(Protocol):
         max_response_bytes: int | None = ...,
         at: str = ...,
     ) -> Client:
-        """The client of the server at ``url``; ``at`` is the numeric address of its host, where that has been
-        looked up."""
+        """The client of the server at ``url``. ``at`` is the numeric address of its host, if it is known."""
 
 
-CLIENTS: Mapping[str, Connect] = {
-    "http": PooledHttpClient,
-    "grpc": GrpcChannelClient,
-    "brpc": BrpcConnectionClient,
-    "tcp": PooledFramedClient,
+CLIENTS: Mapping[tuple[str, str], Connect] = {
+    ("http", "library"): PooledHttpClient,
+    ("grpc", "library"): GrpcChannelClient,
+    ("brpc", "native"): BrpcConnectionClient,
+    ("tcp", "native"): PooledFramedClient,
 }
+"""By transport and engine: ``native`` is this project's own, ``library`` that of aiohttp or grpcio."""
+
+DEFAULT_ENGINE: Mapping[str, str] = {
+    "http": "library",
+    "grpc": "library",
+    "brpc": "native",
+    "tcp": "native",
+}
+
+
+def client_of(transport: str, engine: str | None = None) -> Connect:
+    """What makes clients for ``transport``; ``engine`` None is the default one."""
+    return CLIENTS[transport, engine or DEFAULT_ENGINE[transport]]

@@ -15,7 +15,7 @@ from typing import Any
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_url
-from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.protocols.transport.clients import client_of
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import InferRequest, InferResponse, Operation, Signature
 from interlingua.translator.fidelity.parties import Party, callers, targets
@@ -89,7 +89,7 @@ class World:
 
 
 async def _connected(caller: Party, address: str) -> Upstream:
-    client = CLIENTS[caller.transport](parse_url(address, caller.transport))
+    client = client_of(caller.transport)(parse_url(address, caller.transport))
     # a client chooses among outputs without names, where our upstreams ask for all of them
     calls = {
         operation: replace(call, unnamed=False)

@@ -127,6 +127,20 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "c.yaml:3: listeners[1].engine: is for transport http or grpc, not brpc",
         ],
     ),
+    "engines_of_upstreams": (
+        with_listeners(
+            """\
+            upstreams:
+              odd: {dialect: oip, transport: grpc, urls: ["a:1"], engine: librar}
+              framed: {dialect: graphpipe, transport: tcp, urls: ["a:1"], engine: native}
+            """
+        ),
+        [
+            "c.yaml:3: upstreams.odd.engine: unknown value 'librar'; did you mean 'library'? "
+            "(allowed: native, library)",
+            "c.yaml:4: upstreams.framed.engine: is for transport http or grpc, not tcp",
+        ],
+    ),
     "predict_of_ones_own": (
         with_listeners(
             """\

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_url
-from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.protocols.transport.clients import client_of
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
@@ -77,7 +77,7 @@ def upstream_of(dialect: str, transport: str, url: str, timeout_secs: float) -> 
         place = parse_url(url, transport)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    client = CLIENTS[transport](place, connect_timeout_secs=timeout_secs)
+    client = client_of(transport)(place, connect_timeout_secs=timeout_secs)
     return Upstream(url, binding.calls, [client], timeout_secs, binding.call_flavors, named=False)
 
 

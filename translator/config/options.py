@@ -14,6 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.section import Bytes, Seconds, Section, Text
+from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.references import (
@@ -51,6 +52,8 @@ __all__ = [
     "TapOptions",
     "UpstreamOptions",
 ]
+
+Engine = Literal["native", "library"]
 
 LARGEST_MESSAGE = 2**31 - 1
 """The largest message that gRPC can frame."""
@@ -128,7 +131,7 @@ class ListenerOptions(Section):
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     """Over brpc: the maximum number of concurrent calls; further calls are refused with 2004. The default
     is no limit."""
-    engine: Literal["native", "library"] = "native"
+    engine: Engine = "native"
     """Over http and grpc: the implementation of the protocol, this project's own or that of aiohttp and
     grpcio."""
     nonfinite_json: Literal["error", "token"] = "error"
@@ -179,10 +182,7 @@ class ListenerOptions(Section):
     @field_validator("engine", "headers_as_parameters")
     @classmethod
     def _of_the_transport(cls, value: str | None, info: ValidationInfo) -> str | None:
-        transport = info.data.get("transport", "http")
-        if transport not in ("http", "grpc"):
-            raise ValueError(f"is for transport http or grpc, not {transport}")
-        return value
+        return _over_http_or_grpc(value, info)
 
     @field_validator("max_concurrency")
     @classmethod
@@ -221,6 +221,9 @@ class UpstreamOptions(Section):
     strict: bool = False
     """Refuse a request with a field that the dialect does not carry (a parameter, a sequence, a priority),
     instead of dropping and counting the field."""
+    engine: Engine | None = None
+    """Over http and grpc: the implementation of the protocol, this project's own or that of aiohttp and
+    grpcio. The default is `library`."""
     connect_timeout_secs: Seconds = 5.0
     """The time limit for connecting."""
     request_timeout_secs: Seconds = 60.0
@@ -268,6 +271,15 @@ class UpstreamOptions(Section):
             require("flavor", flavor, ("auto", *dict(_flavors()).get(info.data["dialect"], ())))
         return flavor
 
+    @field_validator("engine")
+    @classmethod
+    def _engine(cls, value: str | None, info: ValidationInfo) -> str | None:
+        value = _over_http_or_grpc(value, info)
+        transport = info.data.get("transport")
+        if transport and value and (transport, value) not in CLIENTS:
+            raise ValueError(f"must not be {value}: there is no such client for transport {transport} yet")
+        return value
+
     @field_validator("forward_headers", "headers")
     @classmethod
     def _has_headers(cls, value: Any, info: ValidationInfo) -> Any:
@@ -306,6 +318,14 @@ class Config(Section):
     """Rules that send requests to another model than they name."""
     tap: TapOptions | None = None
     """A recording of requests and their answers. The default is none."""
+
+
+def _over_http_or_grpc(value: str | None, info: ValidationInfo) -> str | None:
+    """``value`` of an option that is for these transports alone."""
+    transport = info.data.get("transport", "http")
+    if value is not None and transport not in ("http", "grpc"):
+        raise ValueError(f"is for transport http or grpc, not {transport}")
+    return value
 
 
 def _flavors() -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from interlingua.protocols.dialect import Binding, Capability, UpstreamCall
 from interlingua.protocols.transport.address import Address, parse_url
-from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.protocols.transport.clients import client_of
 from interlingua.protocols.wire import FramedRequest, HttpRequest
 from interlingua.schemas import (
     Context,
@@ -81,7 +81,9 @@ class ServerUnderTest:
         self.last: WireExchange | None = None
         self.place = parse_url(url, binding.transport)
         self.timeout_secs = timeout_secs
-        self.client: Any = client or CLIENTS[binding.transport](self.place, connect_timeout_secs=timeout_secs)
+        self.client: Any = client or client_of(binding.transport)(
+            self.place, connect_timeout_secs=timeout_secs
+        )
         self._runner = asyncio.Runner()
         # exchanges report broken connections
         self._runner.get_loop().set_exception_handler(lambda loop, context: None)

@@ -9,7 +9,7 @@ from typing import Any, Self
 from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS, bindings
 from interlingua.protocols.transport.address import Url
-from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.protocols.transport.clients import client_of
 from interlingua.protocols.wire import ConnectionFailedError, HttpRequest
 from interlingua.schemas import (
     Context,
@@ -49,7 +49,7 @@ class Conversation:
         self._calls = binding.calls
         self._timeout = timeout_secs
         self._transport = binding.transport
-        self._client: Any = CLIENTS[binding.transport](
+        self._client: Any = client_of(binding.transport)(
             url, connect_timeout_secs=timeout_secs, max_response_bytes=_LARGEST_ANSWER
         )
 

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 import grpc
 
 from interlingua.protocols.transport.address import Url
-from interlingua.protocols.transport.grpc.client import LARGEST_MESSAGE
+from interlingua.protocols.transport.grpc.library_client import LARGEST_MESSAGE
 from interlingua.protocols.wire import GrpcAnswer
 
 _OPTIONS = (

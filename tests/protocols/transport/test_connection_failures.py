@@ -16,7 +16,7 @@ import grpc.aio
 import pytest
 
 from interlingua.protocols.transport.address import parse_url
-from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.protocols.transport.clients import DEFAULT_ENGINE, client_of
 from interlingua.protocols.wire import (
     BrpcRequest,
     ConnectionFailedError,
@@ -89,7 +89,7 @@ async def babbling(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def failure(transport: str, url: str, **options: float) -> ConnectionFailedError:
-    client: Any = CLIENTS[transport](parse_url(url), **options)  # type: ignore[arg-type]
+    client: Any = client_of(transport)(parse_url(url), **options)  # type: ignore[arg-type]
     try:
         with pytest.raises(ConnectionFailedError) as caught:
             await client.send(request(transport))
@@ -99,7 +99,7 @@ async def failure(transport: str, url: str, **options: float) -> ConnectionFaile
     return caught.value
 
 
-@pytest.mark.parametrize("transport", CLIENTS)
+@pytest.mark.parametrize("transport", DEFAULT_ENGINE)
 async def test_nothing_has_gone_out_where_nobody_is(transport: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refusing = "{}:{}".format(*taken.getsockname())
@@ -108,7 +108,7 @@ async def test_nothing_has_gone_out_where_nobody_is(transport: str, tmp_path: Pa
         assert (fault.code, fault.sent) == (ErrorCode.UNAVAILABLE, False)
 
 
-@pytest.mark.parametrize("transport", CLIENTS)
+@pytest.mark.parametrize("transport", DEFAULT_ENGINE)
 async def test_nothing_has_gone_out_where_no_connection_comes_about(transport: str) -> None:
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:
         full.bind(("127.0.0.1", 0))
@@ -121,7 +121,7 @@ async def test_nothing_has_gone_out_where_no_connection_comes_about(transport: s
 
 
 @pytest.mark.parametrize("behaviour", [closing, half_closing, resetting])
-@pytest.mark.parametrize("transport", CLIENTS)
+@pytest.mark.parametrize("transport", DEFAULT_ENGINE)
 async def test_what_breaks_off_may_have_been_done(transport: str, behaviour: Behaviour) -> None:
     async with behaving(transport, behaviour) as url:
         fault = await failure(transport, url)
@@ -147,7 +147,7 @@ async def refusing(words: str) -> AsyncIterator[Any]:
             return grpc.unary_unary_rpc_method_handler(refuse)
 
     server = grpc.aio.server(handlers=(Everything(),))
-    client: Any = CLIENTS["grpc"](parse_url(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"))
+    client: Any = client_of("grpc")(parse_url(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"))
     await server.start()
     try:
         yield client
@@ -170,7 +170,7 @@ async def test_a_server_with_grpcios_words_may_have_done_something() -> None:
     assert caught.value.sent
 
 
-@pytest.mark.parametrize("transport", CLIENTS)
+@pytest.mark.parametrize("transport", DEFAULT_ENGINE)
 async def test_a_connection_that_fell_silent_is_not_used_again(transport: str) -> None:
     accepted: list[Any] = []
 
@@ -181,7 +181,7 @@ async def test_a_connection_that_fell_silent_is_not_used_again(transport: str) -
                 writer.write(SETTINGS)  # type: ignore[attr-defined]
 
     server = await asyncio.get_running_loop().create_server(Silent, "127.0.0.1", 0)
-    client: Any = CLIENTS[transport](parse_url("{}:{}".format(*server.sockets[0].getsockname())))
+    client: Any = client_of(transport)(parse_url("{}:{}".format(*server.sockets[0].getsockname())))
     try:
         for expected in (1, 2):
             with pytest.raises(InferenceError) as caught:
@@ -195,7 +195,7 @@ async def test_a_connection_that_fell_silent_is_not_used_again(transport: str) -
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("transport", CLIENTS)
+@pytest.mark.parametrize("transport", DEFAULT_ENGINE)
 async def test_a_host_that_has_been_looked_up_keeps_its_name(transport: str) -> None:
     seen: list[bytes] = []
 
@@ -205,7 +205,7 @@ async def test_a_host_that_has_been_looked_up_keeps_its_name(transport: str) -> 
 
     async with behaving(transport, reading, seen) as url:
         port = url.rpartition(":")[2]
-        client: Any = CLIENTS[transport](parse_url(f"nowhere.invalid:{port}"), at="127.0.0.1")
+        client: Any = client_of(transport)(parse_url(f"nowhere.invalid:{port}"), at="127.0.0.1")
         with pytest.raises(InferenceError, match=f"nowhere.invalid:{port}"):
             await client.send(request(transport, 0.4))
         await client.close()

@@ -14,8 +14,8 @@ import grpc.aio
 import pytest
 
 from interlingua.protocols.transport.address import Address, parse_url
-from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.grpc.library import GrpcioServer
+from interlingua.protocols.transport.grpc.library_client import GrpcChannelClient
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
 from interlingua.schemas import Context, ErrorCode, InferenceError

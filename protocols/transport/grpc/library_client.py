@@ -1,4 +1,4 @@
-"""Makes calls to one gRPC upstream over one channel, messages as bytes.
+"""A gRPC client on grpcio: calls to one upstream over one channel, messages as bytes.
 
 A channel whose server is silent is replaced: the system may take minutes to notice that a machine is gone,
 and servers reject clients that ping often.
