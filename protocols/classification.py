@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor
+from interlingua.schemas import Datatype, Tensor, invalid_tensor
 
 _RANKED = frozenset(Datatype) - {Datatype.BOOL, Datatype.FP16, Datatype.BF16, Datatype.BYTES}
 
@@ -28,9 +28,8 @@ class Ranked(NamedTuple):
 def check_ranked(output: str, datatype: Datatype) -> None:
     """Raise INVALID_TENSOR where values of ``datatype`` are not ranked: BOOL, BYTES, half floats."""
     if datatype not in _RANKED:
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR,
-            f"class result not available for output '{output}' due to unsupported type '{datatype.value}'",
+        raise invalid_tensor(
+            f"class result not available for output '{output}' due to unsupported type '{datatype.value}'"
         )
 
 

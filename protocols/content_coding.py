@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from interlingua.protocols.wire import Buffer, HttpRequest
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import ErrorCode, InferenceError, malformed
 
 WINDOW_BITS = {"gzip": 31, "deflate": 15}
 """The codings, and how zlib is told which of its formats to expect."""
@@ -33,17 +33,16 @@ def inflate(coding: str, body: Buffer, limit: int | None) -> bytes:
     try:
         plain = inflater.decompress(body, 0 if limit is None else limit + 1)
     except zlib.error as fault:
-        raise InferenceError(ErrorCode.MALFORMED, f"the body is not {coding} data: {fault}") from None
+        raise malformed(f"the body is not {coding} data: {fault}") from None
     if limit is not None and len(plain) > limit:
         raise InferenceError(
             ErrorCode.TOO_LARGE, f"the {coding} body has more than {limit} bytes when decompressed"
         )
     if not inflater.eof:
-        raise InferenceError(ErrorCode.MALFORMED, f"the {coding} body is cut short")
+        raise malformed(f"the {coding} body is cut short")
     if inflater.unused_data:
-        raise InferenceError(
-            ErrorCode.MALFORMED,
-            f"the {coding} body is followed by {len(inflater.unused_data)} bytes of something else",
+        raise malformed(
+            f"the {coding} body is followed by {len(inflater.unused_data)} bytes of something else"
         )
     return plain
 

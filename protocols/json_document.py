@@ -20,7 +20,7 @@ import simdjson
 from numpy.typing import NDArray
 
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import InferenceError, malformed, unrepresentable
 
 MAX_DEPTH = 100
 """How deep arrays and objects may nest."""
@@ -97,7 +97,7 @@ def parse_json(
         text = text[3:]
     plain = text if isinstance(text, bytes) else bytes(text)
     if plain.count(b"[") + plain.count(b"{") > MAX_DEPTH and _depth(plain) > MAX_DEPTH:
-        raise InferenceError(ErrorCode.MALFORMED, f"the JSON body nests deeper than {MAX_DEPTH} levels")
+        raise malformed(f"the JSON body nests deeper than {MAX_DEPTH} levels")
     # simdjson would skip a second byte order mark
     if lazy and _LAZY_FROM_BYTES <= len(plain) <= _LAZY_UP_TO_BYTES and plain[:3] != _BOM:
         # orjson has the last word: it takes more, and says where a fault is
@@ -127,7 +127,7 @@ def write_json(document: Any) -> bytes:
     try:
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as fault:
-        raise InferenceError(ErrorCode.UNREPRESENTABLE, f"JSON cannot carry this: {fault}") from None
+        raise unrepresentable(f"JSON cannot carry this: {fault}") from None
 
 
 def _parse_lazily(text: bytes, lazy: Collection[str]) -> Any:
@@ -270,4 +270,4 @@ def _real(digits: str) -> float:
 
 
 def _malformed(fault: str) -> InferenceError:
-    return InferenceError(ErrorCode.MALFORMED, f"the body is not JSON: {fault}")
+    return malformed(f"the body is not JSON: {fault}")

@@ -18,7 +18,15 @@ import orjson
 from numpy.typing import NDArray
 
 from interlingua.protocols.json_document import LazyArray
-from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor, pack_bytes
+from interlingua.schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    Tensor,
+    invalid_tensor,
+    pack_bytes,
+    unrepresentable,
+)
 
 _NAN, _INFINITY, _MINUS_INFINITY = map(orjson.Fragment, (b"NaN", b"Infinity", b"-Infinity"))
 
@@ -195,17 +203,14 @@ def _texts(tensor: Tensor) -> Iterator[str]:
         try:
             yield element.decode()
         except UnicodeDecodeError:
-            raise InferenceError(
-                ErrorCode.UNREPRESENTABLE,
+            raise unrepresentable(
                 f"tensor '{tensor.name}': element {index} is not UTF-8 text, which JSON cannot carry; "
-                "use binary data",
+                "use binary data"
             ) from None
 
 
 def _no_json_form(name: str, datatype: Datatype) -> InferenceError:
-    return InferenceError(
-        ErrorCode.UNREPRESENTABLE, f"tensor '{name}': {datatype.value} has no JSON form; use binary data"
-    )
+    return unrepresentable(f"tensor '{name}': {datatype.value} has no JSON form; use binary data")
 
 
 def _check_count(name: str, expected: int, found: int) -> None:
@@ -214,4 +219,4 @@ def _check_count(name: str, expected: int, found: int) -> None:
 
 
 def _refuse(name: str, message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, f"tensor '{name}': {message}")
+    raise invalid_tensor(f"tensor '{name}': {message}")

@@ -6,7 +6,15 @@ agrees on; what a dialect does with it belongs to ``protocols``.
 
 from interlingua.schemas.control import IndexQuery, LogSettings, ModelControl, TraceSettings
 from interlingua.schemas.datatypes import Datatype
-from interlingua.schemas.errors import ErrorCode, InferenceError
+from interlingua.schemas.errors import (
+    ErrorCode,
+    InferenceError,
+    bad_upstream,
+    invalid_tensor,
+    malformed,
+    not_carried,
+    unrepresentable,
+)
 from interlingua.schemas.messages import (
     NO_LEEWAY,
     CancelToken,
@@ -85,6 +93,11 @@ __all__ = [
     "TraceSettings",
     "VersionStatistics",
     "VersionStatus",
+    "bad_upstream",
     "element_count",
+    "invalid_tensor",
+    "malformed",
+    "not_carried",
     "pack_bytes",
+    "unrepresentable",
 ]

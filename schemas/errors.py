@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 
@@ -117,3 +118,14 @@ class InferenceError(Exception):
 
     def __repr__(self) -> str:
         return f"InferenceError({self.code.name}, {self.message!r})"
+
+
+malformed = partial(InferenceError, ErrorCode.MALFORMED)
+invalid_tensor = partial(InferenceError, ErrorCode.INVALID_TENSOR)
+unrepresentable = partial(InferenceError, ErrorCode.UNREPRESENTABLE)
+bad_upstream = partial(InferenceError, ErrorCode.BAD_UPSTREAM)
+
+
+def not_carried(dialect: str, what: object) -> InferenceError:
+    """The UNREPRESENTABLE of a ``dialect`` that has no form for ``what``."""
+    return unrepresentable(f"dialect '{dialect}' cannot carry {what}")

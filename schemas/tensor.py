@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlingua.schemas.datatypes import Datatype, datatype_of
-from interlingua.schemas.errors import ErrorCode, InferenceError
+from interlingua.schemas.errors import ErrorCode, InferenceError, invalid_tensor
 
 MAX_ELEMENTS = 2**63 - 1
 
@@ -70,10 +70,9 @@ class Tensor:
         if datatype is Datatype.BYTES:
             _check_packed(name, view, count)
         elif count * datatype.itemsize != len(view):
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
+            raise invalid_tensor(
                 f"tensor '{name}' of datatype {datatype.value} and shape {list(shape)} needs "
-                f"{count * datatype.itemsize} bytes, got {len(view)}",
+                f"{count * datatype.itemsize} bytes, got {len(view)}"
             )
         return cls(name, datatype, shape, view)
 
@@ -86,9 +85,7 @@ class Tensor:
         """
         datatype = datatype or datatype_of(array.dtype)
         if datatype is None:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR, f"tensor '{name}': no datatype stores NumPy's {array.dtype}"
-            )
+            raise invalid_tensor(f"tensor '{name}': no datatype stores NumPy's {array.dtype}")
         if datatype is Datatype.BYTES:
             packed = pack_bytes(_as_bytes(name, element) for element in array.ravel().tolist())
             return cls(name, datatype, array.shape, memoryview(packed))
@@ -151,18 +148,16 @@ def element_count(shape: Sequence[int], name: str = "") -> int:
     largest = 1
     for dimension in shape:
         if dimension < 0:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
-                f"tensor '{name}' has a negative dimension in shape {list(shape[:_SHOWN_DIMENSIONS])}",
+            raise invalid_tensor(
+                f"tensor '{name}' has a negative dimension in shape {list(shape[:_SHOWN_DIMENSIONS])}"
             )
         count *= dimension
         largest *= dimension or 1
         # at once, because products of hostile shapes grow without end
         if largest > MAX_ELEMENTS:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
+            raise invalid_tensor(
                 f"tensor '{name}' of shape {list(shape[:_SHOWN_DIMENSIONS])} has more elements "
-                "than 64 bits can count",
+                "than 64 bits can count"
             )
     return count
 
@@ -186,10 +181,9 @@ def _check_packed(name: str, view: memoryview, count: int) -> None:
             found += 1
         if position == end and found == count:
             return
-    raise InferenceError(
-        ErrorCode.INVALID_TENSOR,
+    raise invalid_tensor(
         f"tensor '{name}' of datatype BYTES needs {count} length-prefixed elements; "
-        f"its {end} bytes do not hold exactly that",
+        f"its {end} bytes do not hold exactly that"
     )
 
 
@@ -198,6 +192,4 @@ def _as_bytes(name: str, element: object) -> bytes:
         return element
     if isinstance(element, str):
         return element.encode()
-    raise InferenceError(
-        ErrorCode.INVALID_TENSOR, f"tensor '{name}': a BYTES element is {type(element).__name__}, not bytes"
-    )
+    raise invalid_tensor(f"tensor '{name}': a BYTES element is {type(element).__name__}, not bytes")

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.graphpipe import codec, metadata, writer
+from interlingua.protocols.upstream_reply import CODE_OF_HTTP_STATUS
 from interlingua.protocols.wire import Buffer, FramedReply, FramedRequest, HttpReply, HttpRequest
 from interlingua.schemas import (
     ErrorCode,
@@ -25,23 +26,11 @@ from interlingua.schemas import (
     Operation,
     Readiness,
     Signature,
+    bad_upstream,
+    unrepresentable,
 )
 
-CODES: dict[int, ErrorCode] = {
-    400: ErrorCode.INVALID_TENSOR,
-    401: ErrorCode.UNAUTHENTICATED,
-    403: ErrorCode.FORBIDDEN,
-    404: ErrorCode.NOT_FOUND,
-    405: ErrorCode.UNSUPPORTED,
-    413: ErrorCode.TOO_LARGE,
-    422: ErrorCode.UNREPRESENTABLE,
-    429: ErrorCode.OVERLOADED,
-    499: ErrorCode.CANCELLED,
-    500: ErrorCode.MODEL_FAILED,
-    501: ErrorCode.UNSUPPORTED,
-    503: ErrorCode.UNAVAILABLE,
-    504: ErrorCode.DEADLINE_EXCEEDED,
-}
+CODES = {**CODE_OF_HTTP_STATUS, 422: ErrorCode.UNREPRESENTABLE}
 """What an upstream's HTTP status means; any other is BAD_UPSTREAM."""
 
 _HEADERS: Mapping[str, str] = {"content-type": "application/octet-stream"}
@@ -139,9 +128,8 @@ def _decode_probe(form: None, reply: HttpReply) -> Readiness:
 
 def _post(model: str, version: str, parts: Sequence[Buffer]) -> HttpRequest:
     if not model and version:
-        raise InferenceError(
-            ErrorCode.UNREPRESENTABLE,
-            f"version '{version}' was asked of a GraphPipe server whose model has no name, nor versions",
+        raise unrepresentable(
+            f"version '{version}' was asked of a GraphPipe server whose model has no name, nor versions"
         )
     segments = ["graphpipe", model, version] if model else []
     path = "/" + "/".join(quote(segment, safe="") for segment in segments if segment)
@@ -196,9 +184,8 @@ def _unframe_probe(form: None, reply: FramedReply) -> Readiness:
 def _refuse_name(model: str, version: str) -> None:
     if model or version:
         what = f"model '{model}'" if model else f"version '{version}'"
-        raise InferenceError(
-            ErrorCode.UNREPRESENTABLE,
-            f"{what} was asked of a GraphPipe server over tcp, which has one model and no place for a name",
+        raise unrepresentable(
+            f"{what} was asked of a GraphPipe server over tcp, which has one model and no place for a name"
         )
 
 
@@ -210,7 +197,7 @@ def _reading() -> Iterator[None]:
     except InferenceError as error:
         if error.code not in _FAULTS or isinstance(error, codec.CarriedError):
             raise
-        raise InferenceError(ErrorCode.BAD_UPSTREAM, f"the upstream's answer: {error.message}") from error
+        raise bad_upstream(f"the upstream's answer: {error.message}") from error
 
 
 _PROBE = UpstreamCall(_encode_probe, _decode_probe, optional=_tells_nothing)

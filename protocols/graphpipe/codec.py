@@ -25,6 +25,10 @@ from interlingua.schemas import (
     Signature,
     Tensor,
     TensorSpec,
+    bad_upstream,
+    invalid_tensor,
+    malformed,
+    unrepresentable,
 )
 from interlingua.schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
 
@@ -67,10 +71,9 @@ def open_request(body: Buffer) -> Message:
             return Message(view, reader.follow(view, table + union_slot))
     except reader.OUTSIDE as error:
         raise reader.outside(view) from error
-    raise InferenceError(
-        ErrorCode.MALFORMED,
+    raise malformed(
         f"the request with union tag {tag} holds neither an InferRequest ({INFER_REQUEST}) "
-        f"nor a MetadataRequest ({METADATA_REQUEST})",
+        f"nor a MetadataRequest ({METADATA_REQUEST})"
     )
 
 
@@ -85,7 +88,7 @@ def decode_request(
     """
     view, table = message.view, message.table
     if table is None:
-        raise InferenceError(ErrorCode.MALFORMED, "a MetadataRequest has no tensors to infer from")
+        raise malformed("a MetadataRequest has no tensors to infer from")
     try:
         config_slot, names_slot, tensors_slot, outputs_slot = reader.slots(view, table, 4)
         positions = reader.offsets(view, table, tensors_slot)
@@ -115,11 +118,11 @@ def encode_request(request: InferRequest, *, prefixed: bool = False) -> list[Buf
     """
     config = request.parameters.get(CONFIG, "")
     if not isinstance(config, str):
-        raise _unrepresentable(f"parameter '{CONFIG}' must be text for GraphPipe, it is {config!r}")
+        raise unrepresentable(f"parameter '{CONFIG}' must be text for GraphPipe, it is {config!r}")
     outputs = request.outputs or ()
     for output in outputs:
         if output.classification:
-            raise _unrepresentable(f"output '{output.name}': GraphPipe has no form for a classification")
+            raise unrepresentable(f"output '{output.name}': GraphPipe has no form for a classification")
     forms, payloads = _encode_tensors(request.inputs)
     return writer.infer_request(
         writer.utf8(config, f"parameter '{CONFIG}'"),
@@ -168,10 +171,9 @@ def decode_response(body: Buffer, asked: OutputNames, signature: Signature | Non
         specs = signature.output_names if signature is not None else {}
         names = asked or tuple(specs) or tuple([f"output{index}" for index in range(len(positions))])
         if len(names) != len(positions):
-            raise InferenceError(
-                ErrorCode.BAD_UPSTREAM,
+            raise bad_upstream(
                 f"the answer has {len(positions)} tensors without names where {len(names)} outputs were "
-                f"expected ({', '.join(names)}): {_ADVICE}",
+                f"expected ({', '.join(names)}): {_ADVICE}"
             )
         outputs = tuple(
             [
@@ -216,28 +218,30 @@ def _bind(names: list[bytes], positions: list[int], signature: Signature) -> dic
         if index < len(names) and names[index]:
             name = reader.text(names[index], f"the name of input tensor {index}")
             if name not in signature.input_names:
-                raise _invalid(f"Could not find input '{name}'")
+                raise invalid_tensor(f"Could not find input '{name}'")
         elif index < len(inputs):
             name = inputs[index].name
         else:
-            raise _invalid(f"input tensor {index} has no name and the model has only {len(inputs)} inputs")
+            raise invalid_tensor(
+                f"input tensor {index} has no name and the model has only {len(inputs)} inputs"
+            )
         bound[name] = position
     return bound
 
 
 def _check_count(count: int, signature: Signature) -> None:
     if count > reader.MAX_UNFOLDING * len(signature.outputs) + 1:
-        raise _invalid(f"{count} outputs are asked of a model that has {len(signature.outputs)}")
+        raise invalid_tensor(f"{count} outputs are asked of a model that has {len(signature.outputs)}")
 
 
 def _output_names(raw: list[bytes], signature: Signature) -> OutputNames:
     names = []
     for index, encoded in enumerate(raw):
         if not encoded:
-            raise _invalid("Could not init output names")
+            raise invalid_tensor("Could not init output names")
         name = reader.text(encoded, f"output name {index}")
         if name not in signature.output_names:
-            raise _invalid(f"Could not find output '{name}'")
+            raise invalid_tensor(f"Could not find output '{name}'")
         names.append(name)
     return tuple(names) or None
 
@@ -247,7 +251,7 @@ def _narrowed(tensor: Tensor, spec: TensorSpec | None) -> Tensor:
     if spec is None or spec.datatype is not Datatype.BOOL or tensor.datatype is not Datatype.UINT8:
         return tensor
     if np.frombuffer(tensor.view, np.uint8).max(initial=0) > 1:
-        raise _invalid(f"tensor '{tensor.name}' of datatype BOOL holds bytes other than 0 and 1")
+        raise invalid_tensor(f"tensor '{tensor.name}' of datatype BOOL holds bytes other than 0 and 1")
     return Tensor(tensor.name, Datatype.BOOL, tensor.shape, tensor.data)
 
 
@@ -273,11 +277,10 @@ def _check_places(outputs: Sequence[Tensor], specs: Mapping[str, TensorSpec]) ->
             and all(want in (-1, have) for want, have in zip(spec.shape[1:], output.shape[1:], strict=True))
         )
         if output.datatype is not spec.datatype or not fits:
-            raise InferenceError(
-                ErrorCode.BAD_UPSTREAM,
+            raise bad_upstream(
                 f"tensor {place} of the answer, without a name, is {output.datatype.value} "
                 f"{list(output.shape)} where output '{spec.name}' is {spec.datatype.value} "
-                f"{list(spec.shape)}: {_ADVICE}",
+                f"{list(spec.shape)}: {_ADVICE}"
             )
 
 
@@ -287,7 +290,7 @@ def _encode_tensors(tensors: Sequence[Tensor]) -> tuple[tuple[writer.Form, ...],
     for tensor in tensors:
         code = WRITTEN_TYPES.get(tensor.datatype)
         if code is None:
-            raise _unrepresentable(
+            raise unrepresentable(
                 f"tensor '{tensor.name}': GraphPipe has no form for datatype {tensor.datatype.value}"
             )
         payload: Buffer = tensor.view
@@ -315,12 +318,4 @@ def _config_text(raw: memoryview) -> str:
     try:
         return str(raw, "utf-8")
     except UnicodeDecodeError as error:
-        raise _unrepresentable("'config' is not UTF-8 text, which is all that a parameter holds") from error
-
-
-def _invalid(message: str) -> InferenceError:
-    return InferenceError(ErrorCode.INVALID_TENSOR, message)
-
-
-def _unrepresentable(message: str) -> InferenceError:
-    return InferenceError(ErrorCode.UNREPRESENTABLE, message)
+        raise unrepresentable("'config' is not UTF-8 text, which is all that a parameter holds") from error

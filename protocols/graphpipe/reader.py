@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from interlingua.protocols.graphpipe.runs import copy_runs
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor, element_count
+from interlingua.schemas import (
+    Datatype,
+    InferenceError,
+    Tensor,
+    element_count,
+    invalid_tensor,
+    malformed,
+)
 from interlingua.schemas.graphpipe import NULL, TYPES
 
 OUTSIDE = (struct.error, IndexError)
@@ -60,13 +67,13 @@ def view_of(body: Buffer) -> memoryview:
 
 def outside(view: memoryview) -> InferenceError:
     """The error for an offset or length that leaves the message."""
-    return _malformed(f"the GraphPipe message is cut short: it points outside of its {len(view)} bytes")
+    return malformed(f"the GraphPipe message is cut short: it points outside of its {len(view)} bytes")
 
 
 def root(view: memoryview) -> int:
     """The position of the root table."""
     if not view:
-        raise _malformed("the GraphPipe message is empty")
+        raise malformed("the GraphPipe message is empty")
     return _u32(view, 0)[0]
 
 
@@ -185,7 +192,7 @@ def dimensions(view: memoryview, table: int, slot: int, name: str) -> tuple[int,
     at = follow(view, table + slot)
     rank = _u32(view, at)[0]
     if rank > MAX_RANK:
-        raise _invalid(f"tensor '{name}' claims {rank} dimensions; {MAX_RANK} is the most")
+        raise invalid_tensor(f"tensor '{name}' claims {rank} dimensions; {MAX_RANK} is the most")
     return _DIMENSIONS[rank](view, at + 4)
 
 
@@ -201,17 +208,17 @@ def tensor(view: memoryview, table: int, name: str) -> Tensor:
     datatype = _DATATYPES.get(code)
     if datatype is Datatype.BYTES:
         if data:
-            raise _invalid(f"tensor '{name}' of type String carries bytes in 'data'")
+            raise invalid_tensor(f"tensor '{name}' of type String carries bytes in 'data'")
         # a string on this wire looks just like a BYTES element of the IR
         return _string_tensor(view, table, strings_slot, shape, name)
     if datatype is None:
         what = "the type Null" if code == NULL else f"the unknown type {code}"
-        raise _invalid(f"tensor '{name}' has {what}")
+        raise invalid_tensor(f"tensor '{name}' has {what}")
     if strings_slot and _u32(view, follow(view, table + strings_slot))[0]:
-        raise _invalid(f"tensor '{name}' of datatype {datatype.value} carries strings in 'string_val'")
+        raise invalid_tensor(f"tensor '{name}' of datatype {datatype.value} carries strings in 'string_val'")
     needed = element_count(shape, name) * datatype.itemsize
     if needed != len(data):
-        raise _invalid(
+        raise invalid_tensor(
             f"tensor '{name}' of datatype {datatype.value} and shape {list(shape)} needs {needed} bytes, "
             f"got {len(data)}"
         )
@@ -223,12 +230,12 @@ def text(raw: bytes | memoryview, what: str) -> str:
     try:
         return str(raw, "utf-8")
     except UnicodeDecodeError as error:
-        raise _malformed(f"{what} is not UTF-8") from error
+        raise malformed(f"{what} is not UTF-8") from error
 
 
 def unfolded(view: memoryview) -> InferenceError:
     """The error for a message whose offsets lead to the same bytes over and over."""
-    return _malformed(
+    return malformed(
         f"the GraphPipe message of {len(view)} bytes unfolds to more than {MAX_UNFOLDING} times its size"
     )
 
@@ -251,15 +258,7 @@ def _vector(view: memoryview, at: int, itemsize: int) -> tuple[int, int]:
 def _string_tensor(view: memoryview, table: int, slot: int, shape: tuple[int, ...], name: str) -> Tensor:
     needed, count = element_count(shape, name), length(view, table, slot)
     if needed != count:
-        raise _invalid(
+        raise invalid_tensor(
             f"tensor '{name}' of type String and shape {list(shape)} needs {needed} strings, got {count}"
         )
     return Tensor(name, Datatype.BYTES, shape, packed_strings(view, table, slot).toreadonly())
-
-
-def _malformed(message: str) -> InferenceError:
-    return InferenceError(ErrorCode.MALFORMED, message)
-
-
-def _invalid(message: str) -> InferenceError:
-    return InferenceError(ErrorCode.INVALID_TENSOR, message)

@@ -26,6 +26,7 @@ from interlingua.schemas import (
     Operation,
     Readiness,
     Signature,
+    malformed,
 )
 from interlingua.schemas.errors import HTTP_STATUS
 
@@ -99,7 +100,7 @@ def _addressed(request: HttpRequest) -> tuple[str, str]:
             unquote(params.get("version", ""), errors="strict"),
         )
     except UnicodeDecodeError as error:
-        raise InferenceError(ErrorCode.MALFORMED, f"the path {request.path} is not UTF-8") from error
+        raise malformed(f"the path {request.path} is not UTF-8") from error
 
 
 def _decode(opened: Opened[Any], signature: Signature) -> tuple[InferRequest, codec.OutputNames]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from interlingua.protocols.graphpipe.runs import copy_runs
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import Datatype, ErrorCode, InferenceError
+from interlingua.schemas import Datatype, ErrorCode, InferenceError, unrepresentable
 from interlingua.schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
 
 MAX_BYTES = 2**31 - 1
@@ -179,7 +179,7 @@ def utf8(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InferenceError(ErrorCode.UNREPRESENTABLE, f"{what} is not UTF-8: {text!r}") from error
+        raise unrepresentable(f"{what} is not UTF-8: {text!r}") from error
 
 
 @lru_cache(maxsize=_KEPT_HEADS)

@@ -23,6 +23,7 @@ from interlingua.protocols.grps.client_deployment import DeployedModel, index, j
 from interlingua.protocols.grps.message import GrpsMessage, Kind, Status, StatusFlag
 from interlingua.protocols.grps.passthrough import PASSTHROUGH, WholeMessage
 from interlingua.protocols.grps.status import check
+from interlingua.protocols.upstream_reply import read_reply
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
@@ -34,6 +35,7 @@ from interlingua.schemas import (
     Readiness,
     ServerMetadata,
     Signature,
+    bad_upstream,
 )
 
 Read = Callable[[GrpsMessage], Any]
@@ -41,9 +43,6 @@ Read = Callable[[GrpsMessage], Any]
 KEPT_SECS = 1.0
 """Lifetime of a shared answer: it bounds the fetches that callers can cause, and is too short for a person to
 miss a new configuration of the upstream."""
-
-# faults of an answer that would be the caller's in a request
-_FAULTS = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR, ErrorCode.UNREPRESENTABLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +75,6 @@ def upstream_call(
 def _shared_reply(read: Read, decode: Callable[[Callable[[Any], Any], Reply], Any]) -> SharedReply[Reply]:
     """The one for all questions that ``read`` answers."""
     return SharedReply(partial(decode, read), KEPT_SECS)
-
-
-def read_answer(read: Callable[[], Any]) -> Any:
-    """What ``read`` makes of an answer. What it finds wrong there is the upstream's fault: BAD_UPSTREAM."""
-    try:
-        return read()
-    except InferenceError as error:
-        if error.code not in _FAULTS:
-            raise
-        raise InferenceError(
-            ErrorCode.BAD_UPSTREAM, f"the upstream's answer is not valid: {error.message}"
-        ) from error
 
 
 # --- inference
@@ -134,11 +121,10 @@ def _response(
 ) -> InferResponse:
     # a signature that says nothing is none
     known = signature if signature is not None and signature.outputs else None
-    outputs, form = read_answer(lambda: codec.decode_response(answer, known))
+    outputs, form = read_reply(lambda: codec.decode_response(answer, known))
     # if the upstream got another kind of message than the caller sent, the answer takes the caller's form
-    if not isinstance(request.wire_form, codec.WireForm) or request.wire_form.kind is not asked.kind:
-        form = None
-    return InferResponse(request.model, outputs, request.version, wire_form=form)
+    same = isinstance(request.wire_form, codec.WireForm) and request.wire_form.kind is asked.kind
+    return InferResponse(request.model, outputs, request.version, wire_form=form if same else None)
 
 
 # --- all that is not inference
@@ -161,7 +147,7 @@ def _readiness(answer: GrpsMessage) -> Readiness:
 def _models(answer: GrpsMessage) -> tuple[DeployedModel, ...]:
     check(answer)
     if answer.kind is not Kind.STR_DATA:
-        raise InferenceError(ErrorCode.BAD_UPSTREAM, "the upstream's metadata has no str_data")
+        raise bad_upstream("the upstream's metadata has no str_data")
     return read_models(answer.str_data)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from interlingua.protocols.grps.client_pieces import Piece
 from interlingua.protocols.grps.message import DIALECT_NAME
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import not_carried
 
 _BEGINNINGS = (b"b'", b'b"')
 
@@ -29,9 +29,9 @@ class NoPythonBytes:
             if piece.octets and self._begins:
                 begun = self._held + piece.content
                 if begun.startswith(_BEGINNINGS):
-                    raise InferenceError(
-                        ErrorCode.UNREPRESENTABLE,
-                        f"dialect '{DIALECT_NAME}' cannot carry bytes in a stream over HTTP from a Python "
+                    raise not_carried(
+                        DIALECT_NAME,
+                        "bytes in a stream over HTTP from a Python "
                         "server, which writes them as the text b'…': reach this upstream with "
                         "`transport: grpc`, or ask for one answer",
                     )

@@ -13,7 +13,16 @@ from typing import Any
 
 import yaml
 
-from interlingua.schemas import ErrorCode, InferenceError, ModelMetadata, ModelRef, ModelStatus, Signature
+from interlingua.schemas import (
+    ErrorCode,
+    InferenceError,
+    ModelMetadata,
+    ModelRef,
+    ModelStatus,
+    Signature,
+    bad_upstream,
+    unrepresentable,
+)
 
 UNKNOWN = Signature((), ())
 """The signature of a model that does not tell it."""
@@ -82,9 +91,8 @@ def joined(name: str, version: str) -> str:
     if not version or name.endswith(f"-{version}"):
         return name
     if not name:
-        raise InferenceError(
-            ErrorCode.UNREPRESENTABLE,
-            f"version '{version}' was asked of a grps server's default model, which has no versions",
+        raise unrepresentable(
+            f"version '{version}' was asked of a grps server's default model, which has no versions"
         )
     return f"{name}-{version}"
 
@@ -105,4 +113,4 @@ def _text(entry: Mapping[str, Any], key: str) -> str:
 
 
 def _unusable(why: str) -> InferenceError:
-    return InferenceError(ErrorCode.BAD_UPSTREAM, f"the upstream's metadata is not usable: {why}")
+    return bad_upstream(f"the upstream's metadata is not usable: {why}")

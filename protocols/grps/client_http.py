@@ -14,15 +14,24 @@ from urllib.parse import quote
 
 from interlingua.protocols.brpc_status import ERROR_CODES
 from interlingua.protocols.dialect import UpstreamCall
-from interlingua.protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer, upstream_call
+from interlingua.protocols.grps.client import QUESTIONS, STREAM, Question, Read, upstream_call
 from interlingua.protocols.grps.client_bytes import NoPythonBytes
 from interlingua.protocols.grps.client_pieces import Piece, Pieces
 from interlingua.protocols.grps.codec_json import parse_document, read_document
 from interlingua.protocols.grps.json_habits import COMPACT, REPLY
 from interlingua.protocols.grps.json_writer import write_message
 from interlingua.protocols.grps.message import DIALECT_NAME, GrpsMessage, Kind, StatusFlag
+from interlingua.protocols.upstream_reply import read_reply
 from interlingua.protocols.wire import Buffer, HttpReply, HttpRequest
-from interlingua.schemas import ErrorCode, InferenceError, InferResponse, Operation, Signature
+from interlingua.schemas import (
+    ErrorCode,
+    InferenceError,
+    InferResponse,
+    Operation,
+    Signature,
+    bad_upstream,
+    not_carried,
+)
 
 Call = UpstreamCall[HttpRequest, HttpReply]
 Calls = Mapping[Operation, Call]
@@ -72,15 +81,13 @@ def _queried(model: str, flavor: str) -> str:
     if _PLAIN.fullmatch(model):
         return model
     if flavor == "cpp":
-        raise _unrepresentable(f"the model name {model!a} in a query, which this server does not decode")
+        raise not_carried(
+            DIALECT_NAME, f"the model name {model!a} in a query, which this server does not decode"
+        )
     try:
         return quote(model, safe="")
     except UnicodeEncodeError:
-        raise _unrepresentable(f"the model name {model!a}: it is not Unicode text") from None
-
-
-def _unrepresentable(what: str) -> InferenceError:
-    return InferenceError(ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry {what}")
+        raise not_carried(DIALECT_NAME, f"the model name {model!a}: it is not Unicode text") from None
 
 
 # --- what comes back
@@ -98,7 +105,7 @@ def _message(reply: HttpReply) -> GrpsMessage:
     """The message in a reply. Raises the error that is told by the status of HTTP alone."""
     media = _media_type(reply)
     if media == "application/json":
-        message: GrpsMessage = read_answer(lambda: _document(reply.body))
+        message = read_reply(lambda: _document(reply.body))
         if reply.status == 200 or message.status is not None:
             return message
     elif reply.status == 200 and media == "application/octet-stream":
@@ -149,7 +156,7 @@ class _Stream:
         if reply.body:
             pieces = self._pieces.feed(reply.body)
         elif self._pieces.unfinished:
-            raise InferenceError(ErrorCode.BAD_UPSTREAM, "the upstream's stream ended within a document")
+            raise bad_upstream("the upstream's stream ended within a document")
         else:
             pieces = self._pieces.end()
         if self._bytes_check is not None:
@@ -161,10 +168,9 @@ class _Stream:
 
 def _message_of(piece: Piece, media: str) -> GrpsMessage:
     if not piece.octets:
-        message: GrpsMessage = read_answer(lambda: _document(piece.content))
-        return message
+        return read_reply(lambda: _document(piece.content))
     if media == "application/json":
-        raise InferenceError(ErrorCode.BAD_UPSTREAM, "the upstream's answer is not valid: it is no document")
+        raise bad_upstream("the upstream's answer is not valid: it is no document")
     return GrpsMessage(Kind.BIN_DATA, bin_data=piece.content)
 
 

@@ -11,31 +11,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from interlingua.protocols.dialect import UpstreamCall
-from interlingua.protocols.grps.client import QUESTIONS, STREAM, Question, Read, read_answer, upstream_call
+from interlingua.protocols.grps.client import QUESTIONS, STREAM, Question, Read, upstream_call
 from interlingua.protocols.grps.codec_grpc import read_message, write_message
 from interlingua.protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE
+from interlingua.protocols.upstream_reply import CODE_OF_GRPC_STATUS, check_grpc_status, read_reply
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas import ErrorCode, InferenceError, InferResponse, Operation, Signature
+from interlingua.schemas import ErrorCode, InferResponse, Operation, Signature
 
 GrpcCall = UpstreamCall[GrpcRequest, GrpcAnswer]
 BrpcCall = UpstreamCall[BrpcRequest, BrpcAnswer]
 
-CODE_OF_GRPC_STATUS: Mapping[int, ErrorCode] = {
-    1: ErrorCode.CANCELLED,
-    3: ErrorCode.MALFORMED,
-    4: ErrorCode.DEADLINE_EXCEEDED,
-    7: ErrorCode.FORBIDDEN,
-    8: ErrorCode.OVERLOADED,
-    12: ErrorCode.UNSUPPORTED,
-    13: ErrorCode.MODEL_FAILED,
-    14: ErrorCode.UNAVAILABLE,
-    16: ErrorCode.UNAUTHENTICATED,
-}
-"""What a gRPC status means; any other is BAD_UPSTREAM."""
+_CODES = {**CODE_OF_GRPC_STATUS, 3: ErrorCode.MALFORMED}
 
 
 def _read(read: Read, message: Buffer) -> Any:
-    return read(read_answer(lambda: read_message(message)))
+    return read(read_reply(lambda: read_message(message)))
 
 
 def _grpc_call(question: Question) -> GrpcCall:
@@ -49,9 +39,7 @@ def _grpc_call(question: Question) -> GrpcCall:
 
 
 def _decode_grpc(read: Read, answer: GrpcAnswer) -> Any:
-    if answer.code:
-        code = CODE_OF_GRPC_STATUS.get(answer.code, ErrorCode.BAD_UPSTREAM)
-        raise InferenceError(code, answer.details or f"gRPC status {answer.code} without a message")
+    check_grpc_status(answer, _CODES)
     return _read(read, answer.message)
 
 

@@ -20,14 +20,14 @@ from interlingua.protocols.grps.message import OK, GenericTensor, GrpsMessage, K
 from interlingua.protocols.grps.tensors import read_tensor, write_tensor
 from interlingua.schemas import (
     Datatype,
-    ErrorCode,
-    InferenceError,
     InferRequest,
     InferResponse,
     Signature,
     Tensor,
     TensorSpec,
+    invalid_tensor,
     pack_bytes,
+    unrepresentable,
 )
 
 _ONE_ELEMENT = frozenset({Kind.STR_DATA, Kind.BIN_DATA})
@@ -111,7 +111,7 @@ def _ndarray(form: GrpsReplyForm, outputs: Sequence[Tensor]) -> GenericTensor:
     fits = bool(outputs) and outputs[0].datatype is Datatype.FP32
     if not fits or (len(outputs) > 1 and not form.first_tensor_only):
         told = ", ".join(f"'{output.name}' is {output.datatype.value}" for output in outputs)
-        raise InferenceError(ErrorCode.UNREPRESENTABLE, f"{refusal} ({told or 'there is no output'})")
+        raise unrepresentable(f"{refusal} ({told or 'there is no output'})")
     return write_tensor(outputs[0])
 
 
@@ -204,10 +204,10 @@ def _tensors(
     bound: dict[str, Tensor] = {}
     for index, tensor in enumerate(given):
         if bool(tensor.name) is not named:
-            _refuse(f"generic tensor error, tensor: {index} names must be all set or all empty")
+            raise invalid_tensor(f"generic tensor error, tensor: {index} names must be all set or all empty")
         name = tensor.name or _name_of(index, len(given), specs, role)
         if name in bound:
-            _refuse(f"generic tensor error, tensor: {name} duplicated")
+            raise invalid_tensor(f"generic tensor error, tensor: {name} duplicated")
         bound[name] = read_tensor(tensor, name, declared.get(name))
     if named or specs or len(given) < 2:
         return tuple(bound.values()), _FORMS[kind]
@@ -219,7 +219,9 @@ def _name_of(index: int, count: int, specs: Sequence[TensorSpec], role: str) -> 
     if not specs:
         return str(index) if count > 1 else ""
     if index >= len(specs):
-        _refuse(f"generic tensor error, tensor: {index} has no name, and there are only {len(specs)} {role}s")
+        raise invalid_tensor(
+            f"generic tensor error, tensor: {index} has no name, and there are only {len(specs)} {role}s"
+        )
     return specs[index].name
 
 
@@ -238,10 +240,4 @@ def _shape(spec: TensorSpec | None, undeclared: tuple[int, ...]) -> tuple[int, .
 
 
 def _no_form(what: str, role: str, spec: TensorSpec) -> NoReturn:
-    raise InferenceError(
-        ErrorCode.UNREPRESENTABLE, f"{what}, and the first {role} '{spec.name}' is {spec.datatype.value}"
-    )
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, message)
+    raise unrepresentable(f"{what}, and the first {role} '{spec.name}' is {spec.datatype.value}")

@@ -37,7 +37,7 @@ from interlingua.protocols.protobuf_wire import (
     varint,
 )
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import ErrorCode, InferenceError, malformed, not_carried
 from interlingua.schemas.grps import MESSAGES
 
 _STATUS: Any = MESSAGES["grps.protos.v1.Status"]
@@ -74,7 +74,7 @@ def read_message(data: Buffer) -> GrpsMessage:
     try:
         return _message(memoryview(data).toreadonly())
     except (DecodeError, UnicodeDecodeError) as error:
-        raise InferenceError(ErrorCode.MALFORMED, f"the message is not a GrpsMessage: {error}") from error
+        raise malformed(f"the message is not a GrpsMessage: {error}") from error
 
 
 def _message(view: memoryview) -> GrpsMessage:
@@ -210,9 +210,7 @@ def write_message(message: GrpsMessage) -> bytes:
         if message.kind is not Kind.NOTHING:
             parts += _delimited(_NUMBERS[message.kind], *_data(message))
     except ValueError as error:
-        raise InferenceError(
-            ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry this: {error}"
-        ) from error
+        raise not_carried(DIALECT_NAME, f"this: {error}") from error
     size = sum(map(len, parts))
     if size > MAX_MESSAGE_BYTES:
         raise InferenceError(

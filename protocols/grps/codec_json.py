@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from binascii import a2b_base64
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from interlingua.protocols.grps.message import (
 from interlingua.protocols.grps.ndarray import read_ndarray
 from interlingua.protocols.json_document import parse_json
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import InferenceError, invalid_tensor, malformed
 
 
 def _camel(name: str) -> str:
@@ -67,7 +67,7 @@ def parse_document(body: Buffer, habits: JsonHabits) -> Any:
     Raises MALFORMED.
     """
     if not habits.byte_order_mark and body[:3] == _BOM:
-        _refuse(f"{habits.no_json}the body begins with a byte order mark")
+        raise malformed(f"{habits.no_json}the body begins with a byte order mark")
     if habits.minus_zero:
         body = bytes(body)
         if b"-0," in body or b"-0\n" in body:
@@ -75,7 +75,7 @@ def parse_document(body: Buffer, habits: JsonHabits) -> Any:
     try:
         return parse_json(body, _LAZY, last_key_wins=habits.last_key_wins)
     except InferenceError as error:
-        raise _malformed(f"{habits.no_json}{error.message}") from error
+        raise malformed(f"{habits.no_json}{error.message}") from error
 
 
 def _with_fraction(found: re.Match[bytes]) -> bytes:
@@ -85,7 +85,7 @@ def _with_fraction(found: re.Match[bytes]) -> bytes:
 def read_document(document: Any, habits: JsonHabits) -> GrpsMessage:
     """The message that ``document`` is. Raises MALFORMED in the words of the original servers."""
     if type(document) is not dict:
-        _refuse(habits.no_data)
+        raise malformed(habits.no_data)
     kind = _kind(document, habits)
     message = GrpsMessage(Kind.NOTHING if kind is None else kind, _text(document.get("model"), "model"))
     if habits.any_member and type(document.get("status")) is dict:
@@ -107,17 +107,17 @@ def _kind(document: Mapping[str, Any], habits: JsonHabits) -> Kind | None:
     if not given:
         if habits.any_member:
             return None
-        _refuse(habits.no_data)
+        raise malformed(habits.no_data)
     if len(given) == 1:
         (kind,) = given
         if kind is Kind.BIN_DATA and not habits.bin_data:
-            _refuse("bin_data should use application/octet-stream format.")
+            raise malformed("bin_data should use application/octet-stream format.")
         return kind
     names = " and ".join(kind.value for kind in reversed(given))
     if Kind.NDARRAY in given and (not _IN_PROTOBUF.isdisjoint(given) or habits.any_member):
-        _refuse(f"The input is not a json object [NDArrayData]: there are {names}")
+        raise malformed(f"The input is not a json object [NDArrayData]: there are {names}")
     if not habits.last_data_wins:
-        _refuse(f"a message has data of one kind, not {names}")
+        raise malformed(f"a message has data of one kind, not {names}")
     return given[0]
 
 
@@ -135,7 +135,7 @@ def _read_bin_data(message: GrpsMessage, value: Any, habits: JsonHabits) -> None
 def _read_gtensors(message: GrpsMessage, value: Any, habits: JsonHabits) -> None:
     tensors = _object(value, "gtensors").get("tensors")
     if tensors is not None and type(tensors) is not list:
-        _refuse("gtensors.tensors must be a list")
+        raise malformed("gtensors.tensors must be a list")
     message.tensors = tuple([_tensor(item, index, habits) for index, item in enumerate(tensors or ())])
 
 
@@ -185,10 +185,9 @@ def _check_no_other_list(members: Mapping[str, Any], field: str, tensor: str, ha
     ignore it and pass a tensor without values to the model."""
     for name, values in members.items():
         if name.startswith("flat") and name not in _LISTS_OF[habits.camel_case] and values:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
+            raise invalid_tensor(
                 f"generic tensor error, tensor: {tensor} data is empty: {name} is no field, "
-                f"did you mean {field}?",
+                f"did you mean {field}?"
             )
 
 
@@ -196,7 +195,7 @@ def _strings(values: Any, owner: str) -> list[str]:
     if values is None:
         return []
     if type(values) is not list or not set(map(type, values)) <= {str}:
-        _refuse(f"{owner} must be a list of strings")
+        raise malformed(f"{owner} must be a list of strings")
     texts: list[str] = values
     return texts
 
@@ -211,7 +210,7 @@ def _enum(value: Any, numbers: Mapping[str, int], owner: str, habits: JsonHabits
             value = int(value)
     if type(value) is int and (habits.numeric_text or value in numbers.values()):
         return int(read_number(value, _INT32, owner, habits))
-    raise _malformed(f"Invalid value `{str(value)[:40]}' for {owner}, which SHOULD be enum")
+    raise malformed(f"Invalid value `{str(value)[:40]}' for {owner}, which SHOULD be enum")
 
 
 # --- gmap
@@ -234,7 +233,7 @@ def _pairs(entries: Any, field: str, habits: JsonHabits) -> Iterator[tuple[str, 
         yield from entries.items()
         return
     if type(entries) is not list or not habits.maps_as_lists:
-        _refuse(f"gmap.{field} must be an object")
+        raise malformed(f"gmap.{field} must be an object")
     for index, entry in enumerate(entries):
         members = _object(entry, f"gmap.{field}[{index}]")
         yield _text(members.get("key"), f"key of gmap.{field}[{index}]"), members.get("value")
@@ -272,14 +271,14 @@ def _member(members: Mapping[str, Any], name: str, owner: str, habits: JsonHabit
     """The value under ``name``, or under its other name where that is known; None for none."""
     if habits.camel_case and (camel := _CAMEL[name]) in members:
         if name in members:
-            _refuse(f"{owner} has {name} twice, as {name} and as {camel}")
+            raise malformed(f"{owner} has {name} twice, as {name} and as {camel}")
         return members[camel]
     return members.get(name)
 
 
 def _object(value: Any, owner: str) -> Mapping[str, Any]:
     if type(value) is not dict:
-        _refuse(f"{owner} must be an object")
+        raise malformed(f"{owner} must be an object")
     members: dict[str, Any] = value
     return members
 
@@ -288,7 +287,7 @@ def _text(value: Any, owner: str) -> str:
     if value is None:
         return ""
     if type(value) is not str:
-        _refuse(f"{owner} must be a string")
+        raise malformed(f"{owner} must be a string")
     return value
 
 
@@ -300,12 +299,4 @@ def _base64(value: Any, owner: str, habits: JsonHabits) -> bytes:
     try:
         return a2b_base64(text, strict_mode=True)
     except ValueError:
-        _refuse(f"Fail to decode base64 string={value[:40]} of {owner}")
-
-
-def _refuse(message: str) -> NoReturn:
-    raise _malformed(message)
-
-
-def _malformed(message: str) -> InferenceError:
-    return InferenceError(ErrorCode.MALFORMED, message)
+        raise malformed(f"Fail to decode base64 string={value[:40]} of {owner}") from None

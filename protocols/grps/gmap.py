@@ -14,7 +14,14 @@ import numpy as np
 
 from interlingua.protocols.grps.message import DIALECT_NAME, GMAP_FIELDS, Gmap
 from interlingua.protocols.grps.tensors import WIDENED, narrowed, texts_of, write_tensor
-from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor, TensorSpec, pack_bytes
+from interlingua.schemas import (
+    Datatype,
+    Tensor,
+    TensorSpec,
+    invalid_tensor,
+    not_carried,
+    pack_bytes,
+)
 
 ENTRIES: Mapping[str, Datatype] = {
     "s_s": Datatype.BYTES,
@@ -92,10 +99,9 @@ def _tensor(name: str, datatype: Datatype, value: Any, spec: TensorSpec | None) 
 
 
 def _refuse_twice(first: str, second: str, key: str) -> NoReturn:
-    raise InferenceError(
-        ErrorCode.INVALID_TENSOR,
+    raise invalid_tensor(
         f"gmap has the key '{key}' twice, and the model has one tensor of that name; "
-        f"a model that takes both declares '{first}' and '{second}'",
+        f"a model that takes both declares '{first}' and '{second}'"
     )
 
 
@@ -158,7 +164,4 @@ def _is_text(tensor: Tensor) -> bool:
 
 
 def _refuse(tensor: Tensor, what: str) -> NoReturn:
-    raise InferenceError(
-        ErrorCode.UNREPRESENTABLE,
-        f"dialect '{DIALECT_NAME}' cannot carry tensor '{tensor.name}' in a gmap: {what}",
-    )
+    raise not_carried(DIALECT_NAME, f"tensor '{tensor.name}' in a gmap: {what}")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from interlingua.protocols.grps.json_habits import JsonHabits
 from interlingua.protocols.json_document import LazyArray
 from interlingua.protocols.numeric_json import pack_values
-from interlingua.schemas import Datatype, ErrorCode, InferenceError
+from interlingua.schemas import Datatype, InferenceError, malformed
 
 NONFINITE: Mapping[str, float] = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 """The names of what JSON has no numbers for."""
@@ -54,23 +54,23 @@ def read_numbers(values: Any, wire: np.dtype[Any], owner: str, habits: JsonHabit
             return fast
         values = values.tolist()
     if type(values) is not list:
-        raise _malformed(f"{owner} must be a list")
+        raise malformed(f"{owner} must be a list")
     types = set(map(type, values))
     if list in types:
-        raise _malformed(f"{owner} must be a list of numbers, not of lists")
+        raise malformed(f"{owner} must be a list of numbers, not of lists")
     if float in types:
         if wire.kind == "f":
             if not all(map(isfinite, (value for value in values if type(value) is float))):
-                raise _malformed(f'{owner} has a bare NaN or Infinity: it must be quoted, as "NaN"')
+                raise malformed(f'{owner} has a bare NaN or Infinity: it must be quoted, as "NaN"')
         elif not habits.numeric_text:
-            raise _malformed(f"{owner} must have integers, got a float")
+            raise malformed(f"{owner} must have integers, got a float")
     if str in types:
         values = [_unquoted(value, wire, owner, habits) if type(value) is str else value for value in values]
     try:
         packed = pack_values(owner, _DATATYPES[wire], len(values), values)
     except InferenceError as error:
         fault = error.message.removeprefix(f"tensor '{owner}': ")
-        raise _malformed(f"{owner}: {fault}") from error
+        raise malformed(f"{owner}: {fault}") from error
     return np.frombuffer(packed, wire)
 
 
@@ -99,8 +99,4 @@ def _unquoted(text: str, wire: np.dtype[Any], owner: str, habits: JsonHabits) ->
             return number
     elif (habits.numeric_text or wire == _INT64) and _INTEGER.match(text):
         return int(text)
-    raise _malformed(f"{owner} must have numbers, got the string {text[:40]!r}")
-
-
-def _malformed(message: str) -> InferenceError:
-    return InferenceError(ErrorCode.MALFORMED, message)
+    raise malformed(f"{owner} must have numbers, got the string {text[:40]!r}")

@@ -31,7 +31,7 @@ from interlingua.protocols.grps.message import (
     Status,
     StatusFlag,
 )
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import InferenceError, not_carried, unrepresentable
 
 _MAX_RANK = 64
 """How deep an ndarray may nest: as deep as an array here can be."""
@@ -66,9 +66,7 @@ def write_message(message: GrpsMessage, habits: JsonHabits, indent: int | None =
         ):  # some NaNs are signalling: to look at them is an invalid operation
             text = writer.message(message)
     except (ValueError, TypeError) as error:
-        raise InferenceError(
-            ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry this: {error}"
-        ) from error
+        raise not_carried(DIALECT_NAME, f"this: {error}") from error
     # an ndarray is printed by another library, which ends without one
     return text + b"\n" if habits.newline and message.kind is not Kind.NDARRAY else text
 
@@ -235,4 +233,4 @@ def _base64(data: Any) -> bytes:
 
 
 def _refused(tensor: GenericTensor, what: str) -> InferenceError:
-    return InferenceError(ErrorCode.UNREPRESENTABLE, f"output '{tensor.name}' {what}")
+    return unrepresentable(f"output '{tensor.name}' {what}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import chain
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from interlingua.protocols.grps.json_habits import JsonHabits
 from interlingua.protocols.grps.json_numbers import NONFINITE
 from interlingua.protocols.grps.message import GenericTensor
 from interlingua.protocols.json_document import LazyArray
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import malformed
 
 _FLOAT32 = 7
 _DOUBLE = np.dtype("<f8")
@@ -31,10 +31,10 @@ def read_ndarray(value: Any, habits: JsonHabits) -> GenericTensor:
             return GenericTensor("", _FLOAT32, value.shape, _floats(wide))
         value = value.tolist()
     if type(value) is dict or (type(value) is str and value not in NONFINITE):
-        _refuse("NDArray is not number or array.")
+        raise malformed("NDArray is not number or array.")
     shape, leaves = _flatten(value)
     if not leaves and not habits.empty_arrays:
-        _refuse("Parse NDArray failed: NDArray some array size <= 0.")
+        raise malformed("Parse NDArray failed: NDArray some array size <= 0.")
     return GenericTensor("", _FLOAT32, shape, _floats(np.array(_numbers(leaves, habits), _DOUBLE)))
 
 
@@ -45,9 +45,9 @@ def _flatten(value: Any) -> tuple[tuple[int, ...], list[Any]]:
     while list in (types := set(map(type, level))):
         sides = {len(row) if type(row) is list else -1 for row in level}
         if len(types) > 1 and not types <= {list, int, float}:
-            _refuse("Parse NDArray failed: NDArray some array is not a number or array.")
+            raise malformed("Parse NDArray failed: NDArray some array is not a number or array.")
         if len(sides) > 1:
-            _refuse("Parse NDArray failed: NDArray some array size not match.")
+            raise malformed("Parse NDArray failed: NDArray some array size not match.")
         shape += sides
         level = list(chain.from_iterable(level))
     return tuple(shape), level
@@ -57,9 +57,11 @@ def _numbers(leaves: list[Any], habits: JsonHabits) -> list[Any]:
     plain = [leaf for leaf in leaves if not (type(leaf) is str and leaf in NONFINITE)]
     types = set(map(type, plain))
     if not types <= {int, float} and not (habits.booleans and types <= {int, float, bool}):
-        _refuse("Parse NDArray failed: NDArray some array is not a number or array.")
+        raise malformed("Parse NDArray failed: NDArray some array is not a number or array.")
     if not habits.nan_tokens and not all(map(isfinite, plain)):
-        _refuse("Parse NDArray failed: NDArray some array is not a number or array: it has a bare NaN")
+        raise malformed(
+            "Parse NDArray failed: NDArray some array is not a number or array: it has a bare NaN"
+        )
     return leaves if len(plain) == len(leaves) else [NONFINITE.get(leaf, leaf) for leaf in leaves]
 
 
@@ -68,9 +70,7 @@ def _floats(wide: NDArray[Any]) -> NDArray[Any]:
         floats = wide.astype("<f4")
     beyond = np.isinf(floats) & np.isfinite(wide)
     if beyond.any():
-        _refuse(f"ndarray: element {int(beyond.argmax())} ({wide[beyond][0]}) is out of range for FP32")
+        raise malformed(
+            f"ndarray: element {int(beyond.argmax())} ({wide[beyond][0]}) is out of range for FP32"
+        )
     return floats
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.MALFORMED, message)

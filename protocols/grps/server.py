@@ -20,7 +20,7 @@ from interlingua.protocols.grps.options import PredictOptions, query_of
 from interlingua.protocols.grps.page import SCRIPT, page, series_json
 from interlingua.protocols.grps.server_predict import Predict, json_answer
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
-from interlingua.schemas import ErrorCode, InferenceError, Metrics, Operation
+from interlingua.schemas import InferenceError, Metrics, Operation, malformed
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
 
@@ -111,7 +111,7 @@ def _model_name(flavor: Flavor, request: HttpRequest) -> str:
     if name is None:
         raise outcome.StatusError(flavor.no_name)
     if not isinstance(document, dict) or not isinstance(name, str):
-        raise InferenceError(ErrorCode.MALFORMED, "a model is asked about by its name, a string in str_data")
+        raise malformed("a model is asked about by its name, a string in str_data")
     if not name:
         raise outcome.no_metadata(flavor)
     return name

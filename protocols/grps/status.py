@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 from interlingua.protocols.grps.message import GrpsMessage, Status, StatusFlag
+from interlingua.protocols.upstream_reply import CODE_OF_HTTP_STATUS
 from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.schemas.errors import HTTP_STATUS
 
@@ -27,21 +28,10 @@ PY_CODES: Mapping[ErrorCode, int] = {**CODES, ErrorCode.MALFORMED: 500}
 """In the flavor ``py``, to which a request that it cannot read is an exception like any other."""
 
 CODE_OF_STATUS: Mapping[int, ErrorCode] = {
-    400: ErrorCode.INVALID_TENSOR,
-    401: ErrorCode.UNAUTHENTICATED,
-    403: ErrorCode.FORBIDDEN,
-    404: ErrorCode.NOT_FOUND,
-    405: ErrorCode.UNSUPPORTED,
+    **CODE_OF_HTTP_STATUS,
     409: ErrorCode.ALREADY_EXISTS,
-    413: ErrorCode.TOO_LARGE,
     415: ErrorCode.UNSUPPORTED,
-    429: ErrorCode.OVERLOADED,
-    499: ErrorCode.CANCELLED,
-    500: ErrorCode.MODEL_FAILED,
-    501: ErrorCode.UNSUPPORTED,
     502: ErrorCode.BAD_UPSTREAM,
-    503: ErrorCode.UNAVAILABLE,
-    504: ErrorCode.DEADLINE_EXCEEDED,
 }
 """What the code of an upstream means, of its status or of HTTP; any other is BAD_UPSTREAM."""
 

@@ -9,7 +9,7 @@ to ``codec``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from interlingua.protocols.grps.message import DIALECT_NAME, DTYPES, GenericTensor
 from interlingua.schemas import (
     Datatype,
-    ErrorCode,
     InferenceError,
     Tensor,
     TensorSpec,
     element_count,
+    invalid_tensor,
     pack_bytes,
+    unrepresentable,
 )
 
 DATATYPES: Mapping[int, Datatype] = dict(
@@ -64,16 +65,16 @@ def read_tensor(given: GenericTensor, name: str, spec: TensorSpec | None) -> Ten
     """
     datatype = DATATYPES.get(given.dtype)
     if datatype is None:
-        _refuse(f"generic tensor error, tensor: {name} has unsupported data type: {given.dtype}")
+        raise invalid_tensor(f"generic tensor error, tensor: {name} has unsupported data type: {given.dtype}")
     expected, actual = element_count(given.shape, name), len(given.flat)
     if expected != actual:
         shape = list(given.shape)
         if not actual:
-            _refuse(
+            raise invalid_tensor(
                 f"generic tensor error, tensor: {name} data is empty: {DTYPES[given.dtype].field} has no "
                 f"element, shape: {shape}, expected size: {expected}"
             )
-        _refuse(
+        raise invalid_tensor(
             f"generic tensor error, tensor: {name} size not match, shape: {shape}, "
             f"expected size: {expected}, actual size: {actual}"
         )
@@ -162,18 +163,14 @@ def _half_nans(nans: NDArray[Any]) -> NDArray[Any]:
 def _check(name: str, datatype: Datatype, flat: NDArray[Any], fits: NDArray[Any]) -> None:
     if not fits.all():
         index = int(fits.argmin())
-        _refuse(f"tensor '{name}': element {index} ({flat[index]}) is out of range for {datatype.value}")
+        raise invalid_tensor(
+            f"tensor '{name}': element {index} ({flat[index]}) is out of range for {datatype.value}"
+        )
 
 
 def _bytes_of(flat: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(flat).view(np.uint8).data.toreadonly() if flat.size else _EMPTY
 
 
-def _refuse(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, message)
-
-
 def _unrepresentable(name: str, what: str) -> InferenceError:
-    return InferenceError(
-        ErrorCode.UNREPRESENTABLE, f"tensor '{name}' {what}, which dialect '{DIALECT_NAME}' cannot carry"
-    )
+    return unrepresentable(f"tensor '{name}' {what}, which dialect '{DIALECT_NAME}' cannot carry")

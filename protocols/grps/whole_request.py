@@ -29,6 +29,7 @@ from interlingua.schemas import (
     Signature,
     Tensor,
     TensorSpec,
+    invalid_tensor,
     pack_bytes,
 )
 
@@ -126,7 +127,7 @@ def _input(spec: TensorSpec, request: HttpRequest, model: str) -> Tensor:
 
 
 def _refuse(model: str, why: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, f"model '{model}' cannot take an HTTP request: {why}")
+    raise invalid_tensor(f"model '{model}' cannot take an HTTP request: {why}")
 
 
 def _encode_whole(form: _Answering, response: InferResponse) -> HttpAnswer | None:

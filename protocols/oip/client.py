@@ -29,6 +29,7 @@ from interlingua.protocols.oip.metadata_json import (
 )
 from interlingua.protocols.oip.passthrough import INFER_CALL
 from interlingua.protocols.oip.stream_grpc import STREAM_CALL
+from interlingua.protocols.upstream_reply import read_reply
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
 from interlingua.schemas import (
     ErrorCode,
@@ -43,6 +44,7 @@ from interlingua.schemas import (
     ServerMetadata,
     SharedMemoryRef,
     Signature,
+    unrepresentable,
 )
 
 T = TypeVar("T")
@@ -56,8 +58,8 @@ def _model_path(model: str, version: str) -> str:
         path = f"/v2/models/{quote(model, safe='')}"
         return f"{path}/versions/{quote(version, safe='')}" if version else path
     except UnicodeEncodeError:
-        raise InferenceError(
-            ErrorCode.UNREPRESENTABLE, f"the model name {model!a} or version {version!a} is not Unicode text"
+        raise unrepresentable(
+            f"the model name {model!a} or version {version!a} is not Unicode text"
         ) from None
 
 
@@ -107,12 +109,7 @@ def _answer(reply: HttpReply, read: Callable[[], T]) -> T:
     if reply.status != 200:
         code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
         raise InferenceError(code, read_error(reply.status, reply.body))
-    try:
-        return read()
-    except InferenceError as fault:
-        raise InferenceError(
-            ErrorCode.BAD_UPSTREAM, f"the upstream's answer is not valid: {fault.message}"
-        ) from fault
+    return read_reply(read)
 
 
 def _control(model: ModelRef, signature: Signature | None, verb: str) -> tuple[HttpRequest, None]:

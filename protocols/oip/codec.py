@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
+from interlingua.protocols import upstream_reply
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -22,6 +23,8 @@ from interlingua.schemas import (
     SharedMemoryRef,
     Tensor,
     element_count,
+    invalid_tensor,
+    unrepresentable,
 )
 from interlingua.schemas import Sequence as SequencePosition
 
@@ -47,41 +50,22 @@ GRPC_STATUS: dict[ErrorCode, int] = {
 }
 """The gRPC status number that we answer with for each error code."""
 
-CODE_OF_HTTP_STATUS: dict[int, ErrorCode] = {
-    400: ErrorCode.INVALID_TENSOR,
-    401: ErrorCode.UNAUTHENTICATED,
-    403: ErrorCode.FORBIDDEN,
-    404: ErrorCode.NOT_FOUND,
-    405: ErrorCode.UNSUPPORTED,
+CODE_OF_HTTP_STATUS: Mapping[int, ErrorCode] = {
+    **upstream_reply.CODE_OF_HTTP_STATUS,
     406: ErrorCode.UNSUPPORTED,  # OpenVINO Model Server for a wrong method
     408: ErrorCode.DEADLINE_EXCEEDED,
     412: ErrorCode.MALFORMED,  # OpenVINO Model Server for a body that is not JSON
-    413: ErrorCode.TOO_LARGE,
     415: ErrorCode.UNSUPPORTED,
     422: ErrorCode.INVALID_TENSOR,  # MLServer and KServe for a body that fails their validation
-    429: ErrorCode.OVERLOADED,
-    499: ErrorCode.CANCELLED,
-    500: ErrorCode.MODEL_FAILED,
-    501: ErrorCode.UNSUPPORTED,
-    503: ErrorCode.UNAVAILABLE,
-    504: ErrorCode.DEADLINE_EXCEEDED,
 }
 """What an upstream's HTTP status means; any other is BAD_UPSTREAM."""
 
-CODE_OF_GRPC_STATUS: dict[int, ErrorCode] = {
-    1: ErrorCode.CANCELLED,
+CODE_OF_GRPC_STATUS: Mapping[int, ErrorCode] = {
+    **upstream_reply.CODE_OF_GRPC_STATUS,
     2: ErrorCode.MODEL_FAILED,
-    3: ErrorCode.INVALID_TENSOR,
-    4: ErrorCode.DEADLINE_EXCEEDED,
     5: ErrorCode.NOT_FOUND,
     6: ErrorCode.ALREADY_EXISTS,
-    7: ErrorCode.FORBIDDEN,
-    8: ErrorCode.OVERLOADED,
     9: ErrorCode.UNREPRESENTABLE,
-    12: ErrorCode.UNSUPPORTED,
-    13: ErrorCode.MODEL_FAILED,
-    14: ErrorCode.UNAVAILABLE,
-    16: ErrorCode.UNAUTHENTICATED,
 }
 """What an upstream's gRPC status means; any other is BAD_UPSTREAM."""
 
@@ -133,7 +117,7 @@ NO_FIELDS = RequestFields()
 def check_id(identity: str) -> str:
     """The id of a request. Raises INVALID_TENSOR for one above 64 KiB: it is told in every answer."""
     if len(identity) > _MAX_ID_BYTES // 4 and len(identity.encode(errors="replace")) > _MAX_ID_BYTES:
-        _refuse(f"the id of the request has more than {_MAX_ID_BYTES} bytes")
+        raise invalid_tensor(f"the id of the request has more than {_MAX_ID_BYTES} bytes")
     return identity
 
 
@@ -150,14 +134,14 @@ def split_parameters(given: Mapping[str, Any]) -> RequestFields:
         if key in _FIELDS:
             continue
         if key.startswith(_TRITON_PREFIX) and key != EMPTY_FINAL_RESPONSE:
-            _refuse(
+            raise invalid_tensor(
                 f"parameter '{key}': names starting with '{_TRITON_PREFIX}' are reserved, "
                 f"only '{EMPTY_FINAL_RESPONSE}' is allowed"
             )
         if key == EMPTY_FINAL_RESPONSE:
             _bool(given, key)
         elif type(value) not in _SCALARS:
-            _refuse(f"parameter '{key}' must be a boolean, number or string, got {_kind(value)}")
+            raise invalid_tensor(f"parameter '{key}' must be a boolean, number or string, got {_kind(value)}")
         own[key] = value
     return RequestFields(
         _sequence(given), _unsigned(given, "priority"), _unsigned(given, "timeout"), own or _NO_PARAMETERS
@@ -199,7 +183,7 @@ def requested_output(name: str, given: Mapping[str, Any]) -> RequestedOutput:
     placement = shared_memory_ref(owner, given)
     classification = _unsigned(given, "classification", owner)
     if placement is not None and (classification or given.get("binary_data")):
-        _refuse(f"{owner} asks for shared memory together with classification or binary_data")
+        raise invalid_tensor(f"{owner} asks for shared memory together with classification or binary_data")
     own = {key: value for key, value in given.items() if key not in _OF_OUTPUTS and type(value) in _SCALARS}
     return RequestedOutput(name, classification, placement, own or _NO_PARAMETERS)
 
@@ -240,9 +224,9 @@ def shared_memory_ref(owner: str, given: Mapping[str, Any]) -> SharedMemoryRef |
     if region is None:
         return None
     if not isinstance(region, str) or not region:
-        _refuse(f"parameter 'shared_memory_region' of {owner} must be a non-empty string")
+        raise invalid_tensor(f"parameter 'shared_memory_region' of {owner} must be a non-empty string")
     if "shared_memory_byte_size" not in given:
-        _refuse(f"{owner} names a shared_memory_region but no shared_memory_byte_size")
+        raise invalid_tensor(f"{owner} names a shared_memory_region but no shared_memory_byte_size")
     size = _unsigned(given, "shared_memory_byte_size", owner)
     return SharedMemoryRef(region, _unsigned(given, "shared_memory_offset", owner), size)
 
@@ -262,7 +246,7 @@ def input_tensor(model: str, name: str, datatype: Datatype, shape: Sequence[int]
         return Tensor.checked(name, datatype, shape, data)
     expected = element_count(shape, name) * datatype.itemsize
     if expected != len(data):
-        _refuse(
+        raise invalid_tensor(
             f"input byte size mismatch for input '{name}' for model '{model}'. "
             f"Expected {expected}, got {len(data)}"
         )
@@ -280,7 +264,7 @@ def _sequence(given: Mapping[str, Any]) -> SequencePosition | None:
 def _bool(given: Mapping[str, Any], key: str) -> bool:
     value = given.get(key, False)
     if type(value) is not bool:
-        _refuse(f"parameter '{key}' must be a boolean, got {_kind(value)}")
+        raise invalid_tensor(f"parameter '{key}' must be a boolean, got {_kind(value)}")
     return value
 
 
@@ -292,7 +276,7 @@ def _unsigned(
     if type(value) is not int or not 0 <= value <= _MAX_UINT64:
         of = f" of {owner}" if owner else ""
         got = value if type(value) is int else _kind(value)
-        _refuse(f"parameter '{key}'{of} must be {expected}, got {got}")
+        raise invalid_tensor(f"parameter '{key}'{of} must be {expected}, got {got}")
     return value
 
 
@@ -305,9 +289,5 @@ def _kind(value: object) -> str:
     return _KINDS.get(type(value), "a list")
 
 
-def _refuse(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, message)
-
-
 def _unrepresentable(what: str) -> InferenceError:
-    return InferenceError(ErrorCode.UNREPRESENTABLE, f"{what} is a reserved name in dialect '{DIALECT_NAME}'")
+    return unrepresentable(f"{what} is a reserved name in dialect '{DIALECT_NAME}'")

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
-
-from google.protobuf.message import DecodeError, Message
+from typing import Any
 
 from interlingua.protocols.dialect import Action, Opened, UpstreamCall
 from interlingua.protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
@@ -33,20 +31,17 @@ from interlingua.protocols.oip.content_type import as_meant
 from interlingua.protocols.oip.grpc_messages import (
     MAX_INT64,
     SERVICE,
-    parse,
     read_parameters,
     reader,
-    unparsable,
     unwritable,
     write_parameters,
 )
 from interlingua.protocols.oip.typed_contents import read_contents
-from interlingua.protocols.protobuf_wire import join, split
+from interlingua.protocols.protobuf_message import parse_split
+from interlingua.protocols.protobuf_wire import join
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     Datatype,
-    ErrorCode,
-    InferenceError,
     InferRequest,
     InferResponse,
     Operation,
@@ -56,6 +51,8 @@ from interlingua.schemas import (
     Signature,
     Tensor,
     element_count,
+    invalid_tensor,
+    unrepresentable,
 )
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.schemas.oip import MESSAGES
@@ -83,7 +80,7 @@ class OipGrpcReplyForm:
 
 def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read the head of a ModelInfer request. Raises MALFORMED."""
-    message, raws = take_raw(REQUEST, request.message, RAW_INPUT)
+    message, raws = parse_split(REQUEST, request.message, RAW_INPUT)
     return Opened(INFER, message.model_name, message.model_version, (message, raws))
 
 
@@ -170,7 +167,7 @@ def encode_call(
 @reader
 def decode_reply(placements: Mapping[str, SharedMemoryRef], message: Buffer) -> InferResponse:
     """An upstream's answer: raw contents, typed ones, or raw ones beside empty typed ones."""
-    head, raws = take_raw(RESPONSE, message, RAW_OUTPUT)
+    head, raws = parse_split(RESPONSE, message, RAW_OUTPUT)
     return InferResponse(
         model=head.model_name,
         outputs=tuple(_outputs(head.outputs, raws, placements)),
@@ -186,15 +183,6 @@ INFER_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(encode_call, de
 # --- tensors
 
 
-def take_raw(message_type: type[Message], message: Buffer, field: int) -> tuple[Any, Raws]:
-    """The message without ``field``, parsed, and the contents of that as views. Raises MALFORMED."""
-    try:
-        rest, raws = split(message, field)
-    except DecodeError as error:
-        raise unparsable(message_type, error) from error
-    return parse(message_type, rest), raws
-
-
 def _inputs(model: str, given: Iterable[Any], raws: Raws) -> Iterator[Tensor]:
     """Inputs in shared memory take no raw contents; what is left of those at the end is ignored."""
     unused = iter(raws)
@@ -205,7 +193,7 @@ def _inputs(model: str, given: Iterable[Any], raws: Raws) -> Iterator[Tensor]:
         typed = tensor.HasField("contents")
         place = shared_memory_ref(owner, read_parameters(tensor.parameters)) if tensor.parameters else None
         if typed and (place or raws):
-            _refuse(
+            raise invalid_tensor(
                 f"contents field must not be specified when using "
                 f"{'shared memory' if place else 'raw_input_contents'} for '{name}' for model '{model}'"
             )
@@ -215,14 +203,14 @@ def _inputs(model: str, given: Iterable[Any], raws: Raws) -> Iterator[Tensor]:
             continue
         data = read_contents(owner, datatype, tensor.contents) if typed else next(unused, None)
         if data is None:
-            _refuse(f"unable to find data for {owner} in request.")
+            raise invalid_tensor(f"unable to find data for {owner} in request.")
         yield input_tensor(model, name, datatype, shape, data)
 
 
 def _outputs(given: Sequence[Any], raws: Raws, placements: Mapping[str, SharedMemoryRef]) -> Iterator[Tensor]:
     """An answer has raw contents for each of its outputs, those in shared memory included, or none."""
     if raws and len(raws) != len(given):
-        _refuse(f"{len(given)} outputs, but {len(raws)} raw_output_contents")
+        raise invalid_tensor(f"{len(given)} outputs, but {len(raws)} raw_output_contents")
     for index, tensor in enumerate(given):
         name, shape = tensor.name, tuple(tensor.shape)
         owner = f"output '{name}'"
@@ -240,7 +228,7 @@ def _outputs(given: Sequence[Any], raws: Raws, placements: Mapping[str, SharedMe
 def _datatype(owner: str, name: str) -> Datatype:
     datatype = DATATYPES.get(name)
     if datatype is None:
-        _refuse(f"{owner} has the unknown datatype '{name}'")
+        raise invalid_tensor(f"{owner} has the unknown datatype '{name}'")
     return datatype
 
 
@@ -251,7 +239,9 @@ def _requested(given: Any) -> RequestedOutput:
     parameters = read_parameters(given.parameters)
     # over HTTP a count of 0 means no classification, here Triton refuses it
     if parameters.get("classification") == 0:
-        _refuse(f"invalid value for 'classification' parameter of output '{given.name}', expected > 0")
+        raise invalid_tensor(
+            f"invalid value for 'classification' parameter of output '{given.name}', expected > 0"
+        )
     return requested_output(given.name, parameters)
 
 
@@ -262,7 +252,7 @@ def _request_parameters(given: Mapping[str, Any]) -> dict[str, Parameter]:
     for key, value in given.items():
         choice = value.WhichOneof("parameter_choice")
         if choice is None or (choice == "uint64_param" and key != "priority"):
-            _refuse(
+            raise invalid_tensor(
                 f"invalid value type for '{key}' parameter, "
                 f"expected int64_param, bool_param, double_param or string_param."
             )
@@ -272,12 +262,7 @@ def _request_parameters(given: Mapping[str, Any]) -> dict[str, Parameter]:
 def _check_integers(parameters: Mapping[str, Parameter]) -> None:
     for key, value in parameters.items():
         if isinstance(value, int) and value > MAX_INT64 and key != "priority":
-            raise InferenceError(
-                ErrorCode.UNREPRESENTABLE,
+            raise unrepresentable(
                 f"request parameter '{key}' is {value}, beyond the 64-bit signed integers of dialect 'oip' "
-                f"over gRPC",
+                f"over gRPC"
             )
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, message)

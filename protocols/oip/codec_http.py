@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Any
 
 from interlingua.protocols.content_coding import accepted_coding, deflate, plain_body
 from interlingua.protocols.json_document import parse_json, write_json
@@ -45,8 +45,6 @@ from interlingua.protocols.oip.known_headers import LONGEST, KnownHeaders
 from interlingua.protocols.wire import Buffer, Headers, HttpRequest
 from interlingua.schemas import (
     Datatype,
-    ErrorCode,
-    InferenceError,
     InferRequest,
     InferResponse,
     Parameter,
@@ -54,6 +52,9 @@ from interlingua.schemas import (
     SharedMemoryRef,
     Signature,
     Tensor,
+    invalid_tensor,
+    malformed,
+    unrepresentable,
 )
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -129,7 +130,9 @@ def decode_request(
     document = _document(body, length)
     given = mapping(document, "parameters")
     if EMPTY_FINAL_RESPONSE in given:
-        _refuse(f"parameter '{EMPTY_FINAL_RESPONSE}' is for streams, which this transport does not have")
+        raise invalid_tensor(
+            f"parameter '{EMPTY_FINAL_RESPONSE}' is for streams, which this transport does not have"
+        )
     fields = split_parameters(given)
     identity = check_id(text(document, "id"))
     outputs, form = _read_outputs(document, given, identity, signature, coding, message.nonfinite_json)
@@ -191,9 +194,7 @@ def encode_response(form: OipHttpReplyForm, response: InferResponse) -> Body:
         if isinstance(tensor.data, SharedMemoryRef):
             outputs.append(describe_tensor(tensor))  # the caller knows where it is
         elif not binary and tensor.datatype in BINARY_ONLY:
-            raise InferenceError(
-                ErrorCode.UNREPRESENTABLE, not_as_json("sending", "output", tensor.name, tensor.datatype)
-            )
+            raise unrepresentable(not_as_json("sending", "output", tensor.name, tensor.datatype))
         else:
             outputs.append(write_answer(tensor, buffers if binary else None, form.nonfinite))
     document["outputs"] = outputs
@@ -323,7 +324,7 @@ def _check_json_outputs(
                 for output in outputs
             )
             if asked:
-                _refuse(not_as_json("sending", "output", spec.name, spec.datatype))
+                raise invalid_tensor(not_as_json("sending", "output", spec.name, spec.datatype))
 
 
 def _write_requested(output: RequestedOutput, binary: bool) -> dict[str, Any]:
@@ -347,34 +348,26 @@ def _header_length(headers: Mapping[str, str], total: int) -> int | None:
         return None
     # longer numbers are no lengths, and int() would take its time over them
     if not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) <= total):
-        raise InferenceError(
-            ErrorCode.MALFORMED, f"inference header size should be in range (0, {total}), got: {given[:40]!a}"
-        )
+        raise malformed(f"inference header size should be in range (0, {total}), got: {given[:40]!a}")
     return int(given)
 
 
 def _document(body: Buffer, length: int | None) -> dict[str, Any]:
     document = parse_json(body if length is None else memoryview(body)[:length], _LAZY)
     if not isinstance(document, dict):
-        raise InferenceError(ErrorCode.MALFORMED, "the JSON body is not an object")
+        raise malformed("the JSON body is not an object")
     return document
 
 
 def _flag(parameters: Mapping[str, Any], key: str) -> bool:
     value = parameters.get(key, False)
     if type(value) is not bool:
-        _refuse(f"parameter '{key}' must be a boolean")
+        raise invalid_tensor(f"parameter '{key}' must be a boolean")
     return value
 
 
 def _finite(parameters: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
     for key, value in parameters.items():
         if type(value) is float and not isfinite(value):
-            raise InferenceError(
-                ErrorCode.UNREPRESENTABLE, f"parameter '{key}' is {value}, which JSON cannot carry"
-            )
+            raise unrepresentable(f"parameter '{key}' is {value}, which JSON cannot carry")
     return parameters
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NoReturn
+from typing import Any
 
 from interlingua.protocols.dialect import Action, HttpEndpoint, Opened
 from interlingua.protocols.json_document import parse_json, write_json
@@ -24,7 +24,7 @@ from interlingua.protocols.oip.codec import (
 from interlingua.protocols.oip.codec_http import JSON_HEADERS
 from interlingua.protocols.oip.http_endpoint import http_error, http_fail, json_answer, of_model
 from interlingua.protocols.oip.http_tensors import BINARY_ONLY, not_as_json
-from interlingua.protocols.oip.json_members import malformed, mapping, text
+from interlingua.protocols.oip.json_members import mapping, text
 from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import (
     ErrorCode,
@@ -36,6 +36,9 @@ from interlingua.schemas import (
     Signature,
     Tensor,
     TensorSpec,
+    invalid_tensor,
+    malformed,
+    unrepresentable,
 )
 from interlingua.schemas.errors import HTTP_STATUS
 
@@ -72,7 +75,7 @@ def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequ
     for name in signature.input_names:
         # as on Triton, an input may stand among the parameters too
         if name in repeated or (name in given and name in parameters):
-            _refuse(f"input '{name}' already exists in request")
+            raise invalid_tensor(f"input '{name}' already exists in request")
     given.update(parameters)
     inputs = tuple(
         _tensor(spec, given.pop(name)) for name, spec in signature.input_names.items() if name in given
@@ -96,11 +99,11 @@ def _tensor(spec: TensorSpec, value: Any) -> Tensor:
     """The input ``spec`` out of one value or a flat array of them. The shape is the model's, where the
     innermost free dimension takes what the others leave."""
     if spec.datatype in BINARY_ONLY:
-        _refuse(not_as_json("receiving", "input", spec.name, spec.datatype))
+        raise invalid_tensor(not_as_json("receiving", "input", spec.name, spec.datatype))
     values = value if isinstance(value, list) else [value]
     shape = shape_of(spec, len(values))
     if shape is None:
-        _refuse(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
+        raise invalid_tensor(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
     data = pack_values(spec.name, spec.datatype, len(values), values)
     return Tensor(spec.name, spec.datatype, shape, data)
 
@@ -144,9 +147,7 @@ def _document(form: _Form, response: InferResponse) -> Mapping[str, Any]:
         members["id"] = form.id
     for tensor in response.outputs:
         if tensor.datatype in BINARY_ONLY:
-            raise InferenceError(
-                ErrorCode.UNREPRESENTABLE, not_as_json("sending", "output", tensor.name, tensor.datatype)
-            )
+            raise unrepresentable(not_as_json("sending", "output", tensor.name, tensor.datatype))
         members[tensor.name] = json_values(
             tensor, tokens=form.nonfinite, refusal=ErrorCode.INVALID_TENSOR, unwrap=True
         )
@@ -167,10 +168,6 @@ def _fail_stream(
     if opened is not None and error.code in WHILE_RUNNING:
         return _error_event(error)
     return http_fail(request, opened, error)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, message)
 
 
 _GENERATE = of_model(Action(Operation.INFER_STREAM, _encode_whole, _decode))

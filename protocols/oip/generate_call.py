@@ -30,6 +30,8 @@ from interlingua.schemas import (
     Signature,
     Tensor,
     TensorSpec,
+    bad_upstream,
+    unrepresentable,
 )
 
 _DATA = b"data: "
@@ -64,9 +66,9 @@ def _encode(
 
 def _value(tensor: Tensor, spec: TensorSpec | None) -> Any:
     if tensor.datatype in BINARY_ONLY:
-        raise _unrepresentable(not_as_json("sending", "input", tensor.name, tensor.datatype))
+        raise unrepresentable(not_as_json("sending", "input", tensor.name, tensor.datatype))
     if spec is None or shape_of(spec, tensor.count) != tensor.shape:
-        raise _unrepresentable(
+        raise unrepresentable(
             f"input '{tensor.name}' of shape {list(tensor.shape)} would not come back out of the flat form "
             "of generate_stream, which is the only way to this model over HTTP"
         )
@@ -121,11 +123,7 @@ def _tensor(spec: TensorSpec, value: Any) -> Tensor:
 
 
 def _nonsense(what: str) -> InferenceError:
-    return InferenceError(ErrorCode.BAD_UPSTREAM, f"the upstream's answer {what}")
-
-
-def _unrepresentable(why: str) -> InferenceError:
-    return InferenceError(ErrorCode.UNREPRESENTABLE, why)
+    return bad_upstream(f"the upstream's answer {what}")
 
 
 def generate_call(path: Callable[[str, str], str]) -> UpstreamCall[HttpRequest, HttpReply]:

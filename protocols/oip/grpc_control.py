@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from interlingua.protocols.dialect import Action, Opened, UpstreamCall
-from interlingua.protocols.oip.grpc_messages import SERVICE, parse, reader, unwritable
+from interlingua.protocols.oip.grpc_messages import SERVICE, reader, unwritable
 from interlingua.protocols.oip.model_control import read_load_message, read_unload_message
 from interlingua.protocols.oip.reports import (
     config_message,
@@ -27,6 +27,7 @@ from interlingua.protocols.oip.settings_forms import (
     read_trace_message,
     trace_fields,
 )
+from interlingua.protocols.protobuf_message import parse
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import IndexQuery, ModelControl, ModelRef, Operation, SharedMemoryRegion, Signature
 from interlingua.schemas.oip import MESSAGES

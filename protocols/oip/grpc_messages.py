@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from google.protobuf.message import DecodeError, Message
-
 from interlingua.protocols.dialect import Opened, ReplyForm
 from interlingua.protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, GRPC_STATUS, told_code
+from interlingua.protocols.upstream_reply import check_grpc_status
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas import ErrorCode, InferenceError, Parameter
-from interlingua.schemas.errors import UNKNOWN_KIND
+from interlingua.schemas import (
+    ErrorCode,
+    InferenceError,
+    Parameter,
+    bad_upstream,
+    not_carried,
+)
 from interlingua.schemas.oip import MESSAGES
 
 Result = TypeVar("Result")
@@ -33,22 +37,9 @@ _STATUS = {**GRPC_STATUS, ErrorCode.MALFORMED: _INTERNAL}
 _FIELDS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
 
 
-def parse(message_type: type[Message], message: Buffer) -> Any:
-    """``message`` as a ``message_type``. Raises MALFORMED."""
-    try:
-        return message_type.FromString(message)  # type: ignore[arg-type]  # any buffer will do
-    except DecodeError as error:
-        raise unparsable(message_type, error) from error
-
-
-def unparsable(message_type: type[Message], error: DecodeError) -> InferenceError:
-    """The error for bytes that are no ``message_type``."""
-    return InferenceError(ErrorCode.MALFORMED, f"unable to parse {message_type.DESCRIPTOR.name}: {error}")
-
-
 def unwritable(error: ValueError) -> InferenceError:
     """The error for what protobuf refuses to write: half a surrogate pair, a number out of range."""
-    return InferenceError(ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry this: {error}")
+    return not_carried(DIALECT_NAME, f"this: {error}")
 
 
 def read_parameters(given: Mapping[str, Any]) -> dict[str, Parameter]:
@@ -93,14 +84,10 @@ def reader(read: Callable[[ReplyForm, Buffer], Result]) -> Callable[[ReplyForm, 
     """
 
     def decode(form: ReplyForm, answer: GrpcAnswer) -> Result:
-        if answer.code:
-            code = CODE_OF_GRPC_STATUS.get(answer.code, ErrorCode.BAD_UPSTREAM)
-            told = UNKNOWN_KIND if answer.code == _UNKNOWN else None
-            words = answer.details or f"gRPC status {answer.code} without a message"
-            raise InferenceError(code, words, details=told)
+        check_grpc_status(answer, CODE_OF_GRPC_STATUS)
         try:
             return read(form, answer.message)
         except InferenceError as error:
-            raise InferenceError(ErrorCode.BAD_UPSTREAM, f"unusable answer: {error.message}") from error
+            raise bad_upstream(f"unusable answer: {error.message}") from error
 
     return decode

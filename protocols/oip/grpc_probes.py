@@ -17,17 +17,15 @@ from interlingua.protocols.oip.grpc_messages import (
     SERVICE,
     fail,
     parameter_messages,
-    parse,
     read_parameters,
     reader,
     unwritable,
 )
 from interlingua.protocols.oip.metadata_parameters import read_model_parameters
 from interlingua.protocols.oip.platforms import listed_platform
+from interlingua.protocols.protobuf_message import parse
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
-    ErrorCode,
-    InferenceError,
     ModelMetadata,
     ModelRef,
     Operation,
@@ -35,6 +33,7 @@ from interlingua.schemas import (
     ServerMetadata,
     Signature,
     TensorSpec,
+    bad_upstream,
 )
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.schemas.oip import HEALTH_MESSAGES, MESSAGES
@@ -116,9 +115,7 @@ def _specs(given: Iterable[Any]) -> tuple[TensorSpec, ...]:
     for tensor in given:
         datatype = DATATYPES.get(tensor.datatype)
         if datatype is None:
-            raise InferenceError(
-                ErrorCode.BAD_UPSTREAM, f"tensor '{tensor.name}' has the unknown datatype '{tensor.datatype}'"
-            )
+            raise bad_upstream(f"tensor '{tensor.name}' has the unknown datatype '{tensor.datatype}'")
         parameters = read_parameters(tensor.parameters)
         specs.append(TensorSpec(tensor.name, datatype, tuple(tensor.shape), parameters=parameters))
     return tuple(specs)

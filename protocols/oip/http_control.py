@@ -10,13 +10,13 @@ import base64
 import binascii
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import unquote
 
 from interlingua.protocols.dialect import Action, Opened
 from interlingua.protocols.oip.codec_http import JSON_HEADERS
 from interlingua.protocols.oip.http_endpoint import Open, json_answer, model_of, of_model
-from interlingua.protocols.oip.json_members import malformed, mapping, text
+from interlingua.protocols.oip.json_members import mapping, text
 from interlingua.protocols.oip.metadata_json import parse_object
 from interlingua.protocols.oip.model_control import read_load_body, read_unload_body
 from interlingua.protocols.oip.reports import (
@@ -32,14 +32,14 @@ from interlingua.protocols.oip.settings_forms import (
 )
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import (
-    ErrorCode,
     IndexQuery,
-    InferenceError,
     LogSettings,
     ModelStatus,
     Operation,
     SharedMemoryRegion,
     TraceSettings,
+    invalid_tensor,
+    malformed,
 )
 from interlingua.schemas.message_json import message_json
 
@@ -156,7 +156,7 @@ def _open_register(request: HttpRequest) -> Opening:
     document = _document(request)
     for key in ("key", "byte_size"):
         if document.get(key) is None:
-            _refuse(f"Shared memory register request has no '{key}' field")
+            raise invalid_tensor(f"Shared memory register request has no '{key}' field")
     region = SharedMemoryRegion(
         name, text(document, "key"), _unsigned(document, "offset"), _unsigned(document, "byte_size")
     )
@@ -167,13 +167,13 @@ def _open_cuda_register(request: HttpRequest) -> Opening:
     document = _document(request)
     for key in ("raw_handle", "device_id", "byte_size"):
         if document.get(key) is None:
-            _refuse(f"Shared memory register request has no '{key}' field")
+            raise invalid_tensor(f"Shared memory register request has no '{key}' field")
     try:
         handle = base64.b64decode(text(mapping(document, "raw_handle"), "b64"), validate=True)
     except (binascii.Error, ValueError):
         handle = b""
     if len(handle) != _CUDA_HANDLE_BYTES:
-        _refuse("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
+        raise invalid_tensor("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
     return Opened(_CUDA_REGISTER, argument=_param(request, "region"))
 
 
@@ -188,10 +188,6 @@ def _unsigned(document: Mapping[str, Any], key: str) -> int:
     if type(value) is not int or not 0 <= value <= _MAX_UINT64:
         raise malformed(f"'{key}' must be an unsigned integer")
     return value
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, message)
 
 
 # --- the table

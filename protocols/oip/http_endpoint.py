@@ -15,7 +15,7 @@ from interlingua.protocols.json_document import write_json
 from interlingua.protocols.oip.codec import told_code
 from interlingua.protocols.oip.codec_http import JSON_HEADERS
 from interlingua.protocols.wire import REQUEST_ID, Headers, HttpAnswer, HttpRequest
-from interlingua.schemas import ErrorCode, InferenceError, Operation
+from interlingua.schemas import ErrorCode, InferenceError, Operation, invalid_tensor
 from interlingua.schemas.errors import HTTP_STATUS
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
@@ -70,10 +70,9 @@ def version_of(request: HttpRequest) -> str:
         raise InferenceError(ErrorCode.NOT_FOUND, "Not Found")
     version = version.lstrip("0") or "0"
     if len(version) > 19 or int(version) > _LAST_VERSION:
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR,
+        raise invalid_tensor(
             f"failed to get model version from specified version string '{version[:40]}', "
-            "version should be an integral value > 0",
+            "version should be an integral value > 0"
         )
     return version
 

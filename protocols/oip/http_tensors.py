@@ -20,11 +20,11 @@ from interlingua.protocols.wire import Buffer
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
-    InferenceError,
     SharedMemoryRef,
     Signature,
     Tensor,
     element_count,
+    invalid_tensor,
     pack_bytes,
 )
 
@@ -86,7 +86,7 @@ def read_inputs(
         if size is not None:
             view = tail.take(_size(name, size))
             if view is None:
-                _refuse(
+                raise invalid_tensor(
                     f"unexpected size for input '{name}', expecting {tail.missing} additional bytes for "
                     f"model '{model}': {tail.account(entries)}"
                 )
@@ -95,13 +95,13 @@ def read_inputs(
             inputs.append(Tensor(name, datatype, shape, place))
         else:
             if datatype in BINARY_ONLY:
-                _refuse(not_as_json("receiving", "input", name, datatype))
+                raise invalid_tensor(not_as_json("receiving", "input", name, datatype))
             if from_json is None:
                 inputs.append(plain_tensor(name, datatype, shape, data))
             else:
                 inputs.append(from_json(name, datatype, shape, data, parameters))
     if tail.missing:
-        _refuse(
+        raise invalid_tensor(
             f"unexpected additional input data for model '{model}', {-tail.missing} bytes: "
             f"{tail.account(entries)}"
         )
@@ -121,7 +121,9 @@ def read_answers(
         if data is None and size is not None:
             view = tail.take(_size(name, size))
             if view is None:
-                _refuse(f"output '{name}' is {tail.missing} bytes short: {tail.account(entries)}")
+                raise invalid_tensor(
+                    f"output '{name}' is {tail.missing} bytes short: {tail.account(entries)}"
+                )
             yield Tensor.checked(name, datatype, shape, view)
         elif data is None and name in placements:
             yield Tensor(name, datatype, shape, placements[name])
@@ -130,7 +132,7 @@ def read_answers(
             bare = isinstance(data, (bool, int, float, str))
             yield as_meant(plain_tensor(name, datatype, shape, [data] if bare else data), parameters)
     if tail.missing:
-        _refuse(f"{-tail.missing} bytes belong to no output: {tail.account(entries)}")
+        raise invalid_tensor(f"{-tail.missing} bytes belong to no output: {tail.account(entries)}")
 
 
 def raw_tensor(model: str, body: Buffer, signature: Signature) -> Tensor:
@@ -140,7 +142,7 @@ def raw_tensor(model: str, body: Buffer, signature: Signature) -> Tensor:
     Raises INVALID_TENSOR for a model with other inputs, and where the body does not tell the shape.
     """
     if len(signature.inputs) != 1:
-        _refuse(
+        raise invalid_tensor(
             f"Raw request must only have 1 input (found 1) to be deduced but got {len(signature.inputs)} "
             f"inputs in '{model}' model configuration"
         )
@@ -148,10 +150,12 @@ def raw_tensor(model: str, body: Buffer, signature: Signature) -> Tensor:
     stated = (1, *spec.shape[1:]) if signature.max_batch_size else spec.shape
     if spec.datatype is Datatype.BYTES:
         if -1 in stated or prod(stated) != 1:
-            _refuse(f"Raw request must have shape [1] for BYTES input '{spec.name}' of model '{model}'")
+            raise invalid_tensor(
+                f"Raw request must have shape [1] for BYTES input '{spec.name}' of model '{model}'"
+            )
         return Tensor(spec.name, spec.datatype, stated, memoryview(pack_bytes([bytes(body)])))
     if stated.count(-1) > 1:
-        _refuse(
+        raise invalid_tensor(
             f"Raw request cannot deduce the shape {list(spec.shape)} of input '{spec.name}' "
             f"of model '{model}'"
         )
@@ -214,13 +218,13 @@ def plain_tensor(name: str, datatype: Datatype, shape: tuple[int, ...], data: An
     if count == 0:
         return Tensor(name, datatype, shape, _EMPTY)
     if not isinstance(data, (list, LazyArray)):
-        _refuse(f"'data' of tensor '{name}' must be an array")
+        raise invalid_tensor(f"'data' of tensor '{name}' must be an array")
     return Tensor(name, datatype, shape, pack_values(name, datatype, count, data))
 
 
 def _size(name: str, size: Any) -> int:
     if type(size) is not int or size < 0:
-        _refuse(f"'binary_data_size' of tensor '{name}' must be an unsigned integer")
+        raise invalid_tensor(f"'binary_data_size' of tensor '{name}' must be an unsigned integer")
     return size
 
 
@@ -231,12 +235,8 @@ def _refuse_sources(name: str, data: Any, size: Any, place: Any) -> NoReturn:
         "'shared_memory_region'": place,
     }
     found = " ".join(key for key, value in given.items() if value is not None)
-    _refuse(
+    raise invalid_tensor(
         "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
         f"'shared_memory_region' in 'parameters'. But {f'set {found}' if found else 'no field is set'} "
         f"for input '{name}'"
     )
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, message)

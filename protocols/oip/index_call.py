@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from interlingua.protocols.dialect import UpstreamCall
-from interlingua.protocols.oip.grpc_messages import SERVICE, parse, reader
-from interlingua.protocols.oip.json_members import malformed
+from interlingua.protocols.oip.grpc_messages import SERVICE, reader
+from interlingua.protocols.protobuf_message import parse
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpRequest
-from interlingua.schemas import ModelState, ModelStatus, Signature, VersionStatus
+from interlingua.schemas import ModelState, ModelStatus, Signature, VersionStatus, malformed
 from interlingua.schemas.oip import MESSAGES
 
 _RESPONSE = MESSAGES["inference.RepositoryIndexResponse"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from interlingua.schemas import Datatype, ErrorCode, InferenceError
+from interlingua.schemas import Datatype, invalid_tensor, malformed
 from interlingua.schemas.datatypes import DATATYPES
 
 _NOTHING: Mapping[str, Any] = {}
@@ -67,9 +67,7 @@ def tensor_head(
         raise malformed(f"'{parent}[{index}].datatype' must be a string")
     datatype = DATATYPES.get(given)
     if datatype is None:
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR, f"invalid datatype '{given[:32]}' for {parent[:-1]} '{name}'"
-        )
+        raise invalid_tensor(f"invalid datatype '{given[:32]}' for {parent[:-1]} '{name}'")
     shape = entry.get("shape")
     if type(shape) is not list:
         raise malformed(f"'{parent}[{index}].shape' must be an array")
@@ -77,8 +75,3 @@ def tensor_head(
         if type(side) is not int or side < lowest:
             raise malformed(f"'{parent}[{index}].shape' must hold integers from {lowest} on")
     return name, datatype, tuple(shape)
-
-
-def malformed(message: str) -> InferenceError:
-    """The error of a body that is JSON, and not what it should be."""
-    return InferenceError(ErrorCode.MALFORMED, message)

@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from interlingua.protocols.oip.json_members import malformed
+from interlingua.schemas import malformed
 
 
 def read_message(

@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any
 
 from interlingua.protocols.json_document import parse_json
-from interlingua.protocols.oip.json_members import malformed, mapping, members, tensor_head, text
+from interlingua.protocols.oip.json_members import mapping, members, tensor_head, text
 from interlingua.protocols.oip.message_from_json import read_message
 from interlingua.protocols.oip.platforms import listed_platform
 from interlingua.protocols.wire import Buffer
@@ -22,6 +22,7 @@ from interlingua.schemas import (
     ServerMetadata,
     Signature,
     TensorSpec,
+    malformed,
 )
 from interlingua.schemas.oip import MESSAGES
 

@@ -29,7 +29,6 @@ from interlingua.protocols.oip.typed_contents import read_contents
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     Datatype,
-    ErrorCode,
     InferenceError,
     InferResponse,
     Operation,
@@ -37,6 +36,7 @@ from interlingua.schemas import (
     Signature,
     Tensor,
     TensorSpec,
+    invalid_tensor,
     pack_bytes,
 )
 from interlingua.schemas.datatypes import DATATYPES
@@ -166,9 +166,7 @@ def _elements(owner: str, packed: memoryview) -> Iterator[bytes]:
             size = len(packed)
         end = start + 4 + size
         if end > len(packed):
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR, f"{owner}: an element of its BYTES is longer than what is there"
-            )
+            raise invalid_tensor(f"{owner}: an element of its BYTES is longer than what is there")
         yield bytes(packed[start + 4 : end])
         start = end
 

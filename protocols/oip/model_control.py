@@ -10,15 +10,15 @@ import base64
 import binascii
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import orjson
 
-from interlingua.protocols.oip.json_members import malformed, mapping
+from interlingua.protocols.oip.json_members import mapping
 from interlingua.protocols.oip.message_from_json import read_message
 from interlingua.protocols.oip.metadata_json import parse_object
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import ErrorCode, InferenceError, ModelControl
+from interlingua.schemas import InferenceError, ModelControl, invalid_tensor, malformed
 from interlingua.schemas.oip import MESSAGES
 
 _FILE = "file:"
@@ -84,14 +84,16 @@ def _load(repository: str, parameters: Mapping[str, Any]) -> ModelControl:
     for key, value in parameters.items():
         if key == "config":
             if type(value) is not str:
-                _refuse("parameter 'config' must be a string")
+                raise invalid_tensor("parameter 'config' must be a string")
             config = _config(value)
         elif key.startswith(_FILE):
             if type(value) is not bytes:
-                _refuse(f"parameter '{key}' must be the content of a file")
+                raise invalid_tensor(f"parameter '{key}' must be the content of a file")
             files[key.removeprefix(_FILE)] = value
         else:
-            _refuse(f"a load has no parameter '{key[:40]}': there are 'config' and 'file:<path>'")
+            raise invalid_tensor(
+                f"a load has no parameter '{key[:40]}': there are 'config' and 'file:<path>'"
+            )
     return ModelControl(repository, config, files)
 
 
@@ -113,12 +115,8 @@ def _config(text: str) -> bytes:
 def _unload(repository: str, parameters: Mapping[str, Any]) -> ModelControl:
     for key in parameters:
         if key != _DEPENDENTS:
-            _refuse(f"an unload has no parameter '{key[:40]}': there is '{_DEPENDENTS}'")
+            raise invalid_tensor(f"an unload has no parameter '{key[:40]}': there is '{_DEPENDENTS}'")
     dependents = parameters.get(_DEPENDENTS, False)
     if type(dependents) is not bool:
-        _refuse(f"parameter '{_DEPENDENTS}' must be a boolean")
+        raise invalid_tensor(f"parameter '{_DEPENDENTS}' must be a boolean")
     return ModelControl(repository, dependents=dependents)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, message)

@@ -19,9 +19,9 @@ from interlingua.protocols.oip.codec_grpc import (
     REQUEST,
     RESPONSE,
     decode_reply,
-    take_raw,
 )
 from interlingua.protocols.oip.grpc_messages import reader
+from interlingua.protocols.protobuf_message import parse_split
 from interlingua.protocols.protobuf_wire import join
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import Datatype, InferHeads, InferResponse, TensorHead
@@ -85,7 +85,7 @@ def _renamed(
     """The caller's answer and the version that gave it; None for one that has to be decoded."""
     opened, names = context
     request = opened.message[0]
-    head, raws = take_raw(RESPONSE, message, RAW_OUTPUT)
+    head, raws = parse_split(RESPONSE, message, RAW_OUTPUT)
     wanted = {output.name for output in request.outputs} or names.order
     outputs = [names.back.get(tensor.name, tensor.name) for tensor in head.outputs]
     if len(raws) != len(outputs) or outputs != [name for name in names.order if name in wanted]:

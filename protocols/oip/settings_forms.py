@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from interlingua.protocols.oip.json_members import malformed
-from interlingua.schemas import ErrorCode, InferenceError, LogSettings, TraceSettings
+from interlingua.schemas import (
+    LogSettings,
+    TraceSettings,
+    invalid_tensor,
+    malformed,
+)
 
 _LIST = "trace_level"
 """The one setting that has several values."""
@@ -52,7 +56,7 @@ def read_log_message(given: Mapping[str, Any]) -> LogSettings:
     for key, value in given.items():
         choice = value.WhichOneof("parameter_choice")
         if choice is None:
-            raise InferenceError(ErrorCode.INVALID_TENSOR, f"setting '{key[:40]}' has no value")
+            raise invalid_tensor(f"setting '{key[:40]}' has no value")
         found[key] = getattr(value, choice)
     return found
 

@@ -22,7 +22,8 @@ from interlingua.protocols.oip.codec_grpc import (
     encode_infer,
     open_infer,
 )
-from interlingua.protocols.oip.grpc_messages import SERVICE, fail, unparsable, unwritable
+from interlingua.protocols.oip.grpc_messages import SERVICE, fail, unwritable
+from interlingua.protocols.protobuf_message import unparsable
 from interlingua.protocols.protobuf_wire import join, read_fields
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
@@ -33,6 +34,7 @@ from interlingua.schemas import (
     Operation,
     SharedMemoryRef,
     Signature,
+    bad_upstream,
 )
 from interlingua.schemas.oip import MESSAGES
 
@@ -173,9 +175,7 @@ def _fields(message: Buffer) -> Mapping[int, Buffer]:
     try:
         fields = read_fields(message)
     except DecodeError as fault:
-        raise InferenceError(
-            ErrorCode.BAD_UPSTREAM, f"unusable answer: {unparsable(_ANSWER, fault).message}"
-        ) from fault
+        raise bad_upstream(f"unusable answer: {unparsable(_ANSWER, fault).message}") from fault
     # a number where there should be none is skipped, as protobuf does it
     return {number: value for number, value in fields.items() if not isinstance(value, int)}
 

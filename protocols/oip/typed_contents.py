@@ -12,7 +12,7 @@ import numpy as np
 
 from interlingua.protocols.protobuf_wire import split, unpack_varints
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import Datatype, ErrorCode, InferenceError, pack_bytes
+from interlingua.schemas import Datatype, invalid_tensor, pack_bytes
 from interlingua.schemas.oip import MESSAGES
 
 _FIELDS = {
@@ -47,14 +47,12 @@ def read_contents(owner: str, datatype: Datatype, contents: Any) -> Buffer:
         return b""
     wanted = _FIELDS.get(datatype)
     if wanted is None:
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR,
-            f"{owner}: there are no typed contents for datatype {datatype.value}, send them raw",
+        raise invalid_tensor(
+            f"{owner}: there are no typed contents for datatype {datatype.value}, send them raw"
         )
     if filled != [wanted]:
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR,
-            f"{owner} of datatype {datatype.value} has {' and '.join(filled)}, expected {wanted} alone",
+        raise invalid_tensor(
+            f"{owner} of datatype {datatype.value} has {' and '.join(filled)}, expected {wanted} alone"
         )
     if datatype is Datatype.BYTES:
         return pack_bytes(contents.bytes_contents)
@@ -71,8 +69,7 @@ def _integers(owner: str, datatype: Datatype, packed: memoryview) -> Buffer:
     narrowed = values.astype(datatype.dtype)
     wrong = np.flatnonzero(narrowed != values)
     if len(wrong):
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR,
-            f"{owner}: element {wrong[0]} is {values[wrong[0]]}, outside of {datatype.value}",
+        raise invalid_tensor(
+            f"{owner}: element {wrong[0]} is {values[wrong[0]]}, outside of {datatype.value}"
         )
     return narrowed.view(np.uint8).data

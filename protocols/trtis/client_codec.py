@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from interlingua.protocols.trtis.codec import (
     DIALECT_NAME,
@@ -25,8 +25,6 @@ from interlingua.protocols.trtis.codec import (
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import (
     Datatype,
-    ErrorCode,
-    InferenceError,
     InferRequest,
     InferResponse,
     RequestedOutput,
@@ -36,6 +34,8 @@ from interlingua.schemas import (
     Tensor,
     TensorSpec,
     element_count,
+    invalid_tensor,
+    not_carried,
 )
 
 LATEST = -1
@@ -99,7 +99,7 @@ def encode_request(request: InferRequest, signature: Signature | None) -> tuple[
         if request.sequence is not None:
             _write_sequence(header, request.sequence)
     except ValueError as error:
-        raise unrepresentable(f"this request: {error}") from error
+        raise not_carried(DIALECT_NAME, f"this request: {error}") from error
     return header, contents, Asked(request.version, batch_size, placements, signature)
 
 
@@ -111,14 +111,14 @@ def decode_response(asked: Asked, header: Any, take: Take) -> InferResponse:
     """
     outputs: list[Tensor] = []
     if header.batch_size not in (0, asked.batch_size):
-        _refuse(f"a batch of {header.batch_size} was answered to one of {asked.batch_size}")
+        raise invalid_tensor(f"a batch of {header.batch_size} was answered to one of {asked.batch_size}")
     for entry in header.output:
         name = entry.name
         spec = asked.signature.output_names.get(name)
         if spec is None:
-            _refuse(f"output '{name}' is none of the model's outputs")
+            raise invalid_tensor(f"output '{name}' is none of the model's outputs")
         if not entry.HasField("raw"):
-            _refuse(f"output '{name}' is told as classes, which nobody asked for")
+            raise invalid_tensor(f"output '{name}' is told as classes, which nobody asked for")
         outputs.append(_output(asked, spec, entry.raw, take))
     # a server without versions leaves it out, and 0 is left out on the wire as well
     version = str(header.model_version) if header.model_version else asked.version
@@ -134,13 +134,15 @@ def size_of(name: str, datatype: Datatype, count: int, contents: memoryview) -> 
         size, end = 0, len(contents)
         # every string costs four bytes at least, so a false claim ends here, before the walk
         if count * _LENGTH.size > end:
-            _refuse(f"output '{name}' has {end} bytes, too few for {count} strings")
+            raise invalid_tensor(f"output '{name}' has {end} bytes, too few for {count} strings")
         for _ in range(count):
             if size + _LENGTH.size > end:
-                _refuse(f"the {count} strings of output '{name}' end beyond its {end} bytes")
+                raise invalid_tensor(f"the {count} strings of output '{name}' end beyond its {end} bytes")
             size += _LENGTH.size + _LENGTH.unpack_from(contents, size)[0]
     if size > len(contents):
-        _refuse(f"output '{name}' needs {size} bytes for {count} elements, it has {len(contents)}")
+        raise invalid_tensor(
+            f"output '{name}' needs {size} bytes for {count} elements, it has {len(contents)}"
+        )
     return size
 
 
@@ -150,23 +152,17 @@ def version_of(version: str, model: str) -> int:
         return LATEST
     number = version_number(version)
     if number is None:
-        raise unrepresentable(f"version '{version}' of model '{model}': a version is a number")
+        raise not_carried(DIALECT_NAME, f"version '{version}' of model '{model}': a version is a number")
     return number
-
-
-def unrepresentable(what: str) -> InferenceError:
-    """The error for what the dialect has no form for."""
-    return InferenceError(ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry {what}")
 
 
 def _check_datatype(tensor: Tensor, signature: Signature) -> None:
     """The wire has no datatypes: the server would take the bytes for those of its own."""
     spec = signature.input_names.get(tensor.name)
     if spec is not None and spec.datatype is not tensor.datatype:
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR,
+        raise invalid_tensor(
             f"input '{tensor.name}' has the datatype {tensor.datatype.value}, its model takes "
-            f"{spec.datatype.value}",
+            f"{spec.datatype.value}"
         )
 
 
@@ -176,16 +172,19 @@ def _batch_size(inputs: tuple[Tensor, ...], signature: Signature) -> int:
         return 1
     for tensor in inputs:
         if not tensor.shape:
-            raise unrepresentable(f"input '{tensor.name}' without a batch dimension, which its model has")
+            raise not_carried(
+                DIALECT_NAME, f"input '{tensor.name}' without a batch dimension, which its model has"
+            )
     size = inputs[0].shape[0]
     for tensor in inputs:
         if tensor.shape[0] != size:
-            raise unrepresentable(
+            raise not_carried(
+                DIALECT_NAME,
                 f"input '{tensor.name}' with a batch of {tensor.shape[0]} beside input '{inputs[0].name}' "
-                f"with one of {size}"
+                f"with one of {size}",
             )
     if not size:
-        raise unrepresentable(f"the empty batch of input '{inputs[0].name}'")
+        raise not_carried(DIALECT_NAME, f"the empty batch of input '{inputs[0].name}'")
     return size
 
 
@@ -208,7 +207,7 @@ def _write_place(entry: Any, place: SharedMemoryRef) -> None:
 
 def _write_sequence(header: Any, sequence: Sequence) -> None:
     if not isinstance(sequence.id, int):
-        raise unrepresentable(f"the sequence id '{sequence.id}': a correlation id is a number")
+        raise not_carried(DIALECT_NAME, f"the sequence id '{sequence.id}': a correlation id is a number")
     header.correlation_id = sequence.id
     header.flags = sequence.start * SEQUENCE_START | sequence.end * SEQUENCE_END
 
@@ -223,9 +222,7 @@ def _output(asked: Asked, spec: TensorSpec, raw: Any, take: Take) -> Tensor:
     contents = take(name, datatype, count)
     # of strings this size may be wrong: readers go by the length of each
     if datatype is not Datatype.BYTES and raw.batch_byte_size not in (0, len(contents)):
-        _refuse(f"output '{name}' of shape {list(shape)} is said to have {raw.batch_byte_size} bytes")
+        raise invalid_tensor(
+            f"output '{name}' of shape {list(shape)} is said to have {raw.batch_byte_size} bytes"
+        )
     return Tensor(name, datatype, shape, contents)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, message)

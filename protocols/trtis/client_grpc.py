@@ -10,50 +10,35 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from interlingua.protocols.dialect import UpstreamCall
-from interlingua.protocols.trtis.client_codec import Asked, unrepresentable, version_of
-from interlingua.protocols.trtis.client_status import check_status, reading
-from interlingua.protocols.trtis.codec_grpc import SERVICE, decode_answer, encode_call, parse, split_answer
+from interlingua.protocols.protobuf_message import parse
+from interlingua.protocols.trtis.client_codec import Asked, version_of
+from interlingua.protocols.trtis.client_status import check_status
+from interlingua.protocols.trtis.codec import DIALECT_NAME
+from interlingua.protocols.trtis.codec_grpc import SERVICE, decode_answer, encode_call, split_answer
+from interlingua.protocols.upstream_reply import CODE_OF_GRPC_STATUS, check_grpc_status, read_reply
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     ErrorCode,
-    InferenceError,
     InferResponse,
     ModelRef,
     ModelStatus,
     Readiness,
     Signature,
+    not_carried,
 )
 from interlingua.schemas.trtis import MESSAGES
 
 Call = UpstreamCall[GrpcRequest, GrpcAnswer]
 Fields = Mapping[str, Any]
 
-CODE_OF_GRPC_STATUS: Mapping[int, ErrorCode] = {
-    1: ErrorCode.CANCELLED,
-    3: ErrorCode.INVALID_TENSOR,
-    4: ErrorCode.DEADLINE_EXCEEDED,
-    5: ErrorCode.NOT_FOUND,
-    7: ErrorCode.FORBIDDEN,
-    8: ErrorCode.OVERLOADED,
-    12: ErrorCode.UNSUPPORTED,
-    13: ErrorCode.MODEL_FAILED,
-    14: ErrorCode.UNAVAILABLE,
-    16: ErrorCode.UNAUTHENTICATED,
-}
-"""What a gRPC status means; any other is BAD_UPSTREAM."""
+_CODES = {**CODE_OF_GRPC_STATUS, 5: ErrorCode.NOT_FOUND}
 
 
 def _decode_infer(asked: Asked, answer: GrpcAnswer) -> InferResponse:
-    _check_call(answer)
-    message, raws = reading(lambda: split_answer(answer.message))
+    check_grpc_status(answer, _CODES)
+    message, raws = read_reply(lambda: split_answer(answer.message))
     check_status(message.request_status)
-    return reading(lambda: decode_answer(asked, message.meta_data, raws))
-
-
-def _check_call(answer: GrpcAnswer) -> None:
-    if answer.code:
-        code = CODE_OF_GRPC_STATUS.get(answer.code, ErrorCode.BAD_UPSTREAM)
-        raise InferenceError(code, answer.details or f"gRPC status {answer.code} without a message")
+    return read_reply(lambda: decode_answer(asked, message.meta_data, raws))
 
 
 def _call(rpc: str, fields: Callable[[Any], Fields], read: Callable[[Any, Any], Any]) -> Call:
@@ -66,11 +51,11 @@ def _call(rpc: str, fields: Callable[[Any], Fields], read: Callable[[Any, Any], 
         try:
             return GrpcRequest(f"{SERVICE}{rpc}", request(**fields(argument)).SerializeToString()), argument
         except ValueError as error:
-            raise unrepresentable(f"this question: {error}") from error
+            raise not_carried(DIALECT_NAME, f"this question: {error}") from error
 
     def decode(argument: Any, answer: GrpcAnswer) -> Any:
-        _check_call(answer)
-        message = reading(lambda: parse(response, answer.message))
+        check_grpc_status(answer, _CODES)
+        message = read_reply(lambda: parse(response, answer.message))
         check_status(message.request_status)
         return read(message, argument)
 

@@ -20,14 +20,14 @@ from interlingua.protocols.trtis.client_codec import (
     decode_response,
     encode_request,
     size_of,
-    unrepresentable,
     version_of,
 )
-from interlingua.protocols.trtis.client_status import check_status, reading
-from interlingua.protocols.trtis.codec import RESPONSE_HEADER
+from interlingua.protocols.trtis.client_status import check_status
+from interlingua.protocols.trtis.codec import DIALECT_NAME, RESPONSE_HEADER
 from interlingua.protocols.trtis.codec_http import REQUEST, RESPONSE, STATUS
 from interlingua.protocols.trtis.header_text import read, write_request_header
 from interlingua.protocols.trtis.status import REPOSITORY_INDEX, REQUEST_STATUS, SERVER_STATUS
+from interlingua.protocols.upstream_reply import read_reply
 from interlingua.protocols.wire import HttpReply, HttpRequest
 from interlingua.schemas import (
     Datatype,
@@ -39,6 +39,8 @@ from interlingua.schemas import (
     ModelStatus,
     Readiness,
     Signature,
+    bad_upstream,
+    not_carried,
 )
 
 T = TypeVar("T")
@@ -69,7 +71,9 @@ _SEGMENT = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@%]+")
 
 def _path(prefix: str, model: str) -> str:
     if not _SEGMENT.fullmatch(model):
-        raise unrepresentable(f"the model name {model!a} over HTTP, where names stand in paths as they are")
+        raise not_carried(
+            DIALECT_NAME, f"the model name {model!a} over HTTP, where paths have names as they are"
+        )
     return f"{prefix}/{model}"
 
 
@@ -83,20 +87,16 @@ def _succeeded(reply: HttpReply) -> None:
             text.decode(errors="backslashreplace")
             or f"the upstream answered HTTP status {reply.status} without {STATUS}",
         )
-    check_status(reading(lambda: read(REQUEST_STATUS, given)))
+    check_status(read_reply(lambda: read(REQUEST_STATUS, given)))
     if reply.status != 200:
-        raise InferenceError(
-            ErrorCode.BAD_UPSTREAM, f"the upstream tells success under HTTP status {reply.status}"
-        )
+        raise bad_upstream(f"the upstream tells success under HTTP status {reply.status}")
 
 
 def _body(message_type: Any, reply: HttpReply) -> Any:
     try:
         return message_type.FromString(reply.body)
     except DecodeError as error:
-        raise InferenceError(
-            ErrorCode.BAD_UPSTREAM, f"the upstream's answer is no {message_type.DESCRIPTOR.name}: {error}"
-        ) from error
+        raise bad_upstream(f"the upstream's answer is no {message_type.DESCRIPTOR.name}: {error}") from error
 
 
 # --- inference
@@ -116,8 +116,8 @@ def _decode_infer(asked: Asked, reply: HttpReply) -> InferResponse:
     _succeeded(reply)
     given = reply.headers.get(RESPONSE.lower())
     if given is None:
-        raise InferenceError(ErrorCode.BAD_UPSTREAM, f"the upstream answered without {RESPONSE}")
-    return reading(lambda: _read_infer(asked, read(RESPONSE_HEADER, given), reply))
+        raise bad_upstream(f"the upstream answered without {RESPONSE}")
+    return read_reply(lambda: _read_infer(asked, read(RESPONSE_HEADER, given), reply))
 
 
 def _read_infer(asked: Asked, header: Any, reply: HttpReply) -> InferResponse:
@@ -149,7 +149,7 @@ def _decode_health(form: None, reply: HttpReply) -> Readiness:
     if reply.status == 200:
         return Readiness(True)
     given = reply.headers.get(STATUS.lower())
-    status = reading(lambda: read(REQUEST_STATUS, given)) if given is not None else REQUEST_STATUS()
+    status = read_reply(lambda: read(REQUEST_STATUS, given)) if given is not None else REQUEST_STATUS()
     return Readiness(False, status.msg or f"the upstream answered HTTP status {reply.status}")
 
 

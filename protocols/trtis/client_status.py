@@ -8,8 +8,8 @@ was asked belongs to ``client_http`` and ``client_grpc``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
 
 from interlingua.protocols.trtis.codec import DATATYPE_NUMBERS
 from interlingua.protocols.trtis.status import (
@@ -31,9 +31,9 @@ from interlingua.schemas import (
     ServerMetadata,
     Signature,
     TensorSpec,
+    bad_upstream,
+    unrepresentable,
 )
-
-T = TypeVar("T")
 
 CODES: Mapping[int, ErrorCode] = {
     UNKNOWN: ErrorCode.MODEL_FAILED,
@@ -54,9 +54,6 @@ _UNKNOWN_MODEL = re.compile(
 """What a server says of a model that it does not know; the codes beside it are INVALID_ARG and
 UNAVAILABLE, which say less."""
 
-_FAULTS = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR})
-"""Faults of an answer that would be the caller's in a request."""
-
 _READY = 1
 _DATATYPES = {number: datatype for datatype, number in DATATYPE_NUMBERS.items()}
 
@@ -69,18 +66,6 @@ def check_status(status: Any) -> None:
     if _UNKNOWN_MODEL.match(status.msg):
         code = ErrorCode.NOT_FOUND
     raise InferenceError(code, status.msg or f"the upstream failed with code {status.code} and no message")
-
-
-def reading(read: Callable[[], T]) -> T:
-    """What ``read`` makes of an answer. What it finds wrong there is the upstream's fault: BAD_UPSTREAM."""
-    try:
-        return read()
-    except InferenceError as error:
-        if error.code not in _FAULTS:
-            raise
-        raise InferenceError(
-            ErrorCode.BAD_UPSTREAM, f"the upstream's answer is not valid: {error.message}"
-        ) from error
 
 
 def server_metadata(status: Any, model: None) -> ServerMetadata:
@@ -142,9 +127,8 @@ def _specs(role: str, given: Iterable[Any], batched: bool) -> tuple[TensorSpec, 
         if any(dimension < -1 for dimension in tensor.dims):
             _invalid(f"{role} '{tensor.name}' has the dims {list(tensor.dims)}")
         if batched and tensor.is_shape_tensor:
-            raise InferenceError(
-                ErrorCode.UNREPRESENTABLE,
-                f"{role} '{tensor.name}' is a shape tensor: it alone has no batch dimension",
+            raise unrepresentable(
+                f"{role} '{tensor.name}' is a shape tensor: it alone has no batch dimension"
             )
         dims = () if _is_scalar(tensor) else tuple(tensor.dims)
         specs.append(TensorSpec(tensor.name, datatype, (-1, *dims) if batched else dims))
@@ -158,4 +142,4 @@ def _is_scalar(tensor: Any) -> bool:
 
 
 def _invalid(what: str) -> NoReturn:
-    raise InferenceError(ErrorCode.BAD_UPSTREAM, f"the upstream's status is not valid: {what}")
+    raise bad_upstream(f"the upstream's status is not valid: {what}")

@@ -28,6 +28,9 @@ from interlingua.schemas import (
     Tensor,
     TensorSpec,
     element_count,
+    invalid_tensor,
+    not_carried,
+    unrepresentable,
 )
 from interlingua.schemas import Sequence as SequencePosition
 from interlingua.schemas.trtis import MESSAGES
@@ -162,10 +165,10 @@ class _Check:
     def batch(self, size: int) -> None:
         limit = self._signature.max_batch_size
         if not size:
-            _refuse(f"inference request batch-size must be >= 1 for '{self._model}'")
+            raise invalid_tensor(f"inference request batch-size must be >= 1 for '{self._model}'")
         # a model without batches has a batch of one, and says 0 to every other
         if size > max(limit, 1):
-            _refuse(f"inference request batch-size must be <= {limit} for '{self._model}'")
+            raise invalid_tensor(f"inference request batch-size must be <= {limit} for '{self._model}'")
 
     def inputs(self, entries: Sequence[Any]) -> None:
         """That every input is there and no other; none is there twice."""
@@ -173,10 +176,12 @@ class _Check:
         required = sum(not spec.optional for spec in specs.values())
         if not required <= len(entries) <= len(specs):
             expected = required if len(entries) < required else len(specs)
-            _refuse(f"expected {expected} inputs but got {len(entries)} inputs for model '{self._model}'")
+            raise invalid_tensor(
+                f"expected {expected} inputs but got {len(entries)} inputs for model '{self._model}'"
+            )
         for entry in entries:
             if entry.name not in specs:
-                _refuse(f"unexpected inference input '{entry.name}' for model '{self._model}'")
+                raise invalid_tensor(f"unexpected inference input '{entry.name}' for model '{self._model}'")
 
     def outputs(self, entries: Sequence[Any]) -> Iterator[RequestedOutput]:
         """The outputs asked for, in their order."""
@@ -185,7 +190,7 @@ class _Check:
             name, count = entry.name, entry.cls.count
             spec = specs.get(name)
             if spec is None:
-                _refuse(f"unexpected inference output '{name}' for model '{self._model}'")
+                raise invalid_tensor(f"unexpected inference output '{name}' for model '{self._model}'")
             # the original servers hold no size against its region, and perf_client of 1.9 to 1.12 gives every
             # output 102,400 bytes of a region that is as large as the output
             placement = _place(entry, upper_limit=True)
@@ -194,7 +199,7 @@ class _Check:
             elif placement is None:
                 check_ranked(name, spec.datatype)
             else:
-                _refuse(f"output '{name}' asks for classification together with shared memory")
+                raise invalid_tensor(f"output '{name}' asks for classification together with shared memory")
             yield RequestedOutput(name, count, placement)
 
     def input(self, entry: Any, batch_size: int, take: Take, shared_memory_size: str) -> Tensor:
@@ -210,7 +215,7 @@ class _Check:
         else:
             size = element_count(shape, name) * spec.datatype.itemsize
             if stated not in (0, size):
-                _refuse(
+                raise invalid_tensor(
                     f"specific batch-byte-size for input '{name}' does not match expected byte-size "
                     f"calculated from shape and datatype for model '{self._model}': {stated} is not {size}"
                 )
@@ -221,7 +226,7 @@ class _Check:
                 return _strings(name, shape, data)
             return Tensor(name, spec.datatype, shape, data)
         if place.size != size:
-            _refuse(
+            raise invalid_tensor(
                 f"unexpected {shared_memory_size} {place.size} for input '{name}', "
                 f"expecting {size} for model '{self._model}'"
             )
@@ -233,7 +238,7 @@ class _Check:
         dims = tuple(given)
         if not dims:
             if -1 in declared:
-                _refuse(
+                raise invalid_tensor(
                     f"model supports variable-size for input '{spec.name}', "
                     f"request must specify input shape for model '{self._model}'"
                 )
@@ -241,7 +246,7 @@ class _Check:
         # an upstream that tells no shape declares none, which looks like a scalar
         unknown = not declared and not self._signature.max_batch_size
         if not unknown and not _fits(dims, declared or _SCALAR):
-            _refuse(
+            raise invalid_tensor(
                 f"unexpected shape for input '{spec.name}' for model '{self._model}'. "
                 f"Expected {_listed(declared or _SCALAR)}, got {_listed(dims)}"
             )
@@ -255,7 +260,7 @@ def _once(entries: Sequence[Any], refusal: str) -> None:
     given = set[str]()
     for entry in entries:
         if entry.name in given:
-            _refuse(refusal.format(entry.name))
+            raise invalid_tensor(refusal.format(entry.name))
         given.add(entry.name)
 
 
@@ -276,14 +281,14 @@ def _strings(name: str, shape: tuple[int, ...], data: memoryview) -> Tensor:
             position += 4 + int.from_bytes(data[position : position + 4], "little")
             found += 1
         if position == len(data) or found > expected:
-            _refuse(
+            raise invalid_tensor(
                 f"unexpected number of string elements {found} for inference input '{name}', "
                 f"expecting {expected}"
-            )
-        _refuse(
+            ) from None
+        raise invalid_tensor(
             f"incomplete string data for inference input '{name}': its {len(data)} bytes end inside "
             "an element"
-        )
+        ) from None
 
 
 def _fits(dims: tuple[int, ...], declared: tuple[int, ...]) -> bool:
@@ -326,9 +331,7 @@ def encode_response(form: TrtisReplyForm, response: InferResponse) -> tuple[Any,
             else:
                 contents.append(_write_raw(output.raw, form.signature, tensor))
     except ValueError as error:
-        raise InferenceError(
-            ErrorCode.UNREPRESENTABLE, f"dialect '{DIALECT_NAME}' cannot carry this: {error}"
-        ) from error
+        raise not_carried(DIALECT_NAME, f"this: {error}") from error
     return header, contents
 
 
@@ -343,9 +346,8 @@ def version_number(version: str) -> int | None:
 def check_carried(kind: str, name: str, datatype: Datatype) -> None:
     """Raise UNREPRESENTABLE for an input or output (``kind``) of a datatype that the wire lacks."""
     if datatype not in DATATYPE_NUMBERS:
-        raise InferenceError(
-            ErrorCode.UNREPRESENTABLE,
-            f"{kind} '{name}' has the datatype {datatype.value}, which dialect '{DIALECT_NAME}' cannot carry",
+        raise unrepresentable(
+            f"{kind} '{name}' has the datatype {datatype.value}, which dialect '{DIALECT_NAME}' cannot carry"
         )
 
 
@@ -380,10 +382,6 @@ def _check_batch(form: TrtisReplyForm, model: str, tensor: Tensor) -> None:
 
 def _listed(dims: Sequence[int]) -> str:
     return f"[{','.join(map(str, dims[:16]))}]"
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InferenceError(ErrorCode.INVALID_TENSOR, message)
 
 
 def _failed(message: str) -> NoReturn:

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf.message import DecodeError, Message
-
 from interlingua.protocols.dialect import Action, Opened
-from interlingua.protocols.protobuf_wire import MAX_MESSAGE_BYTES, join, split
-from interlingua.protocols.trtis.client_codec import LATEST, Asked, size_of, unrepresentable, version_of
+from interlingua.protocols.protobuf_message import parse_split
+from interlingua.protocols.protobuf_wire import MAX_MESSAGE_BYTES, join
+from interlingua.protocols.trtis.client_codec import LATEST, Asked, size_of, version_of
 from interlingua.protocols.trtis.client_codec import decode_response as read_response
 from interlingua.protocols.trtis.client_codec import encode_request as write_request
-from interlingua.protocols.trtis.codec import Take, TrtisReplyForm, decode_request, encode_response
+from interlingua.protocols.trtis.codec import (
+    DIALECT_NAME,
+    Take,
+    TrtisReplyForm,
+    decode_request,
+    encode_response,
+)
 from interlingua.protocols.trtis.status import success
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
@@ -27,6 +32,8 @@ from interlingua.schemas import (
     InferResponse,
     Operation,
     Signature,
+    invalid_tensor,
+    not_carried,
 )
 from interlingua.schemas.trtis import MESSAGES
 
@@ -41,14 +48,6 @@ _RAW_OUTPUT: int = _RESPONSE.RAW_OUTPUT_FIELD_NUMBER
 Raws = list[memoryview]
 
 
-def parse(message_type: type[Message], message: Buffer) -> Any:
-    """``message`` as a ``message_type``. Raises MALFORMED."""
-    try:
-        return message_type.FromString(message)  # type: ignore[arg-type]  # any buffer will do
-    except DecodeError as error:
-        raise _unparsable(message_type, error) from error
-
-
 # --- as a server
 
 
@@ -57,7 +56,7 @@ def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
 
     Raises MALFORMED.
     """
-    message, raws = _split(_REQUEST, request.message, _RAW_INPUT)
+    message, raws = parse_split(_REQUEST, request.message, _RAW_INPUT)
     version = "" if message.model_version == LATEST else str(message.model_version)
     return Opened(_INFER, message.model_name, version, (message.meta_data, raws, request.context))
 
@@ -93,15 +92,13 @@ def _in_turn(model: str, raws: Raws) -> Take:
     def take(name: str, size: int) -> memoryview:
         place, raw = next(rest, (len(raws), None))
         if raw is None:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
+            raise invalid_tensor(
                 f"expected tensor data for at least {place + 1} inputs but got only {place} sets of data "
-                f"for model '{model}'",
+                f"for model '{model}'"
             )
         if len(raw) != size:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
-                f"unexpected size {len(raw)} for input '{name}', expecting {size} for model '{model}'",
+            raise invalid_tensor(
+                f"unexpected size {len(raw)} for input '{name}', expecting {size} for model '{model}'"
             )
         return raw
 
@@ -119,21 +116,19 @@ def encode_call(request: InferRequest, signature: Signature | None) -> tuple[Grp
     try:
         head = _REQUEST(model_name=request.model, model_version=version, meta_data=header)
     except ValueError as error:
-        raise unrepresentable(f"the model name {request.model!a}: {error}") from error
+        raise not_carried(DIALECT_NAME, f"the model name {request.model!a}: {error}") from error
     return GrpcRequest(f"{SERVICE}Infer", join(head.SerializeToString(), _RAW_INPUT, contents)), asked
 
 
 def split_answer(message: Buffer) -> tuple[Any, Raws]:
     """An ``InferResponse`` without its raw contents, and those. Raises MALFORMED."""
-    return _split(_RESPONSE, message, _RAW_OUTPUT)
+    return parse_split(_RESPONSE, message, _RAW_OUTPUT)
 
 
 def decode_answer(asked: Asked, header: Any, raws: Raws) -> InferResponse:
     """An upstream's answer. Raises INVALID_TENSOR naming the output."""
     if len(raws) != len(header.output):
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR, f"there are {len(header.output)} outputs, but {len(raws)} raw_output"
-        )
+        raise invalid_tensor(f"there are {len(header.output)} outputs, but {len(raws)} raw_output")
     # those in shared memory have an entry too, by position
     rest = iter(
         [raw for entry, raw in zip(header.output, raws, strict=True) if entry.name not in asked.placements]
@@ -143,25 +138,9 @@ def decode_answer(asked: Asked, header: Any, raws: Raws) -> InferResponse:
         raw = next(rest)
         size = size_of(name, datatype, count, raw)
         if size != len(raw):
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
-                f"output '{name}' needs {size} bytes for {count} elements, it has {len(raw)}",
+            raise invalid_tensor(
+                f"output '{name}' needs {size} bytes for {count} elements, it has {len(raw)}"
             )
         return raw
 
     return read_response(asked, header, take)
-
-
-# --- both
-
-
-def _split(message_type: type[Message], message: Buffer, field: int) -> tuple[Any, Raws]:
-    try:
-        rest, raws = split(message, field)
-    except DecodeError as error:
-        raise _unparsable(message_type, error) from error
-    return parse(message_type, rest), raws
-
-
-def _unparsable(message_type: type[Message], error: DecodeError) -> InferenceError:
-    return InferenceError(ErrorCode.MALFORMED, f"unable to parse {message_type.DESCRIPTOR.name}: {error}")

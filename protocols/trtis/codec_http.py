@@ -19,7 +19,15 @@ from interlingua.protocols.trtis import codec
 from interlingua.protocols.trtis.header_text import read, write_response_header, write_status
 from interlingua.protocols.trtis.status import success
 from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest
-from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Signature
+from interlingua.schemas import (
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Signature,
+    invalid_tensor,
+)
 
 REQUEST, RESPONSE, STATUS = "NV-InferRequest", "NV-InferResponse", "NV-Status"
 """The headers that hold messages."""
@@ -81,10 +89,9 @@ def decode_request(
         nonlocal position
         start, position = position, position + size
         if position > len(body):
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
+            raise invalid_tensor(
                 f"unexpected size for input '{name}', expecting {position - len(body)} bytes "
-                f"for model '{model}'",
+                f"for model '{model}'"
             )
         return body[start:position]
 
@@ -92,9 +99,7 @@ def decode_request(
         header, model, version, signature, request.context, take, shared_memory_size="shared-memory size"
     )
     if position < len(body):
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR, f"unexpected additional input data for model '{model}'"
-        )
+        raise invalid_tensor(f"unexpected additional input data for model '{model}'")
     return decoded, TrtisHttpReplyForm(form, query_format(request) == "binary")
 
 

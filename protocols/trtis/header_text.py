@@ -17,7 +17,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from interlingua.protocols.trtis.status import REQUEST_STATUS
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import malformed
 
 _SHOWN = 200
 
@@ -56,9 +56,7 @@ def read(message_type: type[Message], text: str) -> Any:
             message = text_format.Parse(text, message_type())
         # half a surrogate pair for a word comes out as the latter
         except (text_format.ParseError, UnicodeError, SystemError) as error:
-            raise InferenceError(
-                ErrorCode.MALFORMED, f"no {message_type.DESCRIPTOR.name} in {text[:_SHOWN]!a}: {error}"
-            ) from error
+            raise malformed(f"no {message_type.DESCRIPTOR.name} in {text[:_SHOWN]!a}: {error}") from error
     return message
 
 

@@ -48,6 +48,8 @@ from interlingua.schemas import (
     ServerStatus,
     SharedMemoryRegion,
     Signature,
+    invalid_tensor,
+    malformed,
 )
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
@@ -123,7 +125,7 @@ def _number(digits: str) -> int:
     """A number in a path. Raises MALFORMED for anything but digits, and beyond 64 bits."""
     number = version_number(digits)
     if number is None:
-        raise InferenceError(ErrorCode.MALFORMED, f"{digits!a} in the path is no number")
+        raise malformed(f"{digits!a} in the path is no number")
     return number
 
 
@@ -175,9 +177,8 @@ def _open_register(request: HttpRequest) -> Opened[HttpAnswer]:
 
 
 def _open_register_cuda(request: HttpRequest) -> Opened[HttpAnswer]:
-    raise InferenceError(
-        ErrorCode.INVALID_TENSOR,
-        f"failed to register CUDA shared memory region: '{request.params['name']}', GPUs not supported",
+    raise invalid_tensor(
+        f"failed to register CUDA shared memory region: '{request.params['name']}', GPUs not supported"
     )
 
 

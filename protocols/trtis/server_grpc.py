@@ -12,8 +12,9 @@ from typing import Any
 from google.protobuf.message import Message
 
 from interlingua.protocols.dialect import Action, GrpcEndpoint, Opened
+from interlingua.protocols.protobuf_message import parse
 from interlingua.protocols.protobuf_wire import join
-from interlingua.protocols.trtis.codec_grpc import SERVICE, open_infer, parse
+from interlingua.protocols.trtis.codec_grpc import SERVICE, open_infer
 from interlingua.protocols.trtis.shared_memory_control import read_control
 from interlingua.protocols.trtis.status import (
     UnknownRequestError,

@@ -23,7 +23,12 @@ from google.protobuf.message import DecodeError
 
 from interlingua.protocols.protobuf_wire import read_fields
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import ErrorCode, InferenceError, Operation, SharedMemoryRegion
+from interlingua.schemas import (
+    Operation,
+    SharedMemoryRegion,
+    invalid_tensor,
+    malformed,
+)
 
 Fields = Mapping[int, int | memoryview]
 Asked = tuple[Operation, SharedMemoryRegion | str | None]
@@ -41,9 +46,7 @@ def read_control(message: Buffer) -> Asked | None:
     try:
         return _read(read_fields(message))
     except (DecodeError, UnicodeDecodeError) as error:
-        raise InferenceError(
-            ErrorCode.MALFORMED, f"unable to parse SharedMemoryControlRequest: {error}"
-        ) from error
+        raise malformed(f"unable to parse SharedMemoryControlRequest: {error}") from error
 
 
 def _read(asked: Fields) -> Asked | None:
@@ -68,10 +71,7 @@ def _read(asked: Fields) -> Asked | None:
 def _registered(region: Fields) -> SharedMemoryRegion:
     name = _text(region, 1)
     if 3 in region:
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR,
-            f"failed to register CUDA shared memory region: '{name}', GPUs not supported",
-        )
+        raise invalid_tensor(f"failed to register CUDA shared memory region: '{name}', GPUs not supported")
     system = _message(region, 2)
     if isinstance(system.get(2), memoryview):  # 1.7, where the offset stood beside the key's message
         return SharedMemoryRegion(
