@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from interlingua.protocols.registry import DIALECTS
-from interlingua.protocols.wire import HttpRequest
+from interlingua.protocols.wire import HttpCall
 from interlingua.schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
 
 MODEL = "identity_fp32"
@@ -99,7 +99,7 @@ def _oip_raw(size: int) -> tuple[bytes, bytes]:
 
 def _graphpipe(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
-    call: HttpRequest
+    call: HttpCall
     call, _ = DIALECTS["graphpipe"].bindings["http"].calls[Operation.INFER].encode(request, _SIGNATURE)
     return http_request(f"/graphpipe/{MODEL}", dict(call.headers), b"".join(call.parts)), payload
 
@@ -113,7 +113,7 @@ def _graphpipe_tcp(size: int) -> tuple[bytes, bytes]:
 
 def _trtis_http(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
-    call: HttpRequest
+    call: HttpCall
     call, _ = DIALECTS["trtis"].bindings["http"].calls[Operation.INFER].encode(request, _SIGNATURE)
     return http_request(f"{call.path}?{call.query}", dict(call.headers), b"".join(call.parts)), payload
 

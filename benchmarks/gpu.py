@@ -29,7 +29,7 @@ from benchmarks.cases import CONFIG, http_request
 from benchmarks.copies import copies_of
 from benchmarks.processes import Clients, Loop, Server
 from interlingua.protocols.registry import bindings
-from interlingua.protocols.wire import GrpcRequest, HttpRequest
+from interlingua.protocols.wire import GrpcRequest, HttpCall
 from interlingua.schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
 
 BATCHES = (1, 8, 64)
@@ -118,7 +118,7 @@ def repository(folder: Path, chosen: Sequence[Setup]) -> Path:
     return folder
 
 
-def messages(setup: Setup, batch: int) -> Iterator[tuple[str, str, HttpRequest | GrpcRequest]]:
+def messages(setup: Setup, batch: int) -> Iterator[tuple[str, str, HttpCall | GrpcRequest]]:
     """The request for ``batch`` rows in every dialect, over each of HTTP and gRPC that it has: dialect,
     transport and request. The tables of dialects are the list, so that none is forgotten."""
     name, dims = setup.model.input
@@ -210,7 +210,7 @@ def measure(
         )
 
 
-def _on_the_wire(call: HttpRequest | GrpcRequest) -> bytes:
+def _on_the_wire(call: HttpCall | GrpcRequest) -> bytes:
     if isinstance(call, GrpcRequest):
         return bytes(call.message)
     target = f"{call.path}?{call.query}" if call.query else call.path

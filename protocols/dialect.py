@@ -22,6 +22,7 @@ from interlingua.protocols.wire import (
     GrpcAnswer,
     GrpcRequest,
     HttpAnswer,
+    HttpCall,
     HttpReply,
     HttpRequest,
 )
@@ -36,7 +37,7 @@ from interlingua.schemas import (
     Signature,
 )
 
-Request = TypeVar("Request", HttpRequest, GrpcRequest, BrpcRequest, FramedRequest)
+Call = TypeVar("Call", HttpCall, GrpcRequest, BrpcRequest, FramedRequest)
 Answer = TypeVar("Answer", HttpAnswer, GrpcAnswer, BrpcAnswer, FramedAnswer)
 Reply = TypeVar("Reply", HttpReply, GrpcAnswer, BrpcAnswer, FramedReply)
 
@@ -131,7 +132,7 @@ class PassthroughNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Passthrough(Generic[Request, Answer, Reply]):
+class Passthrough(Generic[Call, Answer, Reply]):
     """How inference passes from a listener to an upstream of the same dialect and transport, its tensors
     unread: the action and the call that have the same one fit together.
 
@@ -144,7 +145,7 @@ class Passthrough(Generic[Request, Answer, Reply]):
     """
 
     heads: Callable[[Opened[Answer]], InferHeads | None]
-    ask: Callable[[Opened[Answer], PassthroughNames], Request | InferRequest | None]
+    ask: Callable[[Opened[Answer], PassthroughNames], Call | InferRequest | None]
     answer: Callable[[Opened[Answer], PassthroughNames, Reply], tuple[Answer, str] | InferResponse]
 
 
@@ -217,7 +218,7 @@ class SharedReply(Generic[Reply]):
 
 
 @dataclass(frozen=True, slots=True)
-class UpstreamCall(Generic[Request, Reply]):
+class UpstreamCall(Generic[Call, Reply]):
     """One operation as a call to an upstream.
 
     ``encode(argument, signature)`` writes the call and returns what ``decode(form, reply)`` needs to
@@ -237,12 +238,12 @@ class UpstreamCall(Generic[Request, Reply]):
     nothing, or send a reply for which ``optional`` is true.
     """
 
-    encode: Callable[[Any, Signature | None], tuple[Request, ReplyForm]]
+    encode: Callable[[Any, Signature | None], tuple[Call, ReplyForm]]
     decode: Callable[[ReplyForm, Reply], Any]
     last_resort: bool = False
     unnamed: bool = False
     optional: Callable[[Reply], bool] | None = None
-    passthrough: Passthrough[Request, Any, Reply] | None = None
+    passthrough: Passthrough[Call, Any, Reply] | None = None
     shared: SharedReply[Reply] | None = None
 
 

@@ -24,13 +24,9 @@ _NO_PARAMS: Mapping[str, str] = {}
 
 @dataclass(slots=True)
 class HttpRequest:
-    """An HTTP request, on either side. ``path`` is as sent, percent-escapes included; ``query`` is
-    without the question mark. ``params`` are the named segments of the matched endpoint's path.
-
-    On the server the head is complete before ``body`` is read; ``endpoint`` is what the handler chose
-    from the head, and ``nonfinite_json`` says that NaN and infinity may be written into an answer in JSON.
-    On the client ``parts`` is the body to send, and ``repeatable`` says that sending it twice does no harm
-    (a GET never does).
+    """An HTTP request as received. ``path`` is as sent, percent-escapes included; ``query`` is without the
+    question mark. The headers are complete before ``body`` is read; from them the handler chooses the
+    ``endpoint``, the named segments of its path, ``params``, and the limit of the body.
     """
 
     method: str
@@ -38,17 +34,10 @@ class HttpRequest:
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Buffer = b""
-    parts: Sequence[Buffer] = ()
-    params: Mapping[str, str] = field(default_factory=lambda: _NO_PARAMS)
+    params: Mapping[str, str] = field(default_factory=dict)
     context: Context = field(default_factory=Context)
     endpoint: Any = None
     max_body_bytes: int | None = None
-    nonfinite_json: bool = False
-    repeatable: bool = False
-    ascii_headers: ClassVar[bool] = False
-
-    def add_headers(self, headers: Mapping[str, str]) -> None:
-        self.headers = {**self.headers, **headers}
 
 
 @dataclass(slots=True)
@@ -61,8 +50,26 @@ class HttpAnswer:
 
 
 @dataclass(slots=True)
+class HttpCall:
+    """An HTTP request to send to an upstream: ``parts`` are its body. ``repeatable``: sending it twice is
+    safe, as it is for every GET."""
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    parts: Sequence[Buffer] = ()
+    context: Context = field(default_factory=Context)
+    repeatable: bool = False
+    ascii_headers: ClassVar[bool] = False
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        self.headers = {**self.headers, **headers}
+
+
+@dataclass(slots=True)
 class HttpReply:
-    """An HTTP answer as received from an upstream, de-chunked and decompressed."""
+    """The answer to an ``HttpCall``, without its transfer and content codings."""
 
     status: int
     headers: Mapping[str, str]
@@ -179,7 +186,7 @@ class FramedRequest:
 
     On the server ``message`` is what stood behind the size. On the client ``parts`` is the whole frame, which
     the codec writes, since what is aligned in a message may count from its size; ``repeatable`` is that of an
-    ``HttpRequest``.
+    ``HttpCall``.
     """
 
     message: Buffer = b""
@@ -230,14 +237,14 @@ class ConnectionFailedError(InferenceError):
 class HttpClient(Protocol):
     """A connection pool to one HTTP upstream."""
 
-    async def send(self, request: HttpRequest) -> HttpReply:
+    async def send(self, request: HttpCall) -> HttpReply:
         """Send ``request`` and read the whole reply, within the deadline of ``request.context``.
 
         Raises ``ConnectionFailedError``, and ``InferenceError`` DEADLINE_EXCEEDED, or TOO_LARGE for a reply
         above the limit.
         """
 
-    def stream(self, request: HttpRequest) -> AsyncGenerator[HttpReply, None]:
+    def stream(self, request: HttpCall) -> AsyncGenerator[HttpReply, None]:
         """Send ``request`` and give the body of the reply in pieces as they come, each with the status and
         the headers; an empty one is the end. They are cut anyhow. A reply that is no success, or is
         compressed, comes whole. Raises as :meth:`send` does; to close the generator is to hang up."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from interlingua.protocols.registry import DIALECTS
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest, parts_of
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall, HttpReply, HttpRequest, parts_of
 from interlingua.runtime.repository.files import ModelSource, load_models
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.model import UpstreamModel
@@ -45,7 +45,7 @@ class HttpLoopback:
         self._http = pipeline.http
         self.asked: list[str] = []
 
-    async def send(self, request: HttpRequest) -> HttpReply:
+    async def send(self, request: HttpCall) -> HttpReply:
         self.asked.append(request.path)
         headers = {name.lower(): value for name, value in request.headers.items()}
         arrived = HttpRequest(request.method, request.path, request.query, headers, b"".join(request.parts))

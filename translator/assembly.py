@@ -90,7 +90,6 @@ class Assembly:
             bindings_of(self.config, listener),
             listener.default_model or self.config.default_model or "",
             listener.max_request_bytes,
-            listener.nonfinite_json == "token",
             timed=self.config.admin is not None,
             header_parameters=_header_parameters(listener),
         )

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.graphpipe import codec, metadata, writer
 from interlingua.protocols.upstream_reply import CODE_OF_HTTP_STATUS
-from interlingua.protocols.wire import Buffer, FramedReply, FramedRequest, HttpReply, HttpRequest
+from interlingua.protocols.wire import Buffer, FramedReply, FramedRequest, HttpCall, HttpReply
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
@@ -100,7 +100,7 @@ def _tells_nothing(reply: HttpReply) -> bool:
     return reply.status in _WITHOUT_METADATA or (reply.status == 200 and _is_no_metadata(reply.body))
 
 
-def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpRequest, _Asked]:
+def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpCall, _Asked]:
     message = _post(request.model, request.version, codec.encode_request(request))
     return message, _asked(request, signature)
 
@@ -109,7 +109,7 @@ def _decode_infer(asked: _Asked, reply: HttpReply) -> InferResponse:
     return _answered(asked, _body(reply))
 
 
-def _encode_metadata(model: ModelRef, signature: Signature | None) -> tuple[HttpRequest, ModelRef]:
+def _encode_metadata(model: ModelRef, signature: Signature | None) -> tuple[HttpCall, ModelRef]:
     return _post(model.name, model.version, [_METADATA_REQUEST]), model
 
 
@@ -117,7 +117,7 @@ def _decode_metadata(model: ModelRef, reply: HttpReply) -> ModelMetadata:
     return metadata.model_metadata(_described(_body(reply)), model.name)
 
 
-def _encode_probe(model: ModelRef | None, signature: Signature | None) -> tuple[HttpRequest, None]:
+def _encode_probe(model: ModelRef | None, signature: Signature | None) -> tuple[HttpCall, None]:
     name, version = (model.name, model.version) if model is not None else ("", "")
     return _post(name, version, [_METADATA_REQUEST]), None
 
@@ -126,14 +126,14 @@ def _decode_probe(form: None, reply: HttpReply) -> Readiness:
     return _probed(lambda: _described(_body(reply)))
 
 
-def _post(model: str, version: str, parts: Sequence[Buffer]) -> HttpRequest:
+def _post(model: str, version: str, parts: Sequence[Buffer]) -> HttpCall:
     if not model and version:
         raise unrepresentable(
             f"version '{version}' was asked of a GraphPipe server whose model has no name, nor versions"
         )
     segments = ["graphpipe", model, version] if model else []
     path = "/" + "/".join(quote(segment, safe="") for segment in segments if segment)
-    return HttpRequest("POST", path, headers=_HEADERS, parts=parts)
+    return HttpCall("POST", path, headers=_HEADERS, parts=parts)
 
 
 def _body(reply: HttpReply) -> Buffer:
@@ -203,7 +203,7 @@ def _reading() -> Iterator[None]:
 _PROBE = UpstreamCall(_encode_probe, _decode_probe, optional=_tells_nothing)
 _TCP_PROBE = UpstreamCall(_frame_probe, _unframe_probe, optional=_tells_nothing_in_band)
 
-HTTP_CALLS: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = {
+HTTP_CALLS: Mapping[Operation, UpstreamCall[HttpCall, HttpReply]] = {
     Operation.INFER: UpstreamCall(_encode_infer, _decode_infer, unnamed=True),
     Operation.MODEL_METADATA: UpstreamCall(_encode_metadata, _decode_metadata, optional=_tells_nothing),
     Operation.MODEL_READY: _PROBE,

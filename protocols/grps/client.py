@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from interlingua.protocols.dialect import Passthrough, Reply, Request, SharedReply, UpstreamCall
+from interlingua.protocols.dialect import Call, Passthrough, Reply, SharedReply, UpstreamCall
 from interlingua.protocols.grps import codec
 from interlingua.protocols.grps.client_deployment import DeployedModel, index, joined, metadata, read_models
 from interlingua.protocols.grps.message import GrpsMessage, Kind, Status, StatusFlag
@@ -61,9 +61,9 @@ class Question:
 
 def upstream_call(
     question: Question,
-    encode: Callable[[Any, Signature | None], tuple[Request, Callable[[Any], Any]]],
+    encode: Callable[[Any, Signature | None], tuple[Call, Callable[[Any], Any]]],
     decode: Callable[[Callable[[Any], Any], Reply], Any],
-) -> UpstreamCall[Request, Reply]:
+) -> UpstreamCall[Call, Reply]:
     """``question`` over a transport: ``decode(read, reply)`` is what ``read`` makes of the message there."""
     if question.shared is None:
         return UpstreamCall(encode, decode, passthrough=question.passthrough)

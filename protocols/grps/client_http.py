@@ -22,7 +22,7 @@ from interlingua.protocols.grps.json_habits import COMPACT, REPLY
 from interlingua.protocols.grps.json_writer import write_message
 from interlingua.protocols.grps.message import DIALECT_NAME, GrpsMessage, Kind, StatusFlag
 from interlingua.protocols.upstream_reply import read_reply
-from interlingua.protocols.wire import Buffer, HttpReply, HttpRequest
+from interlingua.protocols.wire import Buffer, HttpCall, HttpReply
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
@@ -33,7 +33,7 @@ from interlingua.schemas import (
     not_carried,
 )
 
-Call = UpstreamCall[HttpRequest, HttpReply]
+Call = UpstreamCall[HttpCall, HttpReply]
 Calls = Mapping[Operation, Call]
 
 CODE_OF_HTTP_STATUS: Mapping[int, ErrorCode] = {
@@ -61,20 +61,20 @@ _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$'()*,;:@/]*")
 # --- what goes out
 
 
-def _get(question: Question, argument: Any, signature: Signature | None) -> tuple[HttpRequest, Read]:
-    return HttpRequest("GET", f"/grps/v1/{question.path}"), question.ask(argument, signature)[1]
+def _get(question: Question, argument: Any, signature: Signature | None) -> tuple[HttpCall, Read]:
+    return HttpCall("GET", f"/grps/v1/{question.path}"), question.ask(argument, signature)[1]
 
 
 def _predict(
     question: Question, argument: Any, signature: Signature | None, *, query: Sequence[str], flavor: str
-) -> tuple[HttpRequest, Read]:
+) -> tuple[HttpCall, Read]:
     message, read = question.ask(argument, signature)
     path = f"/grps/v1/{question.path}"
     if message.kind is Kind.BIN_DATA:
         # the body has no place for it
         query = [*query, f"model={_queried(message.model, flavor)}"] if message.model else query
-        return HttpRequest("POST", path, "&".join(query), _OCTETS, parts=[message.bin_data]), read
-    return HttpRequest("POST", path, "&".join(query), _JSON, parts=[write_message(message, COMPACT)]), read
+        return HttpCall("POST", path, "&".join(query), _OCTETS, parts=[message.bin_data]), read
+    return HttpCall("POST", path, "&".join(query), _JSON, parts=[write_message(message, COMPACT)]), read
 
 
 def _queried(model: str, flavor: str) -> str:
@@ -174,7 +174,7 @@ def _message_of(piece: Piece, media: str) -> GrpsMessage:
     return GrpsMessage(Kind.BIN_DATA, bin_data=piece.content)
 
 
-def _encode_stream(argument: Any, signature: Signature | None, *, flavor: str) -> tuple[HttpRequest, _Stream]:
+def _encode_stream(argument: Any, signature: Signature | None, *, flavor: str) -> tuple[HttpCall, _Stream]:
     request, read = _predict(STREAM, argument, signature, query=[_STREAMING], flavor=flavor)
     return request, _Stream(read, NoPythonBytes() if flavor == "py" else None)
 

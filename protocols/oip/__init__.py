@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from interlingua.protocols.dialect import Binding, Dialect
 from interlingua.protocols.oip.capability import OVER_GRPC, OVER_HTTP
@@ -14,19 +15,10 @@ from interlingua.protocols.oip.client import (
     HTTP_JSON_CALLS,
 )
 from interlingua.protocols.oip.codec import DIALECT_NAME
-from interlingua.protocols.oip.flavors import HABITS, grpc_endpoints, http_endpoints
+from interlingua.protocols.oip.flavors import HABITS, flavored_http_endpoints, grpc_endpoints
 from interlingua.protocols.oip.manifest import MANIFEST
-from interlingua.protocols.oip.server import GRPC_ENDPOINTS, HTTP_ENDPOINTS, http_unmatched
+from interlingua.protocols.oip.server import GRPC_ENDPOINTS, http_endpoints, http_unmatched
 
-_HTTP = Binding(
-    DIALECT_NAME,
-    "http",
-    OVER_HTTP,
-    HTTP_ENDPOINTS,
-    HTTP_CALLS,
-    unmatched=http_unmatched,
-    prefixes=("/v2",),
-)
 _GRPC = Binding(
     DIALECT_NAME,
     "grpc",
@@ -39,18 +31,38 @@ _GRPC = Binding(
 _HTTP_FLAVOR_CALLS = {"mlserver": HTTP_JSON_CALLS}
 _GRPC_FLAVOR_CALLS = {"kserve": GRPC_KSERVE_CALLS, "mlserver": GRPC_MLSERVER_CALLS}
 
+
+def _http(nonfinite: bool = False) -> Binding:
+    """The dialect over HTTP; ``nonfinite`` as for ``http_endpoints``."""
+    endpoints = http_endpoints(nonfinite)
+    binding = Binding(
+        DIALECT_NAME,
+        "http",
+        OVER_HTTP,
+        endpoints,
+        HTTP_CALLS,
+        unmatched=http_unmatched,
+        prefixes=("/v2",),
+    )
+    flavors = {
+        name: replace(
+            binding,
+            endpoints=flavored_http_endpoints(endpoints, habits),
+            calls=_HTTP_FLAVOR_CALLS.get(name, HTTP_CALLS),
+        )
+        for name, habits in HABITS.items()
+    }
+    return replace(binding, flavors=flavors)
+
+
+def _configured(section: None, listener: Any) -> Dialect:
+    if listener.nonfinite_json != "token":
+        return DIALECT
+    return replace(DIALECT, bindings={**DIALECT.bindings, "http": _http(nonfinite=True)})
+
+
 DIALECT = Dialect.of(
-    replace(
-        _HTTP,
-        flavors={
-            name: replace(
-                _HTTP,
-                endpoints=http_endpoints(HTTP_ENDPOINTS, habits),
-                calls=_HTTP_FLAVOR_CALLS.get(name, HTTP_CALLS),
-            )
-            for name, habits in HABITS.items()
-        },
-    ),
+    _http(),
     replace(
         _GRPC,
         flavors={
@@ -64,4 +76,5 @@ DIALECT = Dialect.of(
         },
     ),
     manifest=MANIFEST,
+    configure=_configured,
 )

@@ -30,7 +30,7 @@ from interlingua.protocols.oip.metadata_json import (
 from interlingua.protocols.oip.passthrough import INFER_CALL
 from interlingua.protocols.oip.stream_grpc import STREAM_CALL
 from interlingua.protocols.upstream_reply import read_reply
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall, HttpReply
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
@@ -49,7 +49,7 @@ from interlingua.schemas import (
 
 T = TypeVar("T")
 
-HttpCall = UpstreamCall[HttpRequest, HttpReply]
+HttpUpstreamCall = UpstreamCall[HttpCall, HttpReply]
 Placements = Mapping[str, SharedMemoryRef]
 
 
@@ -65,23 +65,23 @@ def _model_path(model: str, version: str) -> str:
 
 def _encode_infer(
     request: InferRequest, signature: Signature | None, *, binary: bool
-) -> tuple[HttpRequest, Placements]:
+) -> tuple[HttpCall, Placements]:
     headers, parts = encode_request(request, binary=binary)
     path = f"{_model_path(request.model, request.version)}/infer"
     placements = {output.name: output.placement for output in request.outputs or () if output.placement}
-    return HttpRequest("POST", path, headers=dict(headers), parts=parts), placements
+    return HttpCall("POST", path, headers=dict(headers), parts=parts), placements
 
 
 def _decode_infer(placements: Placements, reply: HttpReply) -> InferResponse:
     return _answer(reply, lambda: decode_response(reply.headers, reply.body, placements))
 
 
-def _get(path: str) -> Callable[[Any, Signature | None], tuple[HttpRequest, None]]:
-    return lambda argument, signature: (HttpRequest("GET", path), None)
+def _get(path: str) -> Callable[[Any, Signature | None], tuple[HttpCall, None]]:
+    return lambda argument, signature: (HttpCall("GET", path), None)
 
 
-def _get_of_model(model: ModelRef, signature: Signature | None, suffix: str = "") -> tuple[HttpRequest, None]:
-    return HttpRequest("GET", f"{_model_path(model.name, model.version)}{suffix}"), None
+def _get_of_model(model: ModelRef, signature: Signature | None, suffix: str = "") -> tuple[HttpCall, None]:
+    return HttpCall("GET", f"{_model_path(model.name, model.version)}{suffix}"), None
 
 
 def _decode_readiness(form: None, reply: HttpReply) -> Readiness:
@@ -112,9 +112,9 @@ def _answer(reply: HttpReply, read: Callable[[], T]) -> T:
     return read_reply(read)
 
 
-def _control(model: ModelRef, signature: Signature | None, verb: str) -> tuple[HttpRequest, None]:
+def _control(model: ModelRef, signature: Signature | None, verb: str) -> tuple[HttpCall, None]:
     path = f"/v2/repository{_model_path(model.name, '').removeprefix('/v2')}/{verb}"
-    return HttpRequest("POST", path, parts=[b"{}"]), None
+    return HttpCall("POST", path, parts=[b"{}"]), None
 
 
 def _decode_done(form: None, reply: HttpReply) -> None:
@@ -126,7 +126,7 @@ def _decode_index(form: None, reply: HttpReply) -> tuple[ModelStatus, ...]:
     return _answer(reply, lambda: read_document(parse_json(reply.body)))
 
 
-_PROBES: Mapping[Operation, HttpCall] = {
+_PROBES: Mapping[Operation, HttpUpstreamCall] = {
     Operation.LIVE: UpstreamCall(_get("/v2/health/live"), _decode_readiness),
     Operation.READY: UpstreamCall(_get("/v2/health/ready"), _decode_readiness),
     Operation.MODEL_READY: UpstreamCall(partial(_get_of_model, suffix="/ready"), _decode_readiness),
@@ -138,13 +138,13 @@ _PROBES: Mapping[Operation, HttpCall] = {
     Operation.MODEL_UNLOAD: UpstreamCall(partial(_control, verb="unload"), _decode_done),
 }
 
-HTTP_CALLS: Mapping[Operation, HttpCall] = {
+HTTP_CALLS: Mapping[Operation, HttpUpstreamCall] = {
     **_PROBES,
     Operation.INFER: UpstreamCall(partial(_encode_infer, binary=True), _decode_infer),
     Operation.INFER_STREAM: generate_call(_model_path),
 }
 
-HTTP_JSON_CALLS: Mapping[Operation, HttpCall] = {
+HTTP_JSON_CALLS: Mapping[Operation, HttpUpstreamCall] = {
     **_PROBES,
     Operation.INFER: UpstreamCall(partial(_encode_infer, binary=False), _decode_infer),
 }

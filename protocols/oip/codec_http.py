@@ -85,7 +85,7 @@ class OipHttpReplyForm:
 
     ``order`` names the outputs in the order to write them in, the model's where that is empty; ``always``
     are members of the answer that it has even where there is nothing to say. ``coding`` is the one to
-    compress with, if any; ``nonfinite`` lets JSON have NaN and infinity in it.
+    compress with, if any.
     """
 
     id: str = ""
@@ -95,7 +95,6 @@ class OipHttpReplyForm:
     order: tuple[str, ...] = ()
     always: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     coding: str = ""
-    nonfinite: bool = False
 
 
 def decode_request(
@@ -120,7 +119,7 @@ def decode_request(
         return request, OipHttpReplyForm(all_binary=True, coding=coding)
     key = None
     if length is not None and length <= LONGEST:
-        key = bytes(body[:length]), coding, message.nonfinite_json
+        key = bytes(body[:length]), coding
         known = _KNOWN.find(key, len(body) - length)
         if known is not None:
             inputs = known.cut(body, length)
@@ -135,7 +134,7 @@ def decode_request(
         )
     fields = split_parameters(given)
     identity = check_id(text(document, "id"))
-    outputs, form = _read_outputs(document, given, identity, signature, coding, message.nonfinite_json)
+    outputs, form = _read_outputs(document, given, identity, signature, coding)
     from_json = None if reader_of is None else reader_of(document, signature)
     inputs = read_inputs(document, model, Tail(body, length), from_json)
     _check_json_outputs(outputs, form, signature)
@@ -167,11 +166,12 @@ def encode_request(request: InferRequest, *, binary: bool) -> Body:
     return _join(document, buffers, extended=bool(buffers))
 
 
-def encode_response(form: OipHttpReplyForm, response: InferResponse) -> Body:
+def encode_response(form: OipHttpReplyForm, response: InferResponse, nonfinite: bool = False) -> Body:
     """An answer in the form that its request asked for, outputs in the order given.
 
     Without a single binary byte it is plain JSON, as Triton has it. Raises UNREPRESENTABLE naming an
-    output or parameter that JSON cannot carry, INVALID_TENSOR for NaN and infinity in an output.
+    output or parameter that JSON cannot carry, INVALID_TENSOR for NaN and infinity in an output, unless
+    ``nonfinite`` allows their tokens.
     """
     if not (form.id or form.classes or form.order or form.always or form.coding or response.parameters):
         known = _known_answer(form, response)
@@ -196,7 +196,7 @@ def encode_response(form: OipHttpReplyForm, response: InferResponse) -> Body:
         elif not binary and tensor.datatype in BINARY_ONLY:
             raise unrepresentable(not_as_json("sending", "output", tensor.name, tensor.datatype))
         else:
-            outputs.append(write_answer(tensor, buffers if binary else None, form.nonfinite))
+            outputs.append(write_answer(tensor, buffers if binary else None, nonfinite))
     document["outputs"] = outputs
     headers, parts = _join(document, buffers, extended=any(map(len, buffers)))
     if form.coding:
@@ -288,14 +288,13 @@ def _read_outputs(
     identity: str,
     signature: Signature,
     coding: str,
-    nonfinite: bool,
 ) -> tuple[tuple[RequestedOutput, ...] | None, OipHttpReplyForm]:
     """The requested outputs and the reply form. ``binary_data_output`` is for outputs that are not
     listed: a listed one is binary where it says so itself."""
     entries = members(document, "outputs") if document.get("outputs") is not None else ()
     if not entries:
         everything = _flag(parameters, "binary_data_output")
-        return None, OipHttpReplyForm(identity, all_binary=everything, coding=coding, nonfinite=nonfinite)
+        return None, OipHttpReplyForm(identity, all_binary=everything, coding=coding)
     outputs: list[RequestedOutput] = []
     binary: list[str] = []
     for index, entry in enumerate(entries):
@@ -306,9 +305,7 @@ def _read_outputs(
             binary.append(name)
     distinct = distinct_outputs(outputs)
     classes = asked_classes(distinct, signature)
-    return distinct, OipHttpReplyForm(
-        identity, frozenset(binary), classes=classes, coding=coding, nonfinite=nonfinite
-    )
+    return distinct, OipHttpReplyForm(identity, frozenset(binary), classes=classes, coding=coding)
 
 
 def _check_json_outputs(

@@ -95,7 +95,7 @@ HABITS: Mapping[str, Habits] = {
 """The flavors beside Triton's."""
 
 
-def http_endpoints(endpoints: Iterable[HttpEndpoint], habits: Habits) -> tuple[HttpEndpoint, ...]:
+def flavored_http_endpoints(endpoints: Iterable[HttpEndpoint], habits: Habits) -> tuple[HttpEndpoint, ...]:
     """``endpoints`` with ``habits``."""
     flavored = tuple(_http_endpoint(endpoint, habits) for endpoint in endpoints)
     # both servers redirect there, and clients follow

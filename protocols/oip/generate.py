@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -53,10 +54,9 @@ _OWN_MEMBERS = frozenset({"id", "parameters"})
 
 @dataclass(slots=True)
 class _Form:
-    """The id to answer under, whether with NaN and infinity, and what ``generate`` has heard so far."""
+    """The id to answer under, and what ``generate`` has received so far."""
 
     id: str
-    nonfinite: bool = False
     first: InferResponse | None = None
     responses: int = 0
 
@@ -92,7 +92,7 @@ def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequ
         priority=fields.priority,
         timeout_us=fields.timeout_us,
     )
-    return request, _Form(identity, message.nonfinite_json)
+    return request, _Form(identity)
 
 
 def _tensor(spec: TensorSpec, value: Any) -> Tensor:
@@ -117,16 +117,18 @@ def shape_of(spec: TensorSpec, count: int) -> tuple[int, ...] | None:
     return tuple(shape) if prod(shape) == count else None
 
 
-def _encode_event(form: _Form, response: InferResponse) -> HttpAnswer:
+def _encode_event(form: _Form, response: InferResponse, nonfinite: bool = False) -> HttpAnswer:
     """One event; none for the bare final flag."""
     if response.error is not None:
         return _error_event(response.error)
     if not response.outputs:
         return HttpAnswer(200, _EVENT_HEADERS)
-    return HttpAnswer(200, _EVENT_HEADERS, [b"data: ", write_json(_document(form, response)), b"\n\n"])
+    return HttpAnswer(
+        200, _EVENT_HEADERS, [b"data: ", write_json(_document(form.id, response, nonfinite)), b"\n\n"]
+    )
 
 
-def _encode_whole(form: _Form, response: InferResponse) -> HttpAnswer | None:
+def _encode_whole(form: _Form, response: InferResponse, nonfinite: bool = False) -> HttpAnswer | None:
     """The answer, when all responses are known."""
     if response.outputs or response.error is not None:
         form.first = form.first or response
@@ -138,18 +140,18 @@ def _encode_whole(form: _Form, response: InferResponse) -> HttpAnswer | None:
         return http_error(first.error)
     if first is None or form.responses > 1:
         return json_answer(200, {"error": _NOT_ONE})
-    return HttpAnswer(200, JSON_HEADERS, [write_json(_document(form, first))])
+    return HttpAnswer(200, JSON_HEADERS, [write_json(_document(form.id, first, nonfinite))])
 
 
-def _document(form: _Form, response: InferResponse) -> Mapping[str, Any]:
+def _document(identity: str, response: InferResponse, nonfinite: bool) -> Mapping[str, Any]:
     members: dict[str, Parameter | Any] = {"model_name": response.model, "model_version": response.version}
-    if form.id:
-        members["id"] = form.id
+    if identity:
+        members["id"] = identity
     for tensor in response.outputs:
         if tensor.datatype in BINARY_ONLY:
             raise unrepresentable(not_as_json("sending", "output", tensor.name, tensor.datatype))
         members[tensor.name] = json_values(
-            tensor, tokens=form.nonfinite, refusal=ErrorCode.INVALID_TENSOR, unwrap=True
+            tensor, tokens=nonfinite, refusal=ErrorCode.INVALID_TENSOR, unwrap=True
         )
     return dict(sorted(members.items()))
 
@@ -170,14 +172,17 @@ def _fail_stream(
     return http_fail(request, opened, error)
 
 
-_GENERATE = of_model(Action(Operation.INFER_STREAM, _encode_whole, _decode))
-_GENERATE_STREAM = of_model(Action(Operation.INFER_STREAM, _encode_event, _decode))
-
-GENERATE_ENDPOINTS: tuple[HttpEndpoint, ...] = tuple(
-    HttpEndpoint("POST", f"/v2/models/{{model}}{version}/{method}", open_request, fail, timed=True)
-    for version in ("", "/versions/{version}")
-    for method, open_request, fail in (
-        ("generate", _GENERATE, http_fail),
-        ("generate_stream", _GENERATE_STREAM, _fail_stream),
+def generate_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
+    """The endpoints; ``nonfinite`` allows the tokens of NaN and infinity, which strict JSON lacks."""
+    encode_whole = partial(_encode_whole, nonfinite=nonfinite)
+    encode_event = partial(_encode_event, nonfinite=nonfinite)
+    generate = of_model(Action(Operation.INFER_STREAM, encode_whole, _decode))
+    generate_stream = of_model(Action(Operation.INFER_STREAM, encode_event, _decode))
+    return tuple(
+        HttpEndpoint("POST", f"/v2/models/{{model}}{version}/{method}", open_request, fail, timed=True)
+        for version in ("", "/versions/{version}")
+        for method, open_request, fail in (
+            ("generate", generate, http_fail),
+            ("generate_stream", generate_stream, _fail_stream),
+        )
     )
-)

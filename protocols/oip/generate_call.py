@@ -20,7 +20,7 @@ from interlingua.protocols.oip.generate import shape_of
 from interlingua.protocols.oip.http_tensors import BINARY_ONLY, not_as_json
 from interlingua.protocols.oip.json_members import text
 from interlingua.protocols.oip.metadata_json import parse_object, read_error
-from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -49,7 +49,7 @@ class _Events:
 
 def _encode(
     request: InferRequest, signature: Signature | None, path: Callable[[str, str], str]
-) -> tuple[HttpRequest, _Events]:
+) -> tuple[HttpCall, _Events]:
     if signature is None:
         raise InferenceError(ErrorCode.UNSUPPORTED, "generate_stream needs the signature of the model")
     document: dict[str, Any] = {"id": request.id} if request.id else {}
@@ -60,7 +60,7 @@ def _encode(
     for tensor in request.inputs:
         document[tensor.name] = _value(tensor, signature.input_names.get(tensor.name))
     body = [write_json(document)]
-    call = HttpRequest("POST", f"{path(request.model, request.version)}/generate_stream", parts=body)
+    call = HttpCall("POST", f"{path(request.model, request.version)}/generate_stream", parts=body)
     return call, _Events(signature)
 
 
@@ -126,7 +126,7 @@ def _nonsense(what: str) -> InferenceError:
     return bad_upstream(f"the upstream's answer {what}")
 
 
-def generate_call(path: Callable[[str, str], str]) -> UpstreamCall[HttpRequest, HttpReply]:
+def generate_call(path: Callable[[str, str], str]) -> UpstreamCall[HttpCall, HttpReply]:
     """The call, where ``path(model, version)`` is the path of a model."""
     return UpstreamCall(
         lambda request, signature: _encode(request, signature, path), _decode, last_resort=True

@@ -11,16 +11,16 @@ from typing import Any
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.oip.grpc_messages import SERVICE, reader
 from interlingua.protocols.protobuf_message import parse
-from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpRequest
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpCall
 from interlingua.schemas import ModelState, ModelStatus, Signature, VersionStatus, malformed
 from interlingua.schemas.oip import MESSAGES
 
 _RESPONSE = MESSAGES["inference.RepositoryIndexResponse"]
 
 
-def encode_http(argument: None, signature: Signature | None) -> tuple[HttpRequest, None]:
+def encode_http(argument: None, signature: Signature | None) -> tuple[HttpCall, None]:
     """The question, over HTTP."""
-    return HttpRequest("POST", "/v2/repository/index", parts=[b"{}"], repeatable=True), None
+    return HttpCall("POST", "/v2/repository/index", parts=[b"{}"], repeatable=True), None
 
 
 def read_document(document: Any) -> tuple[ModelStatus, ...]:

@@ -19,9 +19,8 @@ LONGEST = 4096
 
 _MOST = 256
 
-Key = tuple[bytes, str, bool]
-"""A header's bytes, and what else decides over the form of the answer: its coding, and whether NaN may
-stand in its JSON."""
+Key = tuple[bytes, str]
+"""A header's bytes, and the coding of the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ Paths, versions and statuses are here; the forms of requests and answers belong 
 
 from __future__ import annotations
 
+from functools import partial
+
 from interlingua.protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
 from interlingua.protocols.oip.codec_grpc import METHOD
 from interlingua.protocols.oip.codec_http import (
@@ -14,7 +16,7 @@ from interlingua.protocols.oip.codec_http import (
     decode_request,
     encode_response,
 )
-from interlingua.protocols.oip.generate import GENERATE_ENDPOINTS
+from interlingua.protocols.oip.generate import generate_endpoints
 from interlingua.protocols.oip.grpc_control import CONTROL_OPENERS
 from interlingua.protocols.oip.grpc_messages import fail
 from interlingua.protocols.oip.grpc_probes import HEALTH_WATCH_ENDPOINT, OPENERS
@@ -47,8 +49,8 @@ def _decode_infer(opened: Opened[HttpAnswer], signature: Signature) -> tuple[Inf
     return decode_request(opened.message, opened.model, opened.version, signature)
 
 
-def _encode_infer(form: OipHttpReplyForm, response: InferResponse) -> HttpAnswer:
-    headers, parts = encode_response(form, response)
+def _encode_infer(form: OipHttpReplyForm, response: InferResponse, nonfinite: bool) -> HttpAnswer:
+    headers, parts = encode_response(form, response, nonfinite)
     return HttpAnswer(200, headers, parts)
 
 
@@ -81,26 +83,31 @@ _READY = of_server(Action(Operation.READY, _encode_ready))
 _METADATA = of_server(Action(Operation.SERVER_METADATA, _encode_server_metadata))
 _MODEL_READY = of_model(Action(Operation.MODEL_READY, _encode_model_ready))
 _MODEL_METADATA = of_model(Action(Operation.MODEL_METADATA, _encode_model_metadata))
-_INFER = of_model(Action(Operation.INFER, _encode_infer, _decode_infer))
 
-HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
-    *(
-        HttpEndpoint(method, path, open_request, http_fail, timed=True)
-        for method, path, open_request in (
-            ("GET", "/v2", _METADATA),
-            ("GET", "/v2/health/live", _LIVE),
-            ("GET", "/v2/health/ready", _READY),
-            ("GET", "/v2/models/{model}", _MODEL_METADATA),
-            ("GET", "/v2/models/{model}/versions/{version}", _MODEL_METADATA),
-            ("GET", "/v2/models/{model}/ready", _MODEL_READY),
-            ("GET", "/v2/models/{model}/versions/{version}/ready", _MODEL_READY),
-            ("POST", "/v2/models/{model}/infer", _INFER),
-            ("POST", "/v2/models/{model}/versions/{version}/infer", _INFER),
-            *CONTROL_ENDPOINTS,
-        )
-    ),
-    *GENERATE_ENDPOINTS,
-)
+
+def http_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
+    """The HTTP endpoints; ``nonfinite`` allows the tokens of NaN and infinity, which strict JSON lacks."""
+    encode_infer = partial(_encode_infer, nonfinite=nonfinite)
+    infer = of_model(Action(Operation.INFER, encode_infer, _decode_infer))
+    return (
+        *(
+            HttpEndpoint(method, path, open_request, http_fail, timed=True)
+            for method, path, open_request in (
+                ("GET", "/v2", _METADATA),
+                ("GET", "/v2/health/live", _LIVE),
+                ("GET", "/v2/health/ready", _READY),
+                ("GET", "/v2/models/{model}", _MODEL_METADATA),
+                ("GET", "/v2/models/{model}/versions/{version}", _MODEL_METADATA),
+                ("GET", "/v2/models/{model}/ready", _MODEL_READY),
+                ("GET", "/v2/models/{model}/versions/{version}/ready", _MODEL_READY),
+                ("POST", "/v2/models/{model}/infer", infer),
+                ("POST", "/v2/models/{model}/versions/{version}/infer", infer),
+                *CONTROL_ENDPOINTS,
+            )
+        ),
+        *generate_endpoints(nonfinite),
+    )
+
 
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
     *(

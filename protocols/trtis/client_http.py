@@ -28,7 +28,7 @@ from interlingua.protocols.trtis.codec_http import REQUEST, RESPONSE, STATUS
 from interlingua.protocols.trtis.header_text import read, write_request_header
 from interlingua.protocols.trtis.status import REPOSITORY_INDEX, REQUEST_STATUS, SERVER_STATUS
 from interlingua.protocols.upstream_reply import read_reply
-from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -45,7 +45,7 @@ from interlingua.schemas import (
 
 T = TypeVar("T")
 
-Call = UpstreamCall[HttpRequest, HttpReply]
+Call = UpstreamCall[HttpCall, HttpReply]
 
 CODE_OF_HTTP_STATUS: Mapping[int, ErrorCode] = {
     401: ErrorCode.UNAUTHENTICATED,
@@ -102,14 +102,14 @@ def _body(message_type: Any, reply: HttpReply) -> Any:
 # --- inference
 
 
-def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpRequest, Asked]:
+def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpCall, Asked]:
     header, parts, asked = encode_request(request, signature)
     path = _path("/api/infer", request.model)
     version = version_of(request.version, request.model)
     if version != LATEST:
         path = f"{path}/{version}"
     headers = {REQUEST: write_request_header(header), **_INFER_HEADERS}
-    return HttpRequest("POST", path, _BINARY, headers, parts=parts), asked
+    return HttpCall("POST", path, _BINARY, headers, parts=parts), asked
 
 
 def _decode_infer(asked: Asked, reply: HttpReply) -> InferResponse:
@@ -140,8 +140,8 @@ def health_call(mode: str) -> Call:
     return UpstreamCall(_get(f"/api/health/{mode}"), _decode_health)
 
 
-def _get(path: str) -> Callable[[None, Signature | None], tuple[HttpRequest, None]]:
-    return lambda argument, signature: (HttpRequest("GET", path, _BINARY), None)
+def _get(path: str) -> Callable[[None, Signature | None], tuple[HttpCall, None]]:
+    return lambda argument, signature: (HttpCall("GET", path, _BINARY), None)
 
 
 def _decode_health(form: None, reply: HttpReply) -> Readiness:
@@ -163,13 +163,11 @@ def status_call(read_status: Callable[[Any, Any], T]) -> Call:
     return UpstreamCall(_encode_status, decode)
 
 
-def _encode_status(
-    model: ModelRef | None, signature: Signature | None
-) -> tuple[HttpRequest, ModelRef | None]:
+def _encode_status(model: ModelRef | None, signature: Signature | None) -> tuple[HttpCall, ModelRef | None]:
     path = _path("/api/status", model.name) if model is not None else "/api/status"
     if model is not None:
         version_of(model.version, model.name)
-    return HttpRequest("GET", path, _BINARY), model
+    return HttpCall("GET", path, _BINARY), model
 
 
 def _decode_index(form: None, reply: HttpReply) -> tuple[ModelStatus, ...]:
@@ -180,9 +178,9 @@ def _decode_index(form: None, reply: HttpReply) -> tuple[ModelStatus, ...]:
 def control_call(kind: str) -> Call:
     """Asks the server to ``load`` or ``unload`` a model."""
 
-    def encode(model: ModelRef, signature: Signature | None) -> tuple[HttpRequest, None]:
+    def encode(model: ModelRef, signature: Signature | None) -> tuple[HttpCall, None]:
         path = _path(f"/api/modelcontrol/{kind}", model.name)
-        return HttpRequest("POST", path, headers=_CONTROL_HEADERS), None
+        return HttpCall("POST", path, headers=_CONTROL_HEADERS), None
 
     return UpstreamCall(encode, _decode_control)
 

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, UpstreamCall
-from interlingua.protocols.wire import FramedRequest, HttpRequest
+from interlingua.protocols.wire import FramedRequest, HttpCall
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.pool import Gate, Member, Pool, unanswered
 from interlingua.runtime.upstream.pool.probes import Probe
@@ -334,6 +334,6 @@ def _inference(argument: Any) -> InferRequest | None:
 
 def _nbytes(request: Any) -> int:
     """The bytes of a message that is to be sent."""
-    if isinstance(request, HttpRequest | FramedRequest):
+    if isinstance(request, HttpCall | FramedRequest):
         return sum(memoryview(part).nbytes for part in request.parts)
     return memoryview(request.message).nbytes

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,9 +33,9 @@ PADDING = pytest.mark.parametrize("padding", [0, 5000], ids=["small", "large"])
 
 def ask(body: bytes, model: str, *, token: bool = False, **headers: str) -> tuple[int, dict[str, str], bytes]:
     service = Service(Router(ModelCatalog(MODELS)), ServerMetadata("interlingua", "0"))
-    server = Pipeline(
-        service, "test", [*DIALECT.bindings.values()], max_request_bytes=LIMIT, nonfinite_json=token
-    ).http
+    assert DIALECT.configure is not None
+    dialect = DIALECT.configure(None, SimpleNamespace(nonfinite_json="token" if token else "error"))
+    server = Pipeline(service, "test", [*dialect.bindings.values()], max_request_bytes=LIMIT).http
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     request = HttpRequest("POST", f"/v2/models/{model}/infer", headers=sent, body=body)
     answer = server.head(request) or asyncio.run(server.serve(request))
@@ -104,6 +105,15 @@ def test_what_is_not_finite(padding: int) -> None:
     assert (status, "tensor 'x': element 1 is nan" in json.loads(body)["error"]) == (400, True)
     status, _, body = ask(sent, "FP32", token=True)
     assert (status, b'"data":[1.0,NaN,Infinity,-Infinity]' in body) == (200, True)
+
+
+def test_a_remembered_header_serves_listeners_with_and_without_tokens() -> None:
+    entry = {"name": "x", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}
+    header = json.dumps({"inputs": [entry]}).encode()
+    nan = header + b"\0\0\xc0\x7f"
+    for token, expected in ((False, 400), (True, 200), (False, 400), (True, 200)):
+        status, _, body = ask(nan, "FP32", token=token, inference_header_content_length=str(len(header)))
+        assert (status, b"NaN" in body) == (expected, token), body
 
 
 @PADDING

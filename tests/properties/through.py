@@ -20,6 +20,7 @@ from interlingua.protocols.wire import (
     FramedRequest,
     GrpcAnswer,
     HttpAnswer,
+    HttpCall,
     HttpReply,
     HttpRequest,
     parts_of,
@@ -178,9 +179,10 @@ def _encoded(wire: tuple[str, str], operation: Operation, argument: Any, signatu
     call, kept = _table(wire)[operation].encode(argument, signature)
     # as the pipeline does for every request
     call.context = Context(server_id="inference:0", request_number=7)
-    if isinstance(call, HttpRequest):
-        call.body = b"".join(call.parts)
-        call.headers = {name.lower(): value for name, value in call.headers.items()}
+    if isinstance(call, HttpCall):
+        headers = {name.lower(): value for name, value in call.headers.items()}
+        body = b"".join(call.parts)
+        call = HttpRequest(call.method, call.path, call.query, headers, body, context=call.context)
     elif isinstance(call, FramedRequest):
         call.message = _unframed(call.parts)
     return call, kept

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from interlingua.protocols.dialect import UpstreamCall
-from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
@@ -28,16 +28,16 @@ def _path(model: str, version: str) -> str:
 
 
 def _get(path: str) -> Any:
-    def encode(model: ModelRef, signature: Signature | None) -> tuple[HttpRequest, str]:
-        return HttpRequest("GET", _path(model.name, model.version) + path), model.name
+    def encode(model: ModelRef, signature: Signature | None) -> tuple[HttpCall, str]:
+        return HttpCall("GET", _path(model.name, model.version) + path), model.name
 
     return encode
 
 
-def _encode(request: InferRequest, signature: Signature | None) -> tuple[HttpRequest, str]:
+def _encode(request: InferRequest, signature: Signature | None) -> tuple[HttpCall, str]:
     body = write({"inputs": write_tensors(request.inputs)})
     path = f"{_path(request.model, request.version)}:predict"
-    return HttpRequest("POST", path, headers=JSON, parts=[body]), request.model
+    return HttpCall("POST", path, headers=JSON, parts=[body]), request.model
 
 
 def _document(reply: HttpReply) -> dict[str, Any]:

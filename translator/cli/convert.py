@@ -181,7 +181,7 @@ async def _fetched_signature(arguments: argparse.Namespace, source: Binding, mod
 
 
 def _written(converted: Conversion, form: str, to: Binding) -> bytes:
-    from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpRequest
+    from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpCall
     from interlingua.translator.cli.values import RefusedError
     from interlingua.translator.conformance.exchange import shown_request
     from interlingua.translator.conversion import raw
@@ -189,7 +189,7 @@ def _written(converted: Conversion, form: str, to: Binding) -> bytes:
     message = converted.message
     assert message is not None, "it was converted"  # noqa: S101
     if form == "curl":
-        if not isinstance(message, HttpRequest | GrpcRequest | BrpcRequest | FramedRequest):
+        if not isinstance(message, HttpCall | GrpcRequest | BrpcRequest | FramedRequest):
             raise RefusedError("--form curl is for requests")
         if len(raw.body(message)) > 2048:
             raise RefusedError("the message is too long for a command: write it with --form body -o FILE")

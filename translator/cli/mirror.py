@@ -61,12 +61,12 @@ async def _fetch(url: str) -> Any:
 
     from interlingua.protocols.transport.address import parse_url
     from interlingua.protocols.transport.http.client import PooledHttpClient
-    from interlingua.protocols.wire import HttpRequest
+    from interlingua.protocols.wire import HttpCall
     from interlingua.schemas import Context, ErrorCode, InferenceError
 
     client = PooledHttpClient(parse_url(url, "http"), connect_timeout_secs=_TIMEOUT_SECS)
     try:
-        request = HttpRequest("GET", "/mirror", context=Context(deadline=time.monotonic() + _TIMEOUT_SECS))
+        request = HttpCall("GET", "/mirror", context=Context(deadline=time.monotonic() + _TIMEOUT_SECS))
         reply = await client.send(request)
     finally:
         await client.close()

@@ -14,12 +14,12 @@ from interlingua.protocols.wire import (
     FramedRequest,
     GrpcAnswer,
     GrpcRequest,
+    HttpCall,
     HttpReply,
-    HttpRequest,
 )
 from interlingua.schemas import InferenceError
 
-Sent = HttpRequest | GrpcRequest | BrpcRequest | FramedRequest
+Sent = HttpCall | GrpcRequest | BrpcRequest | FramedRequest
 Reply = HttpReply | GrpcAnswer | BrpcAnswer | FramedReply
 
 _LONGEST_SHOWN = 2048
@@ -55,7 +55,7 @@ def body_of(sent: Sent) -> bytes:
     """The body or message of a request."""
     if isinstance(sent, FramedRequest):
         return frame_of(sent)[_SIZE:]
-    return b"".join(map(bytes, sent.parts)) if isinstance(sent, HttpRequest) else bytes(sent.message)
+    return b"".join(map(bytes, sent.parts)) if isinstance(sent, HttpCall) else bytes(sent.message)
 
 
 def frame_of(sent: Sent) -> bytes:
@@ -67,7 +67,7 @@ def frame_of(sent: Sent) -> bytes:
 
 def with_body(sent: Sent, body: bytes) -> Sent:
     """The same request with another body."""
-    if isinstance(sent, HttpRequest):
+    if isinstance(sent, HttpCall):
         return replace(sent, parts=[body] if body else [])
     if isinstance(sent, FramedRequest):
         return replace(sent, parts=[len(body).to_bytes(_SIZE, "little"), body])

@@ -7,7 +7,7 @@ import socket
 
 from hypothesis import strategies as st
 
-from interlingua.protocols.wire import HttpRequest
+from interlingua.protocols.wire import HttpCall
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
 from interlingua.translator.conformance.exchange import WireExchange, body_of, with_body
 from interlingua.translator.conformance.server import ServerUnderTest
@@ -64,7 +64,7 @@ def changed(server: ServerUnderTest, draw: Draw) -> None:
 @MALFORMED("A connection on which a request was refused serves the next one.", once=True)
 def connection_kept(server: ServerUnderTest, draw: Draw) -> None:
     good = server.encoded(server.request(distinct(server.known, 1)))
-    if not isinstance(good, HttpRequest):
+    if not isinstance(good, HttpCall):
         raise InapplicableError("connections are not visible over this transport")
     bad = http_request(with_body(good, b"\xff\xff"))
     connection = _connection(server)

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from interlingua.protocols.dialect import Binding, Capability, UpstreamCall
 from interlingua.protocols.transport.address import Address, parse_url
 from interlingua.protocols.transport.clients import client_of
-from interlingua.protocols.wire import FramedRequest, HttpRequest
+from interlingua.protocols.wire import FramedRequest, HttpCall
 from interlingua.schemas import (
     Context,
     Datatype,
@@ -235,7 +235,7 @@ class ServerUnderTest:
     async def _exchange(self, sent: Sent) -> WireExchange:
         # a copy with its own deadline
         bounded: Sent = replace(sent, context=Context(deadline=time.monotonic() + self.timeout_secs))
-        if isinstance(bounded, HttpRequest | FramedRequest):
+        if isinstance(bounded, HttpCall | FramedRequest):
             # some servers close a connection after an error: only connection_kept checks that
             bounded.repeatable = True
         try:

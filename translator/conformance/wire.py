@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from interlingua.protocols.classification import Ranked
 from interlingua.protocols.dialect import UpstreamCall
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall, HttpReply
 from interlingua.schemas import InferRequest, InferResponse, Operation
 from interlingua.translator.conformance.check import Check, ViolationError
 from interlingua.translator.conformance.exchange import Sent, WireExchange
@@ -107,9 +107,9 @@ def grpc_reply(exchange: WireExchange) -> GrpcAnswer:
     return exchange.reply
 
 
-def http_request(sent: Sent) -> HttpRequest:
+def http_request(sent: Sent) -> HttpCall:
     """``sent`` as an HTTP request."""
-    if not isinstance(sent, HttpRequest):
+    if not isinstance(sent, HttpCall):
         raise TypeError("not sent over HTTP")
     return sent
 

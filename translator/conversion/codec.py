@@ -17,6 +17,7 @@ from interlingua.protocols.wire import (
     FramedRequest,
     GrpcRequest,
     HttpAnswer,
+    HttpCall,
     HttpReply,
     HttpRequest,
 )
@@ -53,7 +54,7 @@ class DecodedRequest:
 
 def encode_request(
     binding: Binding, request: InferRequest, signature: Signature | None
-) -> tuple[raw.Request, Any]:
+) -> tuple[raw.Call, Any]:
     """The request that a client sends, and what it needs to read the answer. Raises ``InferenceError``."""
     if not binding.capability.many_models:
         request = replace(request, model="")
@@ -71,7 +72,9 @@ def decode_answer(binding: Binding, form: Any, reply: raw.Reply) -> InferRespons
 # --- the server's half
 
 
-def decode_request(binding: Binding, sent: raw.Request, signature: Signature | None) -> DecodedRequest:
+def decode_request(
+    binding: Binding, sent: raw.Request | raw.Call, signature: Signature | None
+) -> DecodedRequest:
     """The request as a server reads it. Raises ``InferenceError``, also where ``sent`` is no inference."""
     request, endpoint = _endpoint(binding, sent)
     # as for every request that is served
@@ -101,14 +104,16 @@ def encode_answer(
     return answer
 
 
-def _endpoint(binding: Binding, sent: raw.Request) -> tuple[Any, Any]:
+def _endpoint(binding: Binding, sent: raw.Request | raw.Call) -> tuple[Any, Any]:
     """``sent`` as a server gets it, and its endpoint."""
-    request, endpoints = replace(sent), binding.endpoints
+    endpoints = binding.endpoints
+    if isinstance(sent, HttpCall):
+        sent = HttpRequest(sent.method, sent.path, sent.query, sent.headers, raw.body(sent))
+    request = replace(sent)
     endpoint: Any = None
     match request:
         case HttpRequest():
             request.headers = {name.lower(): value for name, value in request.headers.items()}
-            request.body = request.body or b"".join(map(bytes, request.parts))
             methods, request.params = PathTable(endpoints).find(request.path)
             request.endpoint = endpoint = methods.get(request.method) or methods.get("*")
             where = f"{request.method} {request.path}"
@@ -122,7 +127,7 @@ def _endpoint(binding: Binding, sent: raw.Request) -> tuple[Any, Any]:
             where = f"{request.service}/{request.method}"
         case FramedRequest():
             if request.parts:
-                request.message = raw.body(sent)
+                request.message = raw.body(request)
             endpoint, where = endpoints[0], "tcp"
     if endpoint is None:
         raise InferenceError(ErrorCode.NOT_FOUND, f"{where} is nothing that {binding.name} has")

@@ -55,7 +55,7 @@ class Finding:
 class Conversion:
     """The message in the other dialect; None, and the ``error``, where that cannot carry it."""
 
-    message: raw.Request | raw.Answer | None
+    message: raw.Call | raw.Answer | None
     findings: tuple[Finding, ...]
     error: InferenceError | None = None
 

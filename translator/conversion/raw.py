@@ -30,6 +30,7 @@ from interlingua.protocols.wire import (
     GrpcAnswer,
     GrpcRequest,
     HttpAnswer,
+    HttpCall,
     HttpReply,
     HttpRequest,
     parts_of,
@@ -37,6 +38,7 @@ from interlingua.protocols.wire import (
 from interlingua.schemas import ErrorCode, InferenceError
 
 Request = HttpRequest | GrpcRequest | BrpcRequest | FramedRequest
+Call = HttpCall | GrpcRequest | BrpcRequest | FramedRequest
 Answer = HttpAnswer | GrpcAnswer | BrpcAnswer | FramedAnswer
 Reply = HttpReply | GrpcAnswer | BrpcAnswer | FramedReply
 
@@ -56,10 +58,10 @@ _LIMIT = 2**31 - 1
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 500: "Internal Server Error"}
 
 
-def read_request(data: bytes, like: Request, headers: Mapping[str, str], path: str = "") -> Request:
+def read_request(data: bytes, like: Call, headers: Mapping[str, str], path: str = "") -> Request:
     """The request in ``data``, on the transport of ``like``, which tells what does not stand there itself.
     ``headers`` and ``path`` are of an HTTP body that stands alone. Raises ``InferenceError``."""
-    if isinstance(like, HttpRequest):
+    if isinstance(like, HttpCall):
         return _http_request(data, like, headers, path)
     if isinstance(like, GrpcRequest):
         return GrpcRequest(like.method, _unprefixed(data), headers)
@@ -73,9 +75,9 @@ def read_request(data: bytes, like: Request, headers: Mapping[str, str], path: s
     return BrpcRequest(frame.meta.service, frame.meta.method, _message(frame))
 
 
-def read_answer(data: bytes, like: Request, headers: Mapping[str, str]) -> Reply:
+def read_answer(data: bytes, like: Call, headers: Mapping[str, str]) -> Reply:
     """The answer in ``data``, on the transport of ``like``. Raises ``InferenceError``."""
-    if isinstance(like, HttpRequest):
+    if isinstance(like, HttpCall):
         found = _STATUS_LINE.match(data)
         if found is None:
             return HttpReply(200, _told(data, headers), data)
@@ -91,10 +93,10 @@ def read_answer(data: bytes, like: Request, headers: Mapping[str, str]) -> Reply
     return BrpcAnswer(_message(frame), frame.meta.error_code, frame.meta.error_text)
 
 
-def write(message: Request | Answer) -> bytes:
+def write(message: Call | Answer) -> bytes:
     """The whole message: of HTTP its head too, of bRPC and over tcp its frame, of gRPC the message alone."""
     match message:
-        case HttpRequest():
+        case HttpCall():
             target = f"{message.path}?{message.query}" if message.query else message.path
             line = f"{message.method} {target} HTTP/1.1"
             return _http(line, list(message.headers.items()), message.parts)
@@ -116,10 +118,10 @@ def write(message: Request | Answer) -> bytes:
             return bytes(message.message)
 
 
-def body(message: Request | Answer) -> bytes:
+def body(message: Call | Answer) -> bytes:
     """The message without what a transport puts before it."""
     match message:
-        case HttpRequest():
+        case HttpCall():
             return _joined(message.parts)
         case HttpAnswer():
             return _joined(parts_of(message))
@@ -129,7 +131,7 @@ def body(message: Request | Answer) -> bytes:
             return bytes(message.message)
 
 
-def _http_request(data: bytes, like: HttpRequest, headers: Mapping[str, str], path: str) -> HttpRequest:
+def _http_request(data: bytes, like: HttpCall, headers: Mapping[str, str], path: str) -> HttpRequest:
     found = _REQUEST_LINE.match(data)
     if found is None:
         where, _, query = (path or like.path).partition("?")

@@ -10,7 +10,7 @@ from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS, bindings
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.clients import client_of
-from interlingua.protocols.wire import ConnectionFailedError, HttpRequest
+from interlingua.protocols.wire import ConnectionFailedError, HttpCall
 from interlingua.schemas import (
     Context,
     ErrorCode,
@@ -22,7 +22,7 @@ from interlingua.schemas import (
     ServerMetadata,
 )
 
-_NOWHERE = HttpRequest("GET", "/interlingua/probe/of/nothing")
+_NOWHERE = HttpCall("GET", "/interlingua/probe/of/nothing")
 """What no dialect has."""
 
 
@@ -111,7 +111,7 @@ class Conversation:
     async def _answers_everything(self) -> bool:
         """Whether the answer to one path says nothing, because every path has one."""
         try:
-            reply = await self._send(HttpRequest(_NOWHERE.method, _NOWHERE.path))
+            reply = await self._send(HttpCall(_NOWHERE.method, _NOWHERE.path))
         except InferenceError:
             return False
         return bool(reply.status == 200)

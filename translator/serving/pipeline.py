@@ -74,7 +74,6 @@ class Pipeline:
         bindings: Sequence[Binding],
         default_model: str = "",
         max_request_bytes: int | None = None,
-        nonfinite_json: bool = False,
         timed: bool = False,
         header_parameters: HeaderParameters | None = None,
     ) -> None:
@@ -83,12 +82,11 @@ class Pipeline:
         metrics = self.request_metrics = {binding.dialect: RequestMetrics(timed) for binding in bindings}
         over = _by_transport(bindings)
         multiplexed = _by_transport(each for binding in over["brpc"] for each in binding.multiplexed.values())
-        limits = max_request_bytes, nonfinite_json
-        self.http = HttpPipeline(processor, over["http"], metrics, *limits)
+        self.http = HttpPipeline(processor, over["http"], metrics, max_request_bytes)
         self.grpc = GrpcPipeline(processor, over["grpc"], metrics)
         self.brpc = BrpcPipeline(processor, over["brpc"], metrics)
         self.framed = FramedPipeline(processor, over["tcp"][0], metrics) if over["tcp"] else None
-        self.brpc_http = HttpPipeline(processor, multiplexed["http"], metrics, *limits)
+        self.brpc_http = HttpPipeline(processor, multiplexed["http"], metrics, max_request_bytes)
         self.brpc_grpc = GrpcPipeline(processor, multiplexed["grpc"], metrics)
 
 
@@ -101,13 +99,11 @@ class HttpPipeline:
         bindings: Sequence[Binding],
         metrics: Metrics,
         max_request_bytes: int | None,
-        nonfinite_json: bool,
     ) -> None:
         self._processor = processor
         self._metrics = metrics
         self._bindings = bindings
         self._limit = max_request_bytes
-        self._nonfinite_json = nonfinite_json
         alone = len(bindings) == 1
         self._owners: dict[HttpEndpoint, str] = {
             endpoint: binding.dialect
@@ -128,7 +124,6 @@ class HttpPipeline:
         request.endpoint = endpoint
         request.params = params
         request.max_body_bytes = self._limit
-        request.nonfinite_json = self._nonfinite_json
         return None
 
     async def serve(self, request: HttpRequest) -> HttpAnswer:

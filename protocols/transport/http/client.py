@@ -24,7 +24,7 @@ from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.http.body import READ_BYTES, read_body
 from interlingua.protocols.transport.http1.answer import size_of
 from interlingua.protocols.transport.sockets import JOINED_BYTES
-from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpReply, HttpRequest
+from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply
 from interlingua.schemas import ErrorCode, InferenceError
 
 KEEP_SECS = 4.0
@@ -55,7 +55,7 @@ class PooledHttpClient:
         self._at = at
         self._session: aiohttp.ClientSession | None = None
 
-    async def send(self, request: HttpRequest) -> HttpReply:
+    async def send(self, request: HttpCall) -> HttpReply:
         """Send and read the whole reply; errors are those of ``HttpClient``.
 
         A connection that was kept may have been closed by the other side just as the request went
@@ -72,7 +72,7 @@ class PooledHttpClient:
                         raise
                     return await self._exchange(request, SimpleNamespace())
 
-    async def stream(self, request: HttpRequest) -> AsyncGenerator[HttpReply, None]:
+    async def stream(self, request: HttpCall) -> AsyncGenerator[HttpReply, None]:
         """Send and give the pieces of the reply as they come; errors are those of ``HttpClient``."""
         deadline = request.context.deadline
         with self._mapped_errors():
@@ -108,11 +108,11 @@ class PooledHttpClient:
         if self._session is not None:
             await self._session.close()
 
-    async def _exchange(self, request: HttpRequest, trace: SimpleNamespace) -> HttpReply:
+    async def _exchange(self, request: HttpCall, trace: SimpleNamespace) -> HttpReply:
         async with await self._request(request, trace) as response:
             return HttpReply(response.status, response.headers, await self._read(response))
 
-    async def _request(self, request: HttpRequest, trace: SimpleNamespace) -> aiohttp.ClientResponse:
+    async def _request(self, request: HttpCall, trace: SimpleNamespace) -> aiohttp.ClientResponse:
         """Send, and read the head of the reply."""
         if self._session is None:
             self._session = self._open()

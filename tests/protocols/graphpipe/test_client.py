@@ -9,7 +9,7 @@ import pytest
 
 from interlingua.protocols.graphpipe import codec, metadata
 from interlingua.protocols.graphpipe.client import HTTP_CALLS
-from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
@@ -33,7 +33,7 @@ PROBES = (Operation.LIVE, Operation.READY, Operation.MODEL_READY)
 BOTH = b"".join(codec.encode_response(None, (Y, Z)))
 
 
-def sent(operation: Operation, argument: Any, signature: Signature | None = None) -> tuple[HttpRequest, Any]:
+def sent(operation: Operation, argument: Any, signature: Signature | None = None) -> tuple[HttpCall, Any]:
     request, form = HTTP_CALLS[operation].encode(argument, signature)
     return request, form
 

@@ -17,8 +17,8 @@ from interlingua.protocols.wire import (
     BrpcRequest,
     GrpcAnswer,
     GrpcRequest,
+    HttpCall,
     HttpReply,
-    HttpRequest,
 )
 from interlingua.schemas import InferenceError, InferRequest, ModelRef, Operation, Tensor
 from tests.conformance.mutations import mutated
@@ -79,7 +79,7 @@ def asked(transport: str, operation: Operation) -> tuple[Any, Any]:
 def test_what_is_sent(transport: str, operation: Operation) -> None:
     request, _ = asked(transport, operation)
     method = MESSAGES[operation]
-    if isinstance(request, HttpRequest):
+    if isinstance(request, HttpCall):
         assert request.path == f"/grps/v1/{PATHS[method]}"
         assert request.method == ("POST" if operation in (Operation.INFER, Operation.INFER_STREAM) else "GET")
         return

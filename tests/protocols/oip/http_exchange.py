@@ -8,7 +8,7 @@ from typing import Any
 from interlingua.protocols.dialect import Opened
 from interlingua.protocols.oip import DIALECT
 from interlingua.protocols.path_table import PathTable
-from interlingua.protocols.wire import HttpAnswer, HttpReply, HttpRequest, parts_of
+from interlingua.protocols.wire import HttpAnswer, HttpCall, HttpReply, HttpRequest, parts_of
 from interlingua.schemas import InferenceError, Signature
 
 PATHS = PathTable(DIALECT.bindings["http"].endpoints)
@@ -19,10 +19,10 @@ def received(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers}
 
 
-def arriving(request: HttpRequest) -> HttpRequest:
+def arriving(call: HttpCall) -> HttpRequest:
     """A client's request as the server's transport has it."""
-    body = b"".join(request.parts)
-    return HttpRequest(request.method, request.path, headers=received(request.headers.items()), body=body)
+    headers = received(call.headers.items())
+    return HttpRequest(call.method, call.path, call.query, headers, b"".join(call.parts))
 
 
 def post(

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlingua.protocols.oip.client import HTTP_CALLS
-from interlingua.protocols.oip.generate import GENERATE_ENDPOINTS
-from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.protocols.oip.generate import generate_endpoints
+from interlingua.protocols.wire import HttpCall, HttpReply, HttpRequest
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -42,7 +42,7 @@ EVENTS = (
 )
 
 
-def sent(request: InferRequest) -> tuple[HttpRequest, Any]:
+def sent(request: InferRequest) -> tuple[HttpCall, Any]:
     return CALL.encode(request, SIGNATURE)
 
 
@@ -69,7 +69,7 @@ def test_our_own_server_reads_what_is_sent() -> None:
     )
     call, _ = sent(request)
     assert (call.method, call.path) == ("POST", "/v2/models/m/versions/2/generate_stream")
-    endpoint = GENERATE_ENDPOINTS[-1]
+    endpoint = generate_endpoints()[-1]
     received = HttpRequest(
         "POST", call.path, headers={}, body=b"".join(call.parts), params={"model": "m", "version": "2"}
     )

@@ -239,7 +239,7 @@ def test_what_is_not_finite_is_the_form_that_was_asked_for() -> None:
     with pytest.raises(InferenceError, match="tensor 'x': element 1 is nan") as caught:
         encode_response(OipHttpReplyForm(), response)
     assert caught.value.code is ErrorCode.INVALID_TENSOR
-    _, parts = encode_response(OipHttpReplyForm(nonfinite=True), response)
+    _, parts = encode_response(OipHttpReplyForm(), response, nonfinite=True)
     assert b'"data":[1.0,NaN,Infinity,-Infinity]' in bytes(parts[0])
 
 

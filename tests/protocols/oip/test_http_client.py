@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from interlingua.protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
-from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -29,7 +29,7 @@ from interlingua.schemas import (
 INPUT = Tensor.from_numpy("x", np.array([1, 2], np.float32))
 
 
-def infer(request: InferRequest, calls: Any = HTTP_CALLS) -> tuple[HttpRequest, dict[str, Any]]:
+def infer(request: InferRequest, calls: Any = HTTP_CALLS) -> tuple[HttpCall, dict[str, Any]]:
     sent, _ = calls[Operation.INFER].encode(request, None)
     return sent, json.loads(sent.parts[0])
 

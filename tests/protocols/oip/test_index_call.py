@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interlingua.protocols.oip.client import GRPC_CALLS, HTTP_CALLS
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall, HttpReply
 from interlingua.schemas import ErrorCode, InferenceError, ModelState, ModelStatus, Operation, VersionStatus
 from tests.properties.through import result_through
 
@@ -35,7 +35,7 @@ def recorded(file: str, of: str) -> list[Any]:
 
 def test_what_triton_tells_over_http() -> None:
     sent, form = HTTP_CALLS[INDEX].encode(None, None)
-    assert isinstance(sent, HttpRequest)
+    assert isinstance(sent, HttpCall)
     assert (sent.method, sent.path) == ("POST", "/v2/repository/index")
     found = 0
     for exchange in recorded("triton_http.json", "POST /v2/repository/index"):

@@ -30,7 +30,7 @@ from tests.protocols.oip.http_exchange import decoded, post
 ANY = Signature(
     (TensorSpec("x", Datatype.FP32, (-1,)),), (TensorSpec("y", Datatype.FP32, (-1,), labels=("a", "b")),)
 )
-KEY = (b"{}", "", False)
+KEY = (b"{}", "")
 
 
 def entry(size: int, name: str = "x", datatype: str = "FP32", shape: Any = (2,)) -> dict[str, Any]:
@@ -42,12 +42,10 @@ def entry(size: int, name: str = "x", datatype: str = "FP32", shape: Any = (2,))
     }
 
 
-def request(
-    *inputs: Any, tail: bytes, headers: Any = (), nonfinite: bool = False, **more: Any
-) -> HttpRequest:
+def request(*inputs: Any, tail: bytes, headers: Any = (), **more: Any) -> HttpRequest:
     header = json.dumps({"inputs": inputs, **more}).encode()
     given = {"inference-header-content-length": str(len(header)), **dict(headers)}
-    return post(header + tail, given, nonfinite_json=nonfinite)
+    return post(header + tail, given)
 
 
 def floats(*values: float) -> bytes:
@@ -101,10 +99,6 @@ def test_each_caller_has_its_own_coding_and_its_own_id() -> None:
     for accepted, coding in (("gzip", "gzip"), ("deflate", "deflate"), ("identity", "")):
         message = request(entry(8), tail=floats(1, 2), headers={"accept-encoding": accepted})
         assert decoded(message, ANY)[1].coding == coding
-    for nonfinite in (False, True):
-        assert (
-            decoded(request(entry(8), tail=floats(1, 2), nonfinite=nonfinite), ANY)[1].nonfinite == nonfinite
-        )
     for identity in ("a", "b", "a"):
         asked, form = decoded(request(entry(8), tail=floats(1, 2), id=identity), ANY)
         assert asked.id == form.id == identity

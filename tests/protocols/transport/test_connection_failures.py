@@ -22,7 +22,7 @@ from interlingua.protocols.wire import (
     ConnectionFailedError,
     FramedRequest,
     GrpcRequest,
-    HttpRequest,
+    HttpCall,
 )
 from interlingua.schemas import Context, ErrorCode, InferenceError
 
@@ -35,7 +35,7 @@ SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 def request(transport: str, seconds: float = 5.0) -> Any:
     context = Context(deadline=time.monotonic() + seconds)
     if transport == "http":
-        return HttpRequest("POST", "/v2", parts=(b"x" * 64,), context=context)
+        return HttpCall("POST", "/v2", parts=(b"x" * 64,), context=context)
     if transport == "grpc":
         return GrpcRequest("/a.B/C", b"x" * 64, context=context)
     if transport == "tcp":

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interlingua.protocols.registry import DIALECTS
-from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcAnswer, GrpcRequest, HttpRequest
+from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcAnswer, GrpcRequest, HttpCall
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.header_file import HeaderFile
 from interlingua.runtime.upstream.upstream import Upstream
@@ -79,7 +79,7 @@ async def test_loads_carry_the_configurations_own_to_every_server(token: HeaderF
 
 def test_what_a_message_has_is_kept() -> None:
     for message, name in (
-        (HttpRequest("POST", "/", headers={"Content-Type": "a"}), "headers"),
+        (HttpCall("POST", "/", headers={"Content-Type": "a"}), "headers"),
         (GrpcRequest("/a", b"", {"Content-Type": "a"}), "metadata"),
         (BrpcRequest("a", "b", b"", headers={"Content-Type": "a"}), "headers"),
     ):
@@ -97,15 +97,15 @@ def test_a_tracestate_goes_with_a_trace_alone() -> None:
 @pytest.mark.parametrize(
     ("value", "kinds"),
     [
-        ("José", (HttpRequest, BrpcRequest)),
-        ("", (HttpRequest, BrpcRequest, GrpcRequest)),
+        ("José", (HttpCall, BrpcRequest)),
+        ("", (HttpCall, BrpcRequest, GrpcRequest)),
         ("a\nb", ()),
         ("a\x7f", ()),
         ("\udce9", ()),  # what was no UTF-8
     ],
 )
 def test_a_value_goes_where_it_can_be_written(value: str, kinds: tuple[type, ...]) -> None:
-    messages = HttpRequest("GET", "/"), GrpcRequest("/a", b""), BrpcRequest("a", "b", b"")
+    messages = HttpCall("GET", "/"), GrpcRequest("/a", b""), BrpcRequest("a", "b", b"")
     for message in messages:
         listed, trace = Context(headers={"x-tenant": value}), Context(headers={"x-request-id": value})
         if isinstance(message, kinds):

@@ -17,7 +17,7 @@ import pytest
 from interlingua.protocols import graphpipe, oip
 from interlingua.protocols.graphpipe.metadata import Description, Port, encode_metadata
 from interlingua.protocols.registry import DIALECTS
-from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.runtime.upstream import signature as upstream_signature
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.upstream import Upstream
@@ -63,7 +63,7 @@ class Server:
         self.down = ""
         self.asked: list[str] = []
 
-    async def send(self, request: HttpRequest) -> HttpReply:
+    async def send(self, request: HttpCall) -> HttpReply:
         what = request.path.rsplit("/", 1)[-1]
         self.asked.append(what)
         await asyncio.sleep(0)
@@ -190,7 +190,7 @@ class Described:
         self.metadata = encode_metadata(Description("m", "1", server, "", inputs, outputs))
         self.outputs = [tensor(port.name, 1) for port in outputs]
 
-    async def send(self, request: HttpRequest) -> HttpReply:
+    async def send(self, request: HttpCall) -> HttpReply:
         asked = graphpipe.codec.open_request(b"".join(request.parts))
         if asked.table is None:
             return HttpReply(200, {}, self.metadata)
@@ -321,7 +321,7 @@ async def test_a_request_that_its_codec_refuses_is_read_again(renamed: bool) -> 
     async def ask(width: int) -> int:
         given = "mine" if renamed else "a"
         header = f'batch_size: 1 input {{ name: "{given}" dims: {width} }} output {{ name: "x" }}'
-        request = HttpRequest(
+        request = HttpCall(
             "POST", "/api/infer/m", headers={"NV-InferRequest": header}, parts=[bytes(4 * width)]
         )
         return (await client.send(request)).status
@@ -339,7 +339,7 @@ async def test_a_request_that_its_codec_refused_fits_what_was_loaded_since() -> 
 
     async def ask(name: str) -> int:
         parts = graphpipe.codec.encode_request(InferRequest("", (tensor(name, 2),)))
-        return (await client.send(HttpRequest("POST", "/graphpipe/ours", parts=parts))).status
+        return (await client.send(HttpCall("POST", "/graphpipe/ours", parts=parts))).status
 
     assert await ask("a") == 200
     server.inputs = [spec("b", 2)]
@@ -392,7 +392,7 @@ async def test_what_cannot_be_read_for_want_of_a_signature_fails_as_that_models(
     for _ in range(3):
         if transport == "http":
             headers, parts = oip.codec_http.encode_request(InferRequest("ours", given), binary=False)
-            request = HttpRequest("POST", "/v2/models/ours/infer", headers=dict(headers), parts=parts)
+            request = HttpCall("POST", "/v2/models/ours/infer", headers=dict(headers), parts=parts)
             assert (await HttpLoopback(pipeline).send(request)).status == 503
         else:
             call, _ = oip.codec_grpc.encode_call(InferRequest("ours", given), None)

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from interlingua.protocols.registry import DIALECTS
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall, HttpReply
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.upstream import Upstream
@@ -55,9 +55,9 @@ class Recorded:
 
     def __init__(self, **replies: tuple[int, bytes]) -> None:
         self.replies = replies
-        self.seen: list[HttpRequest] = []
+        self.seen: list[HttpCall] = []
 
-    async def send(self, request: HttpRequest) -> HttpReply:
+    async def send(self, request: HttpCall) -> HttpReply:
         self.seen.append(request)
         status, body = self.replies.get(request.path.rsplit("/", 1)[-1], (404, b""))
         return HttpReply(status, {}, body)
@@ -122,7 +122,7 @@ async def test_a_server_that_cannot_tell_now_is_asked_again() -> None:
 
 async def test_versions_that_clients_make_up_are_not_kept_for_ever() -> None:
     class AnyVersion(Recorded):
-        async def send(self, request: HttpRequest) -> HttpReply:
+        async def send(self, request: HttpCall) -> HttpReply:
             self.seen.append(request)
             return HttpReply(200, {}, described([16]))
 
@@ -170,7 +170,7 @@ class Unfair(Recorded):
         self.under_way: list[asyncio.Event] = []
         self.answered: list[int] = []
 
-    async def send(self, request: HttpRequest) -> HttpReply:
+    async def send(self, request: HttpCall) -> HttpReply:
         if not request.path.endswith("/infer"):
             await asyncio.sleep(0)
             return await super().send(request)
@@ -217,7 +217,7 @@ async def test_an_answer_that_is_not_taken_yet_does_not_keep_its_sequence_waitin
 class Generating(Recorded):
     """With an endpoint for events too."""
 
-    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpReply]:
+    async def stream(self, request: HttpCall) -> AsyncIterator[HttpReply]:
         self.seen.append(request)
         for piece in (b'data: {"model_name":"simple","OUTPUT0":[', b"1],", b'"OUTPUT1":2}\n\n', b""):
             yield HttpReply(200, {}, piece)
@@ -348,7 +348,7 @@ def counted(target: UpstreamModel) -> tuple[int, dict[ErrorCode, int]]:
 
 async def test_a_caller_that_goes_away_is_counted_as_cancelled() -> None:
     class Slow(Recorded):
-        async def send(self, request: HttpRequest) -> HttpReply:
+        async def send(self, request: HttpCall) -> HttpReply:
             if request.path.endswith("/infer"):
                 self.seen.append(request)
                 await asyncio.sleep(60)

@@ -17,6 +17,7 @@ from interlingua.protocols.wire import (
     GrpcAnswer,
     GrpcRequest,
     HttpAnswer,
+    HttpCall,
     HttpReply,
     HttpRequest,
 )
@@ -24,7 +25,7 @@ from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.translator.conversion.raw import body, read_answer, read_request, write
 from tests.standins.brpc_frames import request_frame
 
-HTTP = HttpRequest("POST", "/v2/models/m/infer")
+HTTP = HttpCall("POST", "/v2/models/m/infer")
 GRPC = GrpcRequest("/a.B/C", b"")
 BRPC = BrpcRequest("a.B", "C", b"")
 TCP = FramedRequest()
@@ -82,7 +83,7 @@ def test_damaged_http(data: bytes, message: str) -> None:
 
 
 def test_http_comes_back() -> None:
-    sent = HttpRequest("POST", "/a", "b=c", {"X": "y"}, parts=[b"ab", memoryview(b"cd")])
+    sent = HttpCall("POST", "/a", "b=c", {"X": "y"}, parts=[b"ab", memoryview(b"cd")])
     assert write(sent) == b"POST /a?b=c HTTP/1.1\r\nX: y\r\ncontent-length: 4\r\n\r\nabcd"
     assert body(sent) == b"abcd"
     answer = HttpAnswer(200, (("a", "b"),), [b"{}"])

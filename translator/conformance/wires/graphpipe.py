@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.graphpipe import codec
 from interlingua.protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
-from interlingua.protocols.wire import Buffer, FramedReply, HttpRequest
+from interlingua.protocols.wire import Buffer, FramedReply, HttpCall
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
 from interlingua.translator.conformance.exchange import Sent, WireExchange, body_of, frame_of, with_body
@@ -146,7 +146,7 @@ def any_content_type(server: ServerUnderTest, draw: Draw) -> None:
 @_HTTP_RULES("GET returns the metadata as JSON.", once=True)
 def get_tells_metadata(server: ServerUnderTest, draw: Draw) -> None:
     path = http_request(server.encoded(server.request(distinct(server.known, 1)))).path
-    exchange = server.send(HttpRequest("GET", path))
+    exchange = server.send(HttpCall("GET", path))
     reply = http_reply(exchange)
     expect(reply.status == 200, f"GET was answered {reply.status}", exchange)
     try:

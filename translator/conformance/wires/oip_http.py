@@ -10,7 +10,7 @@ import orjson
 from hypothesis import strategies as st
 
 from interlingua.protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
-from interlingua.protocols.wire import HttpReply, HttpRequest
+from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.schemas import Datatype, InferRequest, Operation, element_count
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
@@ -118,12 +118,12 @@ def _document(exchange: WireExchange, body: bytes, what: str) -> Document:
 
 def _list_models(server: ServerUnderTest) -> tuple[str, ...]:
     """The models that are ready, by the repository extension, or by the list that some servers have."""
-    exchange = server.send(HttpRequest("POST", "/v2/repository/index", parts=[b"{}"]))
+    exchange = server.send(HttpCall("POST", "/v2/repository/index", parts=[b"{}"]))
     if _succeeded(exchange):
         entries = orjson.loads(bytes(http_reply(exchange).body))
         ready = [entry["name"] for entry in entries if entry.get("state") == "READY"]
         return tuple(dict.fromkeys(ready))
-    exchange = server.send(HttpRequest("GET", "/v2/models"))
+    exchange = server.send(HttpCall("GET", "/v2/models"))
     if _succeeded(exchange):
         return tuple(_document(exchange, bytes(http_reply(exchange).body), "a list").get("models", ()))
     return ()
@@ -263,7 +263,7 @@ def json_by_default(server: ServerUnderTest, draw: Draw) -> None:
 
 @_RULES("Another method than the endpoint's is refused with 405.", once=True)
 def wrong_method(server: ServerUnderTest, draw: Draw) -> None:
-    exchange = server.send(HttpRequest("GET", f"/v2/models/{server.model}/infer"))
+    exchange = server.send(HttpCall("GET", f"/v2/models/{server.model}/infer"))
     reply = exchange.reply
     expect(
         isinstance(reply, HttpReply) and reply.status == 405, "GET of infer was not answered 405", exchange
@@ -272,11 +272,11 @@ def wrong_method(server: ServerUnderTest, draw: Draw) -> None:
 
 @_RULES("A path that is none of the protocol's is not found.", once=True)
 def unknown_path(server: ServerUnderTest, draw: Draw) -> None:
-    exchange = server.send(HttpRequest("GET", "/v2/no_such_thing"))
+    exchange = server.send(HttpCall("GET", "/v2/no_such_thing"))
     expect(http_reply(exchange).status == 404, "a path that is none is not 404", exchange)
 
 
-def _as_json(server: ServerUnderTest, number: int) -> tuple[Document, HttpRequest]:
+def _as_json(server: ServerUnderTest, number: int) -> tuple[Document, HttpCall]:
     """A good request as a JSON document, and the message that carries it. The answer is to be JSON."""
     for specs, side in ((server.known.inputs, "input"), (server.known.outputs, "output")):
         if any(spec.datatype in (Datatype.FP16, Datatype.BF16) for spec in specs):
@@ -298,12 +298,12 @@ def _nest(data: list[Any], shape: list[int]) -> list[Any]:
     return data
 
 
-def _sent(sent: HttpRequest, document: Document | bytes) -> HttpRequest:
+def _sent(sent: HttpCall, document: Document | bytes) -> HttpCall:
     body = document if isinstance(document, bytes) else orjson.dumps(document)
     return replace(sent, parts=[body] if body else [])
 
 
-def _outputs(server: ServerUnderTest, sent: HttpRequest, document: Document) -> Mapping[str, Document]:
+def _outputs(server: ServerUnderTest, sent: HttpCall, document: Document) -> Mapping[str, Document]:
     """The outputs of an answer that must be one, by name."""
     exchange = server.send(_sent(sent, document))
     reply = http_reply(exchange)
@@ -318,7 +318,7 @@ def _outputs(server: ServerUnderTest, sent: HttpRequest, document: Document) -> 
 
 
 def _same_outputs(
-    server: ServerUnderTest, sent: HttpRequest, document: Document, other: Document, what: str
+    server: ServerUnderTest, sent: HttpCall, document: Document, other: Document, what: str
 ) -> None:
     right, have = _outputs(server, sent, document), _outputs(server, sent, other)
     expect(
@@ -329,7 +329,7 @@ def _same_outputs(
     )
 
 
-def _refused(server: ServerUnderTest, sent: HttpRequest, document: Document | bytes, what: str) -> None:
+def _refused(server: ServerUnderTest, sent: HttpCall, document: Document | bytes, what: str) -> None:
     server.refuses(server.send(_sent(sent, document)), Mistake.MALFORMED, what)
 
 

@@ -16,7 +16,7 @@ import orjson
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.oip.codec import CODE_OF_HTTP_STATUS
 from interlingua.protocols.oip.metadata_json import read_error
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall, HttpReply
 from interlingua.schemas import ErrorCode, InferenceError, Operation, SharedMemoryRegion, Signature
 from interlingua.schemas.oip import MESSAGES
 
@@ -37,17 +37,17 @@ def _path(verb: str, name: str | None) -> str:
     return f"/v2/systemsharedmemory{region}/{verb}"
 
 
-def _register(region: SharedMemoryRegion, signature: Signature | None) -> tuple[HttpRequest, None]:
+def _register(region: SharedMemoryRegion, signature: Signature | None) -> tuple[HttpCall, None]:
     document = {member: getattr(region, member) for member in _MEMBERS[1:]}
-    return HttpRequest("POST", _path("register", region.name), parts=[orjson.dumps(document)]), None
+    return HttpCall("POST", _path("register", region.name), parts=[orjson.dumps(document)]), None
 
 
-def _unregister(name: str | None, signature: Signature | None) -> tuple[HttpRequest, None]:
-    return HttpRequest("POST", _path("unregister", name)), None
+def _unregister(name: str | None, signature: Signature | None) -> tuple[HttpCall, None]:
+    return HttpCall("POST", _path("unregister", name)), None
 
 
-def _status(name: str | None, signature: Signature | None) -> tuple[HttpRequest, None]:
-    return HttpRequest("GET", _path("status", name)), None
+def _status(name: str | None, signature: Signature | None) -> tuple[HttpCall, None]:
+    return HttpCall("GET", _path("status", name)), None
 
 
 def _done(form: None, reply: HttpReply) -> None:
@@ -61,7 +61,7 @@ def _regions(form: None, reply: HttpReply) -> Regions:
     return tuple(map(_region, orjson.loads(bytes(reply.body))))
 
 
-HTTP_MEMORY: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = {
+HTTP_MEMORY: Mapping[Operation, UpstreamCall[HttpCall, HttpReply]] = {
     Operation.SHARED_MEMORY_REGISTER: UpstreamCall(_register, _done),
     Operation.SHARED_MEMORY_UNREGISTER: UpstreamCall(_unregister, _done),
     Operation.SHARED_MEMORY_STATUS: UpstreamCall(_status, _regions),

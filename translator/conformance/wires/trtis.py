@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpRequest
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 from interlingua.schemas.trtis import MESSAGES
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
@@ -213,10 +213,10 @@ def dimensions_left_out(server: ServerUnderTest, draw: Draw) -> None:
 def paths_and_methods(server: ServerUnderTest, draw: Draw) -> None:
     for path in ("/api/health", "/api/no_such_thing", f"/api/infer/{server.model}/x"):
         method = "POST" if "infer" in path else "GET"
-        exchange = server.send(HttpRequest(method, path))
+        exchange = server.send(HttpCall(method, path))
         status = http_reply(exchange).status
         expect(status == 400, f"{method} {path} was answered {status}", exchange)
-    exchange = server.send(HttpRequest("GET", f"/api/infer/{server.model}"))
+    exchange = server.send(HttpCall("GET", f"/api/infer/{server.model}"))
     status = http_reply(exchange).status
     expect(status == 405, f"GET of infer was answered {status}", exchange)
 

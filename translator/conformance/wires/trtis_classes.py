@@ -15,7 +15,7 @@ from google.protobuf import text_format
 from interlingua.protocols.classification import Ranked
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall, HttpReply
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Operation, Signature
 from interlingua.schemas.trtis import MESSAGES
 from interlingua.translator.conformance.wire import Ranking
@@ -67,7 +67,7 @@ def _copy(message: Any) -> Any:
 # --- HTTP
 
 
-def _encode_http(request: InferRequest, signature: Signature | None) -> tuple[HttpRequest, Any]:
+def _encode_http(request: InferRequest, signature: Signature | None) -> tuple[HttpCall, Any]:
     sent, form = _HTTP.encode(request, signature)
     header = text_format.Parse(sent.headers["NV-InferRequest"], _REQUEST_HEADER())
     _ask(header, request)
@@ -116,5 +116,5 @@ def _decode_grpc(form: Any, reply: GrpcAnswer) -> Ranking:
     return Ranking(found, _GRPC.decode(form, reply))
 
 
-HTTP_CLASSES: UpstreamCall[HttpRequest, HttpReply] = UpstreamCall(_encode_http, _decode_http)
+HTTP_CLASSES: UpstreamCall[HttpCall, HttpReply] = UpstreamCall(_encode_http, _decode_http)
 GRPC_CLASSES: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(_encode_grpc, _decode_grpc)

@@ -14,7 +14,7 @@ from google.protobuf import text_format
 
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.trtis.client_status import check_status
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpRequest
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall, HttpReply
 from interlingua.schemas import ErrorCode, InferenceError, Operation, SharedMemoryRegion, Signature
 from interlingua.schemas.trtis import MESSAGES
 
@@ -45,18 +45,18 @@ def _path(verb: str) -> str:
     return f"/api/sharedmemorycontrol/{verb}"
 
 
-def _register(region: SharedMemoryRegion, signature: Signature | None) -> tuple[HttpRequest, None]:
+def _register(region: SharedMemoryRegion, signature: Signature | None) -> tuple[HttpCall, None]:
     # the key begins with a slash of its own
     place = f"{region.name}/{region.key}/{region.offset}/{region.byte_size}"
-    return HttpRequest("POST", _path(f"register/{place}")), None
+    return HttpCall("POST", _path(f"register/{place}")), None
 
 
-def _unregister(name: str | None, signature: Signature | None) -> tuple[HttpRequest, None]:
-    return HttpRequest("POST", _path("unregisterall" if name is None else f"unregister/{name}")), None
+def _unregister(name: str | None, signature: Signature | None) -> tuple[HttpCall, None]:
+    return HttpCall("POST", _path("unregisterall" if name is None else f"unregister/{name}")), None
 
 
-def _ask_status(name: str | None, signature: Signature | None) -> tuple[HttpRequest, str | None]:
-    return HttpRequest("GET", _path("status"), "format=binary"), name
+def _ask_status(name: str | None, signature: Signature | None) -> tuple[HttpCall, str | None]:
+    return HttpCall("GET", _path("status"), "format=binary"), name
 
 
 def _done(form: Any, reply: HttpReply) -> None:
@@ -71,7 +71,7 @@ def _told(name: str | None, reply: HttpReply) -> Regions:
     return _regions(_STATUS.FromString(bytes(reply.body)))
 
 
-HTTP_MEMORY: Mapping[Operation, UpstreamCall[HttpRequest, HttpReply]] = {
+HTTP_MEMORY: Mapping[Operation, UpstreamCall[HttpCall, HttpReply]] = {
     Operation.SHARED_MEMORY_REGISTER: UpstreamCall(_register, _done),
     Operation.SHARED_MEMORY_UNREGISTER: UpstreamCall(_unregister, _done),
     Operation.SHARED_MEMORY_STATUS: UpstreamCall(_ask_status, _told),

@@ -14,7 +14,7 @@ import pytest
 
 from interlingua.protocols.transport.address import Address, Url, parse_url
 from interlingua.protocols.transport.http.client import PooledHttpClient
-from interlingua.protocols.wire import HttpAnswer, HttpRequest
+from interlingua.protocols.wire import HttpAnswer, HttpCall
 from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.peers import HttpEcho, serving
 
@@ -62,13 +62,11 @@ def answering(*answer: bytes, pause: float = 0) -> Behaviour:
     return behaviour
 
 
-def a_post(*parts: bytes | memoryview, **options: object) -> HttpRequest:
-    return HttpRequest("POST", "/", parts=parts, **options)  # type: ignore[arg-type]
+def a_post(*parts: bytes | memoryview, **options: object) -> HttpCall:
+    return HttpCall("POST", "/", parts=parts, **options)  # type: ignore[arg-type]
 
 
-async def refused(
-    behaviour: Behaviour, request: HttpRequest | None = None, **options: float
-) -> InferenceError:
+async def refused(behaviour: Behaviour, request: HttpCall | None = None, **options: float) -> InferenceError:
     async with behaving(behaviour) as url, client(url, **options) as sender:
         with pytest.raises(InferenceError) as error:
             await sender.send(request or a_post(b"x"))
@@ -80,7 +78,7 @@ class TestWhatGoesOut:
     async def test_is_what_was_given(self) -> None:
         handler = HttpEcho()
         async with serving(handler) as server, client(f"http://{server.address}/base") as sender:
-            request = HttpRequest("POST", "/a%2Fb/%C3%A9", "x=%20", {"x-some": "Value"}, parts=(b"ab", b"cd"))
+            request = HttpCall("POST", "/a%2Fb/%C3%A9", "x=%20", {"x-some": "Value"}, parts=(b"ab", b"cd"))
             reply = await sender.send(request)
         assert (reply.status, reply.headers["X-Kind"], reply.body) == (200, "echo", b"abcd")
         (seen,) = handler.served
@@ -90,7 +88,7 @@ class TestWhatGoesOut:
     async def test_a_get_has_no_body(self) -> None:
         handler = HttpEcho()
         async with serving(handler) as server, client(server.address) as sender:
-            assert (await sender.send(HttpRequest("GET", "/v2"))).body == b""
+            assert (await sender.send(HttpCall("GET", "/v2"))).body == b""
         assert {name.lower() for name in handler.served[0].headers} == {"host"}
 
     async def test_large_parts_and_wide_views(self) -> None:
