@@ -8,6 +8,8 @@ PERF_ANALYZER ?= .venv-perf
 # parallel test processes; tests of one file share a process
 WORKERS ?= 2
 BIN := $(VENV)/bin
+# the daemons and commands that tests start would compile every module again
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help

@@ -29,7 +29,6 @@ class Section(BaseModel):
         extra="forbid",
         strict=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
         protected_namespaces=(),
     )
     planned: ClassVar[frozenset[str]] = frozenset()

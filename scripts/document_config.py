@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
 import re
 import sys
+import textwrap
 import types
 import typing
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -34,10 +38,25 @@ def sections(section: type[Section] | None = None) -> dict[str, type[Section]]:
 def table(section: type[Section]) -> str:
     """A section's options as a Markdown table."""
     rows = ["| option | type | default | |", "|---|---|---|---|"]
+    known = meanings(section)
     for name, field in section.model_fields.items():
-        meaning = " ".join((field.description or "").split())
+        meaning = " ".join(known[name].split())
         rows.append(f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {meaning} |")
     return "\n".join(rows) + "\n"
+
+
+def meanings(section: type[Section]) -> dict[str, str]:
+    """The text of each option: its description, or the string literal under it in ``section`` or a base."""
+    found = {name: field.description for name, field in section.model_fields.items() if field.description}
+    for base in reversed(section.__mro__):
+        if not issubclass(base, Section) or base.__module__ == schema.__module__:  # composed: has no source
+            continue
+        body = typing.cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]).body
+        for option, text in pairwise(body):
+            match option, text:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value=ast.Constant(str(meaning))):
+                    found[name] = meaning
+    return found
 
 
 def rendered(text: str) -> str:

@@ -13,12 +13,12 @@ import logging
 import signal
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from interlingua.protocols.transport import loop
 from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.brpc.server import BrpcServer
 from interlingua.protocols.transport.framed.server import FramedServer
-from interlingua.protocols.transport.grpc.library import GrpcioServer
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.runtime.allocator import tune_allocator
@@ -31,6 +31,9 @@ from interlingua.translator.config.options import Config, ListenerOptions
 from interlingua.translator.progress import LoadingProgress
 from interlingua.translator.welcome import welcome
 
+if TYPE_CHECKING:
+    from interlingua.protocols.transport.grpc.library import GrpcioServer
+
 _log = logging.getLogger(__name__)
 
 OK, FAILED = 0, 1
@@ -39,13 +42,15 @@ _YOUNG_OBJECTS = 10_000
 """How many objects are made before those in a circle are looked for. Python's own 700 are there within a few
 requests, none of which leaves a circle behind: looking so often takes a tenth of the time of a small one."""
 
-Server = HttpServer | GrpcServer | GrpcioServer | BrpcServer | FramedServer
 
-_GRPC_ENGINES: dict[str, type[GrpcServer] | type[GrpcioServer]] = {
-    "native": GrpcServer,
-    "library": GrpcioServer,
-}
-"""The servers of a transport by the ``engine`` of the listener."""
+class Server(Protocol):
+    """A listener of any transport and engine."""
+
+    async def start(self) -> Address:
+        """Listen. Returns the bound address, port filled in. Raises ``OSError``."""
+
+    async def stop(self, grace_secs: float) -> int:
+        """Accept nothing more, let requests end for ``grace_secs``, cut the rest. Returns the number cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +188,20 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
             max_request_bytes=options.max_request_bytes,
             max_response_bytes=options.max_response_bytes,
         )
-    grpc = _GRPC_ENGINES[options.engine]
-    return grpc(
+    return _grpc_engine(options.engine)(
         pipeline.grpc,
         address,
         max_request_bytes=options.max_request_bytes,
         max_response_bytes=options.max_response_bytes,
     )
+
+
+def _grpc_engine(engine: str) -> type[GrpcServer] | type[GrpcioServer]:
+    if engine == "native":
+        return GrpcServer
+    from interlingua.protocols.transport.grpc.library import GrpcioServer  # grpcio takes 50 ms to import
+
+    return GrpcioServer
 
 
 async def _drain(assembly: Assembly, listening: list[Listening], stop: _StopSignals) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.brpc.client import BrpcConnectionClient
 from interlingua.protocols.transport.framed.client import PooledFramedClient
-from interlingua.protocols.transport.grpc.library_client import GrpcChannelClient
-from interlingua.protocols.transport.http.client import PooledHttpClient
 from interlingua.protocols.wire import BrpcClient, FramedClient, GrpcClient, HttpClient
 
 Client = HttpClient | GrpcClient | BrpcClient | FramedClient
@@ -29,9 +27,24 @@ class Connect(Protocol):
         """The client of the server at ``url``. ``at`` is the numeric address of its host, if it is known."""
 
 
+# a library is imported with its first client: aiohttp takes a fifth of a second
+
+
+def _http_library(url: Url, **options: Any) -> Client:
+    from interlingua.protocols.transport.http.client import PooledHttpClient
+
+    return PooledHttpClient(url, **options)
+
+
+def _grpc_library(url: Url, **options: Any) -> Client:
+    from interlingua.protocols.transport.grpc.library_client import GrpcChannelClient
+
+    return GrpcChannelClient(url, **options)
+
+
 CLIENTS: Mapping[tuple[str, str], Connect] = {
-    ("http", "library"): PooledHttpClient,
-    ("grpc", "library"): GrpcChannelClient,
+    ("http", "library"): _http_library,
+    ("grpc", "library"): _grpc_library,
     ("brpc", "native"): BrpcConnectionClient,
     ("tcp", "native"): PooledFramedClient,
 }

@@ -29,13 +29,7 @@ def _composed(dialects: tuple[tuple[str, Manifest], ...]) -> type[options.Config
         __doc__=options.ListenerOptions.__doc__,
         __module__=__name__,
     )
-    listeners = options.Config.model_fields["listeners"]
-    fields: dict[str, Any] = {
-        "listeners": (
-            Annotated[tuple[listener, ...], Field(min_length=1)],
-            Field(description=listeners.description),
-        )
-    }
+    fields: dict[str, Any] = {"listeners": (Annotated[tuple[listener, ...], Field(min_length=1)], ...)}
     for name, manifest in dialects:
         if manifest.section is not None:
             about = f"Options of {manifest.title or name}."

@@ -11,7 +11,6 @@ from typing import Literal
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.http.engine import Engine, Settings
-from interlingua.protocols.transport.http.library import LibraryEngine
 from interlingua.protocols.transport.http.native import NativeEngine
 from interlingua.protocols.transport.listener import (
     HALF_CLOSED_SECS,
@@ -22,7 +21,15 @@ from interlingua.protocols.transport.listener import (
 )
 from interlingua.protocols.wire import HttpHandler
 
-ENGINES: Mapping[str, Callable[[Settings], Engine]] = {"native": NativeEngine, "library": LibraryEngine}
+
+def _library(settings: Settings) -> Engine:
+    # aiohttp takes a fifth of a second to import
+    from interlingua.protocols.transport.http.library import LibraryEngine
+
+    return LibraryEngine(settings)
+
+
+ENGINES: Mapping[str, Callable[[Settings], Engine]] = {"native": NativeEngine, "library": _library}
 """Our own, and aiohttp's."""
 
 
