@@ -90,9 +90,9 @@ async def _walk(walk: Walk, config: dict[str, Any], counting: _Counting) -> Call
     (listener,) = options.listeners
     pipeline, address = assembly.pipeline(listener), parse_address(listener.listen)
     server: GrpcServer | HttpServer = (
-        GrpcServer(pipeline.grpc, address)
+        GrpcServer(pipeline.handlers["grpc"], address)
         if listener.transport == "grpc"
-        else HttpServer(pipeline.http, address)
+        else HttpServer(pipeline.handlers["http"], address)
     )
     bound = await server.start()
     try:

@@ -103,15 +103,14 @@ class Action(Generic[Answer]):
 @dataclass(slots=True)
 class Opened(Generic[Answer]):
     """A message read as far as is needed to route it. An empty ``model`` means the listener's default
-    model. ``message`` belongs to the codec; ``argument`` is what the operation is told (see
-    :class:`Action`). ``joined``, for inference: ``model`` may have the version in it, as `name-version`."""
+    model. ``message`` belongs to the codec; ``argument`` is that of the operation (see
+    :class:`Action`)."""
 
     action: Action[Answer]
     model: str = ""
     version: str = ""
     message: Any = None
     argument: Any = None
-    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,12 +370,3 @@ class Dialect:
         """The servers of the dialect that have quirks of their own, the default first."""
         names = dict.fromkeys(name for binding in self.bindings.values() for name in binding.flavors)
         return (self.manifest.default_flavor, *names) if names else ()
-
-    @property
-    def widened(self) -> Mapping[Datatype, Datatype]:
-        """The datatypes that travel as a wider one, over whichever transport."""
-        return {
-            narrow: wide
-            for binding in self.bindings.values()
-            for narrow, wide in binding.capability.widened.items()
-        }

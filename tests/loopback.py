@@ -42,7 +42,7 @@ class HttpLoopback:
     """An ``HttpClient`` of a pipeline. ``asked`` are the paths that were requested."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        self._http = pipeline.http
+        self._http = pipeline.handlers["http"]
         self.asked: list[str] = []
 
     async def send(self, request: HttpCall) -> HttpReply:
@@ -61,7 +61,7 @@ class GrpcLoopback:
     """A ``GrpcClient`` of a pipeline. ``asked`` are the methods that were called."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        self._grpc = pipeline.grpc
+        self._grpc = pipeline.handlers["grpc"]
         self.asked: list[str] = []
 
     async def send(self, request: GrpcRequest) -> GrpcAnswer:

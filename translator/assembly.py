@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
+from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address, parse_url
 from interlingua.protocols.transport.clients import client_of
@@ -157,8 +158,8 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     upstreams, elsewhere = behind_upstreams(config)
     models: dict[str, Target] = {**loaded.models, **elsewhere}
     optional = {name for name, model in config.models.items() if not model.required}
-    upstream_dialects = {
-        name: config.upstreams[model.upstream].dialect
+    upstream_bindings = {
+        name: _binding(config.upstreams[model.upstream])
         for name, model in config.models.items()
         if model.upstream is not None
     }
@@ -176,7 +177,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     catalog = ModelCatalog(models, loaded.failed, repositories, config.models, cache)
     mirrors = mirror.build(config, catalog.find)
     service = Service(
-        Router(catalog, list(map(build, config.routes, mirrors)), upstream_dialects),
+        Router(catalog, list(map(build, config.routes, mirrors)), upstream_bindings),
         ServerMetadata(config.server.name, version("interlingua"), _extensions()),
         required=frozenset((models.keys() | loaded.failed.keys()) - optional),
         strict_readiness=config.server.strict_readiness,
@@ -256,8 +257,12 @@ def behind_upstreams(config: Config) -> tuple[dict[str, Upstream], dict[str, Tar
     return upstreams, models
 
 
+def _binding(options: UpstreamOptions) -> Binding:
+    return DIALECTS[options.dialect].bindings[options.transport]
+
+
 def _upstream(name: str, options: UpstreamOptions) -> Upstream:
-    binding = DIALECTS[options.dialect].bindings[options.transport]
+    binding = _binding(options)
     found_out = options.flavor == "auto"
     return Upstream(
         name,
@@ -316,7 +321,7 @@ def _gate(options: UpstreamOptions) -> Gate | None:
 def _upstream_model(
     name: str, model: ModelOptions, options: UpstreamOptions, upstreams: Mapping[str, Upstream]
 ) -> UpstreamModel:
-    carried = DIALECTS[options.dialect].bindings[options.transport].capability
+    carried = _binding(options).capability
     # a dialect without model names has one model per server, unless the configuration says otherwise
     unnamed = "" if not carried.model_name else name
     return UpstreamModel(

@@ -13,14 +13,10 @@ import logging
 import signal
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 from interlingua.protocols.transport import loop
 from interlingua.protocols.transport.address import Address, parse_address
-from interlingua.protocols.transport.brpc.server import BrpcServer
-from interlingua.protocols.transport.framed.server import FramedServer
-from interlingua.protocols.transport.grpc.server import GrpcServer
-from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.transport.servers import SERVERS, Server, ServerSettings
 from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.translator import logs
@@ -31,9 +27,6 @@ from interlingua.translator.config.options import Config, ListenerOptions
 from interlingua.translator.progress import LoadingProgress
 from interlingua.translator.welcome import welcome
 
-if TYPE_CHECKING:
-    from interlingua.protocols.transport.grpc.library import GrpcioServer
-
 _log = logging.getLogger(__name__)
 
 OK, FAILED = 0, 1
@@ -41,16 +34,6 @@ OK, FAILED = 0, 1
 _YOUNG_OBJECTS = 10_000
 """How many objects are made before those in a circle are looked for. Python's own 700 are there within a few
 requests, none of which leaves a circle behind: looking so often takes a tenth of the time of a small one."""
-
-
-class Server(Protocol):
-    """A listener of any transport and engine."""
-
-    async def start(self) -> Address:
-        """Listen. Returns the bound address, port filled in. Raises ``OSError``."""
-
-    async def stop(self, grace_secs: float) -> int:
-        """Accept nothing more, let requests end for ``grace_secs``, cut the rest. Returns the number cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,48 +143,15 @@ def _greet(assembly: Assembly, listening: list[Listening], operators: Address | 
 
 
 def _server(assembly: Assembly, options: ListenerOptions) -> Server:
-    pipeline = assembly.pipeline(options)
-    address = parse_address(options.listen)
-    if options.transport == "http":
-        return HttpServer(
-            pipeline.http,
-            address,
-            engine=options.engine,
-            max_response_bytes=options.max_response_bytes,
-            accept_te_with_length=any(each.te_with_length for each in bindings_of(assembly.config, options)),
-        )
-    if options.transport == "brpc":
-        return BrpcServer(
-            pipeline.brpc,
-            pipeline.brpc_http,
-            pipeline.brpc_grpc,
-            address,
-            max_request_bytes=options.max_request_bytes,
-            max_response_bytes=options.max_response_bytes,
-            max_concurrency=options.max_concurrency,
-        )
-    if options.transport == "tcp":
-        assert pipeline.framed is not None, "a tcp listener has a dialect for it"  # noqa: S101
-        return FramedServer(
-            pipeline.framed,
-            address,
-            max_request_bytes=options.max_request_bytes,
-            max_response_bytes=options.max_response_bytes,
-        )
-    return _grpc_engine(options.engine)(
-        pipeline.grpc,
-        address,
-        max_request_bytes=options.max_request_bytes,
-        max_response_bytes=options.max_response_bytes,
+    settings = ServerSettings(
+        options.max_request_bytes,
+        options.max_response_bytes,
+        options.max_concurrency,
+        options.engine,
+        any(binding.te_with_length for binding in bindings_of(assembly.config, options)),
     )
-
-
-def _grpc_engine(engine: str) -> type[GrpcServer] | type[GrpcioServer]:
-    if engine == "native":
-        return GrpcServer
-    from interlingua.protocols.transport.grpc.library import GrpcioServer  # grpcio takes 50 ms to import
-
-    return GrpcioServer
+    handlers = assembly.pipeline(options).handlers
+    return SERVERS[options.transport](handlers, parse_address(options.listen), settings)
 
 
 async def _drain(assembly: Assembly, listening: list[Listening], stop: _StopSignals) -> None:

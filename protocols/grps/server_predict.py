@@ -57,7 +57,7 @@ class Predict:
         if self._options.whole_request:
             streams = self._asks_for_stream(request, query, self._json_or_none(request))
             action = self._whole_stream if streams else self._whole
-            return Opened(action, query.get("model", ""), message=request, joined=True)
+            return Opened(action, query.get("model", ""), message=request)
         kind = self._content_type(request)
         document = parse_document(request.body, self._habits) if kind == _JSON and request.body else None
         streams = self._asks_for_stream(request, query, document)
@@ -75,7 +75,7 @@ class Predict:
             raise outcome.bad_request(self._flavor.empty_body)
         model = message.model or query.get("model", "")
         action = self._stream if streams else self._infer
-        return Opened(action, model, message=Call(message, self._written, ndarray), joined=True)
+        return Opened(action, model, message=Call(message, self._written, ndarray))
 
     def fail(
         self, request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError

@@ -197,7 +197,7 @@ def _inference(flavor: Flavor, operation: Operation) -> Open:
 
     passthrough = PASSTHROUGH if operation is Operation.INFER else None
     action: Action[Any] = Action(operation, encode, decode, passthrough=passthrough)
-    return lambda call: Opened(action, call.message.model, message=call, joined=True)
+    return lambda call: Opened(action, call.message.model, message=call)
 
 
 def _model_metadata(flavor: Flavor) -> Open:

@@ -136,7 +136,7 @@ def pipeline(models: Mapping[str, Target], flavor: str, options: PredictOptions,
 
 def send(server: Pipeline, request: HttpRequest, over_brpc: bool = False) -> Reply:
     """The answer of ``server`` as a client has it."""
-    http = server.brpc_http if over_brpc else server.http
+    http = server.handlers["brpc/http"] if over_brpc else server.handlers["http"]
 
     async def ask() -> Reply:
         answer: HttpAnswer = http.head(request) or await http.serve(request)

@@ -60,7 +60,9 @@ def pipeline(models: Mapping[str, Target], failed: Mapping[str, str] | None = No
 
 def send_http(server: Pipeline, request: HttpRequest) -> Reply:
     """The answer of ``server`` as a client has it."""
-    answer: HttpAnswer = server.http.head(request) or _LOOP.run(server.http.serve(request))
+    answer: HttpAnswer = server.handlers["http"].head(request) or _LOOP.run(
+        server.handlers["http"].serve(request)
+    )
     headers, body = received(answer.headers), b"".join(parts_of(answer))
     if coding := headers.get("content-encoding"):
         body = inflate(coding, body, None)
@@ -71,7 +73,7 @@ def send_grpc(server: Pipeline, method: str, message: bytes) -> GrpcAnswer:
     """The answer of ``server`` to one unary call."""
     # what was broken may begin a sequence without an end, which makes the next one wait
     context = Context(deadline=time.monotonic() + 10)
-    return _LOOP.run(server.grpc.serve(GrpcRequest(method, message, context=context)))
+    return _LOOP.run(server.handlers["grpc"].serve(GrpcRequest(method, message, context=context)))
 
 
 def http_differences(recording: HttpRecording, ours: Reply) -> set[str]:

@@ -78,7 +78,7 @@ NOT_OFFERED = [one for one in RECORDINGS if LATER[str(one)] not in ("", "control
 @pytest.mark.parametrize("recording", NOT_OFFERED, ids=str)
 def test_what_is_not_offered_yet_is_refused(recording: GrpcRecording) -> None:
     # streams are more than Triton had: its health was not watched, its contracts not reflected
-    if SERVER.grpc.offers(recording.method) == "unary":
+    if SERVER.handlers["grpc"].offers(recording.method) == "unary":
         answer = send_grpc(SERVER, recording.method, recording.request or b"")
         assert answer.code in (INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED)
     else:

@@ -67,7 +67,7 @@ def answers() -> list[Message]:
         method, target, _ = asked.first.split()
         path, _, query = target.partition("?")
         request = HttpRequest(method, path, query, asked.headers, asked.body)
-        answer = server.http.head(request) or await server.http.serve(request)
+        answer = server.handlers["http"].head(request) or await server.handlers["http"].serve(request)
         headers = {name.lower(): value for name, value in answer.headers}
         return Message(str(answer.status), headers, b"".join(parts_of(answer)))
 

@@ -37,7 +37,8 @@ SERVING, NOT_SERVING = 1, 2
 async def watching(service: Service) -> AsyncIterator[Any]:
     """A watch over a socket of ``service``."""
     server = GrpcServer(
-        Pipeline(service, "test", [*DIALECTS["oip"].bindings.values()]).grpc, Address("127.0.0.1", 0)
+        Pipeline(service, "test", [*DIALECTS["oip"].bindings.values()]).handlers["grpc"],
+        Address("127.0.0.1", 0),
     )
     address = await server.start()
     async with grpc.aio.insecure_channel(str(address)) as channel:
@@ -110,7 +111,8 @@ async def test_a_watch_looks_at_nothing_while_nothing_changes(monkeypatch: pytes
 async def test_a_watch_may_be_left() -> None:
     service = Service(Router(ModelCatalog({})), ServerMetadata("interlingua", "0"), ready_when_empty=True)
     server = GrpcServer(
-        Pipeline(service, "test", [*DIALECTS["oip"].bindings.values()]).grpc, Address("127.0.0.1", 0)
+        Pipeline(service, "test", [*DIALECTS["oip"].bindings.values()]).handlers["grpc"],
+        Address("127.0.0.1", 0),
     )
     address = await server.start()
     async with grpc.aio.insecure_channel(str(address)) as channel:
@@ -127,7 +129,8 @@ async def test_a_watch_may_be_left() -> None:
 async def test_reflection(method: str) -> None:
     service = Service(Router(ModelCatalog({})), ServerMetadata("interlingua", "0"))
     server = GrpcServer(
-        Pipeline(service, "test", [*DIALECTS["oip"].bindings.values()]).grpc, Address("127.0.0.1", 0)
+        Pipeline(service, "test", [*DIALECTS["oip"].bindings.values()]).handlers["grpc"],
+        Address("127.0.0.1", 0),
     )
     address = await server.start()
     asked: Any = MESSAGES["grpc.reflection.v1.ServerReflectionRequest"]

@@ -48,7 +48,9 @@ async def serving(*models: Target, max_request_bytes: int | None = None) -> Asyn
         Router(ModelCatalog({model.name: model for model in models})), ServerMetadata("interlingua", "0")
     )
     pipeline = Pipeline(service, "test", [*DIALECTS["oip"].bindings.values()])
-    server = GrpcServer(pipeline.grpc, Address("127.0.0.1", 0), max_request_bytes=max_request_bytes)
+    server = GrpcServer(
+        pipeline.handlers["grpc"], Address("127.0.0.1", 0), max_request_bytes=max_request_bytes
+    )
     address = await server.start()
     try:
         yield address

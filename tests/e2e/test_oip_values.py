@@ -35,7 +35,7 @@ def ask(body: bytes, model: str, *, token: bool = False, **headers: str) -> tupl
     service = Service(Router(ModelCatalog(MODELS)), ServerMetadata("interlingua", "0"))
     assert DIALECT.configure is not None
     dialect = DIALECT.configure(None, SimpleNamespace(nonfinite_json="token" if token else "error"))
-    server = Pipeline(service, "test", [*dialect.bindings.values()], max_request_bytes=LIMIT).http
+    server = Pipeline(service, "test", [*dialect.bindings.values()], max_request_bytes=LIMIT).handlers["http"]
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     request = HttpRequest("POST", f"/v2/models/{model}/infer", headers=sent, body=body)
     answer = server.head(request) or asyncio.run(server.serve(request))
@@ -170,7 +170,7 @@ def test_answers_of_no_model_are_timed_too(
     method: str, path: str, body: bytes, status: int, stage: str
 ) -> None:
     service = Service(Router(ModelCatalog(MODELS)), ServerMetadata("interlingua", "0"))
-    server: Any = Pipeline(service, "test", [*DIALECT.bindings.values()]).http
+    server: Any = Pipeline(service, "test", [*DIALECT.bindings.values()]).handlers["http"]
     request = HttpRequest(method, path, headers={}, body=body)
     assert server.head(request) is None
     answer = asyncio.run(server.serve(request))

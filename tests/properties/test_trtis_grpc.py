@@ -132,7 +132,7 @@ METHODS = sorted(endpoint.method for endpoint in DIALECT.bindings["grpc"].endpoi
 
 
 def ask(method: str, wire: bytes) -> GrpcAnswer:
-    return asyncio.run(SERVER.grpc.serve(GrpcRequest(method, wire)))
+    return asyncio.run(SERVER.handlers["grpc"].serve(GrpcRequest(method, wire)))
 
 
 def test_a_good_request() -> None:

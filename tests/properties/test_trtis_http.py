@@ -184,8 +184,8 @@ VALID = infer(
 
 def send(path: str, value: str, body: bytes, method: str = "POST") -> HttpAnswer:
     request = HttpRequest(method, path, "format=binary", {"nv-inferrequest": value}, body)
-    answer = SERVER.http.head(request)
-    return asyncio.run(SERVER.http.serve(request)) if answer is None else answer
+    answer = SERVER.handlers["http"].head(request)
+    return asyncio.run(SERVER.handlers["http"].serve(request)) if answer is None else answer
 
 
 def check(answer: HttpAnswer) -> None:

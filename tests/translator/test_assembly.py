@@ -32,7 +32,11 @@ def test_a_listener_follows_its_flavor(flavor: str, status: int | None) -> None:
     listener = {"listen": "127.0.0.1:0", "transport": "http", "flavors": {"oip": flavor}}
     assembly = assembled(listeners=[listener])
     # KServe alone lists its models there
-    answer = assembly.pipeline(assembly.config.listeners[0]).http.head(HttpRequest("GET", "/v2/models"))
+    answer = (
+        assembly.pipeline(assembly.config.listeners[0])
+        .handlers["http"]
+        .head(HttpRequest("GET", "/v2/models"))
+    )
     assert (answer and answer.status) == status
 
 

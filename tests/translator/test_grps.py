@@ -26,7 +26,7 @@ def assembled(listener: dict[str, Any] | None = None, **document: Any) -> Assemb
 
 
 def ask(assembly: Assembly, path: str, method: str = "GET", accept: str = "") -> HttpAnswer:
-    http = assembly.pipeline(assembly.config.listeners[0]).http
+    http = assembly.pipeline(assembly.config.listeners[0]).handlers["http"]
     request = HttpRequest(method, path, headers={"accept": accept} if accept else {})
     return http.head(request) or asyncio.run(http.serve(request))
 

@@ -84,7 +84,7 @@ def read_request(
     asked = decode_request(source, raw.read_request(data, like, headers or {}, path), signature)
     request = asked.request
     request.version = request.version or asked.opened.version
-    if model and request.model.startswith(f"{model}-") and asked.opened.joined:
+    if model and request.model.startswith(f"{model}-") and source.capability.joined_versions:
         request.version = request.model.removeprefix(f"{model}-")
         request.model = model
     request.model = request.model or model

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from interlingua.protocols.dialect import Opened
+from interlingua.protocols.dialect import Binding, Opened
 from interlingua.runtime.shared_memory import Placement, is_used
 from interlingua.runtime.target import Target
 from interlingua.schemas import (
@@ -62,8 +62,8 @@ class DispatchPlan(NamedTuple):
 
 
 class Dispatch:
-    """The message ``opened``, for which ``router`` finds targets by its ``key``. Every method raises
-    ``InferenceError``.
+    """The message ``opened``, received over ``binding``; ``router`` finds its targets by its ``key``. Every
+    method raises ``InferenceError``.
 
     ``place`` is called for requests that use shared memory. ``parameters`` are added to those of the request.
     """
@@ -75,6 +75,7 @@ class Dispatch:
         "_fallen_back",
         "_place",
         "_router",
+        "binding",
         "context",
         "key",
         "opened",
@@ -85,12 +86,14 @@ class Dispatch:
         self,
         router: Router,
         opened: Opened[Any],
+        binding: Binding,
         key: RouteKey,
         context: Context,
         place: Place,
         parameters: Mapping[str, str] | None = None,
     ) -> None:
         self.opened = opened
+        self.binding = binding
         self.key = key
         self.context = context
         self.parameters = parameters
@@ -215,8 +218,8 @@ class Dispatch:
                 raise
             decoded = self._decode(renewed)
         if route is not None and route.datatypes:
-            dialect = self._router.upstream_dialects.get(model, "")
-            route.convert(decoded.request, decoded.signature, self.key.dialect, dialect)
+            upstream = self._router.upstream_bindings.get(model)
+            route.convert(decoded.request, decoded.signature, self.binding, upstream)
         return DispatchPlan(route, model, target, *decoded, None if route is None else route.mirror)
 
     def _target(self, route: Route, model: str) -> Target:
@@ -276,7 +279,7 @@ class Dispatch:
             request.answers = "many"
         if self.parameters:
             request.parameters = {**request.parameters, **self.parameters}
-        if opened.joined:
+        if self.binding.capability.joined_versions:
             request.version = self.key.version
         placement = self._place(request, context) if is_used(request) else None
         # to resolve inputs in shared memory is to decode them

@@ -1,4 +1,4 @@
-"""A request from its arrival to its answer: counted, numbered, and answered in its dialect where it fails."""
+"""A request from its arrival to its answer: counted, numbered, and on failure answered in its dialect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _TIMED = frozenset({Operation.INFER, Operation.INFER_STREAM})
 
 
 class InFlightRequest:
-    """A context manager around the work for ``request``, which has ``nbytes``; the log calls it ``name``.
+    """A context manager around the work for ``request``, which has ``nbytes``; ``label`` is the format of its
+    name in the log.
 
     Set ``opened`` as soon as the message is opened, then ``answer``. When the work raises an error,
     ``endpoint`` writes the answer; only cancellation propagates. A request for a stream ends with the last
@@ -32,13 +33,13 @@ class InFlightRequest:
     """
 
     __slots__ = (
-        "_began",
         "_ended",
         "_endpoint",
+        "_label",
         "_metrics",
-        "_name",
         "_request",
         "answer",
+        "began",
         "opened",
     )
 
@@ -49,14 +50,14 @@ class InFlightRequest:
         endpoint: Endpoint,
         request: Any,
         nbytes: int,
-        name: str,
+        label: str,
     ) -> None:
-        self._began = time.monotonic_ns()
+        self.began = time.monotonic_ns()
         self._ended = False
         self._endpoint = endpoint
         self._metrics = metrics
         self._request = request
-        self._name = name
+        self._label = label
         self.answer: Any = None
         self.opened: Opened[Any] | None = None
         metrics.in_flight += 1
@@ -79,7 +80,9 @@ class InFlightRequest:
         self._end(_code_of(failure))
         if not isinstance(failure, Exception):
             return False
-        error = failure if isinstance(failure, InferenceError) else unforeseen(self._name)
+        error = (
+            failure if isinstance(failure, InferenceError) else unforeseen(self._label.format(self._request))
+        )
         self.answer = self._endpoint.fail(self._request, self.opened, error)
         return True
 
@@ -107,7 +110,7 @@ class InFlightRequest:
         metrics.in_flight -= 1
         metrics.ended[operation, failure] += 1
         if metrics.timed and operation in _TIMED:
-            metrics.durations.add(time.monotonic_ns() - self._began)
+            metrics.durations.add(time.monotonic_ns() - self.began)
             stages = metrics.stages
             for stage, ns in self._request.context.timings.items():
                 # as Latencies.add has it, without four calls

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from interlingua.protocols.dialect import Opened
+from interlingua.protocols.dialect import Binding, Opened
 from interlingua.runtime.shared_memory import Placement
 from interlingua.schemas import (
     Context,
@@ -65,15 +65,15 @@ class RequestProcessor:
         self._default_model = default_model
         self._header_parameters = header_parameters
 
-    async def perform(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
+    async def perform(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
         """Carry out the operation of ``opened`` and encode the result. Raises ``InferenceError``."""
         action = opened.action
         if action.operation is not Operation.INFER:
-            return await _within(context.deadline, self._operate(opened, dialect, context))
+            return await _within(context.deadline, self._operate(opened, binding, context))
         began, failed = time.monotonic_ns(), True
         try:
             # targets keep to the deadline in the context themselves
-            dispatch = await self._dispatch(opened, dialect, context)
+            dispatch = await self._dispatch(opened, binding, context)
             answer = None
             if action.passthrough is not None and not (self.service.observers or dispatch.parameters):
                 answer = await dispatch.pass_through()
@@ -85,11 +85,11 @@ class RequestProcessor:
         return answer
 
     async def stream(
-        self, opened: Opened[Any], dialect: str, context: Context
+        self, opened: Opened[Any], binding: Binding, context: Context
     ) -> AsyncGenerator[StreamItem[Any], None]:
         """Every answer to an INFER_STREAM, and whether it is the last. Raises ``InferenceError`` in place
         of the first answer; a later failure has an answer of its own."""
-        dispatch = await self._dispatch(opened, dialect, context)
+        dispatch = await self._dispatch(opened, binding, context)
         plan = await dispatch.plan()
         observed = plan.mirror is not None or self.service.observers
         observation = self._observe(dispatch, plan) if observed else None
@@ -133,7 +133,7 @@ class RequestProcessor:
         yield encode(plan.form, last), True
 
     async def watch(
-        self, opened: Opened[Any], dialect: str, context: Context
+        self, opened: Opened[Any], binding: Binding, context: Context
     ) -> AsyncGenerator[StreamItem[Any], None]:
         """The answer to a watched operation, now and after every change. Raises ``InferenceError``."""
         catalog = self.service.catalog
@@ -143,7 +143,7 @@ class RequestProcessor:
             leaving, count = self.service.draining, catalog.changes.count
             # one request to count, however often it is carried out
             look = self._operate if sent is None else self._carry_out
-            answer = await look(opened, dialect, context)
+            answer = await look(opened, binding, context)
             if answer != sent:
                 yield answer, False
                 sent = answer
@@ -206,19 +206,19 @@ class RequestProcessor:
                 if (close := getattr(responses, "aclose", None)) is not None:
                     await close()
 
-    async def _dispatch(self, opened: Opened[Any], dialect: str, context: Context) -> Dispatch:
+    async def _dispatch(self, opened: Opened[Any], binding: Binding, context: Context) -> Dispatch:
         """The dispatch of a message for inference. Raises ``InferenceError``."""
         router = self.service.router
         model, version = opened.model or self._default_model, opened.version
         if not model:
             raise self._unnamed()
-        if opened.joined:
+        if binding.capability.joined_versions:
             named = await router.joined(model)
             model, version = named.name, named.version
-        key = RouteKey(model, dialect, self._listener, version, context.headers)
+        key = RouteKey(model, binding.dialect, self._listener, version, context.headers)
         chosen = self._header_parameters
         parameters = None if chosen is None else chosen.of(context.headers)
-        return Dispatch(router, opened, key, context, self._place, parameters)
+        return Dispatch(router, opened, binding, key, context, self._place, parameters)
 
     def _observe(self, dispatch: Dispatch, plan: DispatchPlan) -> Observation | None:
         """Begin to observe the request of ``plan``, where an observer or the mirror of its route wants it."""
@@ -241,10 +241,10 @@ class RequestProcessor:
         self._admit_to_shared_memory(context)
         return self.service.shared_memory.resolve(request)
 
-    async def _operate(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
+    async def _operate(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
         """Carry out an operation that is not inference and count it."""
         began = time.monotonic_ns()
-        answer = await self._carry_out(opened, dialect, context)
+        answer = await self._carry_out(opened, binding, context)
         spent = time.monotonic_ns() - began
         self.service.counted.setdefault(opened.action.operation.value, Duration()).add(spent)
         context.timings["exec"] = spent
@@ -256,7 +256,7 @@ class RequestProcessor:
             f"the request names no model and listener '{self._listener}' has no default_model",
         )
 
-    async def _carry_out(self, opened: Opened[Any], dialect: str, context: Context) -> Any:
+    async def _carry_out(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
         operation = opened.action.operation
         perform = OPERATIONS.get(operation)
         if perform is None:
@@ -269,7 +269,9 @@ class RequestProcessor:
             if not model and operation is not Operation.MODEL_READY:  # a probe is answered, with no
                 raise self._unnamed()
         router = self.service.router
-        route = router.route(RouteKey(model, dialect, self._listener, opened.version, context.headers))
+        route = router.route(
+            RouteKey(model, binding.dialect, self._listener, opened.version, context.headers)
+        )
         request = OperationRequest(
             self.service,
             model,

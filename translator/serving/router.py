@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from interlingua.protocols.dialect import Binding
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.target import Target
 from interlingua.schemas import ModelRef
@@ -16,18 +17,19 @@ _KEPT_NAMES = 1024
 
 class Router:
     """Models by the names that clients use, and ``routes`` before them. Models that never change may come as
-    a plain mapping. ``upstream_dialects`` has the dialect of every model that belongs to an upstream."""
+    a plain mapping. ``upstream_bindings`` has the binding of every
+    upstream model."""
 
     def __init__(
         self,
         models: ModelCatalog | Mapping[str, Target],
         routes: Sequence[Route] = (),
-        upstream_dialects: Mapping[str, str] | None = None,
+        upstream_bindings: Mapping[str, Binding] | None = None,
     ) -> None:
         self.catalog = models if isinstance(models, ModelCatalog) else ModelCatalog(models)
         self.models = self.catalog.models
         self.routes = tuple(routes)
-        self.upstream_dialects: Mapping[str, str] = upstream_dialects or {}
+        self.upstream_bindings: Mapping[str, Binding] = upstream_bindings or {}
         self._stated = {route.when.literal: route for route in reversed(self.routes) if route.when.literal}
         self._joined: dict[ModelRef, Target] = {}
         self._named: dict[str, tuple[Route, ...]] = {}

@@ -20,8 +20,9 @@ from interlingua.protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE, ST
 from interlingua.protocols.wire import BrpcRequest, Buffer, GrpcAnswer, GrpcRequest, HttpRequest, parts_of
 from interlingua.schemas import ServerMetadata
 from interlingua.schemas.grps import MESSAGES
+from interlingua.translator.serving.handler_http import HttpPipeline
 from interlingua.translator.serving.operations import Service
-from interlingua.translator.serving.pipeline import HttpPipeline, Pipeline
+from interlingua.translator.serving.pipeline import Pipeline
 from interlingua.translator.serving.router import Router
 from tests.conformance.grps_echo import Echo
 from tests.conformance.grps_replay import flavored
@@ -41,21 +42,21 @@ def server(flavor: str = "py") -> Pipeline:
 
 def over_grpc(pipeline: Pipeline, method: str, message: GrpsMessage) -> GrpsMessage:
     request = GrpcRequest(f"/{GRPC_SERVICE}/{method}", write_message(message))
-    answer = asyncio.run(pipeline.grpc.serve(request))
+    answer = asyncio.run(pipeline.handlers["grpc"].serve(request))
     assert answer.code == 0, answer
     return read_message(answer.message)
 
 
 def over_grpc_beside_brpc(pipeline: Pipeline, method: str, message: GrpsMessage) -> GrpsMessage:
     request = GrpcRequest(f"/{BRPC_SERVICE}/{method}", write_message(message))
-    answer = asyncio.run(pipeline.brpc_grpc.serve(request))
+    answer = asyncio.run(pipeline.handlers["brpc/grpc"].serve(request))
     assert answer.code == 0, answer
     return read_message(answer.message)
 
 
 def over_brpc(pipeline: Pipeline, method: str, message: GrpsMessage) -> GrpsMessage:
     request = BrpcRequest(BRPC_SERVICE, method, write_message(message))
-    answer = asyncio.run(pipeline.brpc.serve(request))
+    answer = asyncio.run(pipeline.handlers["brpc"].serve(request))
     assert answer.code == 0, answer
     return read_message(answer.message)
 
@@ -83,7 +84,7 @@ def pieces(pipeline: Pipeline, *messages: Buffer) -> list[GrpcAnswer]:
 
     async def ask() -> list[GrpcAnswer]:
         call = GrpcRequest(f"/{GRPC_SERVICE}/{STREAMING}", b"")
-        return [answer async for answer in pipeline.grpc.stream(call, asked())]
+        return [answer async for answer in pipeline.handlers["grpc"].stream(call, asked())]
 
     return asyncio.run(ask())
 
@@ -91,16 +92,18 @@ def pieces(pipeline: Pipeline, *messages: Buffer) -> list[GrpcAnswer]:
 def test_which_methods_there_are() -> None:
     pipeline = server()
     services = MESSAGES["grps.protos.v1.GrpsMessage"].DESCRIPTOR.file.services_by_name
-    offered = {name: pipeline.grpc.offers(f"/{GRPC_SERVICE}/{name}") for name in (*CALLS, STREAMING)}
+    offered = {
+        name: pipeline.handlers["grpc"].offers(f"/{GRPC_SERVICE}/{name}") for name in (*CALLS, STREAMING)
+    }
     assert offered == {**dict.fromkeys(CALLS, "unary"), STREAMING: "stream"}
     assert set(services["GrpsService"].methods_by_name) == set(offered)
-    assert pipeline.grpc.offers(f"/{BRPC_SERVICE}/Predict") is None
+    assert pipeline.handlers["grpc"].offers(f"/{BRPC_SERVICE}/Predict") is None
     for service in (BRPC_SERVICE, "GrpsBrpcService"):
-        assert all(pipeline.brpc.offers(service, name) for name in CALLS)
-        assert not pipeline.brpc.offers(service, STREAMING)
-        assert all(pipeline.brpc_grpc.offers(f"/{service}/{name}") == "unary" for name in CALLS)
-        assert pipeline.brpc_grpc.offers(f"/{service}/{STREAMING}") is None
-    assert pipeline.brpc_grpc.offers(f"/{GRPC_SERVICE}/Predict") is None
+        assert all(pipeline.handlers["brpc"].offers(service, name) for name in CALLS)
+        assert not pipeline.handlers["brpc"].offers(service, STREAMING)
+        assert all(pipeline.handlers["brpc/grpc"].offers(f"/{service}/{name}") == "unary" for name in CALLS)
+        assert pipeline.handlers["brpc/grpc"].offers(f"/{service}/{STREAMING}") is None
+    assert pipeline.handlers["brpc/grpc"].offers(f"/{GRPC_SERVICE}/Predict") is None
     # PredictByHttp never answers in the original
     assert set(services["GrpsBrpcService"].methods_by_name) == {*CALLS, "PredictByHttp"}
 
@@ -175,11 +178,17 @@ def test_metadata(call: Any, flavor: str) -> None:
 def test_bytes_that_are_no_message() -> None:
     pipeline = server()
     for method in CALLS:
-        told = asyncio.run(pipeline.grpc.serve(GrpcRequest(f"/{GRPC_SERVICE}/{method}", b"\xff\xff")))
+        told = asyncio.run(
+            pipeline.handlers["grpc"].serve(GrpcRequest(f"/{GRPC_SERVICE}/{method}", b"\xff\xff"))
+        )
         assert told.code == 13
-        beside = asyncio.run(pipeline.brpc_grpc.serve(GrpcRequest(f"/{BRPC_SERVICE}/{method}", b"\xff\xff")))
+        beside = asyncio.run(
+            pipeline.handlers["brpc/grpc"].serve(GrpcRequest(f"/{BRPC_SERVICE}/{method}", b"\xff\xff"))
+        )
         assert beside.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
-        said = asyncio.run(pipeline.brpc.serve(BrpcRequest(BRPC_SERVICE, method, b"\xff", size=1)))
+        said = asyncio.run(
+            pipeline.handlers["brpc"].serve(BrpcRequest(BRPC_SERVICE, method, b"\xff", size=1))
+        )
         assert said.code == BrpcStatus.EREQUEST
         assert said.text == "Fail to parse request message, CompressType=none, request_size=1"
 
@@ -208,7 +217,7 @@ def test_a_stream_that_fails() -> None:
 
 
 def beside_brpc(path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    return posted(server().brpc_http, path, body, **headers)
+    return posted(server().handlers["brpc/http"], path, body, **headers)
 
 
 def posted(http: HttpPipeline, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str], bytes]:
@@ -242,7 +251,7 @@ def test_over_http_on_the_same_port() -> None:
 def test_the_stub_of_brpc_on_the_port_of_http(flavor: str) -> None:
     """The C++ server's HTTP port serves its bRPC service as brpc does any: by path, JSON or protobuf."""
     pipeline = server(flavor)
-    http = pipeline.http
+    http = pipeline.handlers["http"]
     for service in (BRPC_SERVICE, "GrpsBrpcService"):
         path = f"/{service}/Predict"
         status, headers, body = posted(http, path, b'{"str_data": "x"}', content_type="application/json")

@@ -81,7 +81,7 @@ def ask(
 ) -> tuple[int, dict[str, str], bytes, bool]:
     """Status, headers and body of the answer, and whether it was streamed."""
     service = Service(Router(ModelCatalog({model.name: model})), ServerMetadata("interlingua", "0"))
-    server = Pipeline(service, "test", [*DIALECTS["oip"].bindings.values()]).http
+    server = Pipeline(service, "test", [*DIALECTS["oip"].bindings.values()]).handlers["http"]
     path = f"/v2/models/{model.name}{version}/{method}"
     request = HttpRequest(
         "POST", path, headers=headers or {}, body=body if isinstance(body, bytes) else orjson.dumps(body)

@@ -21,8 +21,8 @@ async def stream(messages: Iterable[bytes]) -> list[GrpcAnswer]:
             yield message
 
     method = f"{SERVICE}StreamInfer"
-    assert SERVER.grpc.offers(method) == "stream"
-    return [answer async for answer in SERVER.grpc.stream(GrpcRequest(method, b""), arriving())]
+    assert SERVER.handlers["grpc"].offers(method) == "stream"
+    return [answer async for answer in SERVER.handlers["grpc"].stream(GrpcRequest(method, b""), arriving())]
 
 
 def asked(identity: int, model: str = "m", batch_size: int = 1) -> bytes:

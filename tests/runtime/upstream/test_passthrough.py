@@ -93,7 +93,7 @@ async def both(
             monkeypatch.setattr(upstream, "forward", forward)
         else:
             monkeypatch.setattr(Upstream, "passthrough", None)
-        pipeline = serving({"ours": target}, "oip").grpc
+        pipeline = serving({"ours": target}, "oip").handlers["grpc"]
         answers.append(await pipeline.serve(GrpcRequest(INFER, asked.SerializeToString())))
         seen.append([REQUEST.FromString(each) for each in server.seen])
         ((number, each),) = target.statistics.items()
@@ -220,7 +220,7 @@ async def test_what_does_not_fit_is_not_passed_on(change: str) -> None:
     server = Server(GrpcAnswer(answer("X", "Y").SerializeToString()))
     upstream = Upstream("there", DIALECTS["oip"].bindings["grpc"].calls, [server], 5.0)
     target = UpstreamModel("ours", upstream, "ours", declared=SIGNATURE)
-    pipeline = serving({"ours": target}, "oip").grpc
+    pipeline = serving({"ours": target}, "oip").handlers["grpc"]
     said = await pipeline.serve(GrpcRequest(INFER, mistaken(change).SerializeToString()))
     assert said.code == 3 and said.details
     assert not server.seen
@@ -231,5 +231,5 @@ async def test_what_does_not_fit_is_passed_on_where_the_signature_is_not_believe
     upstream = Upstream("there", DIALECTS["oip"].bindings["grpc"].calls, [server], 5.0)
     target = UpstreamModel("ours", upstream, "ours", declared=SIGNATURE, strict_signature=False)
     asked = mistaken("shape").SerializeToString()
-    said = await serving({"ours": target}, "oip").grpc.serve(GrpcRequest(INFER, asked))
+    said = await serving({"ours": target}, "oip").handlers["grpc"].serve(GrpcRequest(INFER, asked))
     assert said.code == 0 and server.seen == [asked]

@@ -72,7 +72,7 @@ class BrpcLoopback:
     """A ``BrpcClient`` of a pipeline."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        self._brpc = pipeline.brpc
+        self._brpc = pipeline.handlers["brpc"]
 
     async def send(self, request: BrpcRequest) -> BrpcAnswer:
         return await self._brpc.serve(replace(request, message=bytes(request.message)))
@@ -85,7 +85,7 @@ class FramedLoopback:
     """A ``FramedClient`` of a pipeline."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        self._framed = pipeline.framed
+        self._framed = pipeline.handlers["tcp"]
 
     async def send(self, request: FramedRequest) -> FramedReply:
         assert self._framed is not None

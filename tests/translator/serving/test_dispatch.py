@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interlingua.protocols.dialect import Action, Opened, Passthrough
+from interlingua.protocols.dialect import Action, Binding, Opened, Passthrough
+from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import ConnectionFailedError
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.model import UpstreamModel
@@ -41,6 +42,13 @@ from interlingua.translator.serving.routing.conditions import Conditions
 from interlingua.translator.serving.routing.names import Names
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.routing.split import Part, Split
+
+
+def binding_of(dialect: str) -> Binding:
+    return next(iter(DIALECTS[dialect].bindings.values()))
+
+
+OIP = binding_of("oip")
 
 PASSTHROUGH: Any = Passthrough(lambda _: InferHeads((), ()), lambda *_: object(), lambda *_: None)  # type: ignore[arg-type]
 SIGNATURE = Signature((TensorSpec("x", Datatype.INT32, (-1,)),), (TensorSpec("y", Datatype.INT32, (-1,)),))
@@ -107,7 +115,7 @@ class Clients:
     async def ask(self, dialect: str = "oip", context: Context | None = None, **more: Any) -> Any:
         asked = InferRequest("m", (Tensor.from_numpy("x", np.ones(1, np.int32)),), **more)
         processor = RequestProcessor(self.service, "here")
-        return await processor.perform(self.opened(asked), dialect, context or Context())
+        return await processor.perform(self.opened(asked), binding_of(dialect), context or Context())
 
     async def answered_by(self, **more: Any) -> str:
         """The model that answers; its name stands in what an observer sees."""
@@ -362,7 +370,7 @@ async def test_a_stream_falls_back_before_its_first_response(given: int, falls: 
     clients, route = fallen(UNAVAILABLE, given=given)
     asked = InferRequest("m", (Tensor.from_numpy("x", np.ones(1, np.int32)),))
     opened = clients.opened(asked, Operation.INFER_STREAM)
-    stream = RequestProcessor(clients.service, "here").stream(opened, "oip", Context())
+    stream = RequestProcessor(clients.service, "here").stream(opened, OIP, Context())
     answers = [answer async for answer, _ in stream]
     assert len(answers) == 2
     assert (answers[-1].error is None) is falls
@@ -390,7 +398,7 @@ def passing(relay: Any, *routes: Route) -> tuple[Clients, Any]:
     asked = InferRequest("m", (Tensor.from_numpy("x", np.ones(1, np.int32)),))
     opened = clients.opened(asked)
     opened.action = replace(opened.action, passthrough=PASSTHROUGH)
-    return clients, lambda: RequestProcessor(clients.service, "here").perform(opened, "oip", Context())
+    return clients, lambda: RequestProcessor(clients.service, "here").perform(opened, OIP, Context())
 
 
 async def relayed(*_: Any) -> str:
@@ -463,7 +471,7 @@ async def test_a_sequence_that_could_not_pass_keeps_its_place() -> None:
         )
         opened = clients.opened(asked)
         opened.action = replace(opened.action, passthrough=PASSTHROUGH)
-        return await RequestProcessor(clients.service, "here").perform(opened, "oip", Context())
+        return await RequestProcessor(clients.service, "here").perform(opened, OIP, Context())
 
     with pytest.raises(InferenceError, match="no model 'main'"):
         await ask()
@@ -515,7 +523,9 @@ async def test_inputs_are_widened_to_the_models() -> None:
 async def test_a_strict_route(dialect: str, behind: str, refused: bool) -> None:
     told = Signature((TensorSpec("x", Datatype.BOOL, (-1,)),), ())
     route = Route(Split.only("m"), datatypes="strict")
-    clients = Clients(Model("m", signature=told), routes=[route], behind={"m": behind} if behind else None)
+    clients = Clients(
+        Model("m", signature=told), routes=[route], behind={"m": binding_of(behind)} if behind else None
+    )
     with pytest.raises(InferenceError, match="'x' of datatype BOOL") if refused else nullcontext():
         await clients.ask(dialect)
     assert len(clients.models["m"].asked) == (not refused)

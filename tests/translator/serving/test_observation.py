@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from interlingua.protocols.dialect import Action, Opened, Passthrough
+from interlingua.protocols.registry import DIALECTS
 from interlingua.runtime.models.kept import kept
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.model import UpstreamModel
@@ -42,6 +43,8 @@ from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.router import Router
 from tests.runtime.python_models import ECHO, loaded
 from tests.streaming_models import Repeat
+
+OIP = DIALECTS["oip"].bindings["http"]
 
 
 class Looker:
@@ -95,7 +98,7 @@ def request(*values: int, **more: Any) -> InferRequest:
 
 
 def ask(service: Service, asked: InferRequest) -> Any:
-    return RequestProcessor(service, "here:1").perform(opened(asked), "oip", Context(peer="127.0.0.1"))
+    return RequestProcessor(service, "here:1").perform(opened(asked), OIP, Context(peer="127.0.0.1"))
 
 
 async def test_a_request_and_its_answer() -> None:
@@ -139,7 +142,7 @@ async def test_an_answer_that_cannot_be_written() -> None:
     asked = opened(request(1))
     asked.action = replace(asked.action, encode=refuse)
     with pytest.raises(InferenceError):
-        await RequestProcessor(serving(Echo(), looker), "here:1").perform(asked, "oip", Context())
+        await RequestProcessor(serving(Echo(), looker), "here:1").perform(asked, OIP, Context())
     (seen,) = looker.seen
     assert len(seen.responses) == 1
     assert seen.error is not None
@@ -166,9 +169,7 @@ async def test_what_cannot_be_read_is_not_seen() -> None:
 
     action: Action[Any] = Action(Operation.INFER, lambda form, response: response, refuse)
     with pytest.raises(InferenceError):
-        await RequestProcessor(serving(Echo(), looker), "here:1").perform(
-            Opened(action, "m"), "oip", Context()
-        )
+        await RequestProcessor(serving(Echo(), looker), "here:1").perform(Opened(action, "m"), OIP, Context())
     assert not looker.asked
     assert not looker.seen
 
@@ -195,7 +196,7 @@ async def test_an_observer_that_fails_harms_nobody(caplog: pytest.LogCaptureFixt
 async def test_the_responses_of_a_stream() -> None:
     looker = Looker()
     stream = RequestProcessor(serving(Repeat(), looker), "here:1").stream(
-        opened(request(4, -1, 5), Operation.INFER_STREAM), "oip", Context()
+        opened(request(4, -1, 5), Operation.INFER_STREAM), OIP, Context()
     )
     assert [final async for _, final in stream] == [False, False, False, True]
     (seen,) = looker.seen
@@ -211,7 +212,7 @@ async def test_a_stream_that_is_closed(taken: int, code: ErrorCode | None) -> No
     """Whoever has heard the last response may close the stream without having gone away."""
     looker = Looker()
     stream = RequestProcessor(serving(Repeat(), looker), "here:1").stream(
-        opened(request(1, 2, 3), Operation.INFER_STREAM), "oip", Context()
+        opened(request(1, 2, 3), Operation.INFER_STREAM), OIP, Context()
     )
     async with aclosing(stream) as answers:
         for _ in range(taken):
@@ -225,7 +226,7 @@ async def heard_in_full(service: Service, *values: int) -> int:
     """How many responses the caller of a stream gets."""
     asked = opened(request(*values), Operation.INFER_STREAM)
     return len(
-        [final async for _, final in RequestProcessor(service, "here:1").stream(asked, "oip", Context())]
+        [final async for _, final in RequestProcessor(service, "here:1").stream(asked, OIP, Context())]
     )
 
 
@@ -257,7 +258,7 @@ async def test_all_streams_together_have_room_and_give_it_back() -> None:
     service = serving(Repeat(), looker)
     service.stream_budget = ByteBudget(3 * (RESPONSE_BYTES + 4))
     first = RequestProcessor(service, "here:1").stream(
-        opened(request(1, 2, 3), Operation.INFER_STREAM), "oip", Context()
+        opened(request(1, 2, 3), Operation.INFER_STREAM), OIP, Context()
     )
     async with aclosing(first) as answers:
         await anext(answers)
@@ -347,6 +348,6 @@ async def test_what_is_looked_at_is_read(looked_at: bool) -> None:
     asked = opened(request(1))
     asked.action = replace(asked.action, passthrough=passthrough)
     observers = (Looker(),) if looked_at else ()
-    answer = await RequestProcessor(serving(target, *observers), "here:1").perform(asked, "oip", Context())
+    answer = await RequestProcessor(serving(target, *observers), "here:1").perform(asked, OIP, Context())
     assert (answer == "relayed") is not looked_at
     assert [len(looker.seen) for looker in observers] == [1] * looked_at

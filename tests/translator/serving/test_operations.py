@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.registry import DIALECTS
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import Repository, find_models, load_models
@@ -49,6 +50,8 @@ from interlingua.translator.serving.routing.split import Split
 from interlingua.translator.serving.settings import LogBook
 from tests.runtime.onnx_models import write_identity
 
+OIP = DIALECTS["oip"].bindings["http"]
+
 HERE, AWAY = Context(peer="127.0.0.1"), Context(peer="10.0.0.7")
 
 
@@ -72,7 +75,7 @@ async def ask(service: Service, operation: Operation, context: Context = HERE, *
     """What ``operation`` answers, not encoded."""
     action: Action[Any] = Action(operation, lambda form, result: result)
     return await RequestProcessor(service, "127.0.0.1:8000", "m").perform(
-        Opened(action, **opened), "oip", context
+        Opened(action, **opened), OIP, context
     )
 
 
@@ -149,7 +152,7 @@ async def test_inferences_are_seen_in_the_trends(service: Service) -> None:
     for values in ([1.0, 2.0], [[1.0]]):
         asked = InferRequest("m", (Tensor.from_numpy("x", np.array(values, np.float32)),))
         with suppress(InferenceError):
-            await processor.perform(Opened(action, "m", message=asked), "oip", HERE)
+            await processor.perform(Opened(action, "m", message=asked), OIP, HERE)
     told: Metrics = await ask(service, Operation.METRICS)
     assert told.trends["failed_percent"][29] == 50, "the second has too many dimensions"
     assert told.trends["latency_max_ms"][29] > 0
@@ -304,7 +307,7 @@ async def infer(service: Service, context: Context = HERE, size: int = 16) -> An
     action: Action[Any] = Action(
         Operation.INFER, lambda form, response: response, lambda opened, signature: (request, None)
     )
-    return await RequestProcessor(service, "127.0.0.1:8000").perform(Opened(action, "m"), "oip", context)
+    return await RequestProcessor(service, "127.0.0.1:8000").perform(Opened(action, "m"), OIP, context)
 
 
 async def test_tensors_in_shared_memory(service: Service, key: str) -> None:

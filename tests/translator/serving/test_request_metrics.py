@@ -85,7 +85,7 @@ def pipeline(target: Any, timed: bool = True) -> Pipeline:
 
 async def asked(server: Pipeline, path: str, body: bytes = b"", method: str = "POST") -> int:
     request = HttpRequest(method, path, body=body)
-    answer = server.http.head(request) or await server.http.serve(request)
+    answer = server.handlers["http"].head(request) or await server.handlers["http"].serve(request)
     if isinstance(answer.parts, AsyncIterator):
         async for _ in answer.parts:
             pass
@@ -140,7 +140,7 @@ async def test_failures_are_counted_by_code(failure: Exception, code: str) -> No
     message = MESSAGES["inference.ModelInferRequest"](model_name="m")
     message.inputs.add(name="x", datatype="FP32", shape=[1]).contents.fp32_contents.append(1)
     call = GrpcRequest("/inference.GRPCInferenceService/ModelInfer", message.SerializeToString())
-    assert (await server.grpc.serve(call)).code
+    assert (await server.handlers["grpc"].serve(call)).code
     assert ended(server.request_metrics["oip"]) == {("infer", code): 2}
     assert server.request_metrics["oip"].in_flight == 0
 
@@ -150,8 +150,8 @@ async def test_what_ends_before_it_is_read() -> None:
     assert await asked(server, "/v2/models/m/infer", b"{bad") == 400
     assert await asked(server, "/v2/nowhere") == 404
     request = HttpRequest("POST", "/v2/models/m/infer")
-    assert server.http.head(request) is None
-    server.http.refuse(request, InferenceError(ErrorCode.TOO_LARGE, "too large"))
+    assert server.handlers["http"].head(request) is None
+    server.handlers["http"].refuse(request, InferenceError(ErrorCode.TOO_LARGE, "too large"))
     counted = {("infer", "MALFORMED"): 1, (None, "NOT_FOUND"): 1, (None, "TOO_LARGE"): 1}
     assert ended(server.request_metrics["oip"]) == counted
 
@@ -166,8 +166,8 @@ async def test_other_operations_have_no_durations() -> None:
 async def test_who_goes_away_has_cancelled() -> None:
     server = pipeline(Echo(never=True))
     request = HttpRequest("POST", "/v2/models/m/infer", body=INFER)
-    assert server.http.head(request) is None
-    task = asyncio.ensure_future(server.http.serve(request))
+    assert server.handlers["http"].head(request) is None
+    task = asyncio.ensure_future(server.handlers["http"].serve(request))
     await asyncio.sleep(0.01)
     assert server.request_metrics["oip"].in_flight == 1
     task.cancel()
@@ -189,8 +189,8 @@ async def test_a_stream_ends_with_its_last_answer(failure: Exception | None, cod
     server = pipeline(Echo(3, failure))
     metrics = server.request_metrics["oip"]
     request = HttpRequest("POST", "/v2/models/m/generate_stream", body=b'{"x": [1]}')
-    assert server.http.head(request) is None
-    answer = await server.http.serve(request)
+    assert server.handlers["http"].head(request) is None
+    answer = await server.handlers["http"].serve(request)
     assert isinstance(answer.parts, AsyncIterator)
     await anext(answer.parts)
     assert (metrics.in_flight, metrics.ended) == (1, {})
@@ -205,8 +205,8 @@ async def test_a_stream_ends_with_its_last_answer(failure: Exception | None, cod
 async def test_a_stream_that_nobody_reads_on_is_cancelled() -> None:
     server = pipeline(Echo(3))
     request = HttpRequest("POST", "/v2/models/m/generate_stream", body=b'{"x": [1]}')
-    assert server.http.head(request) is None
-    answer = await server.http.serve(request)
+    assert server.handlers["http"].head(request) is None
+    answer = await server.handlers["http"].serve(request)
     parts: Any = answer.parts
     await anext(parts)
     await parts.aclose()
@@ -223,7 +223,7 @@ async def test_each_message_of_a_grpc_stream_is_a_request() -> None:
             yield message.SerializeToString()
 
     call = GrpcRequest("/inference.GRPCInferenceService/ModelStreamInfer", b"", context=Context())
-    answers = [answer async for answer in server.grpc.stream(call, messages())]
+    answers = [answer async for answer in server.handlers["grpc"].stream(call, messages())]
     assert len(answers) == 10
     metrics = server.request_metrics["oip"]
     assert ended(metrics) == {("infer_stream", None): 5}
@@ -234,7 +234,7 @@ async def test_each_message_of_a_grpc_stream_is_a_request() -> None:
 async def test_calls_over_brpc() -> None:
     server = pipeline(Echo())
     request = BrpcRequest("GrpsBrpcService", "CheckLiveness", b"")
-    assert (await server.brpc.serve(request)).code == 0
+    assert (await server.handlers["brpc"].serve(request)).code == 0
     assert ended(server.request_metrics["grps"]) == {("live", None): 1}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interlingua.protocols.dialect import Dialect
+from interlingua.protocols.dialect import Binding
 from interlingua.schemas import Datatype, ErrorCode, InferenceError, InferRequest, Signature, Tensor
 
 
@@ -24,9 +24,9 @@ class Side:
     widened: Mapping[Datatype, Datatype]
 
     @classmethod
-    def of(cls, dialect: Dialect) -> Side:
-        """The side that speaks ``dialect``."""
-        return cls(f"dialect '{dialect.name}'", dialect.widened)
+    def of(cls, binding: Binding) -> Side:
+        """The side with ``binding``."""
+        return cls(f"dialect '{binding.dialect}'", binding.capability.widened)
 
 
 HERE = Side("this server", {})

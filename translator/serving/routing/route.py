@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.dialect import Binding
 from interlingua.runtime.target import Target
 from interlingua.schemas import (
     Context,
@@ -143,13 +143,14 @@ class Route:
 
     # --- what happens on the way
 
-    def convert(self, request: InferRequest, signature: Signature, dialect: str, upstream: str) -> None:
-        """Treat the datatypes of ``request`` as the route wants it: from a caller in ``dialect`` to a model
-        of an upstream in the dialect ``upstream``, or a local one where that is empty. Raises
-        UNREPRESENTABLE."""
+    def convert(
+        self, request: InferRequest, signature: Signature, caller: Binding, upstream: Binding | None
+    ) -> None:
+        """Apply the route's rule about datatypes to ``request`` on its way from ``caller`` to a model of
+        ``upstream``, None for a local model. Raises UNREPRESENTABLE."""
         if self.datatypes == "strict":
-            callee = Side.of(DIALECTS[upstream]) if upstream else HERE
-            refuse_changes(request, signature, Side.of(DIALECTS[dialect]), callee)
+            callee = HERE if upstream is None else Side.of(upstream)
+            refuse_changes(request, signature, Side.of(caller), callee)
         elif self.datatypes == "widen":
             request.inputs = widened(request.inputs, signature)
 

@@ -1,0 +1,96 @@
+"""The server of each transport, by the name that a configuration gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.brpc.server import BrpcServer
+from interlingua.protocols.transport.framed.server import FramedServer
+from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.protocols.transport.http.server import HttpServer
+
+if TYPE_CHECKING:
+    from interlingua.protocols.transport.grpc.library import GrpcioServer
+
+Handlers = Mapping[str, Any]
+"""The handler of each transport. HTTP and gRPC on the port of bRPC have ``brpc/http`` and ``brpc/grpc``."""
+
+
+class Server(Protocol):
+    """Listens at one address. Start it once, stop it once."""
+
+    async def start(self) -> Address:
+        """Listen. Returns the bound address, port filled in. Raises ``OSError``."""
+
+    async def stop(self, grace_secs: float) -> int:
+        """Stop; returns how many requests were cut. See ``ConnectionSet.drain``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """The options of a listener; each transport has its own use for them."""
+
+    max_request_bytes: int
+    max_response_bytes: int | None = None
+    max_concurrency: int | None = None
+    engine: Literal["native", "library"] = "native"
+    accept_te_with_length: bool = False
+
+
+def _http(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
+    return HttpServer(
+        handlers["http"],
+        address,
+        engine=settings.engine,
+        max_response_bytes=settings.max_response_bytes,
+        accept_te_with_length=settings.accept_te_with_length,
+    )
+
+
+def _grpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
+    return _grpc_engine(settings.engine)(
+        handlers["grpc"],
+        address,
+        max_request_bytes=settings.max_request_bytes,
+        max_response_bytes=settings.max_response_bytes,
+    )
+
+
+def _grpc_engine(engine: str) -> type[GrpcServer] | type[GrpcioServer]:
+    if engine == "native":
+        return GrpcServer
+    from interlingua.protocols.transport.grpc.library import GrpcioServer  # grpcio takes 50 ms to import
+
+    return GrpcioServer
+
+
+def _brpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
+    return BrpcServer(
+        handlers["brpc"],
+        handlers["brpc/http"],
+        handlers["brpc/grpc"],
+        address,
+        max_request_bytes=settings.max_request_bytes,
+        max_response_bytes=settings.max_response_bytes,
+        max_concurrency=settings.max_concurrency,
+    )
+
+
+def _tcp(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
+    return FramedServer(
+        handlers["tcp"],
+        address,
+        max_request_bytes=settings.max_request_bytes,
+        max_response_bytes=settings.max_response_bytes,
+    )
+
+
+SERVERS: Mapping[str, Callable[[Handlers, Address, ServerSettings], Server]] = {
+    "http": _http,
+    "grpc": _grpc,
+    "brpc": _brpc,
+    "tcp": _tcp,
+}

@@ -1,0 +1,145 @@
+"""The path of a request through a handler, the same over every transport: find its endpoint, open it, have
+``processor`` carry it out, count it.
+
+A subclass for each transport declares where its messages have their parts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple
+
+from interlingua.protocols.dialect import Binding, BrpcEndpoint, FramedEndpoint
+from interlingua.protocols.wire import REQUEST_ID, Buffer, FramedRequest
+from interlingua.schemas import InferenceError, Operation
+from interlingua.translator.serving.answer_headers import server_timing, with_request_id
+from interlingua.translator.serving.in_flight import InFlightRequest
+from interlingua.translator.serving.interleave import StreamItem
+from interlingua.translator.serving.processor import RequestProcessor
+from interlingua.translator.serving.request_metrics import RequestMetrics
+
+Metrics = Mapping[str, RequestMetrics]
+"""The request metrics of a listener, by dialect."""
+
+Items = AsyncGenerator[StreamItem[Any], None]
+
+
+class Handling(NamedTuple):
+    """What the handlers of one listener share."""
+
+    processor: RequestProcessor
+    metrics: Metrics
+    max_request_bytes: int | None = None
+
+
+class TransportPipeline:
+    """Answers the requests of one transport of a listener.
+
+    The class attributes describe its messages: ``_key`` finds the endpoint of a request, ``_body`` and
+    ``_headers`` are parts of it, and ``_label`` is the format of its name in logs. An answer has a
+    ``message``, or ``parts``.
+    """
+
+    _key: ClassVar[attrgetter[Any]]
+    _body: ClassVar[attrgetter[Any]] = attrgetter("message")
+    _headers: ClassVar[attrgetter[Any]] = attrgetter("context.headers")
+    _label: ClassVar[str]
+    _has_parts: ClassVar[bool] = False
+
+    def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
+        self._handling = handling
+        self._processor = handling.processor
+        self._bindings = bindings
+        self._endpoints: Mapping[Any, tuple[Any, Binding, RequestMetrics, bool]] = {
+            key: (endpoint, binding, handling.metrics[binding.dialect], self._is_timed(endpoint))
+            for binding in bindings
+            for endpoint in binding.endpoints
+            for key in self._keys(endpoint)
+        }
+
+    def _keys(self, endpoint: Any) -> Iterable[Any]:
+        """The keys of the requests for ``endpoint``."""
+        raise NotImplementedError
+
+    def _is_timed(self, endpoint: Any) -> bool:
+        """Whether answers of ``endpoint`` have ``Server-Timing``."""
+        return False
+
+    async def serve(self, request: Any) -> Any:
+        """Answer one request."""
+        processor, context = self._processor, request.context
+        endpoint, binding, metrics, timed = self._endpoints[self._key(request)]
+        nbytes = len(self._body(request))
+        with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, self._label) as in_flight:
+            opened = in_flight.opened = endpoint.open(request)
+            if opened.action.operation is Operation.INFER_STREAM:
+                items = in_flight.stream(processor.stream(opened, binding, context))
+                in_flight.answer = await self._whole(items, opened.action.collects, metrics)
+            else:
+                in_flight.answer = await processor.perform(opened, binding, context)
+        answer = in_flight.answer
+        metrics.sent_bytes += _nbytes(answer.parts) if self._has_parts else len(answer.message)
+        if timed:
+            # a request that fails in its first stage has no times yet
+            timings = context.timings or {"decode": time.monotonic_ns() - in_flight.began}
+            answer.headers = (*answer.headers, ("Server-Timing", server_timing(timings)))
+        headers = self._headers(request)
+        return with_request_id(answer, headers) if REQUEST_ID in headers else answer
+
+    def refuse(self, request: Any, error: InferenceError) -> Any:
+        """The transport's own refusal (a message too large, say) in the dialect's form."""
+        endpoint, _, metrics, _ = self._endpoints[self._key(request)]
+        if not request.context.request_number:  # it was not served
+            self._processor.service.number(request.context)
+            metrics.refuse(error.code)
+        return with_request_id(endpoint.fail(request, None, error), self._headers(request))
+
+    async def _whole(self, items: Items, collects: bool, metrics: RequestMetrics) -> Any:
+        """The one answer with all ``items``, over transports that have a form for it."""
+        raise NotImplementedError
+
+
+class BrpcPipeline(TransportPipeline):
+    """A ``BrpcHandler``."""
+
+    _key = attrgetter("service", "method")
+    _label = "{0.service}/{0.method}"
+
+    def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
+        super().__init__(handling, bindings)
+        self._services = frozenset(service for service, _ in self._endpoints)
+
+    def _keys(self, endpoint: BrpcEndpoint) -> Iterable[tuple[str, str]]:
+        name = endpoint.service
+        return ((service, endpoint.method) for service in (name, name.rpartition(".")[2]))
+
+    def knows(self, service: str) -> bool:
+        """See ``BrpcHandler``."""
+        return service in self._services
+
+    def offers(self, service: str, method: str) -> bool:
+        """See ``BrpcHandler``."""
+        return (service, method) in self._endpoints
+
+
+class FramedPipeline(TransportPipeline):
+    """A ``FramedHandler``: messages have no method, since a listener has one endpoint."""
+
+    _key = attrgetter("__class__")
+    _label = "a message"
+    _has_parts = True
+
+    def _keys(self, endpoint: FramedEndpoint) -> Iterable[type]:
+        return (FramedRequest,)
+
+
+def _nbytes(parts: Iterable[Buffer] | AsyncIterator[Buffer]) -> int:
+    """The size of ``parts``, whatever the items of their views; 0 for a stream, which counts by itself."""
+    if isinstance(parts, AsyncIterator):
+        return 0
+    nbytes = 0
+    for part in parts:
+        nbytes += part.nbytes if isinstance(part, memoryview) else len(part)
+    return nbytes

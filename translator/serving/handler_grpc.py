@@ -1,0 +1,94 @@
+"""gRPC: methods by their full path, streams of messages in both directions, server reflection."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+from typing import Literal
+
+from interlingua.protocols.dialect import Binding, GrpcEndpoint
+from interlingua.protocols.reflection import REFLECTION_METHODS, Reflection
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.schemas import Operation
+from interlingua.translator.serving.answer_headers import with_request_id
+from interlingua.translator.serving.handler import Handling, Items, TransportPipeline
+from interlingua.translator.serving.in_flight import InFlightRequest
+from interlingua.translator.serving.interleave import interleave
+
+_STREAM_WINDOW = 64
+"""How many messages of one stream are at work, or answered and not yet sent, at a time."""
+
+_SMALL_BYTES, _SMALL_WINDOW = 16384, 4096
+"""Messages up to this size, and how many of those are at work: one stream may carry many sequences, and the
+first one may wait for its last message."""
+
+
+class GrpcPipeline(TransportPipeline):
+    """A ``GrpcHandler``."""
+
+    _key = attrgetter("method")
+    _headers = attrgetter("metadata")
+    _label = "{0.method}"
+
+    def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
+        super().__init__(handling, bindings)
+        self._reflection = Reflection(contract for binding in bindings for contract in binding.contracts)
+
+    def _keys(self, endpoint: GrpcEndpoint) -> Iterable[str]:
+        return (endpoint.method,)
+
+    def offers(self, method: str) -> Literal["unary", "stream"] | None:
+        """See ``GrpcHandler``."""
+        found = self._endpoints.get(method)
+        streaming = method in REFLECTION_METHODS if found is None else found[0].streaming
+        if streaming:
+            return "stream"
+        return None if found is None else "unary"
+
+    async def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
+        """Answer every message of a stream, while later ones are already at work."""
+        if call.method in REFLECTION_METHODS:
+            async for message in messages:
+                yield self._reflection.answer(message)
+            return
+        if self._endpoints[call.method][0].pinned:
+            call.context.pins = {}
+        every = interleave(
+            messages,
+            partial(self._answers, call),
+            _STREAM_WINDOW,
+            _SMALL_WINDOW,
+            lambda message: len(message) <= _SMALL_BYTES,
+        )
+        async with aclosing(every) as answers:
+            async for answer in answers:
+                yield with_request_id(answer, call.metadata)
+                if answer.code:
+                    return
+
+    async def _answers(self, call: GrpcRequest, message: Buffer) -> Items:
+        """All answers to one message of a stream."""
+        endpoint, binding, metrics, _ = self._endpoints[call.method]
+        request = replace(call, message=message, context=replace(call.context, timings={}))
+        processor, context, nbytes = self._processor, request.context, len(message)
+        with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, self._label) as in_flight:
+            opened = in_flight.opened = endpoint.open(request)
+            items = None
+            if opened.action.operation is Operation.INFER_STREAM:
+                items = processor.stream(opened, binding, context)
+            elif opened.action.watched:
+                items = processor.watch(opened, binding, context)
+            if items is None:
+                in_flight.answer = await processor.perform(opened, binding, context)
+            else:
+                async with aclosing(in_flight.stream(items)) as counted:
+                    async for answer, last in counted:
+                        if answer is not None:
+                            metrics.sent_bytes += len(answer.message)
+                        yield answer, last
+                return
+        metrics.sent_bytes += len(in_flight.answer.message)
+        yield in_flight.answer, True
