@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from interlingua.schemas import Datatype, InferResponse, Tensor
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError, skip_if
 from interlingua.translator.conformance.comparison import HALVES, expect_right, expect_same, is_text
 from interlingua.translator.conformance.server import ServerUnderTest
-from interlingua.translator.conformance.values import distinct, extreme, halved, inputs, usual
+from interlingua.translator.conformance.values import extreme, halved, inputs, usual
 from interlingua.translator.conformance.wire import expect
 
 ANSWERS = Group("answers", asks=True)
@@ -28,7 +28,7 @@ def as_declared(server: ServerUnderTest, draw: Draw) -> None:
     response = server.answer(server.request(given))
     names = [tensor.name for tensor in response.outputs]
     declared = [spec.name for spec in signature.outputs]
-    expect(sorted(names) == sorted(declared), f"outputs {names} in place of {declared}", server.last)
+    expect(sorted(names) == sorted(declared), f"outputs {names} instead of {declared}", server.last)
     for tensor in response.outputs:
         spec = signature.output_names[tensor.name]
         kind = server.capability.widened.get(spec.datatype, spec.datatype)
@@ -52,7 +52,7 @@ def as_declared(server: ServerUnderTest, draw: Draw) -> None:
 def same_twice(server: ServerUnderTest, draw: Draw) -> None:
     request = server.request(draw(inputs(server.known, usual)))
     first = server.answer(request)
-    expect_same(server, first, server.answer(request), "the same request was answered otherwise")
+    expect_same(server, first, server.answer(request), "the same request got another answer")
 
 
 @ANSWERS("Every request gets its own answer, not that of the request before it.")
@@ -60,23 +60,22 @@ def interleaved(server: ServerUnderTest, draw: Draw) -> None:
     batch = 1 if server.known.max_batch_size else None
     one, other = (server.request(draw(inputs(server.known, usual, batch))) for _ in range(2))
     first, second = server.answer(one), server.answer(other)
-    expect_same(server, first, server.answer(one), "after another request, the answer is another")
-    expect_same(server, second, server.answer(other), "after another request, the answer is another")
+    expect_same(server, first, server.answer(one), "after another request, the answer differs")
+    expect_same(server, second, server.answer(other), "after another request, the answer differs")
 
 
 @ANSWERS("Of requests at the same time, each gets its own answer.")
 def at_once(server: ServerUnderTest, draw: Draw) -> None:
     start = draw(st.integers(0, 50))
-    requests = [server.request(distinct(server.known, start + number)) for number in range(_AT_ONCE)]
+    requests = [server.sample(start + number) for number in range(_AT_ONCE)]
     alone = [server.answer(request) for request in requests]
     for request, exchange, before in zip(requests, server.together(requests), alone, strict=True):
-        expect_same(server, before, server.judged(request, exchange), "beside others the answer is another")
+        expect_same(server, before, server.judged(request, exchange), "among others the answer differs")
 
 
 @ANSWERS("Rows of a batch are independent: in another order they have the same answers.")
 def rows_in_any_order(server: ServerUnderTest, draw: Draw) -> None:
-    if server.known.max_batch_size < 2:
-        raise InapplicableError("the model has no batches, according to the server")
+    skip_if(server.known.max_batch_size < 2, "the model has no batches, according to the server")
     batch = draw(st.integers(2, min(server.known.max_batch_size, 4)))
     given = draw(inputs(server.known, usual, batch))
     order = draw(st.permutations(range(batch)))
@@ -93,8 +92,7 @@ def rows_in_any_order(server: ServerUnderTest, draw: Draw) -> None:
 
 @ANSWERS("A row has the same answer alone as in a batch.")
 def row_alone(server: ServerUnderTest, draw: Draw) -> None:
-    if server.known.max_batch_size < 2:
-        raise InapplicableError("the model has no batches, according to the server")
+    skip_if(server.known.max_batch_size < 2, "the model has no batches, according to the server")
     batch = draw(st.integers(2, min(server.known.max_batch_size, 4)))
     given = draw(inputs(server.known, usual, batch))
     row = draw(st.integers(0, batch - 1))
@@ -106,23 +104,24 @@ def row_alone(server: ServerUnderTest, draw: Draw) -> None:
 
 @ANSWERS("A request for some outputs gets exactly those, with the values that a request for all gets.")
 def requested_outputs(server: ServerUnderTest, draw: Draw) -> None:
-    if not server.capability.requested_outputs:
-        raise InapplicableError("the dialect cannot ask for outputs")
+    skip_if(not server.capability.requested_outputs, "requests of the dialect select no outputs")
     names = [spec.name for spec in server.known.outputs]
     given = draw(inputs(server.known, usual))
     chosen = draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
     whole = server.answer(server.request(given))
     part = server.answer(server.request(given, chosen))
     have = sorted(tensor.name for tensor in part.outputs)
-    expect(have == sorted(chosen), f"asked for {chosen}, got {have}", server.last)
+    expect(have == sorted(chosen), f"requested {chosen}, got {have}", server.last)
     wanted = _response(whole, [tensor for tensor in whole.outputs if tensor.name in chosen])
-    expect_same(server, wanted, part, "an output asked for by name is another")
+    expect_same(server, wanted, part, "an output requested by name differs")
 
 
 @ANSWERS("The order of the inputs does not matter.")
 def inputs_in_any_order(server: ServerUnderTest, draw: Draw) -> None:
-    if len(server.known.inputs) < 2 or not server.capability.input_names:
-        raise InapplicableError("there is only one input" if server.capability.input_names else "no names")
+    skip_if(
+        len(server.known.inputs) < 2 or not server.capability.input_names,
+        "there is only one input" if server.capability.input_names else "no names",
+    )
     given = draw(inputs(server.known, usual))
     other = draw(st.permutations(given))
     first = server.answer(server.request(given))
@@ -143,37 +142,34 @@ def id_of_any_text(server: ServerUnderTest, draw: Draw) -> None:
 def without_id(server: ServerUnderTest, draw: Draw) -> None:
     if server.wire.ids is None:
         raise InapplicableError("the dialect has no ids")
-    request = server.request(distinct(server.known, 1))
+    request = server.sample()
     right = server.answer(request)
     request.id = ""
-    expect_same(server, right, server.answer(request), "without an id the answer is another")
+    expect_same(server, right, server.answer(request), "without an id the answer differs")
 
 
-@ANSWERS("The answer names the model that was asked.", once=True)
+@ANSWERS("The answer names the requested model.", once=True)
 def model_named(server: ServerUnderTest, draw: Draw) -> None:
-    response = server.answer(server.request(distinct(server.known, 1)))
-    if not server.capability.model_name:
-        raise InapplicableError("the dialect does not name models")
+    response = server.answer(server.sample())
+    skip_if(not server.capability.model_name, "the dialect does not name models")
     expect(response.model == server.model, f"the answer names the model {response.model!a}", server.last)
 
 
-@ANSWERS("The version that answered can be asked for by its number, and answers the same.", once=True)
+@ANSWERS("A request for the version that answered gets the same answer.", once=True)
 def version_named(server: ServerUnderTest, draw: Draw) -> None:
-    request = server.request(distinct(server.known, 1))
+    request = server.sample()
     response = server.answer(request)
-    if not response.version or not server.capability.versions:
-        raise InapplicableError("the answer names no version")
+    skip_if(not response.version or not server.capability.versions, "the answer names no version")
     request.version = response.version
     again = server.answer(request)
     expect(again.version == response.version, f"version {again.version!a} answered", server.last)
-    expect_same(server, response, again, "asked for by version, the answer is another")
+    expect_same(server, response, again, "requested by version, the answer differs")
 
 
 @ANSWERS("Where an output is an input, or the sum or difference of two, every bit of it is right.")
 def exact_values(server: ServerUnderTest, draw: Draw) -> None:
     signature, relations = server.known, server.relations
-    if not relations:
-        raise InapplicableError("the outputs are neither inputs nor sums or differences of them")
+    skip_if(not relations, "the outputs are neither inputs nor sums or differences of them")
     textual = server.forms[0] in server.wire.textual
     contents = extreme(finite=textual, text=textual or server.capability.text_only)
     if any(relation.kind != "echo" for relation in relations):
@@ -195,8 +191,7 @@ def no_elements(server: ServerUnderTest, draw: Draw) -> None:
         for at, size in enumerate(spec.shape)
         if size < 0 and not (at == 0 and server.known.max_batch_size)
     ]
-    if not free:
-        raise InapplicableError("no dimension of an input is free")
+    skip_if(not free, "no dimension of an input is free")
     given = draw(
         inputs(server.known, usual, min_side=0).filter(lambda tensors: any(not t.count for t in tensors))
     )
@@ -210,10 +205,11 @@ def no_elements(server: ServerUnderTest, draw: Draw) -> None:
 @ANSWERS("A request means the same in every form that it can be written in.")
 def forms_agree(server: ServerUnderTest, draw: Draw) -> None:
     usual_form, *others = server.forms
-    if not others:
-        raise InapplicableError("there is only one form")
-    if any(spec.datatype in HALVES for spec in (*server.known.inputs, *server.known.outputs)):
-        raise InapplicableError("floats of 16 bits have one form")
+    skip_if(not others, "there is only one form")
+    skip_if(
+        any(spec.datatype in HALVES for spec in (*server.known.inputs, *server.known.outputs)),
+        "floats of 16 bits have one form",
+    )
     echoes = server.relations and all(relation.kind == "echo" for relation in server.relations)
     # an echo model takes every value that both forms can carry
     contents = extreme(finite=True, text=True) if echoes else usual
@@ -227,7 +223,7 @@ def forms_agree(server: ServerUnderTest, draw: Draw) -> None:
 def _id_comes_back(server: ServerUnderTest, draw: Draw, ids: st.SearchStrategy[str] | None) -> None:
     if ids is None:
         raise InapplicableError("the dialect has no ids")
-    request = server.request(distinct(server.known, 1))
+    request = server.sample()
     request.id = draw(ids)
     response = server.answer(request)
     expect(response.id == request.id, f"the id {request.id!a} came back as {response.id!a}", server.last)

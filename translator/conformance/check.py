@@ -42,6 +42,12 @@ class InapplicableError(Exception):
     """The rule does not apply to this server or model; the message says why."""
 
 
+def skip_if(holds: object, reason: str) -> None:
+    """Raise ``InapplicableError`` if ``holds``."""
+    if holds:
+        raise InapplicableError(reason)
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """``name`` is `group/check`. ``once``: the check generates no values, so one run suffices. ``asks``: it

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from interlingua.protocols.classification import Ranked, check_ranked
 from interlingua.schemas import Datatype, InferenceError, InferRequest, RequestedOutput, TensorSpec
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError, skip_if
 from interlingua.translator.conformance.comparison import expect_same
 from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.server import ServerUnderTest
@@ -41,19 +41,18 @@ def highest_first(server: ServerUnderTest, draw: Draw) -> None:
     rows = values.reshape(entries, -1)
     count = draw(st.integers(1, min(rows.shape[1] + 2, _MOST)))
     exchange, ranking = _asked(server, draw, server.request(given), {spec.name: count})
-    told = ranking.classes.get(spec.name)
-    if told is None:
-        raise ViolationError(f"asked for classes of '{spec.name}', got none", exchange)
-    expect(len(told) == entries, f"'{spec.name}': {len(told)} lists for {entries} entries", exchange)
-    for entry, row in zip(told, rows, strict=True):
+    found = ranking.classes.get(spec.name)
+    if found is None:
+        raise ViolationError(f"no classes of '{spec.name}'", exchange)
+    expect(len(found) == entries, f"'{spec.name}': {len(found)} lists for {entries} entries", exchange)
+    for entry, row in zip(found, rows, strict=True):
         _judge(f"'{spec.name}'", entry, row, count, exchange)
 
 
 @CLASSES("An output is the same next to another one requested as classes.")
 def beside_others(server: ServerUnderTest, draw: Draw) -> None:
     ranked = _ranked(server)
-    if len(server.known.outputs) < 2:
-        raise InapplicableError("there is only one output")
+    skip_if(len(server.known.outputs) < 2, "there is only one output")
     spec = draw(st.sampled_from(ranked))
     others = [other.name for other in server.known.outputs if other.name != spec.name]
     given = draw(inputs(server.known, usual))
@@ -61,7 +60,7 @@ def beside_others(server: ServerUnderTest, draw: Draw) -> None:
     right = server.answer(server.request(given, others))
     exchange, ranking = _asked(server, draw, server.request(given, names), {spec.name: 1})
     expect(list(ranking.classes) == [spec.name], f"classes of {list(ranking.classes)}", exchange)
-    expect_same(server, right, ranking.response, f"beside the classes of '{spec.name}'")
+    expect_same(server, right, ranking.response, f"next to the classes of '{spec.name}'")
 
 
 @CLASSES("An element always has the same label.")
@@ -92,10 +91,8 @@ def unordered(server: ServerUnderTest, draw: Draw) -> None:
 
 def _forms(server: ServerUnderTest) -> list[str]:
     """The forms of requests for classes. Raises ``InapplicableError`` if there are none."""
-    if not server.wire.classes:
-        raise InapplicableError("the dialect has no classes")
-    if not server.has("classes"):
-        raise InapplicableError("the server does not list classification")
+    skip_if(not server.wire.classes, "the dialect has no classes")
+    skip_if(not server.has("classes"), "the server does not list classification")
     return [form for form in server.forms if form in server.wire.classes]
 
 
@@ -103,8 +100,7 @@ def _ranked(server: ServerUnderTest) -> list[TensorSpec]:
     """The outputs that have classes."""
     _forms(server)
     found = [spec for spec in server.known.outputs if _has_order(spec)]
-    if not found:
-        raise InapplicableError("the elements of the outputs have no order")
+    skip_if(not found, "the elements of the outputs have no order")
     return found
 
 
@@ -126,15 +122,13 @@ def _with_classes(request: InferRequest, counts: dict[str, int]) -> InferRequest
 def _asked(
     server: ServerUnderTest, draw: Draw, request: InferRequest, counts: dict[str, int]
 ) -> tuple[WireExchange, Ranking]:
-    return _ranking(server, _with_classes(request, counts), draw(st.sampled_from(_forms(server))))
-
-
-def _ranking(server: ServerUnderTest, request: InferRequest, form: str) -> tuple[WireExchange, Ranking]:
+    request = _with_classes(request, counts)
+    form = draw(st.sampled_from(_forms(server)))
     exchange = server.ask(server.wire.classes[form], request)
     ranking = exchange.result
     if not isinstance(ranking, Ranking):
-        words = exchange.error.message if exchange.error is not None else ""
-        raise ViolationError(f"a good request for classes got none: {words}", exchange)
+        text = exchange.error.message if exchange.error is not None else ""
+        raise ViolationError(f"a good request for classes got none: {text}", exchange)
     server.wire.check_answer(request, replace(exchange, result=ranking.response))
     return exchange, ranking
 
@@ -142,13 +136,12 @@ def _ranking(server: ServerUnderTest, request: InferRequest, form: str) -> tuple
 def _judge(what: str, found: Sequence[Ranked], row: NDArray[Any], count: int, exchange: WireExchange) -> None:
     """Require that ``found`` are the ``count`` highest elements of ``row``, in order."""
     right = min(count, row.size)
-    expect(len(found) == right, f"{what}: {len(found)} classes, asked for {count} of {row.size}", exchange)
+    expect(len(found) == right, f"{what}: {len(found)} classes, requested {count} of {row.size}", exchange)
     places = [ranked.place for ranked in found]
     expect(len(set(places)) == len(places), f"{what}: the places {places} of classes", exchange)
     expect(all(0 <= place < row.size for place in places), f"{what}: the places {places}", exchange)
     wide = row.astype(np.float64)
-    if np.isnan(wide).any():
-        raise InapplicableError("NaN has no rank")
+    skip_if(np.isnan(wide).any(), "NaN has no rank")
     for ranked in found:
         have, want = float(ranked.value), float(wide[ranked.place])
         close = have == want or abs(have - want) <= _TOLERANCE * max(abs(want), 1)

@@ -42,7 +42,7 @@ def models_of(server: ServerUnderTest) -> tuple[str, ...]:
 
 
 def discover(server: ServerUnderTest, signature: Signature | None = None) -> None:
-    """Discover the signature (unless given), the configuration, the extensions and the relations."""
+    """Discover the signature (unless passed), the configuration, the extensions and the relations."""
     metadata = _result(server, Operation.SERVER_METADATA)
     server.extensions = tuple(metadata.extensions) if metadata is not None else ()
     of_model = _metadata(server)

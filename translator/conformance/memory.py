@@ -24,7 +24,7 @@ from interlingua.schemas import (
     SharedMemoryRegion,
     Tensor,
 )
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError, skip_if
 from interlingua.translator.conformance.comparison import expect_same
 from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.server import ServerUnderTest
@@ -103,7 +103,7 @@ def input_tensors(server: ServerUnderTest, draw: Draw) -> None:
             made.put(tensor, gap) if move else tensor for tensor, move in zip(given, chosen, strict=True)
         ]
         have = server.answer(replace(request, inputs=tuple(placed)))
-    expect_same(server, right, have, "with inputs in shared memory the answer is another")
+    expect_same(server, right, have, "with inputs in shared memory the answer differs")
 
 
 @PLACES("Outputs in shared memory are what they are in messages, and nothing else is written.")
@@ -121,21 +121,21 @@ def output_tensors(server: ServerUnderTest, draw: Draw) -> None:
         outputs = tuple(RequestedOutput(name, placement=places.get(name)) for name in names)
         response = _answered(server, replace(request, outputs=outputs))
         whole = made.read(0, made.size)
-    told = {tensor.name: tensor for tensor in response.outputs}
-    expect(set(told) == set(names), f"outputs {sorted(told)}, asked for {sorted(names)}", server.last)
+    answered = {tensor.name: tensor for tensor in response.outputs}
+    expect(set(answered) == set(names), f"outputs {sorted(answered)}, requested {sorted(names)}", server.last)
     found, written = [], bytearray(bytes([_FILLING]) * len(whole))
     for name in names:
         tensor, size = right[name], right[name].nbytes
         if name in places:
             start = places[name].offset
-            tensor = replace(told[name], data=memoryview(whole[start : start + size]))
+            tensor = replace(answered[name], data=memoryview(whole[start : start + size]))
             written[start : start + size] = whole[start : start + size]
         else:
-            tensor = told[name]
+            tensor = answered[name]
         found.append(tensor)
     answer = InferResponse(response.model, tuple(found), response.version)
     expect_same(server, replace(answer, outputs=tuple(right.values())), answer, "in shared memory")
-    expect(written == whole, "bytes beside the outputs in shared memory have changed", server.last)
+    expect(written == whole, "bytes outside the outputs in shared memory have changed", server.last)
 
 
 @PLACES("A region that is not registered, or no longer, is refused.")
@@ -166,7 +166,7 @@ def outside_region(server: ServerUnderTest, draw: Draw) -> None:
         server.refuses(exchange, Mistake.ANY, f"{needed} bytes at {offset} of a region of {size}")
 
 
-@PLACES("An input whose place is smaller or larger than its shape says is refused.")
+@PLACES("An input whose place does not have the size of its shape is refused.")
 def input_size(server: ServerUnderTest, draw: Draw) -> None:
     _has_memory(server)
     given = distinct(server.known, 1)
@@ -184,14 +184,13 @@ def output_size(server: ServerUnderTest, draw: Draw) -> None:
     given = distinct(server.known, 1)
     first = _first_output(server, given)
     size = first.nbytes - draw(st.integers(1, max(first.nbytes - 1, 1)))
-    if size < 1:
-        raise InapplicableError("the output has no bytes to spare")
+    skip_if(size < 1, "the output has no bytes to spare")
     with _region(server, first.nbytes + _GAP) as made:
         output = RequestedOutput(first.name, placement=SharedMemoryRef(made.name, 0, size))
         exchange = server.infer(replace(server.request(given), outputs=(output,)))
         server.refuses(exchange, Mistake.ANY, f"{size} bytes for the {first.nbytes} of '{first.name}'")
         beyond = made.read(size, made.size)
-    expect(set(beyond) <= {_FILLING}, "bytes behind the place of an output have changed", exchange)
+    expect(set(beyond) <= {_FILLING}, "bytes after the place of an output have changed", exchange)
 
 
 class _Made:
@@ -258,14 +257,10 @@ def _region(server: ServerUnderTest, size: int) -> Iterator[_Made]:
 
 def _has_memory(server: ServerUnderTest) -> None:
     """Raise ``InapplicableError`` unless the server has shared memory on this machine."""
-    if not server.wire.memory:
-        raise InapplicableError("the dialect has no shared memory")
-    if not server.has("memory"):
-        raise InapplicableError("the server does not list system_shared_memory")
-    if not _on_this_machine(server):
-        raise InapplicableError("the server is not on this machine")
-    if not _FOLDER.is_dir():
-        raise InapplicableError(f"this machine has no {_FOLDER}")
+    skip_if(not server.wire.memory, "the dialect has no shared memory")
+    skip_if(not server.has("memory"), "the server does not list system_shared_memory")
+    skip_if(not _on_this_machine(server), "the server is not on this machine")
+    skip_if(not _FOLDER.is_dir(), f"this machine has no {_FOLDER}")
 
 
 def _on_this_machine(server: ServerUnderTest) -> bool:
@@ -308,8 +303,8 @@ def _answered(server: ServerUnderTest, request: InferRequest) -> InferResponse:
     """The answer to a request with outputs in shared memory."""
     exchange = server.infer(request)
     good = server.wire.succeeded(exchange) and exchange.error is None
-    words = exchange.error.message if exchange.error is not None else ""
-    expect(good, f"a request with outputs in shared memory was refused: {words}", exchange)
+    text = exchange.error.message if exchange.error is not None else ""
+    expect(good, f"a request with outputs in shared memory was refused: {text}", exchange)
     response: InferResponse = exchange.result
     return response
 

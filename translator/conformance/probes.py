@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from interlingua.schemas import ErrorCode, ModelMetadata, ModelRef, Operation
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, skip_if
 from interlingua.translator.conformance.server import ServerUnderTest
-from interlingua.translator.conformance.values import distinct
-from interlingua.translator.conformance.wire import expect
+from interlingua.translator.conformance.wire import expect, expect_names
 
 PROBES = Group("probes")
 
@@ -19,19 +18,19 @@ _UNARY_REFUSED = ErrorCode.UNSUPPORTED
 @PROBES("The server reports that it is live.", once=True)
 def live(server: ServerUnderTest, draw: Draw) -> None:
     found = _asked(server, Operation.LIVE)
-    expect(found.ready, f"it says that it does not live: {found.reason}", server.last)
+    expect(found.ready, f"it reports not live: {found.reason}", server.last)
 
 
 @PROBES("The server reports that it is ready.", once=True)
 def ready(server: ServerUnderTest, draw: Draw) -> None:
     found = _asked(server, Operation.READY)
-    expect(found.ready, f"it says that it is not ready: {found.reason}", server.last)
+    expect(found.ready, f"it reports not ready: {found.reason}", server.last)
 
 
 @PROBES("The model is ready.", once=True)
 def model_ready(server: ServerUnderTest, draw: Draw) -> None:
     found = _asked(server, Operation.MODEL_READY, ModelRef(server.model, server.version))
-    expect(found.ready, f"the model is said not to be ready: {found.reason}", server.last)
+    expect(found.ready, f"the model is reported not ready: {found.reason}", server.last)
 
 
 @PROBES("The server reports its name.", once=True)
@@ -44,16 +43,13 @@ def server_metadata(server: ServerUnderTest, draw: Draw) -> None:
     "The model's metadata have its name and its tensors, each with a name, a datatype and a shape.", once=True
 )
 def model_metadata(server: ServerUnderTest, draw: Draw) -> None:
-    if not server.capability.signatures:
-        raise InapplicableError("the dialect has no signatures")
+    skip_if(not server.capability.signatures, "the dialect has no signatures")
     found: ModelMetadata = _asked(server, Operation.MODEL_METADATA, ModelRef(server.model, server.version))
     if server.capability.model_name:
         expect(found.name == server.model, f"the metadata name the model {found.name!a}", server.last)
     for side, specs in (("input", found.signature.inputs), ("output", found.signature.outputs)):
         expect(specs, f"the metadata have no {side}", server.last)
-        names = [spec.name for spec in specs]
-        expect(all(names), f"an {side} has no name", server.last)
-        expect(len(set(names)) == len(names), f"two of the {side}s {names} have one name", server.last)
+        expect_names(side, [spec.name for spec in specs], server.last)
         for spec in specs:
             expect(
                 all(size >= -1 for size in spec.shape),
@@ -65,14 +61,11 @@ def model_metadata(server: ServerUnderTest, draw: Draw) -> None:
 @PROBES("A request that fits the model's metadata is answered.", once=True)
 def good_requests(server: ServerUnderTest, draw: Draw) -> None:
     for number in range(3):
-        request = server.request(distinct(server.known, number))
+        request = server.sample(number)
         exchange = server.infer(request)
-        if (
-            exchange.reply is not None
-            and exchange.error is not None
-            and exchange.error.code is _UNARY_REFUSED
-        ):
-            raise InapplicableError(f"the model takes no unary requests: {exchange.error.message}")
+        error = exchange.error
+        if exchange.reply is not None and error is not None and error.code is _UNARY_REFUSED:
+            raise InapplicableError(f"the model takes no unary requests: {error.message}")
         server.judged(request, exchange)
 
 
@@ -85,11 +78,12 @@ def metadata_twice(server: ServerUnderTest, draw: Draw) -> None:
 
 @PROBES("Each version that the metadata list is ready.", once=True)
 def versions_ready(server: ServerUnderTest, draw: Draw) -> None:
-    if not server.capability.versions or not server.capability.signatures or not server.model:
-        raise InapplicableError("the dialect has no versions")
+    skip_if(
+        not server.capability.versions or not server.capability.signatures or not server.model,
+        "the dialect has no versions",
+    )
     found: ModelMetadata = _asked(server, Operation.MODEL_METADATA, ModelRef(server.model))
-    if not found.versions:
-        raise InapplicableError("the metadata list no versions")
+    skip_if(not found.versions, "the metadata list no versions")
     for version in found.versions:
         state = _asked(server, Operation.MODEL_READY, ModelRef(server.model, version))
         expect(state.ready, f"version {version} is listed and not ready: {state.reason}", server.last)

@@ -17,8 +17,8 @@ from interlingua.schemas import (
     element_count,
     pack_bytes,
 )
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError
-from interlingua.translator.conformance.server import ServerUnderTest, carried
+from interlingua.translator.conformance.check import Draw, Group, skip_if
+from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake, expect
 
@@ -35,24 +35,21 @@ _WORDS = st.text(_LETTERS, min_size=1, max_size=8).map("no_such_".__add__)
 
 @ABSENT("An unknown model is not found.")
 def model(server: ServerUnderTest, draw: Draw) -> None:
-    if not server.model:
-        raise InapplicableError("the dialect names no models")
-    request = replace(_good(server), model=draw(_WORDS), version="")
+    skip_if(not server.model, "the dialect names no models")
+    request = replace(server.sample(), model=draw(_WORDS), version="")
     server.refuses(server.infer(request), Mistake.UNKNOWN_MODEL)
 
 
 @ABSENT("An unknown version is not found.")
 def version(server: ServerUnderTest, draw: Draw) -> None:
-    if not server.capability.versions or not server.model:
-        raise InapplicableError("the dialect has no versions")
-    request = replace(_good(server), version=str(draw(st.integers(10**6, 2**31 - 1))))
+    skip_if(not server.capability.versions or not server.model, "the dialect has no versions")
+    request = replace(server.sample(), version=str(draw(st.integers(10**6, 2**31 - 1))))
     server.refuses(server.infer(request), Mistake.UNKNOWN_VERSION)
 
 
 @ABSENT("Metadata of an unknown model are refused.")
 def metadata(server: ServerUnderTest, draw: Draw) -> None:
-    if not server.model:
-        raise InapplicableError("the dialect names no models")
+    skip_if(not server.model, "the dialect names no models")
     exchange = server.call(Operation.MODEL_METADATA, ModelRef(draw(_WORDS)))
     server.answered(exchange)
     expect(exchange.error is not None, "metadata of a model that is not there", exchange)
@@ -60,8 +57,7 @@ def metadata(server: ServerUnderTest, draw: Draw) -> None:
 
 @ABSENT("An unknown model is not ready.")
 def readiness(server: ServerUnderTest, draw: Draw) -> None:
-    if not server.model or not server.capability.signatures:
-        raise InapplicableError("the dialect has no readiness of models")
+    skip_if(not server.model or not server.capability.signatures, "the dialect has no readiness of models")
     exchange = server.call(Operation.MODEL_READY, ModelRef(draw(_WORDS)))
     server.answered(exchange)
     if exchange.error is None:
@@ -71,78 +67,74 @@ def readiness(server: ServerUnderTest, draw: Draw) -> None:
 @REFUSALS("An input that the model does not have is refused.")
 def unknown_input(server: ServerUnderTest, draw: Draw) -> None:
     _named(server)
-    request = _good(server)
+    request = server.sample()
     place = draw(st.integers(0, len(request.inputs) - 1))
     name = draw(_WORDS)
-    wrong = [tensor.renamed(name) if at == place else tensor for at, tensor in enumerate(request.inputs)]
-    _refused(server, replace(request, inputs=tuple(wrong)), f"an input '{name}'")
+    _refused(server, _with(request, place, request.inputs[place].renamed(name)), f"an input '{name}'")
 
 
-@REFUSALS("An input too many is refused.")
+@REFUSALS("An extra input is refused.")
 def extra_input(server: ServerUnderTest, draw: Draw) -> None:
     _named(server)
-    request = _good(server)
+    request = server.sample()
     extra = request.inputs[0].renamed(draw(_WORDS))
     _refused(server, replace(request, inputs=(*request.inputs, extra)), f"an extra input '{extra.name}'")
 
 
 @REFUSALS("A request without one of the inputs is refused.")
 def missing_input(server: ServerUnderTest, draw: Draw) -> None:
-    request = _good(server)
+    request = server.sample()
     place = draw(st.integers(0, len(request.inputs) - 1))
     fewer = tuple(tensor for at, tensor in enumerate(request.inputs) if at != place)
     _refused(server, replace(request, inputs=fewer), f"a request without '{request.inputs[place].name}'")
 
 
-@REFUSALS("An input given twice is refused.", once=True)
+@REFUSALS("A repeated input is refused.", once=True)
 def input_twice(server: ServerUnderTest, draw: Draw) -> None:
     _named(server)
-    request = _good(server)
-    _refused(server, replace(request, inputs=(*request.inputs, request.inputs[0])), "an input given twice")
+    request = server.sample()
+    _refused(server, replace(request, inputs=(*request.inputs, request.inputs[0])), "a repeated input")
 
 
 @REFUSALS("An output that the model does not have is refused.")
 def unknown_output(server: ServerUnderTest, draw: Draw) -> None:
-    if not server.capability.requested_outputs:
-        raise InapplicableError("the dialect cannot ask for outputs")
+    skip_if(not server.capability.requested_outputs, "requests of the dialect select no outputs")
     name = draw(_WORDS)
     known = [RequestedOutput(spec.name) for spec in server.known.outputs]
     outputs = (RequestedOutput(name), *draw(st.sampled_from((known[:1], []))))
-    _refused(server, replace(_good(server), outputs=outputs), f"an output '{name}'")
+    _refused(server, replace(server.sample(), outputs=outputs), f"an output '{name}'")
 
 
 @REFUSALS("An input of another datatype than the model's is refused.")
 def wrong_datatype(server: ServerUnderTest, draw: Draw) -> None:
-    request = _good(server)
+    request = server.sample()
     place = draw(st.integers(0, len(request.inputs) - 1))
     tensor = request.inputs[place]
-    others = [kind for kind in _UNLIKE.get(tensor.datatype, _OTHERS) if carried(server, kind)]
+    others = [kind for kind in _UNLIKE.get(tensor.datatype, _OTHERS) if server.capability.carries(kind)]
     kind = draw(st.sampled_from(others))
     wrong = Tensor.from_numpy(tensor.name, np.ones(tensor.shape, kind.dtype), kind)
-    inputs = tuple(wrong if at == place else one for at, one in enumerate(request.inputs))
-    _refused(server, replace(request, inputs=inputs), f"{kind.value} in place of {tensor.datatype.value}")
+    _refused(server, _with(request, place, wrong), f"{kind.value} instead of {tensor.datatype.value}")
 
 
 @REFUSALS("A fixed dimension of another size is refused.")
 def wrong_size(server: ServerUnderTest, draw: Draw) -> None:
-    request = _good(server)
+    request = server.sample()
     fixed = [
         (place, at)
         for place, spec in enumerate(server.known.inputs)
         for at, size in enumerate(spec.shape)
         if size > 0
     ]
-    if not fixed:
-        raise InapplicableError("every dimension of the inputs is free")
+    skip_if(not fixed, "every dimension of the inputs is free")
     place, at = draw(st.sampled_from(fixed))
     shape = list(request.inputs[place].shape)
     shape[at] += draw(st.integers(1, 3))
     _refused(server, _shaped(request, place, shape), f"shape {shape} of '{request.inputs[place].name}'")
 
 
-@REFUSALS("A dimension too many is refused.")
+@REFUSALS("An extra dimension is refused.")
 def wrong_rank(server: ServerUnderTest, draw: Draw) -> None:
-    request = _good(server)
+    request = server.sample()
     place = draw(st.integers(0, len(request.inputs) - 1))
     shape = [*request.inputs[place].shape, draw(st.integers(1, 2))]
     _refused(server, _shaped(request, place, shape), f"shape {shape} of '{request.inputs[place].name}'")
@@ -151,15 +143,14 @@ def wrong_rank(server: ServerUnderTest, draw: Draw) -> None:
 @REFUSALS("A batch larger than the model's is refused.")
 def batch_too_large(server: ServerUnderTest, draw: Draw) -> None:
     limit = server.known.max_batch_size
-    if not 0 < limit <= 4096:
-        raise InapplicableError("the model has no batches, according to the server")
+    skip_if(not 0 < limit <= 4096, "the model has no batches, according to the server")
     batch = limit + draw(st.integers(1, 3))
     _refused(server, server.request(distinct(server.known, 1, batch)), f"a batch of {batch}")
 
 
-@REFUSALS("Data that are shorter or longer than their shape says are refused.")
+@REFUSALS("Data whose size does not fit the shape are refused.")
 def data_and_shape_disagree(server: ServerUnderTest, draw: Draw) -> None:
-    request = _good(server)
+    request = server.sample()
     place = draw(st.integers(0, len(request.inputs) - 1))
     tensor = request.inputs[place]
     data = bytes(tensor.view)
@@ -170,36 +161,32 @@ def data_and_shape_disagree(server: ServerUnderTest, draw: Draw) -> None:
         size = tensor.datatype.itemsize
         wrong = draw(st.sampled_from((data[:-size], data + data[:size])))
     broken = Tensor(tensor.name, tensor.datatype, tensor.shape, memoryview(wrong))
-    inputs = tuple(broken if at == place else one for at, one in enumerate(request.inputs))
     what = f"{len(wrong)} bytes for the {len(data)} of '{tensor.name}'"
-    _refused(server, replace(request, inputs=inputs), what)
+    _refused(server, _with(request, place, broken), what)
 
 
 @REFUSALS("A negative dimension is refused.", once=True)
 def negative_dimension(server: ServerUnderTest, draw: Draw) -> None:
-    request = _good(server)
+    request = server.sample()
     tensor = request.inputs[0]
-    if not tensor.shape:
-        raise InapplicableError("the input is a scalar")
+    skip_if(not tensor.shape, "the input is a scalar")
     shape = (*tensor.shape[:-1], -1)
     wrong = Tensor(tensor.name, tensor.datatype, shape, tensor.data)
-    _refused(server, replace(request, inputs=(wrong, *request.inputs[1:])), f"a shape of {list(shape)}")
+    _refused(server, _with(request, 0, wrong), f"a shape of {list(shape)}")
 
 
 @REFUSALS("After a refused request, the next good one has its right answer.")
 def goes_on(server: ServerUnderTest, draw: Draw) -> None:
-    good = _good(server)
+    good = server.sample()
     right = server.answer(good)
     bad = draw(st.sampled_from(("model", "inputs") if server.capability.many_models else ("inputs",)))
     wrong = replace(good, model="no_such_model") if bad == "model" else replace(good, inputs=())
     server.answered(server.infer(wrong))
-    again = server.answer(good)
-    have = [(tensor.name, bytes(tensor.view)) for tensor in again.outputs]
-    expect(
-        have == [(tensor.name, bytes(tensor.view)) for tensor in right.outputs],
-        "after a refused request, the answer to a good one is another",
-        server.last,
+    right_bytes, have = (
+        [(tensor.name, bytes(tensor.view)) for tensor in answer.outputs]
+        for answer in (right, server.answer(good))
     )
+    expect(have == right_bytes, "after a refused request, the answer to a good one differs", server.last)
 
 
 _OTHERS = (Datatype.INT64, Datatype.FP64, Datatype.INT8)
@@ -213,13 +200,8 @@ _UNLIKE = {
 """Datatypes that are not mistaken for each other: they differ in size or kind."""
 
 
-def _good(server: ServerUnderTest) -> InferRequest:
-    return server.request(distinct(server.known, 1))
-
-
 def _named(server: ServerUnderTest) -> None:
-    if not server.capability.input_names:
-        raise InapplicableError("inputs have no names")
+    skip_if(not server.capability.input_names, "inputs have no names")
 
 
 def _refused(server: ServerUnderTest, request: InferRequest, what: str) -> None:
@@ -230,7 +212,9 @@ def _shaped(request: InferRequest, place: int, shape: list[int]) -> InferRequest
     """``request`` with one input of another shape and a matching number of elements."""
     tensor = request.inputs[place]
     array = np.resize(tensor.numpy(), element_count(shape)).reshape(shape)
-    wrong = Tensor.from_numpy(tensor.name, array, tensor.datatype)
-    return replace(
-        request, inputs=tuple(wrong if at == place else one for at, one in enumerate(request.inputs))
-    )
+    return _with(request, place, Tensor.from_numpy(tensor.name, array, tensor.datatype))
+
+
+def _with(request: InferRequest, place: int, tensor: Tensor) -> InferRequest:
+    """``request`` with ``tensor`` as the input at ``place``."""
+    return replace(request, inputs=(*request.inputs[:place], tensor, *request.inputs[place + 1 :]))

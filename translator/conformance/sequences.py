@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from interlingua.schemas import InferResponse, Tensor
 from interlingua.schemas import Sequence as Place
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError
+from interlingua.translator.conformance.check import Draw, Group, skip_if
 from interlingua.translator.conformance.comparison import expect_same
 from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.server import ServerUnderTest
@@ -52,7 +52,7 @@ def start_needed(server: ServerUnderTest, draw: Draw) -> None:
     _sequential(server)
     place = Place(server.fresh(), end=draw(st.booleans()))
     exchange = _asked(server, place, distinct(server.known, 1))
-    server.refuses(exchange, Mistake.INVALID, "a request of a sequence that nobody has begun")
+    server.refuses(exchange, Mistake.INVALID, "a request of a sequence without a start")
 
 
 @SEQUENCES("A request without the id of a sequence, or with the id 0, is refused.")
@@ -77,25 +77,24 @@ def ended(server: ServerUnderTest, draw: Draw) -> None:
 def same_again(server: ServerUnderTest, draw: Draw) -> None:
     steps, number = _steps(server, draw), server.fresh()
     for first, second in zip(_whole(server, number, steps), _whole(server, number, steps), strict=True):
-        expect_same(server, first, second, "the same sequence was answered otherwise")
+        expect_same(server, first, second, "the same sequence got other answers")
 
 
 @SEQUENCES("A start resets the sequence of its id.")
-def begun_anew(server: ServerUnderTest, draw: Draw) -> None:
+def restarted(server: ServerUnderTest, draw: Draw) -> None:
     before, steps = draw(inputs(server.known, usual)), _steps(server, draw)
     number = server.fresh()
     right = _whole(server, number, steps)
     with _sequence(server, number) as one:
         one.answer(before, start=True)
         for first, second in zip(right, _run(one, steps), strict=True):
-            expect_same(server, first, second, "begun anew, a sequence is answered otherwise")
+            expect_same(server, first, second, "after a restart, the sequence gets other answers")
 
 
-@SEQUENCES("Sequences whose requests come in turns do not touch each other.")
+@SEQUENCES("Interleaved sequences do not affect each other.")
 def apart(server: ServerUnderTest, draw: Draw) -> None:
     _sequential(server)
-    if _places(server) < 2:
-        raise InapplicableError("the model runs one sequence at a time")
+    skip_if(_places(server) < 2, "the model runs one sequence at a time")
     steps = [_steps(server, draw) for _ in range(2)]
     numbers = [server.fresh() for _ in steps]
     right = [_whole(server, number, each) for number, each in zip(numbers, steps, strict=True)]
@@ -106,12 +105,16 @@ def apart(server: ServerUnderTest, draw: Draw) -> None:
             place, last = len(have[at]), len(steps[at]) - 1
             asked = (one, other)[at]
             have[at].append(asked.answer(steps[at][place], start=not place, end=place == last))
-            expect_same(server, right[at][place], have[at][place], "beside another, a sequence is another")
+            expect_same(
+                server,
+                right[at][place],
+                have[at][place],
+                "interleaved with another, a sequence gets other answers",
+            )
 
 
 def _sequential(server: ServerUnderTest) -> None:
-    if not server.sequential:
-        raise InapplicableError("the model takes no sequences, according to the server")
+    skip_if(not server.sequential, "the model takes no sequences, according to the server")
 
 
 def _places(server: ServerUnderTest) -> int:

@@ -20,7 +20,6 @@ from interlingua.protocols.transport.clients import client_of
 from interlingua.protocols.wire import FramedRequest, HttpCall
 from interlingua.schemas import (
     Context,
-    Datatype,
     ErrorCode,
     InferenceError,
     InferRequest,
@@ -34,6 +33,7 @@ from interlingua.schemas import Sequence as Place
 from interlingua.translator.conformance.check import InapplicableError, ViolationError
 from interlingua.translator.conformance.exchange import Sent, WireExchange
 from interlingua.translator.conformance.relations import Relation
+from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake, Wire, expect
 
 T = TypeVar("T")
@@ -110,11 +110,6 @@ class ServerUnderTest:
         return self.place.address
 
     @property
-    def base(self) -> str:
-        """The prefix of every path."""
-        return self.place.base
-
-    @property
     def forms(self) -> tuple[str, ...]:
         """The forms of requests that the server accepts, the usual one first."""
         return tuple(filter(self.has, self.wire.calls))
@@ -164,6 +159,10 @@ class ServerUnderTest:
         chosen = None if outputs is None else tuple(RequestedOutput(name) for name in outputs)
         whole = Place(self.fresh(), start=True, end=True) if self.sequential else None
         return InferRequest(self.model, tuple(inputs), chosen, version=self.version, id=_ID, sequence=whole)
+
+    def sample(self, number: int = 1) -> InferRequest:
+        """A valid request with moderate inputs that differ for each ``number``."""
+        return self.request(distinct(self.known, number))
 
     def infer(self, request: InferRequest, form: str = "") -> WireExchange:
         """Send an inference request in one of ``forms``."""
@@ -251,8 +250,3 @@ def _decoded(call: Call, kept: Any, exchange: WireExchange) -> WireExchange:
         except InferenceError as error:
             exchange.error = error
     return exchange
-
-
-def carried(server: ServerUnderTest, datatype: Datatype) -> bool:
-    """Whether the dialect can carry tensors of ``datatype``."""
-    return datatype in server.capability.exact or datatype in server.capability.widened

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.transport.grpc.conversation import converse
 from interlingua.protocols.wire import GrpcAnswer
-from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse, Signature
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError, skip_if
 from interlingua.translator.conformance.comparison import expect_same
 from interlingua.translator.conformance.exchange import GrpcStream, Sent, WireExchange
 from interlingua.translator.conformance.server import ServerUnderTest
-from interlingua.translator.conformance.values import distinct, inputs, usual
+from interlingua.translator.conformance.values import inputs, usual
 from interlingua.translator.conformance.wire import Mistake, Streams, expect, grpc_request, http_request
 
 STREAMS = Group("streams")
@@ -54,48 +54,48 @@ class Streamed:
 
 @STREAMS("A stream ends when everything has been answered, with nothing but answers in it.")
 def ends(server: ServerUnderTest, draw: Draw) -> None:
-    given = distinct(known_in_streams(server), draw(_SOME))
-    streamed = alone(server, server.request(given))
+    needs_streams(server)
+    request = server.sample(draw(_SOME))
+    streamed = alone(server, request)
     for exchange in streamed.answers:
         if exchange.result.outputs and server.binding.transport == "grpc":
-            server.judged(server.request(given), exchange)
+            server.judged(request, exchange)
 
 
 @STREAMS("A stream with the same request has the same answers again.")
 def same_twice(server: ServerUnderTest, draw: Draw) -> None:
-    request = server.request(distinct(known_in_streams(server), draw(_SOME)))
+    needs_streams(server)
+    request = server.sample(draw(_SOME))
     first, second = (alone(server, request).results for _ in range(2))
-    if not first and not second:
-        raise InapplicableError("the model streams nothing")
-    _expect_same(server, first, second, "the same request was answered otherwise")
+    skip_if(not first and not second, "the model streams nothing")
+    _expect_same(server, first, second, "the same request got another answer")
 
 
 @STREAMS("A model that answers once answers in a stream what it answers without.")
 def as_without(server: ServerUnderTest, draw: Draw) -> None:
     _many(server)
-    if server.silent:
-        raise InapplicableError(server.silent)
+    skip_if(server.silent, server.silent)
     request = server.request(draw(inputs(server.known, usual)))
     right = server.answer(request)
     have = alone(server, request).results
-    _expect_same(server, [right], have, "in a stream the answer is another")
+    _expect_same(server, [right], have, "in a stream the answer differs")
 
 
 @STREAMS("Of streams at the same time, each has its own answers.")
 def at_once(server: ServerUnderTest, draw: Draw) -> None:
-    known = known_in_streams(server)
+    needs_streams(server)
     start = draw(_SOME)
-    requests = [server.request(distinct(known, start + number)) for number in range(_AT_ONCE)]
+    requests = [server.sample(start + number) for number in range(_AT_ONCE)]
     own = [alone(server, request).results for request in requests]
     together = _run(server, [([request], [0]) for request in requests])
     for right, streamed in zip(own, together, strict=True):
         _ended(streamed)
-        _expect_same(server, right, streamed.results, "beside other streams the answer is another")
+        _expect_same(server, right, streamed.results, "next to other streams the answer differs")
 
 
 @STREAMS("A request that fails gets its error in its stream.")
 def refused(server: ServerUnderTest, draw: Draw) -> None:
-    known_in_streams(server)
+    needs_streams(server)
     [streamed] = _run(server, [([_bad(server, draw)], [0])])
     _expect_refusal(server, streamed.answers or [streamed.ending])
 
@@ -120,8 +120,8 @@ def refused_between(server: ServerUnderTest, draw: Draw) -> None:
     place = draw(st.integers(0, len(requests) - 1))
     bad = _bad(server, draw)
     bad.id = str(1000 + len(requests))
-    asked = [*requests[:place], bad, *requests[place:]]
-    [streamed] = _run(server, [(asked, [0] * len(asked))])
+    mixed = [*requests[:place], bad, *requests[place:]]
+    [streamed] = _run(server, [(mixed, [0] * len(mixed))])
     refusals = [exchange for exchange in streamed.answers if exchange.result.error is not None]
     good = [exchange for exchange in streamed.answers if exchange.result.error is None]
     _expect_each(server, requests, own, replace(streamed, answers=good))
@@ -148,22 +148,19 @@ def _form(server: ServerUnderTest) -> Streams:
 
 
 def _many(server: ServerUnderTest) -> None:
-    if not _form(server).many:
-        raise InapplicableError("a stream carries one request")
+    skip_if(not _form(server).many, "a stream carries one request")
 
 
-def known_in_streams(server: ServerUnderTest) -> Signature:
-    """The signature of a model that answers in streams."""
+def needs_streams(server: ServerUnderTest) -> None:
+    """Raise ``InapplicableError`` unless the model answers in streams."""
     _form(server)
-    if server.silent and not server.decoupled and not _answers_in_streams(server):
-        raise InapplicableError(server.silent)
-    return server.known
+    skip_if(server.silent and not server.decoupled and not _answers_in_streams(server), server.silent)
 
 
 def _answers_in_streams(server: ServerUnderTest) -> bool:
     """Whether a model without unary answers answers in a stream; without a configuration only a trial shows
     it."""
-    [streamed] = _run(server, [([server.request(distinct(server.known, 1))], [0])])
+    [streamed] = _run(server, [([server.sample()], [0])])
     return any(response.error is None for response in streamed.results)
 
 
@@ -173,28 +170,24 @@ def _answers_in_streams(server: ServerUnderTest) -> bool:
 def alone(server: ServerUnderTest, request: InferRequest, form: Streams | None = None) -> Streamed:
     """The answers to a valid request in a separate stream; ``form`` defaults to the wire's."""
     [streamed] = _run(server, [([request], [0])], form)
-    _ended(streamed)
-    for exchange in streamed.answers:
-        error = exchange.result.error
-        expect(error is None, f"a good request was refused: {error.message if error else ''}", exchange)
+    _all_good(streamed)
     return streamed
 
 
 def _several(server: ServerUnderTest, draw: Draw) -> tuple[list[InferRequest], list[list[InferResponse]]]:
     """Requests with distinct ids, and the answers to each in a separate stream."""
     _many(server)
-    known = known_in_streams(server)
-    requests = [server.request(distinct(known, number)) for number in draw(_NUMBERS)]
+    needs_streams(server)
+    requests = [server.sample(number) for number in draw(_NUMBERS)]
     for number, request in enumerate(requests):
         request.id = str(1000 + number)
     streams = [alone(server, request) for request in requests]
-    if any(streamed.strange for streamed in streams):
-        raise InapplicableError(STRANGE)
+    skip_if(any(streamed.strange for streamed in streams), STRANGE)
     return requests, [streamed.results for streamed in streams]
 
 
 def _bad(server: ServerUnderTest, draw: Draw) -> InferRequest:
-    request = server.request(distinct(server.known, 1))
+    request = server.sample()
     kinds = ("model", "inputs") if server.capability.many_models else ("inputs",)
     kind = draw(st.sampled_from(kinds))
     return replace(request, model="no_such_model") if kind == "model" else replace(request, inputs=())
@@ -202,15 +195,14 @@ def _bad(server: ServerUnderTest, draw: Draw) -> InferRequest:
 
 def _run(
     server: ServerUnderTest,
-    asked: Sequence[tuple[Sequence[InferRequest], Sequence[int]]],
+    streams: Sequence[tuple[Sequence[InferRequest], Sequence[int]]],
     form: Streams | None = None,
 ) -> list[Streamed]:
-    """A stream for each of ``asked``, all concurrent: its requests, and how many answers to await after
-    each."""
-    spoken = form or _form(server)
+    """Concurrent ``streams``, each with its requests, and the number of answers to await after each."""
+    chosen = form or _form(server)
 
     async def run_all() -> list[Streamed]:
-        return list(await asyncio.gather(*(_stream(server, spoken, *each) for each in asked)))
+        return list(await asyncio.gather(*(_stream(server, chosen, *each) for each in streams)))
 
     found = server.wait_for(run_all())
     server.last = found[-1].ending
@@ -236,14 +228,14 @@ async def _over_grpc(
     # a stream without requests needs a method too
     known = written or [server.written(form.call, server.request(()))]
     method = grpc_request(known[0][0]).method
-    said = GrpcStream(method, tuple(bytes(grpc_request(sent).message) for sent, _ in written))
-    pieces, status = await converse(server.place, method, said.messages, waits, server.timeout_secs)
+    stream = GrpcStream(method, tuple(bytes(grpc_request(sent).message) for sent, _ in written))
+    pieces, status = await converse(server.place, method, stream.messages, waits, server.timeout_secs)
     answers: list[WireExchange] = []
     for number, piece in enumerate(pieces):
         _, kept = known[min(number, len(known) - 1)]
-        answers += _read(form, said, kept, GrpcAnswer(piece))
+        answers += _read(form, stream, kept, GrpcAnswer(piece))
     strange = not all(form.known(GrpcAnswer(piece)) for piece in pieces)
-    return Streamed(answers, WireExchange(said, status), strange)
+    return Streamed(answers, WireExchange(stream, status), strange)
 
 
 async def _over_http(server: ServerUnderTest, form: Streams, sent: Sent, kept: Any) -> Streamed:
@@ -282,6 +274,14 @@ def _ended(streamed: Streamed) -> None:
         expect(not code, f"the stream ended with status {code}: {details}", ending)
 
 
+def _all_good(streamed: Streamed) -> None:
+    """Require that the stream ended and has no refusal."""
+    _ended(streamed)
+    for exchange in streamed.answers:
+        error = exchange.result.error
+        expect(error is None, f"a good request was refused: {error.message if error else ''}", exchange)
+
+
 def _expect_refusal(server: ServerUnderTest, refusals: Sequence[WireExchange]) -> None:
     expect(len(refusals) == 1, f"{len(refusals)} refusals of one request", server.last)
     [refusal] = refusals
@@ -302,21 +302,14 @@ def _expect_each(
 ) -> None:
     """Require that every request has its ``own`` answers, under its id, and in request order if each has
     one."""
-    _ended(streamed)
-    for exchange in streamed.answers:
-        error = exchange.result.error
-        expect(error is None, f"a good request was refused: {error.message if error else ''}", exchange)
-    have = streamed.results
-    asked = [request.id for request in requests]
-    order = [response.id for response in have]
-    expect(
-        set(order) <= set(asked), f"answers with the ids {order} to requests with {asked}", streamed.ending
-    )
-    if not server.decoupled:
-        expect(order == asked, f"answers with the ids {order} to requests with {asked}", streamed.ending)
+    _all_good(streamed)
+    sent = [request.id for request in requests]
+    order = [response.id for response in streamed.results]
+    fits = set(order) <= set(sent) if server.decoupled else order == sent
+    expect(fits, f"answers with the ids {order} to requests with {sent}", streamed.ending)
     for request, right in zip(requests, own, strict=True):
-        answers = [response for response in have if response.id == request.id]
-        _expect_same(server, right, answers, "beside other requests of a stream the answer is another")
+        answers = [response for response in streamed.results if response.id == request.id]
+        _expect_same(server, right, answers, "among other requests of a stream the answer differs")
 
 
 def _expect_same(

@@ -257,7 +257,7 @@ def ends_are_forgotten(passing: Passing) -> None:
     in_sequence(passing, lambda said: said.update(sequence_end=False))
 
 
-@seed("total", "sequences/begun-anew", up=True)
+@seed("total", "sequences/restarted", up=True)
 def a_second_start_is_none(passing: Passing) -> None:
     def change(said: dict[str, Any]) -> None:
         known = passing.memory.setdefault("known", set())

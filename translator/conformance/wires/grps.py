@@ -1,8 +1,7 @@
-"""grps, as it must stand on the wire: over HTTP, gRPC and bRPC.
+"""grps over HTTP, gRPC and bRPC: valid responses and refusals, and the rules of the HTTP wire.
 
-What became of a request is told in the message, whatever the transport; over HTTP the status line may say it
-too. The two original servers differ in more than that, and what only one of them does is no rule here.
-"""
+The message has the status of a request over every transport; over HTTP the status line may repeat it. The two
+original servers differ; only behaviour that they share is a rule."""
 
 from __future__ import annotations
 
@@ -12,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
-from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
 from interlingua.protocols.grps.client_http import HTTP_CALLS
@@ -20,11 +18,20 @@ from interlingua.protocols.grps.client_rpc import BRPC_CALLS, GRPC_CALLS
 from interlingua.protocols.wire import BrpcAnswer, GrpcAnswer
 from interlingua.schemas import Datatype, InferRequest, Operation
 from interlingua.schemas.grps import MESSAGES
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError, skip_if
 from interlingua.translator.conformance.exchange import WireExchange, body_of, with_body
 from interlingua.translator.conformance.server import ServerUnderTest
-from interlingua.translator.conformance.values import distinct
-from interlingua.translator.conformance.wire import Mistake, Streams, Wire, expect, http_reply, http_request
+from interlingua.translator.conformance.wire import (
+    Mistake,
+    Streams,
+    Wire,
+    expect,
+    http_reply,
+    http_request,
+    json_object,
+    media_type,
+    parsed,
+)
 
 _HTTP = Group("grps-http", asks=True)
 
@@ -43,7 +50,7 @@ Document = dict[str, Any]
 
 
 def _check_status(status: Mapping[str, Any], exchange: WireExchange) -> None:
-    """``status`` of a failure: a code, words, and the flag that says so."""
+    """A failure has a code, a text and the flag FAILURE."""
     code = status.get("code", 0)
     expect(status.get("status") == "FAILURE", f"the flag {status.get('status')!a} of a failure", exchange)
     expect(400 <= code < 600, f"code {code} of a failure", exchange)
@@ -65,20 +72,11 @@ def _check_tensor(tensor: Mapping[str, Any], exchange: WireExchange) -> None:
 
 
 def _document(exchange: WireExchange) -> Document | None:
-    """The message in JSON; None where the body is plain bytes."""
+    """The message in JSON; None if the body is plain bytes."""
     reply = http_reply(exchange)
-    media = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media == "application/octet-stream":
+    if media_type(reply) == "application/octet-stream":
         return None
-    try:
-        document = orjson.loads(bytes(reply.body))
-    except orjson.JSONDecodeError as error:
-        raise ViolationError(
-            f"status {reply.status} with a body that is no JSON: {error}", exchange
-        ) from error
-    if not isinstance(document, dict):
-        raise ViolationError("a body that is no JSON object", exchange)
-    return document
+    return json_object(exchange, bytes(reply.body))
 
 
 def _http_succeeded(exchange: WireExchange) -> bool:
@@ -89,29 +87,26 @@ def _http_succeeded(exchange: WireExchange) -> bool:
 
 
 def _check_http_error(exchange: WireExchange, mistake: Mistake) -> None:
-    """A message in JSON whose status says FAILURE; the status line says 200 or the same code."""
+    """A message in JSON with the status FAILURE; the status line has 200 or the same code."""
     reply = http_reply(exchange)
     document = _document(exchange)
     if document is None:
-        raise ViolationError("an error that is plain bytes", exchange)
+        raise ViolationError("an error as plain bytes", exchange)
     status = document.get("status", {})
     _check_status(status, exchange)
-    expect(
-        reply.status in (200, status["code"]),
-        f"status {reply.status} beside the code {status['code']}",
-        exchange,
-    )
+    code = status["code"]
+    expect(reply.status in (200, code), f"status {reply.status} with the code {code}", exchange)
 
 
 def _check_http_answer(request: InferRequest, exchange: WireExchange) -> None:
-    """Plain bytes, or a message in JSON: its status says success, and its tensors are whole."""
+    """Plain bytes, or a message in JSON with the status SUCCESS and complete tensors."""
     expect(http_reply(exchange).status == 200, "an answer with another status than 200", exchange)
     document = _document(exchange)
     if document is None:
         return
     status = document.get("status", {})
-    told = {"code": 200, "status": "SUCCESS"}
-    expect(told.items() <= status.items(), f"an answer with the status {status}", exchange)
+    success = {"code": 200, "status": "SUCCESS"}
+    expect(success.items() <= status.items(), f"an answer with the status {status}", exchange)
     data = [name for name in _DATA if name in document]
     expect(len(data) <= 1, f"an answer with {' and '.join(data)}", exchange)
     for tensor in document.get("gtensors", {}).get("tensors", ()):
@@ -121,48 +116,47 @@ def _check_http_answer(request: InferRequest, exchange: WireExchange) -> None:
             expect(texts, "64-bit integers are strings in JSON", exchange)
 
 
-@_HTTP("Members that a message does not have are ignored.")
+@_HTTP("Unknown members are ignored.")
 def unknown_members(server: ServerUnderTest, draw: Draw) -> None:
-    sent = http_request(server.encoded(server.request(distinct(server.known, 1))))
+    sent = http_request(server.encoded(server.sample()))
     document = _as_json(server)
     right = _tensors(server, sent, document)
     tensors = document["gtensors"]["tensors"]
     place = draw(st.sampled_from((document, tensors[0])))
     place[draw(st.sampled_from(("flat_double", "s_t", "more")))] = draw(st.sampled_from(([1.5], "text", 3)))
-    expect(
-        _tensors(server, sent, document) == right,
-        "with an unknown member the answer is another",
-        server.last,
-    )
+    have = _tensors(server, sent, document)
+    expect(have == right, "with an unknown member the answer differs", server.last)
 
 
-@_HTTP("Another Content-Type than the two that there are is refused.")
+@_HTTP("Any Content-Type but the two of the dialect is refused.")
 def content_types(server: ServerUnderTest, draw: Draw) -> None:
-    sent = http_request(server.encoded(server.request(distinct(server.known, 1))))
+    sent = http_request(server.encoded(server.sample()))
     media = draw(st.sampled_from(("text/plain", "application/xml", "application/x-www-form-urlencoded")))
     exchange = server.send(replace(sent, headers={"Content-Type": media}))
-    expect(not _http_succeeded_tolerant(exchange), f"the Content-Type {media} was taken", exchange)
+    expect(not _http_succeeded_tolerant(exchange), f"the Content-Type {media} was accepted", exchange)
 
 
-@_HTTP("Nested lists are a tensor of FLOAT32, and come back as such when asked for.")
+@_HTTP("Nested lists are a tensor of FLOAT32, and come back as such on request.")
 def nested_lists(server: ServerUnderTest, draw: Draw) -> None:
     [spec, *more] = server.known.inputs
-    if more or spec.datatype is not Datatype.FP32 or not _echoes(server):
-        raise InapplicableError("the model does not answer with its one input of FP32")
+    skip_if(
+        more or spec.datatype is not Datatype.FP32 or not _echoes(server),
+        "the model does not answer with its one input of FP32",
+    )
     rank = len(spec.shape)
     numbers = draw(st.lists(st.integers(-1000, 1000).map(lambda number: number / 4), min_size=1, max_size=4))
     nested: Any = numbers
     for _ in range(rank - 1):
         nested = [nested]
     document = {"model": _as_json(server).get("model", ""), "ndarray": nested}
-    sent = http_request(server.encoded(server.request(distinct(server.known, 1))))
+    sent = http_request(server.encoded(server.sample()))
     exchange = server.send(replace(sent, query="return-ndarray=true", parts=[orjson.dumps(document)]))
     answer = _document(exchange) or {}
     expect(answer.get("ndarray") == nested, f"{nested} came back as {answer.get('ndarray')}", exchange)
 
 
 def _http_succeeded_tolerant(exchange: WireExchange) -> bool:
-    """As :func:`_http_succeeded`; a reply that is no JSON is a refusal, if its status says so."""
+    """:func:`_http_succeeded`, but a status from 400 on needs no JSON."""
     return http_reply(exchange).status < 400 and _http_succeeded(exchange)
 
 
@@ -171,13 +165,12 @@ def _echoes(server: ServerUnderTest) -> bool:
 
 
 def _as_json(server: ServerUnderTest) -> Document:
-    sent = server.encoded(server.request(distinct(server.known, 1)))
+    sent = server.encoded(server.sample())
     try:
         document: Document = orjson.loads(body_of(sent))
     except orjson.JSONDecodeError:
         raise InapplicableError("the request is plain bytes") from None
-    if "gtensors" not in document:
-        raise InapplicableError("the request has no tensors")
+    skip_if("gtensors" not in document, "the request has no tensors")
     return document
 
 
@@ -193,14 +186,11 @@ def _tensors(server: ServerUnderTest, sent: Any, document: Document) -> Any:
 
 
 def _message(exchange: WireExchange) -> Any:
-    """The message that came back. A status of the transport is none."""
+    """The message of the reply. Raises ``ViolationError`` for a status of the transport."""
     reply = exchange.reply
     if not isinstance(reply, GrpcAnswer | BrpcAnswer) or reply.code:
         raise ViolationError("an answer without a message", exchange)
-    try:
-        return _MESSAGE.FromString(bytes(reply.message))
-    except DecodeError as error:
-        raise ViolationError(f"an answer that is no GrpsMessage: {error}", exchange) from error
+    return parsed(_MESSAGE, bytes(reply.message), exchange)
 
 
 def _rpc_succeeded(exchange: WireExchange) -> bool:
@@ -211,8 +201,8 @@ def _rpc_succeeded(exchange: WireExchange) -> bool:
 
 
 def _check_rpc_error(exchange: WireExchange, mistake: Mistake) -> None:
-    """The transport's status says OK, the message's FAILURE. Bytes that are no message are the transport's to
-    refuse."""
+    """OK as the transport's status, FAILURE as the message's. The transport refuses bytes that are not a
+    message."""
     reply = exchange.reply
     if mistake is Mistake.MALFORMED and (reply is None or reply.code):  # type: ignore[union-attr]
         return
@@ -222,20 +212,24 @@ def _check_rpc_error(exchange: WireExchange, mistake: Mistake) -> None:
 
 
 def _check_rpc_answer(request: InferRequest, exchange: WireExchange) -> None:
-    """A status of 200 and SUCCESS, and tensors that are whole."""
+    """The code 200, the flag SUCCESS and complete tensors."""
     message = _message(exchange)
     status = message.status
     expect((status.code, status.status) == (200, 1), f"code {status.code}, flag {status.status}", exchange)
-    names = {
-        value.number: value.name for value in _MESSAGE.DESCRIPTOR.file.enum_types_by_name["DataType"].values
-    }
+    datatypes = _MESSAGE.DESCRIPTOR.file.enum_types_by_name["DataType"].values_by_number
     for tensor in message.gtensors.tensors:
-        fields = {
-            field.name: list(value) for field, value in tensor.ListFields() if field.name[:5] == "flat_"
-        }
-        described = {"name": tensor.name, "dtype": names.get(tensor.dtype, ""), "shape": list(tensor.shape)}
-        _check_tensor({**described, **fields}, exchange)
+        fields = {field.name: value for field, value in tensor.ListFields()}
+        named = datatypes.get(tensor.dtype)
+        _check_tensor({**fields, "dtype": named.name if named else ""}, exchange)
 
+
+_RPC = Wire(
+    _rpc_succeeded,
+    _check_rpc_error,
+    _check_rpc_answer,
+    {"message": BRPC_CALLS[Operation.INFER]},
+    exempt=_EXEMPT,
+)
 
 WIRES = {
     "http": Wire(
@@ -248,19 +242,10 @@ WIRES = {
         exempt=_EXEMPT,
         streams=Streams(HTTP_CALLS[Operation.INFER_STREAM]),
     ),
-    "grpc": Wire(
-        _rpc_succeeded,
-        _check_rpc_error,
-        _check_rpc_answer,
-        {"message": GRPC_CALLS[Operation.INFER]},
-        exempt=_EXEMPT,
+    "grpc": replace(
+        _RPC,
+        calls={"message": GRPC_CALLS[Operation.INFER]},
         streams=Streams(GRPC_CALLS[Operation.INFER_STREAM]),
     ),
-    "brpc": Wire(
-        _rpc_succeeded,
-        _check_rpc_error,
-        _check_rpc_answer,
-        {"message": BRPC_CALLS[Operation.INFER]},
-        exempt=_EXEMPT,
-    ),
+    "brpc": _RPC,
 }

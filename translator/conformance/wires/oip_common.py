@@ -1,4 +1,4 @@
-"""What the Open Inference Protocol has in common on both of its transports: the texts of ids, and classes."""
+"""The Open Inference Protocol on both of its transports: ids and classes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from interlingua.schemas import Datatype, ErrorCode, InferenceError, InferReques
 from interlingua.translator.conformance.wire import Ranking
 
 EXTENSIONS = {"classes": "classification", "memory": "system_shared_memory"}
-"""What a server lists that has them."""
+"""Optional features, by their names in the list of extensions."""
 
 PLAIN_IDS = st.text(string.ascii_letters + string.digits + "-_.", min_size=1, max_size=12)
-"""Ids as clients make them."""
+"""Ids like those of clients."""
 
 ANY_IDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=12)
 """Any text without control characters."""
 
 
 def with_classes(call: UpstreamCall[Any, Any]) -> UpstreamCall[Any, Any]:
-    """``call`` with the outputs that are asked for as classes read as such."""
+    """``call`` with outputs requested as classes decoded as such."""
 
     def encode(request: InferRequest, signature: Signature | None) -> tuple[Any, Any]:
         sent, form = call.encode(request, signature)
@@ -41,7 +41,7 @@ def with_classes(call: UpstreamCall[Any, Any]) -> UpstreamCall[Any, Any]:
 
 
 def _entries(output: Tensor, batched: bool) -> list[list[Ranked]]:
-    """BYTES of shape [batch, n], or [n] without a batch. Raises BAD_UPSTREAM for anything else."""
+    """The classes in BYTES of shape [batch, n], or [n] without a batch. Raises BAD_UPSTREAM otherwise."""
     if output.datatype is not Datatype.BYTES or len(output.shape) != 1 + batched:
         raise _no_class(f"output '{output.name}' is {output.datatype.value} {list(output.shape)}")
     each = output.shape[-1]

@@ -1,13 +1,9 @@
-"""How a server of the Open Inference Protocol is told of regions of shared memory, over HTTP and over gRPC.
-
-An upstream is never asked this, so the dialect's own calls lack it. Arguments and results are those of
-``protocols.dialect.Action``.
-"""
+"""Shared memory calls of the Open Inference Protocol, over HTTP and gRPC. Upstreams need none, so the dialect
+does not have them. Arguments and results are those of ``protocols.dialect.Action``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -25,8 +21,8 @@ _MEMBERS = ("name", "key", "offset", "byte_size")
 Regions = tuple[SharedMemoryRegion, ...]
 
 
-def _region(told: Mapping[str, Any]) -> SharedMemoryRegion:
-    return SharedMemoryRegion(*(told[member] for member in _MEMBERS))
+def _region(members: Mapping[str, Any]) -> SharedMemoryRegion:
+    return SharedMemoryRegion(*(members[name] for name in _MEMBERS))
 
 
 # --- HTTP
@@ -71,24 +67,12 @@ HTTP_MEMORY: Mapping[Operation, UpstreamCall[HttpCall, HttpReply]] = {
 # --- gRPC
 
 
-def _named(name: str | None) -> Mapping[str, Any]:
-    return {"name": name or ""}
-
-
-def _described(region: SharedMemoryRegion) -> Mapping[str, Any]:
+def _described(region: Any) -> Mapping[str, Any]:
     return {member: getattr(region, member) for member in _MEMBERS}
 
 
-def _told(message: Any) -> Regions:
-    entries: Iterable[Any] = message.regions.values()
-    return tuple(_region({member: getattr(entry, member) for member in _MEMBERS}) for entry in entries)
-
-
-def _decode(verb: str, read: Callable[[Any], Any], form: None, answer: GrpcAnswer) -> Any:
-    if answer.code:
-        raise InferenceError(_CODES.get(answer.code, ErrorCode.INTERNAL), answer.details)
-    response: Any = MESSAGES[f"inference.SystemSharedMemory{verb}Response"]
-    return read(response.FromString(bytes(answer.message)))
+def _listed(message: Any) -> Regions:
+    return tuple(_region(_described(entry)) for entry in message.regions.values())
 
 
 _CODES = {
@@ -107,11 +91,17 @@ def _call(
         method = f"/inference.GRPCInferenceService/SystemSharedMemory{verb}"
         return GrpcRequest(method, message.SerializeToString()), None
 
-    return UpstreamCall(encode, partial(_decode, verb, read))
+    def decode(form: None, answer: GrpcAnswer) -> Any:
+        if answer.code:
+            raise InferenceError(_CODES.get(answer.code, ErrorCode.INTERNAL), answer.details)
+        response: Any = MESSAGES[f"inference.SystemSharedMemory{verb}Response"]
+        return read(response.FromString(bytes(answer.message)))
+
+    return UpstreamCall(encode, decode)
 
 
 GRPC_MEMORY: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
     Operation.SHARED_MEMORY_REGISTER: _call("Register", _described),
-    Operation.SHARED_MEMORY_UNREGISTER: _call("Unregister", _named),
-    Operation.SHARED_MEMORY_STATUS: _call("Status", _named, _told),
+    Operation.SHARED_MEMORY_UNREGISTER: _call("Unregister", lambda name: {"name": name or ""}),
+    Operation.SHARED_MEMORY_STATUS: _call("Status", lambda name: {"name": name or ""}, _listed),
 }

@@ -1,8 +1,6 @@
-"""TensorRT Inference Server version 1, as it must stand on the wire: over HTTP and over gRPC.
+"""TensorRT Inference Server version 1: valid responses and refusals, and the rules of both wires.
 
-The messages are the same on both; over HTTP they stand in headers, and the header of an answer once more at
-the end of its body.
-"""
+HTTP carries the messages of gRPC in headers; the body of an answer ends with a copy of its header."""
 
 from __future__ import annotations
 
@@ -11,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from google.protobuf import text_format
-from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
 from interlingua.protocols.dialect import UpstreamCall
@@ -19,19 +16,20 @@ from interlingua.protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 from interlingua.schemas.trtis import MESSAGES
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError
+from interlingua.translator.conformance.check import Draw, Group, ViolationError, skip_if
 from interlingua.translator.conformance.exchange import WireExchange, body_of
 from interlingua.translator.conformance.server import ServerUnderTest
-from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import (
     Mistake,
     Streams,
     Wire,
     expect,
+    expect_names,
     grpc_reply,
     grpc_request,
     http_reply,
     http_request,
+    parsed,
 )
 from interlingua.translator.conformance.wires.trtis_classes import GRPC_CLASSES, HTTP_CLASSES
 from interlingua.translator.conformance.wires.trtis_memory import GRPC_MEMORY, HTTP_MEMORY
@@ -47,7 +45,7 @@ _ANSWER: Any = MESSAGES[f"{_PACKAGE}.InferResponse"]
 
 _IDS = st.integers(1, 2**64 - 1).map(str)
 
-_EXEMPT = {"refusals/wrong-datatype": "the dialect does not tell datatypes"}
+_EXEMPT = {"refusals/wrong-datatype": "requests name no datatypes"}
 
 _SUCCESS = 1
 _INVALID_ARG, _UNAVAILABLE = 5, 6
@@ -64,7 +62,7 @@ def _text(message_type: Any, text: str, exchange: WireExchange) -> Any:
         return text_format.Parse(text, message_type())
     except text_format.ParseError as error:
         name = message_type.DESCRIPTOR.name
-        raise ViolationError(f"a header that is no {name} in text format: {error}", exchange) from error
+        raise ViolationError(f"a header is not a valid {name} in text format: {error}", exchange) from error
 
 
 def _check_refusal(status: Any, exchange: WireExchange, mistake: Mistake) -> None:
@@ -75,33 +73,28 @@ def _check_refusal(status: Any, exchange: WireExchange, mistake: Mistake) -> Non
 
 
 def _check_header(request: InferRequest, header: Any, exchange: WireExchange) -> None:
-    """``header`` describes an answer: to this request, each output once, as large as it is."""
+    """``header`` describes an answer to ``request``: each output once, with its size."""
     expect(header.model_name == request.model, f"the answer names the model {header.model_name!a}", exchange)
-    expect(header.batch_size >= 1, "an answer without a batch size ends the original client", exchange)
-    names = [output.name for output in header.output]
-    expect(all(names), "an output has no name", exchange)
-    expect(len(set(names)) == len(names), f"two of the outputs {names} have one name", exchange)
+    expect(header.batch_size >= 1, "an answer without a batch size crashes the original client", exchange)
+    expect_names("output", [output.name for output in header.output], exchange)
     for output in header.output:
-        expect(
-            output.HasField("raw") != bool(output.batch_classes),
-            f"'{output.name}' is raw or classes",
-            exchange,
-        )
+        one_form = output.HasField("raw") != bool(output.batch_classes)
+        expect(one_form, f"'{output.name}' is raw or classes", exchange)
         if output.HasField("raw") and math.prod(output.raw.dims):
             expect(output.raw.batch_byte_size, f"output '{output.name}' without a size", exchange)
     if exchange.result is not None:
         sizes = {tensor.name: tensor.nbytes for tensor in exchange.result.outputs}
         for output in header.output:
             have, right = output.raw.batch_byte_size, sizes.get(output.name, 0)
-            expect(have == right, f"output '{output.name}' says {have} bytes, it has {right}", exchange)
+            expect(have == right, f"output '{output.name}' has {right} bytes, its header {have}", exchange)
 
 
 # --- HTTP
 
 
 def _http_status(exchange: WireExchange) -> Any:
-    told = http_reply(exchange).headers.get("nv-status")
-    return None if told is None else _text(_STATUS, told, exchange)
+    text = http_reply(exchange).headers.get("nv-status")
+    return None if text is None else _text(_STATUS, text, exchange)
 
 
 def _http_succeeded(exchange: WireExchange) -> bool:
@@ -112,7 +105,7 @@ def _http_succeeded(exchange: WireExchange) -> bool:
 
 
 def _check_http_error(exchange: WireExchange, mistake: Mistake) -> None:
-    """Status 400 with an NV-Status that says why, and no body."""
+    """Status 400 with the reason as NV-Status, and no body."""
     reply = http_reply(exchange)
     expect(reply.status == 400, f"status {reply.status} of an error, not 400", exchange)
     status = _http_status(exchange)
@@ -124,36 +117,31 @@ def _check_http_error(exchange: WireExchange, mistake: Mistake) -> None:
 
 
 def _check_http_answer(request: InferRequest, exchange: WireExchange) -> None:
-    """NV-Status says success and the number of the request; NV-InferResponse describes the body, at whose
-    end the same message stands once more, with the classes in it."""
+    """NV-Status has success and the number of the request. NV-InferResponse describes the body, which ends in
+    the same message with the classes."""
     reply = http_reply(exchange)
     status = _http_status(exchange)
     if status is None:
         raise ViolationError("an answer without NV-Status", exchange)
     expect(status.code == _SUCCESS, f"an answer with the code {status.code}", exchange)
-    expect(
-        status.server_id and status.request_id, "NV-Status without the ids of server and request", exchange
-    )
-    told = reply.headers.get("nv-inferresponse")
-    if told is None:
+    ids = status.server_id and status.request_id
+    expect(ids, "NV-Status without the ids of server and request", exchange)
+    text = reply.headers.get("nv-inferresponse")
+    if text is None:
         raise ViolationError("an answer without NV-InferResponse", exchange)
-    header = _text(_HEADER, told, exchange)
+    header, body = _text(_HEADER, text, exchange), bytes(reply.body)
     size = sum(output.raw.batch_byte_size for output in header.output)
-    expect(size <= len(reply.body), f"{len(reply.body)} bytes, the header says {size} at least", exchange)
-    tail = bytes(reply.body)[size:]
-    try:
-        repeated = _HEADER.FromString(tail)
-    except DecodeError as error:
-        raise ViolationError(f"the body does not end in an InferResponseHeader: {error}", exchange) from error
+    expect(size <= len(body), f"{len(body)} bytes, the header lists at least {size}", exchange)
+    repeated = parsed(_HEADER, body[size:], exchange, "the end of the body")
     _check_header(request, repeated, exchange)
     for output in repeated.output:
         output.ClearField("batch_classes")
     expect(repeated == header, "the message at the end of the body is not that of the header", exchange)
 
 
-@_HTTP("Every request has a number of its own, larger than the one before.")
+@_HTTP("Each request gets a larger number than the previous one.")
 def request_numbers(server: ServerUnderTest, draw: Draw) -> None:
-    request = server.request(distinct(server.known, 1))
+    request = server.sample()
     numbers = []
     for _ in range(3):
         if draw(st.booleans()):
@@ -164,15 +152,16 @@ def request_numbers(server: ServerUnderTest, draw: Draw) -> None:
     expect(numbers == sorted(set(numbers)), f"the numbers {numbers} do not grow", server.last)
 
 
-@_HTTP("Without outputs asked for, none come.", once=True)
+@_HTTP("A request for no outputs gets none.", once=True)
+@_GRPC("A request for no outputs gets none.", once=True)
 def no_outputs(server: ServerUnderTest, draw: Draw) -> None:
-    response = server.answer(replace(server.request(distinct(server.known, 1)), outputs=()))
-    expect(not response.outputs, "outputs that nobody asked for", server.last)
+    response = server.answer(replace(server.sample(), outputs=()))
+    expect(not response.outputs, "outputs in an answer to a request for none", server.last)
 
 
-@_HTTP("A request without its header, or with one that is no message, is refused with 400.")
+@_HTTP("A request with a missing or invalid header is refused with 400.")
 def bad_header(server: ServerUnderTest, draw: Draw) -> None:
-    sent = http_request(server.encoded(server.request(distinct(server.known, 1))))
+    sent = http_request(server.encoded(server.sample()))
     others = {name: text for name, text in sent.headers.items() if name.lower() != "nv-inferrequest"}
     text = draw(st.sampled_from(("", "batch_size: x", "no_such_field: 1", "input {", 'input { name: "a')))
     exchange = server.send(replace(sent, headers=others | ({"NV-InferRequest": text} if text else {})))
@@ -181,7 +170,7 @@ def bad_header(server: ServerUnderTest, draw: Draw) -> None:
 
 @_HTTP("Without format=binary, the message at the end of the body is text.", once=True)
 def text_at_the_end(server: ServerUnderTest, draw: Draw) -> None:
-    sent = http_request(server.encoded(server.request(distinct(server.known, 1))))
+    sent = http_request(server.encoded(server.sample()))
     exchange = server.send(replace(sent, query=""))
     reply = http_reply(exchange)
     header = _text(_HEADER, reply.headers.get("nv-inferresponse", "?"), exchange)
@@ -190,12 +179,13 @@ def text_at_the_end(server: ServerUnderTest, draw: Draw) -> None:
     expect(tail == header, "the text at the end is not that of the header", exchange)
 
 
-@_HTTP("Where no dimension is free, a request may leave out the dimensions.", once=True)
-def dimensions_left_out(server: ServerUnderTest, draw: Draw) -> None:
+@_HTTP("Without free dimensions, a request may omit the dimensions.", once=True)
+def dimensions_omitted(server: ServerUnderTest, draw: Draw) -> None:
     batched = bool(server.known.max_batch_size)
-    if any(size < 0 for spec in server.known.inputs for size in spec.shape[batched:]):
-        raise InapplicableError("a dimension is free")
-    request = server.request(distinct(server.known, 1))
+    skip_if(
+        any(size < 0 for spec in server.known.inputs for size in spec.shape[batched:]), "a dimension is free"
+    )
+    request = server.sample()
     right = server.answer(request)
     sent = http_request(server.encoded(request))
     header = text_format.Parse(sent.headers["NV-InferRequest"], MESSAGES[f"{_PACKAGE}.InferRequestHeader"]())
@@ -206,19 +196,21 @@ def dimensions_left_out(server: ServerUnderTest, draw: Draw) -> None:
     expect(_http_succeeded(exchange), "a request without dimensions was refused", exchange)
     have = bytes(http_reply(exchange).body)
     for tensor in right.outputs:
-        expect(bytes(tensor.view) in have, f"without dimensions, '{tensor.name}' is another", exchange)
+        expect(bytes(tensor.view) in have, f"without dimensions, '{tensor.name}' differs", exchange)
 
 
-@_HTTP("An unknown path is 400, another method than the endpoint's 405.", once=True)
+@_HTTP("An unknown path gets 400, another method than the endpoint's 405.", once=True)
 def paths_and_methods(server: ServerUnderTest, draw: Draw) -> None:
-    for path in ("/api/health", "/api/no_such_thing", f"/api/infer/{server.model}/x"):
-        method = "POST" if "infer" in path else "GET"
+    infer = f"/api/infer/{server.model}"
+    for method, path, right in (
+        ("GET", "/api/health", 400),
+        ("GET", "/api/no_such_thing", 400),
+        ("POST", f"{infer}/x", 400),
+        ("GET", infer, 405),
+    ):
         exchange = server.send(HttpCall(method, path))
         status = http_reply(exchange).status
-        expect(status == 400, f"{method} {path} was answered {status}", exchange)
-    exchange = server.send(HttpCall("GET", f"/api/infer/{server.model}"))
-    status = http_reply(exchange).status
-    expect(status == 405, f"GET of infer was answered {status}", exchange)
+        expect(status == right, f"status {status} of {method} {path}, not {right}", exchange)
 
 
 # --- gRPC
@@ -226,11 +218,8 @@ def paths_and_methods(server: ServerUnderTest, draw: Draw) -> None:
 
 def _grpc_answer(exchange: WireExchange) -> Any:
     reply = grpc_reply(exchange)
-    expect(not reply.code, f"gRPC status {reply.code}: errors are told in the message", exchange)
-    try:
-        return _ANSWER.FromString(bytes(reply.message))
-    except DecodeError as error:
-        raise ViolationError(f"an answer that is no InferResponse: {error}", exchange) from error
+    expect(not reply.code, f"gRPC status {reply.code}: errors belong in the message", exchange)
+    return parsed(_ANSWER, bytes(reply.message), exchange)
 
 
 def _grpc_succeeded(exchange: WireExchange) -> bool:
@@ -240,7 +229,7 @@ def _grpc_succeeded(exchange: WireExchange) -> bool:
 
 
 def _check_grpc_error(exchange: WireExchange, mistake: Mistake) -> None:
-    """Status OK, and a request_status that says why. Bytes that are no protobuf are gRPC's own to refuse."""
+    """Status OK, with the reason in request_status. The gRPC library refuses bytes that are not protobuf."""
     if mistake is Mistake.MALFORMED and grpc_reply(exchange).code:
         return
     answer = _grpc_answer(exchange)
@@ -249,14 +238,14 @@ def _check_grpc_error(exchange: WireExchange, mistake: Mistake) -> None:
 
 
 def _check_grpc_answer(request: InferRequest, exchange: WireExchange) -> None:
-    """One raw output for every output, as large as is announced."""
+    """One raw output per output, of the size in the header."""
     answer = _grpc_answer(exchange)
     header = answer.meta_data
     expect(answer.request_status.request_id, "a status without the number of the request", exchange)
     _check_header(request, header, exchange)
     sizes = [output.raw.batch_byte_size for output in header.output]
     have = list(map(len, answer.raw_output))
-    expect(have == sizes, f"raw outputs of {have} bytes, announced are {sizes}", exchange)
+    expect(have == sizes, f"raw outputs of {have} bytes, the header lists {sizes}", exchange)
 
 
 def _encode_streamed(request: InferRequest, signature: Signature | None) -> tuple[GrpcRequest, Any]:
@@ -265,45 +254,40 @@ def _encode_streamed(request: InferRequest, signature: Signature | None) -> tupl
 
 
 def _decode_streamed(form: Any, answer: GrpcAnswer) -> tuple[InferResponse]:
-    """An answer in a stream is what it is without; a refusal goes by its id."""
+    """An answer has its unary form; a refusal is matched by its id."""
     try:
         return (GRPC_CALLS[Operation.INFER].decode(form, answer),)
     except InferenceError as error:
         if answer.code or error.code is ErrorCode.BAD_UPSTREAM:
             raise
-        told = _ANSWER.FromString(bytes(answer.message)).meta_data
-        return (InferResponse(told.model_name, (), id=str(told.id or ""), error=error),)
+        header = _ANSWER.FromString(bytes(answer.message)).meta_data
+        return (InferResponse(header.model_name, (), id=str(header.id or ""), error=error),)
 
 
-@_GRPC("The id of a request comes back with its refusal too.")
+@_GRPC("The id of a request comes back with its refusal.")
 def id_of_a_refusal(server: ServerUnderTest, draw: Draw) -> None:
     number = draw(st.integers(1, 2**64 - 1))
-    request = replace(server.request(distinct(server.known, 1)), id=str(number), model="no_such_model")
+    request = replace(server.sample(), id=str(number), model="no_such_model")
     exchange = server.infer(request)
     server.refuses(exchange, Mistake.UNKNOWN_MODEL)
     have = _grpc_answer(exchange).meta_data.id
     expect(have == number, f"the id {number} came back as {have}", exchange)
 
 
-@_GRPC("Without outputs asked for, none come.", once=True)
-def none_asked_for(server: ServerUnderTest, draw: Draw) -> None:
-    response = server.answer(replace(server.request(distinct(server.known, 1)), outputs=()))
-    expect(not response.outputs, "outputs that nobody asked for", server.last)
-
-
-@_GRPC("A batch of none is refused.", once=True)
-def batch_of_none(server: ServerUnderTest, draw: Draw) -> None:
-    sent = grpc_request(server.encoded(server.request(distinct(server.known, 1))))
+@_GRPC("An empty batch is refused.", once=True)
+def empty_batch(server: ServerUnderTest, draw: Draw) -> None:
+    sent = grpc_request(server.encoded(server.sample()))
     call = _CALL.FromString(body_of(sent))
     call.meta_data.batch_size = 0
     exchange = server.send(replace(sent, message=call.SerializeToString()))
-    server.refuses(exchange, Mistake.INVALID, "a batch of none")
+    server.refuses(exchange, Mistake.INVALID, "an empty batch")
 
 
-@_GRPC("A method that is none of the service's is UNIMPLEMENTED.", once=True)
+@_GRPC("An unknown method is UNIMPLEMENTED.", once=True)
 def no_such_method(server: ServerUnderTest, draw: Draw) -> None:
     exchange = server.send(GrpcRequest(f"/{_PACKAGE}.GRPCService/NoSuchThing", b""))
-    expect(grpc_reply(exchange).code == 12, "it is not UNIMPLEMENTED", exchange)
+    code = grpc_reply(exchange).code
+    expect(code == 12, f"status {code} of an unknown method, not UNIMPLEMENTED", exchange)
 
 
 WIRES = {

@@ -1,8 +1,7 @@
-"""Classes in the place of outputs, as version 1 asks for and tells them.
+"""Calls of version 1 with classes instead of outputs.
 
-An upstream is never asked for classes, so the dialect's own calls neither ask for them nor read them: here
-they are added to a request, and taken out of an answer, around those calls.
-"""
+Upstreams are not asked for classes, so the dialect's calls do not have them: these calls add them to the
+request and remove them from the answer."""
 
 from __future__ import annotations
 
@@ -39,29 +38,16 @@ def _ask(header: Any, request: InferRequest) -> None:
 
 
 def _take(header: Any) -> tuple[Classes, list[int]]:
-    """Take the outputs that are told as classes out of ``header``: their classes, and where they stood."""
+    """Remove the outputs with classes from ``header``; return the classes, and the indices of the outputs."""
     found: Classes = {}
-    places: list[int] = []
-    rest = []
-    for place, output in enumerate(header.output):
-        if output.batch_classes:
-            entries = [
-                [Ranked(one.idx, one.value, one.label) for one in entry.cls] for entry in output.batch_classes
-            ]
-            found[output.name] = entries
-            places.append(place)
-        else:
-            rest.append(output)
-    kept = [_copy(output) for output in rest]
-    del header.output[:]
-    header.output.extend(kept)
+    places = [place for place, output in enumerate(header.output) if output.batch_classes]
+    for place in reversed(places):
+        output = header.output[place]
+        found[output.name] = [
+            [Ranked(one.idx, one.value, one.label) for one in entry.cls] for entry in output.batch_classes
+        ]
+        del header.output[place]
     return found, places
-
-
-def _copy(message: Any) -> Any:
-    made = type(message)()
-    made.CopyFrom(message)
-    return made
 
 
 # --- HTTP
@@ -76,12 +62,12 @@ def _encode_http(request: InferRequest, signature: Signature | None) -> tuple[Ht
 
 
 def _decode_http(form: Any, reply: HttpReply) -> Ranking:
-    """The classes stand in the message at the end of the body alone."""
+    """Only the message at the end of the body has the classes."""
     headers = {name.lower(): value for name, value in reply.headers.items()}
-    told = headers.get("nv-inferresponse")
+    text = headers.get("nv-inferresponse")
     found: Mapping[str, Any] = {}
-    if told and reply.status == 200:
-        header = text_format.Parse(told, _RESPONSE_HEADER())
+    if text and reply.status == 200:
+        header = text_format.Parse(text, _RESPONSE_HEADER())
         size = sum(output.raw.batch_byte_size for output in header.output)
         whole = _RESPONSE_HEADER.FromString(bytes(reply.body)[size:])
         found, _ = _take(whole)

@@ -1,9 +1,5 @@
-"""How a server of version 1 is told of regions of shared memory, over HTTP and over gRPC, as release 1.8 and
-later have it.
-
-An upstream is never asked this, so the dialect's own calls lack it. Arguments and results are those of
-``protocols.dialect.Action``.
-"""
+"""Shared memory calls of version 1, release 1.8 and later, over HTTP and gRPC. Upstreams need none, so the
+dialect does not have them. Arguments and results are those of ``protocols.dialect.Action``."""
 
 from __future__ import annotations
 
@@ -60,13 +56,13 @@ def _ask_status(name: str | None, signature: Signature | None) -> tuple[HttpCall
 
 
 def _done(form: Any, reply: HttpReply) -> None:
-    told = reply.headers.get("nv-status")
-    if told is None:
+    text = reply.headers.get("nv-status")
+    if text is None:
         raise InferenceError(ErrorCode.BAD_UPSTREAM, f"status {reply.status} without NV-Status")
-    check_status(text_format.Parse(told, MESSAGES[f"{_PACKAGE}.RequestStatus"]()))
+    check_status(text_format.Parse(text, MESSAGES[f"{_PACKAGE}.RequestStatus"]()))
 
 
-def _told(name: str | None, reply: HttpReply) -> Regions:
+def _listed(name: str | None, reply: HttpReply) -> Regions:
     _done(None, reply)
     return _regions(_STATUS.FromString(bytes(reply.body)))
 
@@ -74,7 +70,7 @@ def _told(name: str | None, reply: HttpReply) -> Regions:
 HTTP_MEMORY: Mapping[Operation, UpstreamCall[HttpCall, HttpReply]] = {
     Operation.SHARED_MEMORY_REGISTER: UpstreamCall(_register, _done),
     Operation.SHARED_MEMORY_UNREGISTER: UpstreamCall(_unregister, _done),
-    Operation.SHARED_MEMORY_STATUS: UpstreamCall(_ask_status, _told),
+    Operation.SHARED_MEMORY_STATUS: UpstreamCall(_ask_status, _listed),
 }
 
 
@@ -103,17 +99,17 @@ def _described(region: SharedMemoryRegion) -> Mapping[str, Any]:
     return {"register": {"name": region.name, "system_shared_memory": place, "byte_size": region.byte_size}}
 
 
-def _forgotten(name: str | None) -> Mapping[str, Any]:
+def _unregistered(name: str | None) -> Mapping[str, Any]:
     return {"unregister_all": {}} if name is None else {"unregister": {"name": name}}
 
 
-def _told_over_grpc(answer: Any) -> Regions:
-    # the regions travel in another field than the contract says, as the original server writes them
+def _listed_over_grpc(answer: Any) -> Regions:
+    # the original server writes the regions into another field than the contract has
     return _regions(_STATUS.FromString(answer.shared_memory_status.SerializeToString()))
 
 
 GRPC_MEMORY: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
     Operation.SHARED_MEMORY_REGISTER: _call(_described),
-    Operation.SHARED_MEMORY_UNREGISTER: _call(_forgotten),
-    Operation.SHARED_MEMORY_STATUS: _call(lambda name: {"status": {}}, _told_over_grpc),
+    Operation.SHARED_MEMORY_UNREGISTER: _call(_unregistered),
+    Operation.SHARED_MEMORY_STATUS: _call(lambda name: {"status": {}}, _listed_over_grpc),
 }
