@@ -71,7 +71,7 @@ def page() -> str:
 
 
 def _summary(paths: dict[tuple[str, str], Path]) -> str:
-    """How many datatypes each path carries."""
+    """The number of datatypes of each path by outcome."""
     rows = []
     for caller in callers():
         cells = []
@@ -81,15 +81,15 @@ def _summary(paths: dict[tuple[str, str], Path]) -> str:
             counts = {mark: worst.count(outcome) for mark, outcome in _COUNTED.items()}
             cells.append(", ".join(f"{count} {mark}" for mark, count in counts.items() if count))
         rows.append((caller, *cells))
-    said = f"Datatypes by what becomes of them, of {len(Datatype)}:\n"
-    return "\n".join(["## The matrix\n", said, _table(("from \\ to", *targets()), rows)])
+    lead = f"Datatypes by what becomes of them, of {len(Datatype)}:\n"
+    return "\n".join(["## The matrix\n", lead, _table(("from \\ to", *targets()), rows)])
 
 
 _COUNTED = {"=": Outcome.EXACT, "wider": Outcome.WIDENED, "no": Outcome.REFUSED}
 
 
 def _datatypes() -> str:
-    """What each party has a form for by itself."""
+    """The datatypes that each party can carry."""
     parties = {**{party.name: party for party in targets().values()}, **callers()}
 
     def form(party: Party, datatype: Datatype) -> str:
@@ -106,10 +106,10 @@ def _stated() -> str:
     parties = [party for party in targets().values() if party.dialect]
     rows = []
     for party in parties:
-        said = party.capability
-        lacking = [kind.value for kind in Datatype if kind not in said.exact]
-        batches = [] if said.batch_limits else ["with batches"]
-        rows.append((party.name, "all" if not said.signatures else ", ".join([*lacking, *batches])))
+        its = party.capability
+        lacking = [kind.value for kind in Datatype if kind not in its.exact]
+        batches = [] if its.batch_limits else ["with batches"]
+        rows.append((party.name, "all" if not its.signatures else ", ".join([*lacking, *batches])))
     return "\n".join([_STATED, _table(("upstream", "models whose signature is to be stated"), rows)])
 
 
@@ -133,12 +133,10 @@ def _mark(verdict: Verdict) -> str:
 
 
 def _errors() -> str:
-    parties = callers().values()
-
-    def told(party: Party, code: ErrorCode) -> str:
+    def meaning(party: Party, code: ErrorCode) -> str:
         return "=" if reported(party, code) is code else reported(party, code).name
 
-    rows = [(code.name, *(told(party, code) for party in parties)) for code in ErrorCode]
+    rows = [(code.name, *(meaning(party, code) for party in callers().values())) for code in ErrorCode]
     return _table(("error", *callers()), rows)
 
 

@@ -28,12 +28,12 @@ Party = Binding | LocalBackend
 
 
 def refusal(party: Party) -> ErrorCode:
-    """The code of a value that ``party`` has no form for; to a backend it is a tensor that it cannot take."""
+    """The code of a value that ``party`` cannot carry; for a backend it is an invalid tensor."""
     return ErrorCode.UNREPRESENTABLE if party.dialect else ErrorCode.INVALID_TENSOR
 
 
 def reported(party: Party, code: ErrorCode) -> ErrorCode:
-    """The code that a client of ``party`` reads where the server reports ``code``."""
+    """The code that a client of ``party`` reads if the server reports ``code``."""
     return party.capability.reported_as.get(code, code)
 
 
@@ -51,5 +51,5 @@ def targets() -> dict[str, Party]:
 _ENGINES = tuple(
     name for name, backend in BACKENDS.items() if backend.filename and backend.module.endswith(f".{name}")
 )
-"""The backends that load a file, each under one name: what only echoes, or is made of other models, has no
-fidelity of its own."""
+"""The backends that load a file, each under one name. Echo and ensemble models have no fidelity of their
+own."""

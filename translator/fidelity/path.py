@@ -1,4 +1,4 @@
-"""Everything that is judged of one path, and of all of them."""
+"""The verdicts of one path, and the matrix of all paths."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from interlingua.translator.fidelity.verdict import Outcome, Verdict
 BINARY, PAYLOADS = "BYTES, not UTF-8", "payloads of NaN"
 
 Both = tuple[Verdict, Verdict]
-"""Of a tensor on its way to the model, and of one on its way back."""
-
+"""For a tensor sent to the model, and for one in the answer."""
 
 _ORDER = tuple(Outcome)
 
 
 @dataclass(frozen=True)
 class Path:
-    """What becomes of tensors, by datatype or what is particular about their contents, and of everything
-    else, by feature."""
+    """Verdicts on ``tensors``, by datatype or special contents, and on everything else, by feature."""
 
     caller: Party
     target: Party
@@ -32,12 +30,12 @@ class Path:
     features: Mapping[str, Verdict]
 
     def worst(self, datatype: Datatype) -> Outcome:
-        """What becomes of a datatype on both ways together."""
+        """The worse outcome of a datatype, sent and answered."""
         return max((verdict.outcome for verdict in self.tensors[datatype.value]), key=_ORDER.index)
 
     @property
     def verdicts(self) -> Iterator[Verdict]:
-        """All of them."""
+        """All verdicts."""
         for both in self.tensors.values():
             yield from both
         yield from self.features.values()

@@ -1,9 +1,8 @@
-"""What becomes of a tensor, on its way to the model and on its way back.
+"""The verdict of a path on tensors, sent and answered.
 
-Contract: the model declares the tensor's datatype, and its signature is known here (from metadata, or stated
-in the configuration, see :func:`stated`): so what was widened on the way becomes itself again. What counts is
-what the model gets, and what the caller gets to see.
-"""
+The model declares the datatype, and the daemon knows its signature (from metadata or configuration, see
+:func:`stated`), so it narrows a widened tensor again. The verdict is about what the model gets and what the
+caller sees."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ FLOATS = frozenset({Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64})
 
 
 def sent(caller: Party, target: Party, datatype: Datatype) -> Verdict:
-    """An input: what the caller has to send for the model to get it. What the caller has no form for is
-    refused by its own client, before anything is sent."""
+    """An input. The caller's own client refuses what the dialect cannot carry."""
     return (
         _no_models(target, datatype)
         or _refused(caller, datatype)
@@ -26,7 +24,7 @@ def sent(caller: Party, target: Party, datatype: Datatype) -> Verdict:
 
 
 def answered(caller: Party, target: Party, datatype: Datatype) -> Verdict:
-    """An output: what the caller gets of it."""
+    """An output."""
     return (
         _no_models(target, datatype)
         or _refused(target, datatype, target, caller)
@@ -39,14 +37,14 @@ def binary(caller: Party, target: Party) -> Verdict:
     """BYTES that are not UTF-8, as an input."""
     if (absent := _no_models(target, Datatype.BYTES)) is not None:
         return absent
-    for party, tellers in ((caller, ()), (target, (caller,))):
+    for party, reporters in ((caller, ()), (target, (caller,))):
         if party.capability.text_only:
-            return Verdict(Outcome.REFUSED, code=_through(refusal(party), *tellers), by=party.name)
+            return Verdict(Outcome.REFUSED, code=_through(refusal(party), *reporters), by=party.name)
     return Verdict(Outcome.EXACT)
 
 
 def payloads(caller: Party, target: Party) -> Verdict:
-    """The payload of a NaN, and whether it is signalling."""
+    """The payload of a NaN, and its signalling bit."""
     for party in (caller, target):
         if not party.capability.nan_payloads:
             return Verdict(Outcome.DROPPED, by=party.name, note="NaN stays NaN")
@@ -54,16 +52,13 @@ def payloads(caller: Party, target: Party) -> Verdict:
 
 
 def stated(target: Party, signature: Signature) -> bool:
-    """Whether a configuration has to state ``signature``, because ``target`` cannot tell all of it."""
-    said = target.capability
+    """Whether the configuration must declare ``signature`` because ``target`` cannot describe all of it."""
+    its = target.capability
     if not target.dialect:
         return False
     datatypes = {spec.datatype for spec in (*signature.inputs, *signature.outputs)}
-    return (
-        not said.signatures
-        or not datatypes <= said.exact
-        or (signature.max_batch_size > 0 and not said.batch_limits)
-    )
+    unlimited = signature.max_batch_size > 0 and not its.batch_limits
+    return not its.signatures or not datatypes <= its.exact or unlimited
 
 
 def _no_models(target: Party, datatype: Datatype) -> Verdict | None:
@@ -72,16 +67,16 @@ def _no_models(target: Party, datatype: Datatype) -> Verdict | None:
     return Verdict(Outcome.ABSENT, by=target.name, note="it has no models with such tensors")
 
 
-def _refused(party: Party, datatype: Datatype, *tellers: Party) -> Verdict | None:
-    """Where ``party`` has no form for ``datatype``: the error that ``tellers`` pass on, one to the next."""
+def _refused(party: Party, datatype: Datatype, *reporters: Party) -> Verdict | None:
+    """A refusal if ``party`` cannot carry ``datatype``; ``reporters`` pass its error on, one to the next."""
     if party.capability.carries(datatype):
         return None
-    return Verdict(Outcome.REFUSED, code=_through(refusal(party), *tellers), by=party.name)
+    return Verdict(Outcome.REFUSED, code=_through(refusal(party), *reporters), by=party.name)
 
 
-def _through(code: ErrorCode, *tellers: Party) -> ErrorCode:
-    for teller in tellers:
-        code = reported(teller, code)
+def _through(code: ErrorCode, *reporters: Party) -> ErrorCode:
+    for reporter in reporters:
+        code = reported(reporter, code)
     return code
 
 

@@ -1,4 +1,4 @@
-"""What becomes of one thing on one path."""
+"""The verdict on one item of one path."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from interlingua.schemas import Datatype, ErrorCode
 
 
 class Outcome(enum.Enum):
-    """From the best to the worst. ``value`` is the word for people; ``mark`` stands in tables."""
+    """From best to worst. ``value`` is for people, ``mark`` for tables."""
 
     EXACT = ("exact", "=")
     """Arrives bit for bit."""
     CARRIED = ("carried", "=")
-    """Arrives, in the words of the other dialect."""
+    """Arrives, in the form of the other dialect."""
     HERE = ("done here", "here")
-    """The target is not told: we do it for the caller, who sees no difference."""
+    """The daemon handles it; the target does not see it, the caller sees no difference."""
     WIDENED = ("widened", "wider")
     """Arrives with the same value in a wider datatype."""
     DROPPED = ("dropped", "-")
-    """Does not arrive; the request is answered without."""
+    """Does not arrive; the request is executed without it."""
     UNKNOWN = ("needs the signature", "?")
-    """Whether it arrives as it was meant follows from the model's signature, which is not known."""
+    """Depends on the model's signature, which is unknown."""
     REFUSED = ("refused", "no")
-    """The request is answered with an error that says so."""
+    """The answer is an error that names it."""
     ABSENT = ("not offered", "")
-    """The caller's dialect has no words for it, or the target no models: it cannot come up."""
+    """Impossible: the caller's dialect cannot express it, or the target has no such models."""
 
     mark: str
 
@@ -38,14 +38,14 @@ class Outcome(enum.Enum):
 
     @property
     def loses(self) -> bool:
-        """Whether the caller gets anything else than what was meant."""
+        """Whether the result may differ from the intended one."""
         return self in (Outcome.WIDENED, Outcome.DROPPED, Outcome.UNKNOWN, Outcome.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``outcome``, and for the curious: the wider ``datatype``; the ``code`` that the caller gets where
-    something is refused; ``by`` which party it is as it is; ``note`` in words what follows."""
+    """``outcome``, the wider ``datatype``, the ``code`` of a refusal, the name of the party that causes it
+    (``by``), and a ``note`` on the consequence."""
 
     outcome: Outcome
     datatype: Datatype | None = None

@@ -1,4 +1,4 @@
-"""The matrix for a terminal: all of it in brief, or one path in words; and as JSON."""
+"""The matrix in brief, one path in detail, and both as JSON."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ _WIDTH = 40
 
 
 def in_words(path: Path) -> str:
-    """One path, thing by thing."""
+    """One path, item by item."""
     lines = [f"{path.caller.name} -> {path.target.name}", ""]
     for name, (sent, answered) in path.tensors.items():
         if str(sent) == str(answered):
             lines.append(_line(name, sent))
         else:
             lines += [_line(f"{name}, sent", sent), _line(f"{name}, answered", answered)]
-    lines.append("")
-    lines += [_line(name, verdict) for name, verdict in path.features.items()]
-    return "\n".join(lines) + "\n"
+    lines += ["", *(_line(name, verdict) for name, verdict in path.features.items()), ""]
+    return "\n".join(lines)
 
 
 def in_brief(paths: Iterable[Path]) -> str:
-    """A line for each path: how its datatypes fare."""
+    """One line per path: its datatypes by outcome."""
     return "".join(
         f"{path.caller.name + ' -> ' + path.target.name:<{_WIDTH}}{_summary(path)}\n" for path in paths
     )
@@ -63,11 +62,11 @@ def _document(path: Path) -> Mapping[str, Any]:
 
 
 def _verdict(verdict: Verdict) -> Mapping[str, str]:
-    told = {
+    fields = {
         "outcome": verdict.outcome.value,
         "datatype": verdict.datatype.value if verdict.datatype else "",
         "code": verdict.code.name if verdict.code else "",
         "by": verdict.by,
         "note": verdict.note,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in fields.items() if value}
