@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from interlingua.protocols.classification import Ranked
 from interlingua.protocols.dialect import UpstreamCall
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpReply, HttpCall
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall, HttpReply
 from interlingua.schemas import InferRequest, InferResponse, Operation
 from interlingua.translator.conformance.check import Check, ViolationError
 from interlingua.translator.conformance.exchange import Sent, WireExchange

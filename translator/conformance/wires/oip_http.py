@@ -10,7 +10,7 @@ import orjson
 from hypothesis import strategies as st
 
 from interlingua.protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
-from interlingua.protocols.wire import HttpReply, HttpCall
+from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.schemas import Datatype, InferRequest, Operation, element_count
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.translator.conformance.check import Draw, Group, ViolationError, skip_if
