@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from interlingua.protocols.dialect import Passthrough, PassthroughNames
+from interlingua.runtime.models.instance_answer import InstanceAnswer
+from interlingua.runtime.models.response_cache import ResponseCache
+from interlingua.runtime.models.warmup import WarmupSample
+from interlingua.runtime.repository.snapshot import Origin
+from interlingua.runtime.upstream.dropped_fields import DroppedFields
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
+    ErrorCode,
+    InferenceError,
     InferHeads,
     InferRequest,
     InferResponse,
@@ -16,13 +24,14 @@ from interlingua.schemas import (
     ModelStatus,
     Readiness,
     Signature,
+    VersionStatistics,
 )
 
 
 @dataclass(slots=True)
 class Forward:
-    """A message that a target takes unread: ``heads`` are those of its tensors, ``names`` those to write into
-    it, ``signature`` and ``remote_signature`` the model's in the caller's names and in the upstream's."""
+    """A message that a target forwards undecoded: ``heads`` are those of its tensors, ``names`` those to
+    write into it, ``signature`` has the caller's names and ``remote_signature`` the upstream's."""
 
     names: PassthroughNames
     heads: InferHeads
@@ -31,28 +40,104 @@ class Forward:
     context: Context
 
 
+@dataclass(frozen=True, slots=True)
+class ServerHooks:
+    """The server as a model sees it: ``find`` returns a model by name or raises NOT_FOUND; ``standing`` is
+    the readiness of a model and version as far as it is known without I/O; the model calls ``changed`` when
+    its readiness changes. ``cache`` is the response cache, if the server has one."""
+
+    find: Callable[[str], Target]
+    standing: Callable[[str, str], Readiness]
+    changed: Callable[[], None]
+    cache: ResponseCache | None = None
+
+
+class Version(Protocol):
+    """A version of a local model that is ready: an instance, its agreed signature, its queue and its counts.
+
+    ``scope`` is its part of the response cache. A ``decoupled`` version answers any number of times; one that
+    ``learns`` discovers from other models whether it does.
+    """
+
+    number: str
+    scope: int
+    signature: Signature
+    decoupled: bool
+    learns: bool
+    statistics: VersionStatistics
+
+    @property
+    def waiting(self) -> int:
+        """The number of queued requests."""
+
+    def check(self, request: InferRequest) -> tuple[str, ...]:
+        """The outputs to compute for ``request``. Raises INVALID_TENSOR."""
+
+    async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
+        """The one answer of a version that is not decoupled. Raises the instance's errors, OVERLOADED and
+        UNAVAILABLE for a full queue, DEADLINE_EXCEEDED, CANCELLED."""
+
+    def answers(
+        self, request: InferRequest, outputs: tuple[str, ...]
+    ) -> AsyncGenerator[InstanceAnswer, None]:
+        """The answers as they come, the last one final. Raises as :meth:`answer`, but keeps no deadline."""
+
+    async def warm_up(self, sample: WarmupSample) -> None:
+        """Run ``sample`` on every executor; as a sequence of its own if the model has sequences. Raises as a
+        request would."""
+
+    def join(self, hooks: ServerHooks) -> None:
+        """Serve from now on."""
+
+    async def learn(self) -> str:
+        """Discover whether the models that this one calls are decoupled. Returns the reason why the version
+        cannot run with them, or an empty string."""
+
+    async def learn_labels(self) -> None:
+        """Take over the class labels of the models that this one calls, for outputs without labels."""
+
+    def readiness(self) -> Readiness:
+        """Whether a request would run now."""
+
+    async def close(self) -> None:
+        """Finish queued and running requests and free the instance."""
+
+
 class Target(Protocol):
-    """A model that answers requests. By default a derived class forwards nothing, and its signature does not
-    change."""
+    """A model that answers requests. The defaults are those of a model that nothing here has loaded, that
+    forwards nothing, and whose signature does not change.
+
+    ``upstream`` is the upstream of a remote model. A local model has ``loaded`` versions and reasons why
+    others ``failed``, both by number; the ``origin`` of its files; the models that it ``needs`` for its
+    requests. ``reports_changes``: every change of its readiness calls :attr:`ServerHooks.changed`.
+    ``controlled``: clients may :meth:`load` and :meth:`unload` it upstream.
+    """
 
     name: str
+    upstream: Upstream | None = None
+    dropped_fields: DroppedFields | None = None
+    loaded: Mapping[str, Version] = {}
+    failed: Mapping[str, str] = {}
+    origin: Origin | None = None
+    needs: tuple[str, ...] = ()
+    reports_changes: bool = False
+    controlled: bool = False
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``. The outputs are those requested (all for None), in the order of the
         signature. Raises ``InferenceError``."""
 
-    def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
+    def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """Answer ``request`` with any number of responses, as they come; of the last one ``final`` is
-        True, and it may have no outputs. A model that does not stream gives exactly one. Iterating
-        raises as :meth:`infer` does, and that is the end; a response that failed while others may
-        follow has ``error`` instead. To stop iterating is to cancel."""
+        True, and it may have no outputs. A model that does not stream yields exactly one. Iterating
+        raises as :meth:`infer` does, which ends the stream; a response that failed while others may
+        follow has ``error`` instead. To close the generator is to cancel."""
 
     async def decoupled(self, version: str = "") -> bool:
-        """Whether it answers any number of times, as far as known. Raises as :meth:`metadata`
-        does."""
+        """Whether it answers any number of times, as far as known. Raises as :meth:`metadata` does."""
 
     async def signature(self, version: str = "") -> Signature:
-        """What a codec needs to cut a request for ``version``. Raises as :meth:`metadata` does."""
+        """The signature with which a codec decodes a request for ``version``. Raises as :meth:`metadata`."""
 
     async def renew_signature(self, version: str = "") -> None:
         """Discover the signature again, because a request does not fit it: the upstream may have replaced
@@ -66,31 +151,82 @@ class Target(Protocol):
 
     @property
     def passthrough(self) -> Passthrough[Any, Any, Any] | None:
-        """The passthrough whose messages it takes unread, if any."""
+        """The passthrough whose messages it forwards undecoded, if any."""
         return None
 
     async def accept(self, heads: InferHeads, model: str, version: str, context: Context) -> Forward | None:
-        """Whether it takes a message with ``heads`` unread, from a caller who calls it ``model``; None where
-        the request has to be decoded. Raises as :meth:`infer`."""
+        """Whether it forwards a message with ``heads`` undecoded, for a caller that uses the name ``model``;
+        None if the request has to be decoded. Raises as :meth:`infer`."""
         return None
 
     async def forward(
         self, forward: Forward, message: Any, read: Callable[[Any], tuple[Any, str] | InferResponse]
     ) -> Any:
-        """What ``read`` makes of the reply to ``message``: an answer in the caller's form, or a response, in
-        the caller's names. Raises as :meth:`infer`."""
-        raise TypeError(f"model '{self.name}' takes no message unread")
+        """The result of ``read`` on the reply to ``message``: an answer in the caller's form, or a response,
+        in the caller's names. Raises as :meth:`infer`."""
+        raise TypeError(f"model '{self.name}' forwards no messages")
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """The model as it describes itself, for ``version`` or the one that the policy chooses.
-        Raises NOT_FOUND for a version that is not there, UNAVAILABLE while it cannot be known."""
+        Raises NOT_FOUND for an unknown version, UNAVAILABLE if the upstream does not answer."""
 
     async def status(self) -> ModelStatus:
-        """The model's configuration and what became of each version, with its statistics. Raises
-        UNAVAILABLE while it cannot be known."""
+        """The model's configuration and its versions with their statistics. Raises UNAVAILABLE if the
+        upstream does not answer."""
 
     async def ready(self, version: str = "") -> Readiness:
         """Whether a request would be answered now. Never raises."""
 
+    def readiness(self, version: str = "") -> Readiness:
+        """As :meth:`ready`, as far as it is known without I/O."""
+        return Readiness(True)
+
+    @property
+    def caches(self) -> bool:
+        """Whether its answers go to the server's response cache."""
+        return False
+
+    @property
+    def statistics(self) -> Mapping[str, VersionStatistics]:
+        """The counts by version."""
+        return {}
+
+    def continue_statistics(self, counted: Mapping[str, VersionStatistics]) -> None:
+        """Continue the counts of the model that this one replaces, by version."""
+        return
+
+    def version(self, requested: str) -> Version:
+        """The loaded version that runs a request for ``requested``. Raises NOT_FOUND."""
+        raise InferenceError(
+            ErrorCode.NOT_FOUND, f"Request for unknown model: '{self.name}' has no available versions"
+        )
+
+    def join(self, hooks: ServerHooks) -> None:
+        """Serve from now on."""
+        return
+
+    async def warm_up(self, before: Target | None = None) -> None:
+        """Run the samples of the configuration on every version that is not one of ``before``. Raises
+        ``LoadError``."""
+        return
+
+    @property
+    def unloaded(self) -> bool:
+        """Whether a client has unloaded the model upstream."""
+        return False
+
+    async def load(self) -> None:
+        """Have the upstream load the model. Raises the upstream's error, UNSUPPORTED if its dialect has no
+        such call."""
+        raise TypeError(f"model '{self.name}' is not controlled")
+
+    async def unload(self) -> None:
+        """Have the upstream unload the model. Raises as :meth:`load`."""
+        raise TypeError(f"model '{self.name}' is not controlled")
+
     async def close(self) -> None:
-        """Let go of everything: finish what runs, free the model or the connections."""
+        """Finish running requests and free the model. It does not close the connections of an upstream."""
+
+    async def give_way(self, successor: Target) -> None:
+        """As :meth:`close`, but versions that ``successor`` has taken over stay."""
+        await self.close()

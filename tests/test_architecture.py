@@ -21,6 +21,7 @@ OUTSIDE = ("tests", "benchmarks", "examples", "scripts")
 SCHEMAS_MAY_USE = {"numpy", "ml_dtypes", "google", "flatbuffers"}
 ENGINES = {"aiohttp", "grpc", "asyncio", "socket", "ssl"}
 MODULES_AT_THE_TOP = 10
+TARGETS = {"LocalModel", "UpstreamModel"}
 DIALECT_FILES = {"__init__", "capability", "codec", "server", "client", "manifest"}
 
 # models of users import this module, so its class names are Triton's
@@ -195,6 +196,19 @@ def class_names_used_twice(root: Path) -> Violations:
                 yield path, f"{node.name} is a class of {first.relative_to(root)} too"
 
 
+def type_switches_on_targets(root: Path) -> Violations:
+    """``Target`` is the whole protocol of a model: no code asks whether it is local or remote."""
+    for path in sources(root, "runtime", "translator"):
+        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "isinstance"
+            ):
+                types = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+                yield from ((path, f"isinstance of {name}") for name in types & TARGETS)
+
+
 _LINE = "from __future__ import annotations\n"
 _WHOLE = {f"protocols/{name}/{file}.py": _LINE for name in ("one", "two") for file in DIALECT_FILES}
 
@@ -252,6 +266,10 @@ RULES: dict[Callable[[Path], Violations], list[dict[str, str]]] = {
     crowded_rooms: [{f"runtime/x{number}.py": _LINE for number in range(MODULES_AT_THE_TOP + 1)}],
     class_names_used_twice: [
         {"runtime/x.py": "class Twice: ...", "translator/a/y.py": "def f():\n    class Twice: ..."},
+    ],
+    type_switches_on_targets: [
+        {"runtime/x.py": "def f(x):\n    return isinstance(x, LocalModel)"},
+        {"translator/x.py": "LOCAL = [x for x in () if not isinstance(x, (int, UpstreamModel))]"},
     ],
     dialects_without_the_common_files: [{"protocols/one/capability.py": _LINE}],
 }

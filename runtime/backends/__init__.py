@@ -21,20 +21,9 @@ from typing import NamedTuple, Protocol, cast
 
 from interlingua.protocols.dialect import Capability
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
-from interlingua.runtime.models.response_cache import ResponseCache
-from interlingua.runtime.models.statistics import Execution
-from interlingua.runtime.target import Target
-from interlingua.schemas import (
-    CancelToken,
-    Context,
-    Datatype,
-    InferenceError,
-    InferRequest,
-    Readiness,
-    Signature,
-    Tensor,
-)
-from interlingua.schemas.messages import Parameter
+from interlingua.runtime.models.instance_answer import InstanceAnswer
+from interlingua.runtime.target import ServerHooks
+from interlingua.schemas import CancelToken, Context, Datatype, InferRequest, Readiness, Signature, Tensor
 
 
 class Instance(Protocol):
@@ -56,25 +45,6 @@ class Instance(Protocol):
 
     def close(self) -> None:
         """Free the model. Nothing runs any more."""
-
-
-@dataclass(slots=True)
-class InstanceAnswer:
-    """One response of a model that runs whole requests.
-
-    ``error`` is a failure that others may follow, unless it is ``final``. ``started`` and ``ended`` are the
-    ``time.monotonic_ns()`` at which the request left the queue and the response was there. ``gathering`` is
-    how many ns of that it took to put its batch together, ``execution`` the run that it shares with others.
-    """
-
-    outputs: tuple[Tensor, ...]
-    parameters: Mapping[str, Parameter]
-    error: InferenceError | None
-    final: bool
-    started: int
-    ended: int
-    gathering: int = 0
-    execution: Execution | None = None
 
 
 class Job(NamedTuple):
@@ -111,19 +81,6 @@ class Place(Protocol):
 
     def release(self) -> None:
         """Give up the claim without a run."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerHooks:
-    """What a model knows of the server that serves it: ``find`` gives the model of a name and raises
-    NOT_FOUND, ``standing`` says whether a model and version would be run now, as far as that is known here,
-    ``changed`` is to be called when what :meth:`RequestInstance.readiness` says has changed. ``cache`` keeps
-    answers for models that want it, None where there is none."""
-
-    find: Callable[[str], Target]
-    standing: Callable[[str, str], Readiness]
-    changed: Callable[[], None]
-    cache: ResponseCache | None = None
 
 
 class Composition(Protocol):

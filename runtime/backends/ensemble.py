@@ -16,13 +16,13 @@ from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
-from interlingua.runtime.backends import Composition, InstanceAnswer, ServerHooks
+from interlingua.runtime.backends import Composition
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.runtime.models.batch_dimension import fitted
 from interlingua.runtime.models.ensemble import EnsemblePlan, Needed, Step, downstream, plan
-from interlingua.runtime.target import Target
+from interlingua.runtime.models.instance_answer import InstanceAnswer
+from interlingua.runtime.target import ServerHooks, Target
 from interlingua.schemas import (
     Context,
     ErrorCode,
@@ -263,9 +263,7 @@ class EnsembleInstance:
         try:
             model = self._found(step.model)
             step_request = await self._step_request(model, request, needed, tensors)
-            async with aclosing(
-                cast(AsyncGenerator[InferResponse, None], model.stream(step_request))
-            ) as responses:
+            async with aclosing(model.stream(step_request)) as responses:
                 async for response in responses:
                     if response.error is not None:
                         raise response.error

@@ -16,11 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from interlingua.runtime.backends import InstanceAnswer, Job, RequestInstance, ServerHooks
+from interlingua.runtime.backends import Job, RequestInstance
 from interlingua.runtime.backends.python_file import refuse_environment
 from interlingua.runtime.model_config.config import DATATYPE_OF_TYPE, LoadError, ModelConfig
 from interlingua.runtime.model_config.message import config_message
+from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.python_worker.process import Worker, WorkerError
+from interlingua.runtime.target import ServerHooks
 from interlingua.schemas import (
     CancelToken,
     Context,
@@ -287,9 +289,8 @@ class PythonInstance:
 def load(path: Path, config: ModelConfig) -> PythonInstance:
     """Start the workers of the model whose file is ``path``.
 
-    Raises ``LoadError`` with the exception that the model has raised, as Triton tells it, for an
-    environment of its own, and for a configuration without inputs or outputs that the model does not
-    complete.
+    Raises ``LoadError`` with the exception that the model has raised, as Triton tells it, for an environment
+    of its own, and for a configuration without inputs or outputs that the model does not complete.
     """
     refuse_environment(path, config)
     folder, version = path.parent, path.parent.name

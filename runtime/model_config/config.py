@@ -65,12 +65,11 @@ class ModelConfig:
     ``output_reshapes`` otherwise. ``instances`` is how many runs may go on at once, all of them on ``device``
     (``cpu``, ``cuda`` or ``cuda:1``), or each on its own of ``devices``; ``groups`` are the names of the
     groups that state them, each with how many it has. ``providers`` are ONNX Runtime's execution providers
-    with their options, first choice first; they win over ``device``.
-    ``decoupled`` is whether the model may answer any number of times.
-    ``sequence_batching`` is there for one whose requests belong together, ``ensemble`` for one that is
-    made of others, ``dynamic_batching`` for one whose requests may meet in a batch, unless it is ``ragged``;
-    ``response_cache`` is whether it answers what it was asked before without running.
-    ``limits`` are on what may be inside, ``warmup`` is what it is asked first. ``stated`` is the
+    with their options, first choice first; they win over ``device``. ``decoupled`` is whether the model may
+    answer any number of times. ``sequence_batching`` is there for one whose requests belong together,
+    ``ensemble`` for one that is made of others, ``dynamic_batching`` for one whose requests may meet in a
+    batch, unless it is ``ragged``; ``response_cache`` is whether it answers what it was asked before without
+    running. ``limits`` are on what may be inside, ``warmup`` is what it is asked first. ``stated`` is the
     configuration file as a serialized ``inference.ModelConfig``.
     """
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
-from interlingua.runtime.backends import InstanceAnswer
+from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.schemas import Context, ErrorCode, InferenceError
 
 

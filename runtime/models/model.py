@@ -1,8 +1,8 @@
 """A model that runs here: its loaded versions, and how a request waits for one of them.
 
 ``LocalModel`` chooses the version, has the request checked and run, and stops waiting when the caller's
-deadline passes or the caller goes away. What a version is, and where it runs, belongs to
-``runtime.models.version``; loading to ``runtime.repository.files``.
+deadline passes or the caller disconnects. Versions belong to ``tensor_version`` and ``request_version``,
+loading to ``runtime.repository.files``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
-from interlingua.runtime.backends import ServerHooks
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.model_config.message import with_decoupled
 from interlingua.runtime.models.deadline import next_answer
@@ -23,14 +22,14 @@ from interlingua.runtime.models.statistics import (
     batch_size,
     count_failure,
     count_hit,
+    count_refusal,
     count_success,
     entered,
 )
-from interlingua.runtime.models.version import Version, checked, status_of
 from interlingua.runtime.models.version_number import version_number
 from interlingua.runtime.models.warmup import WarmupSample
 from interlingua.runtime.repository.snapshot import Origin
-from interlingua.runtime.target import Target
+from interlingua.runtime.target import ServerHooks, Target, Version
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
@@ -53,14 +52,14 @@ UNLOADED = "unloaded"
 class LocalModel(Target):
     """A ``Target`` that runs here.
 
-    ``versions`` are ready, at least one; ``failed`` tells for each version that the version policy
-    wants and that could not be loaded why. ``config`` is the serialized ``inference.ModelConfig``,
-    ``origin`` what it was loaded from; its requests go through the models that it ``needs``; ``samples`` are
-    what :meth:`warm_up` runs. With ``caches`` it answers what it was asked before from the server's response
-    cache, where there is one. Not bound to an event loop until the first request.
+    ``versions`` are ready, at least one; ``failed`` are the reasons of versions of the version policy that
+    could not be loaded. ``config`` is the serialized ``inference.ModelConfig``; ``samples`` are what
+    :meth:`warm_up` runs. With ``caches`` it uses the server's response cache, if there is one. Not bound to
+    an event loop until the first request.
     """
 
     passthrough = None
+    reports_changes = True
 
     def __init__(
         self,
@@ -82,8 +81,7 @@ class LocalModel(Target):
         self.needs = tuple(needs)
         self.failed: Mapping[str, str] = {str(number): reason for number, reason in (failed or {}).items()}
         ordered = sorted(versions, key=lambda version: int(version.number))
-        self._loaded = tuple(ordered)
-        self._versions = {version.number: version for version in ordered}
+        self.loaded: Mapping[str, Version] = {version.number: version for version in ordered}
         self._latest = ordered[-1]
         self._retired: Mapping[str, VersionStatistics] = {}
         self._platform = platform
@@ -97,14 +95,12 @@ class LocalModel(Target):
         self._hooks: ServerHooks | None = None
 
     @property
-    def loaded(self) -> Mapping[str, Version]:
-        """The versions that are ready, by number, ascending."""
-        return self._versions
+    def caches(self) -> bool:
+        return self._cache is not None
 
     @property
-    def caches(self) -> bool:
-        """Whether its answers go to the server's response cache."""
-        return self._cache is not None
+    def statistics(self) -> Mapping[str, VersionStatistics]:
+        return {number: version.statistics for number, version in self.loaded.items()}
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Run ``request`` on the version it asks for, the highest where it asks for none.
@@ -114,7 +110,7 @@ class LocalModel(Target):
         and UNAVAILABLE where too many wait or it has waited too long, DEADLINE_EXCEEDED, CANCELLED, and
         what the instance raises.
         """
-        version = self._version(request.version)
+        version = self.version(request.version)
         if version.learns:
             await version.learn()
         if version.decoupled:
@@ -128,7 +124,7 @@ class LocalModel(Target):
         size = batch_size(request, version.signature)
         statistics = entered(version.statistics, request.context)
         began = time.monotonic_ns()
-        outputs = checked(version, request)
+        outputs = _checked(version, request)
         ready = time.monotonic_ns()
         try:
             cache = self._cache if request.sequence is None else None
@@ -163,7 +159,7 @@ class LocalModel(Target):
 
         A response with an error is not the end, unless it is raised. Raises as :meth:`infer` does.
         """
-        version = self._version(request.version)
+        version = self.version(request.version)
         if version.learns:
             await version.learn()
         if not version.decoupled:
@@ -172,7 +168,7 @@ class LocalModel(Target):
         size = batch_size(request, version.signature)
         statistics = entered(version.statistics, request.context)
         began = time.monotonic_ns()
-        outputs = checked(version, request)
+        outputs = _checked(version, request)
         ready = time.monotonic_ns()
         started = 0
         answered = False
@@ -208,25 +204,25 @@ class LocalModel(Target):
 
     async def decoupled(self, version: str = "") -> bool:
         """Whether ``version`` answers any number of times."""
-        found = self._version(version)
+        found = self.version(version)
         if found.learns:
             await found.learn()
         return found.decoupled
 
     async def signature(self, version: str = "") -> Signature:
         """The signature of ``version``, of the highest where that is empty."""
-        found = self._version(version)
+        found = self.version(version)
         if found.learns:
             await found.learn_labels()
         return found.signature
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """The model as ``version`` declares it, with every version that is ready."""
-        signature = self._version(version).signature
+        signature = self.version(version).signature
         return ModelMetadata(
             self.name,
             signature,
-            tuple(self._versions),
+            tuple(self.loaded),
             self._platform,
             self._description,
             self._parameters,
@@ -235,43 +231,42 @@ class LocalModel(Target):
     async def status(self) -> ModelStatus:
         """Every version that is ready, that could not be loaded, or that was served before."""
         reasons = {**dict.fromkeys(self._retired, UNLOADED), **self.failed}
-        versions = [
-            *(status_of(each) for each in self._loaded),
-            *(
-                VersionStatus(
-                    number, ModelState.UNAVAILABLE, reason, self._retired.get(number) or VersionStatistics()
-                )
-                for number, reason in reasons.items()
-            ),
-        ]
+        versions = []
+        for number, version in self.loaded.items():
+            ready = version.readiness()
+            state = ModelState.READY if ready.ready else ModelState.UNAVAILABLE
+            versions.append(VersionStatus(number, state, ready.reason, version.statistics))
+        for number, reason in reasons.items():
+            counted = self._retired.get(number) or VersionStatistics()
+            versions.append(VersionStatus(number, ModelState.UNAVAILABLE, reason, counted))
         versions.sort(key=lambda version: int(version.version))
         latest = self._latest
         config = with_decoupled(self._config, latest.decoupled) if latest.learns else self._config
         return ModelStatus(self.name, config, tuple(versions))
 
     def continue_statistics(self, counted: Mapping[str, VersionStatistics]) -> None:
-        """Count on from ``counted``, by version: a version that is loaded again starts no new count, and one
-        that is served no more keeps what it has."""
-        for version in self._loaded:
-            version.statistics = counted.get(version.number, version.statistics)
+        """Continue the counts ``counted``, by version: a version that is loaded again keeps its count, and so
+        does one that is no longer served."""
+        for number, version in self.loaded.items():
+            version.statistics = counted.get(number, version.statistics)
         self._retired = {
-            number: statistics for number, statistics in counted.items() if number not in self._versions
+            number: statistics for number, statistics in counted.items() if number not in self.loaded
         }
 
     def join(self, hooks: ServerHooks) -> None:
-        """It is served from now on, among the models that ``hooks`` tells of."""
         self._hooks = hooks
         if self._caches:
             self._cache = hooks.cache
-        for version in self._loaded:
+        for version in self.loaded.values():
             version.join(hooks)
 
-    async def warm_up(self, before: LocalModel | None = None) -> None:
-        """Run the samples of the configuration on every version but those that are of ``before``. They are in
-        no statistics. Raises ``LoadError`` naming the version and the sample that failed."""
+    async def warm_up(self, before: Target | None = None) -> None:
+        """See ``Target``. No statistics count the samples. The ``LoadError`` names the version and the
+        sample."""
         samples, self._samples = self._samples, ()
-        for version in self._loaded:
-            if before is not None and version in before._loaded:
+        kept = () if before is None else before.loaded.values()
+        for version in self.loaded.values():
+            if version in kept:
                 continue
             if version.learns:
                 reason = await version.learn()
@@ -289,60 +284,57 @@ class LocalModel(Target):
         return LoadError(message, {int(number): reason}, self._config)
 
     async def ready(self, version: str = "") -> Readiness:
-        """Whether ``version``, or any where that is empty, would be run now."""
         return self.readiness(version)
 
     def readiness(self, version: str = "") -> Readiness:
-        """As :meth:`ready`, at once."""
         try:
-            return self._version(version).readiness()
+            return self.version(version).readiness()
         except InferenceError as error:
             return Readiness(False, error.message)
 
     async def close(self) -> None:
-        """Take no more requests, finish those in flight, then free every version. Requests that still come
-        here go to the model that is served by this name then."""
-        await self._close(())
+        """Accept no more requests, finish those in flight, then free every version. Requests that still
+        arrive here go to the model that is served under this name then."""
+        await self.give_way(None)
 
-    async def give_way(self, successor: LocalModel) -> None:
-        """As :meth:`close`, but versions that ``successor`` has taken over stay."""
-        await self._close(successor._loaded)
-
-    async def _close(self, kept: Sequence[Version]) -> None:
+    async def give_way(self, successor: Target | None) -> None:
         if self._closing:
             return
         self._closing = True
-        for version in self._loaded:
+        kept = () if successor is None else successor.loaded.values()
+        for version in self.loaded.values():
             if version not in kept:
                 await version.close()
                 if self._cache is not None:
                     self._cache.forget(version.scope)
 
-    def _version(self, requested: str) -> Version:
+    def version(self, requested: str) -> Version:
+        """See ``Target``. Raises UNAVAILABLE for a version that failed or is no longer served."""
         if self._closing:
-            return self._heir()._version(requested)
+            # looked up, because a reference would keep every model that ever had the name
+            heir = None if self._hooks is None else self._hooks.find(self.name)
+            return super().version(requested) if heir in (None, self) else heir.version(requested)
         if not requested:
             return self._latest
-        version = self._versions.get(requested)
+        version = self.loaded.get(requested)
         return version or self._version_by_number(requested)
-
-    def _heir(self) -> LocalModel:
-        """The model that is served in place of this one, for requests that found this one a moment ago. It is
-        looked up: to keep it would keep every model that ever had the name."""
-        heir = None if self._hooks is None else self._hooks.find(self.name)
-        if not isinstance(heir, LocalModel) or heir is self:
-            raise InferenceError(
-                ErrorCode.NOT_FOUND, f"Request for unknown model: '{self.name}' has no available versions"
-            )
-        return heir
 
     def _version_by_number(self, requested: str) -> Version:
         """The version under another spelling of its number, such as ``01``."""
         number = version_number(requested)
-        if number in self._versions:
-            return self._versions[number]
+        if number in self.loaded:
+            return self.loaded[number]
         unknown = f"Request for unknown model: '{self.name}' version {number}"
         if number in self.failed or number in self._retired:
-            # asking again does not help: the version stays as it failed until it is loaded again
+            # the version stays failed until it is loaded again
             raise InferenceError(ErrorCode.UNAVAILABLE, f"{unknown} is not at ready state", retryable=False)
         raise InferenceError(ErrorCode.NOT_FOUND, f"{unknown} is not found")
+
+
+def _checked(version: Version, request: InferRequest) -> tuple[str, ...]:
+    """The outputs to compute. Raises INVALID_TENSOR, which does not count as a failure of the model."""
+    try:
+        return version.check(request)
+    except InferenceError:
+        count_refusal(entered(version.statistics, request.context))
+        raise

@@ -8,8 +8,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from itertools import count
 
-from interlingua.runtime.backends import Answers, InstanceAnswer, Job, RequestInstance, ServerHooks
+from interlingua.runtime.backends import Answers, Job, RequestInstance
 from interlingua.runtime.models.deadline import next_answer
+from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.models.reshape import Reshape, inward, outward
 from interlingua.runtime.models.response_cache import new_scope
 from interlingua.runtime.models.validation import RequestCheck
@@ -20,6 +21,7 @@ from interlingua.runtime.scheduling.runners import UNBOUNDED, PlaceRunner, Share
 from interlingua.runtime.scheduling.scheduler import Scheduler
 from interlingua.runtime.scheduling.sequence_scheduler import ALONE, SequenceScheduler, check_alone
 from interlingua.runtime.scheduling.sequence_table import not_started
+from interlingua.runtime.target import ServerHooks
 from interlingua.schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
 from interlingua.schemas import Sequence as Place
 

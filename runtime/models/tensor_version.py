@@ -8,9 +8,10 @@ import time
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 
-from interlingua.runtime.backends import Instance, InstanceAnswer, ServerHooks
+from interlingua.runtime.backends import Instance
 from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE
 from interlingua.runtime.models.deadline import cancelled, seconds_left, too_late
+from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.models.reshape import Run
 from interlingua.runtime.models.response_cache import new_scope
 from interlingua.runtime.models.spread import Spread
@@ -23,6 +24,7 @@ from interlingua.runtime.scheduling.runners import Ran, ThreadRunner
 from interlingua.runtime.scheduling.scheduler import Scheduler
 from interlingua.runtime.scheduling.sequence_scheduler import SequenceScheduler
 from interlingua.runtime.scheduling.sequence_state import StatefulRunner, States
+from interlingua.runtime.target import ServerHooks
 from interlingua.schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
 
 Timed = tuple[tuple[Tensor, ...], int, int]

@@ -1,7 +1,7 @@
 """The requests that a model runs before clients come: the samples of ``model_warmup`` in a configuration.
 
-Engines put off work until a first request of a size comes; a sample takes that request's place. Here a sample
-becomes a request. Running it belongs to ``runtime.models.version``.
+Engines put off work until the first request of a size; a sample takes that request's place. This module makes
+a request of a sample; ``Version.warm_up`` runs it.
 """
 
 from __future__ import annotations

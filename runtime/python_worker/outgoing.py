@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Protocol
 
-from interlingua.runtime.backends import ServerHooks
 from interlingua.runtime.python_worker.codes import reported_error
 from interlingua.runtime.python_worker.parameters import read_parameters
+from interlingua.runtime.target import ServerHooks
 from interlingua.schemas import (
     Context,
     ErrorCode,
@@ -113,13 +114,9 @@ class Outgoing:
             if not decoupled:
                 await self._send(number, await target.infer(request))
                 return
-            responses = target.stream(request)
-            try:
+            async with aclosing(target.stream(request)) as responses:
                 async for response in responses:
                     await self._send(number, response)
-            finally:
-                if (close := getattr(responses, "aclose", None)) is not None:
-                    await close()
         except InferenceError as error:
             await self._reply(number, (), {}, reported_error(error), True)
         except Exception as error:

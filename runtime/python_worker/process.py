@@ -23,7 +23,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from interlingua.runtime.backends import Answers, InstanceAnswer, Job, RequestInstance
+from interlingua.runtime.backends import Answers, Job, RequestInstance
+from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.python_worker import channel, launch, packing, regions
 from interlingua.runtime.python_worker.codes import error_of
 from interlingua.runtime.python_worker.connection import CANCELLED

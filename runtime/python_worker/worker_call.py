@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from interlingua.runtime.backends import InstanceAnswer
+from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 
 

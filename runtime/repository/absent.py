@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from interlingua.runtime.model_config.config import LoadError
-from interlingua.runtime.models.model import LocalModel
+from interlingua.runtime.target import Target
 from interlingua.schemas import ModelState, ModelStatus, VersionStatus
 
 
@@ -28,7 +28,7 @@ def absent_by(name: str, error: LoadError, known_config: bytes = b"") -> Absent:
     return Absent(status, f"model '{name}' could not be loaded: {error}")
 
 
-def partial_failure(model: LocalModel) -> LoadError:
+def partial_failure(model: Target) -> LoadError:
     """What the failed versions of ``model`` come to."""
     reasons = {int(number): reason for number, reason in model.failed.items()}
     return LoadError("; ".join(reasons[number] for number in sorted(reasons)), reasons)

@@ -14,27 +14,18 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from interlingua.runtime.backends import ServerHooks
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.models.changes import Changes
-from interlingua.runtime.models.model import UNLOADED, LocalModel
+from interlingua.runtime.models.model import UNLOADED
 from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.repository.absent import Absent, absent_by, all_in, not_renewed, partial_failure
 from interlingua.runtime.repository.background_tasks import BackgroundTasks
 from interlingua.runtime.repository.files import Repository, needed_models
 from interlingua.runtime.repository.joined_names import JoinedNames
 from interlingua.runtime.repository.overrides import SentFiles
-from interlingua.runtime.repository.renewal import (
-    failing_sample,
-    free,
-    load_from,
-    loses_versions,
-    needs_of,
-    reusable,
-)
+from interlingua.runtime.repository.renewal import failing_sample, free, load_from, loses_versions, reusable
 from interlingua.runtime.repository.repositories import Repositories, check_overrides, names_in
-from interlingua.runtime.target import Target
-from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.runtime.target import ServerHooks, Target
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
@@ -89,8 +80,7 @@ class ModelCatalog:
         self.changes = Changes()
         self._hooks = ServerHooks(self.find, self.standing, self.changes.happened, cache)
         for model in self._models.values():
-            if isinstance(model, LocalModel):
-                model.join(self._hooks)
+            model.join(self._hooks)
 
     def names(self) -> list[str]:
         """The models that are served or were, sorted; without those whose files have gone."""
@@ -104,7 +94,7 @@ class ModelCatalog:
     @property
     def reports_all_changes(self) -> bool:
         """Whether ``changes`` covers every model, because none is remote."""
-        return all(isinstance(model, LocalModel) for model in self._models.values())
+        return all(model.reports_changes for model in self._models.values())
 
     def home(self, name: str) -> Repository | None:
         """The repository that a model is, or was last, loaded from."""
@@ -135,7 +125,7 @@ class ModelCatalog:
         target = self._models.get(name)
         if target is None:
             return Readiness(False, self.absence(name))
-        return target.readiness(version) if isinstance(target, LocalModel) else Readiness(True)
+        return target.readiness(version)
 
     def absence(self, name: str) -> str:
         """Why a model is not served."""
@@ -155,12 +145,11 @@ class ModelCatalog:
             elif absent is not None and absent.blocks:
                 return Readiness(False, absent.blocks)
         for target in served:
-            if isinstance(target, LocalModel):
-                for version, reason in target.failed.items():
-                    return Readiness(False, f"model '{target.name}' version {version} is not ready: {reason}")
+            for version, reason in target.failed.items():
+                return Readiness(False, f"model '{target.name}' version {version} is not ready: {reason}")
         said = await asyncio.gather(*(target.ready() for target in served))
         for target, state in zip(served, said, strict=True):
-            if not state.ready and not (isinstance(target, UpstreamModel) and target.unloaded):
+            if not state.ready and not target.unloaded:
                 return state
         return Readiness(True)
 
@@ -204,14 +193,12 @@ class ModelCatalog:
     async def warm_up(self) -> None:
         """Have every model run its samples before clients come. One that fails is not served, and has the
         status of a model that could not be loaded."""
-        models = [model for model in self._models.values() if isinstance(model, LocalModel)]
-        for model, failure in zip(
-            models, await asyncio.gather(*(failing_sample(model) for model in models)), strict=True
-        ):
+        models = list(self._models.values())
+        failures = await asyncio.gather(*map(failing_sample, models))
+        for model, failure in zip(models, failures, strict=True):
             if failure is not None:
-                _log.error(
-                    "model failed to load", extra={"facts": {"model": model.name, "reason": str(failure)}}
-                )
+                facts = {"model": model.name, "reason": str(failure)}
+                _log.error("model failed to load", extra={"facts": facts})
                 del self._models[model.name]
                 self._absent[model.name] = absent_by(model.name, failure)
                 self._tasks.start(free(model, None))
@@ -341,17 +328,17 @@ class ModelCatalog:
             _log.error("model versions failed to load", extra={"facts": facts})
             raise _not_loaded(ErrorCode.MODEL_FAILED, name, f"versions that are not available: {numbers}")
 
-    async def _warm(self, model: LocalModel, sent: SentFiles | None, old: Target | None) -> None:
+    async def _warm(self, model: Target, sent: SentFiles | None, old: Target | None) -> None:
         """Have ``model`` run its samples among the models that are served. Raises ``LoadError``; it is freed
         then, but for what it shares with ``old``."""
         model.join(self._hooks)
         try:
-            await model.warm_up(old if isinstance(old, LocalModel) else None)
+            await model.warm_up(old)
         except LoadError:
             self._tasks.start(free(model, sent, old))
             raise
 
-    def _serve(self, model: LocalModel, sent: SentFiles | None, before: ModelStatus) -> None:
+    def _serve(self, model: Target, sent: SentFiles | None, before: ModelStatus) -> None:
         """Put ``model`` in the place of whatever has its name; its status was ``before``."""
         name = model.name
         old, old_files = self._models.get(name), self._files.pop(name, None)
@@ -381,9 +368,9 @@ class ModelCatalog:
                 self._tasks.start(self._free(target, self._files.pop(name, None), unloading, unloaded))
             self.changes.happened()
         _log.info("model unloaded", extra={"facts": {"model": name}})
-        if dependents and isinstance(target, LocalModel):
+        if dependents and target is not None:
             for needed in self._only_needed.intersection(target.needs):
-                if not any(needed in needs_of(model) for model in self._models.values()):
+                if not any(needed in model.needs for model in self._models.values()):
                     await self._unload(needed, dependents=True)
 
     async def _free(
@@ -425,11 +412,11 @@ class ModelCatalog:
         absent = self._absent.get(name)
         return absent.blocks if absent is not None else str(self._not_renewed.get(name, ""))
 
-    def _remote(self, name: str, control: ModelControl) -> UpstreamModel | None:
+    def _remote(self, name: str, control: ModelControl) -> Target | None:
         """The upstream's model ``name``, where clients may control it there. Raises
         UNSUPPORTED for what does not travel to it."""
         target = self._models.get(name)
-        if not isinstance(target, UpstreamModel) or not target.controlled:
+        if target is None or not target.controlled:
             return None
         if control.repository or control.config is not None or control.files:
             raise InferenceError(

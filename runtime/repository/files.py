@@ -2,9 +2,8 @@
 
 A model folder is what Triton and the TensorRT Inference Server have: ``config.pbtxt`` (optional), label
 files, and one folder per version that is named by its number and holds the model file, which tells the
-backend where no configuration does.
-A model that cannot be loaded does not stop the others: it is among the failures, with its reason.
-Nothing here prints; a callback shows progress.
+backend where no configuration does. A model that cannot be loaded does not stop the others: it is among the
+failures, with its reason. Nothing here prints; a callback shows progress.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from interlingua.runtime.models.request_version import RequestVersion
 from interlingua.runtime.models.reshape import reshaped
 from interlingua.runtime.models.spread import Spread
 from interlingua.runtime.models.tensor_version import TensorVersion, default_instances
-from interlingua.runtime.models.version import Version
 from interlingua.runtime.models.warmup import read_samples
 from interlingua.runtime.repository.snapshot import Origin, snapshot, version_number
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
+from interlingua.runtime.target import Target, Version
 from interlingua.schemas import Parameter, Signature
 
 State = Literal["loading", "ready", "failed"]
@@ -76,11 +75,10 @@ class ModelSource:
 
 @dataclass(slots=True)
 class Loaded:
-    """What became of the models that were asked for, by name and in that order; ``failed`` has the
-    reasons. A model of which only some versions failed is among ``models``; its own ``failed`` tells
-    them."""
+    """What became of the models that were asked for, by name and in that order; ``failed`` has the reasons. A
+    model of which only some versions failed is among ``models``; its own ``failed`` tells them."""
 
-    models: dict[str, LocalModel] = field(default_factory=dict)
+    models: dict[str, Target] = field(default_factory=dict)
     failed: dict[str, LoadError] = field(default_factory=dict)
 
 
@@ -151,7 +149,7 @@ def load_models(sources: Sequence[ModelSource], progress: Progress | None = None
             with lock:
                 progress(name, state)
 
-    def load(source: ModelSource) -> LocalModel | LoadError:
+    def load(source: ModelSource) -> Target | LoadError:
         report(source.name, "loading")
         try:
             model = load_model(source)
@@ -171,7 +169,7 @@ def load_models(sources: Sequence[ModelSource], progress: Progress | None = None
     return loaded
 
 
-def load_model(source: ModelSource, before: LocalModel | None = None) -> LocalModel:
+def load_model(source: ModelSource, before: Target | None = None) -> Target:
     """Load one model with every version that its version policy chooses.
 
     Versions of ``before``, the model as it is served, are taken over where nothing has changed; it comes back
@@ -214,12 +212,12 @@ def load_model(source: ModelSource, before: LocalModel | None = None) -> LocalMo
             versions.append(same.get(number) or _load_version(number, found[number], backend, config))
         except LoadError as error:
             failed[number] = str(error)
-    if before is not None and not failed and not before.failed and versions == list(before.loaded.values()):
-        return before
     if not versions:
         reasons = "; ".join(failed[number] for number in sorted(failed))
         stated = config_message(config, agreed_signature(where, config, None))
         raise LoadError(reasons or f"{where}: there is no version folder", failed, stated)
+    if before is not None and not failed and not before.failed and versions == list(before.loaded.values()):
+        return before
     return LocalModel(
         source.name,
         versions,
@@ -273,7 +271,7 @@ def needs(config: ModelConfig) -> tuple[str, ...]:
     return tuple(dict.fromkeys(step.model for step in config.ensemble))
 
 
-def _unchanged(model: LocalModel, origin: Origin) -> dict[int, Version]:
+def _unchanged(model: Target, origin: Origin) -> dict[int, Version]:
     """The versions of ``model`` that loading from ``origin`` would only load again."""
     old = model.origin
     if old is None or old.files is None or origin.files is None:

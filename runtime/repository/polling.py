@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from interlingua.runtime.model_config.config import LoadError
-from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.repository.catalog import ModelCatalog
-from interlingua.runtime.repository.files import ALL, ModelSource, Repository
+from interlingua.runtime.repository.files import ALL, Repository
 from interlingua.runtime.repository.snapshot import Snapshot, snapshot
 
 SETTLE_SECS = 1.0
@@ -109,8 +108,8 @@ class Poller:
     def _served(self) -> Iterator[tuple[str, _Sight]]:
         """The watched models that are served, as their files were when they were loaded."""
         for name, model in self._catalog.models.items():
-            origin = model.origin if isinstance(model, LocalModel) else None
-            if origin is None or origin.files is None or not isinstance(origin.stated, ModelSource):
+            origin = model.origin
+            if origin is None or origin.files is None:
                 continue
             for repository in self._catalog.repositories.by_precedence:
                 if _watches(repository, name) and repository.source(name) == origin.stated:

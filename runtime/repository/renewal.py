@@ -1,4 +1,4 @@
-"""The steps by which one model takes the place of another of its name.
+"""The steps that replace a model by another of its name.
 
 Their order, and the status meanwhile, belong to ``runtime.repository.catalog``.
 """
@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from interlingua.runtime.model_config.config import LoadError
-from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.repository.files import Repository, load_model
 from interlingua.runtime.repository.overrides import SentFiles, write_files
 from interlingua.runtime.target import Target
@@ -18,9 +17,9 @@ from interlingua.schemas import ModelControl
 
 
 def load_from(
-    repository: Repository, name: str, control: ModelControl, before: LocalModel | None
-) -> tuple[LocalModel, SentFiles | None]:
-    """The model, and the folder that it was loaded from where its files were sent; ``before`` itself where
+    repository: Repository, name: str, control: ModelControl, before: Target | None
+) -> tuple[Target, SentFiles | None]:
+    """The model, and the folder that it was loaded from if a client sent its files; ``before`` itself if
     nothing has changed. Blocks."""
     source = replace(repository.source(name), config=control.config)
     if not control.files:
@@ -33,7 +32,7 @@ def load_from(
         raise
 
 
-async def failing_sample(model: LocalModel) -> LoadError | None:
+async def failing_sample(model: Target) -> LoadError | None:
     """Why ``model`` could not run its samples."""
     try:
         await model.warm_up()
@@ -43,27 +42,19 @@ async def failing_sample(model: LocalModel) -> LoadError | None:
 
 
 async def free(target: Target, files: SentFiles | None, successor: Target | None = None) -> None:
-    """Free ``target``, but for what ``successor`` has taken over of it, and the folder that it came from."""
-    if isinstance(target, LocalModel) and isinstance(successor, LocalModel):
-        await target.give_way(successor)
-    else:
-        await target.close()
+    """Free ``target``, except what ``successor`` has taken over, and the folder that it was loaded from."""
+    await (target.close() if successor is None else target.give_way(successor))
     if files is not None:
         await asyncio.to_thread(files.cleanup)
 
 
-def reusable(target: Target | None) -> LocalModel | None:
-    """``target`` where its versions may be taken over; a broken model is loaded again instead."""
-    if isinstance(target, LocalModel) and all(each.readiness().ready for each in target.loaded.values()):
+def reusable(target: Target | None) -> Target | None:
+    """``target`` if its versions may be taken over; a broken model is loaded again instead."""
+    if target is not None and all(each.readiness().ready for each in target.loaded.values()):
         return target
     return None
 
 
-def loses_versions(model: LocalModel, old: Target | None) -> bool:
+def loses_versions(model: Target, old: Target | None) -> bool:
     """Whether ``model`` has failed versions and lacks some that ``old`` serves."""
-    served = old.loaded.keys() if isinstance(old, LocalModel) else frozenset()
-    return bool(model.failed) and not served <= model.loaded.keys()
-
-
-def needs_of(target: Target) -> tuple[str, ...]:
-    return target.needs if isinstance(target, LocalModel) else ()
+    return bool(model.failed) and old is not None and not old.loaded.keys() <= model.loaded.keys()

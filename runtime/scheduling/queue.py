@@ -26,11 +26,10 @@ Memory = dict[str, Tensor]
 class Entry:
     """A request on its way through a queue.
 
-    ``inputs`` are as the model sees them, ``rows`` the batch elements that they have, 0 where
-    there are no batches. Entries of one ``key``
-    may meet in a batch; None meets no other. ``arrived`` and ``expires`` are ``time.monotonic_ns()``, 0 for
-    never. ``answer`` gets what the runner gives. ``turn`` is there while it waits for earlier answers,
-    ``memory`` once it runs as part of a sequence.
+    ``inputs`` are as the model sees them, ``rows`` the batch elements that they have, 0 where there are no
+    batches. Entries of one ``key`` may meet in a batch; None meets no other. ``arrived`` and ``expires`` are
+    ``time.monotonic_ns()``, 0 for never. ``answer`` gets what the runner gives. ``turn`` is there while it
+    waits for earlier answers, ``memory`` once it runs as part of a sequence.
     """
 
     request: InferRequest

@@ -90,7 +90,7 @@ class UpstreamModel(Target):
         self.name = name
         self.dropped_fields = dropped_fields
         self.controlled = controlled
-        self.upstream = upstream
+        self.upstream: Upstream = upstream
         self._remote = remote_model
         self._names = UpstreamNames(name, upstream.name, inputs, outputs)
         self._declared = declared
@@ -103,13 +103,11 @@ class UpstreamModel(Target):
         self._strict = strict_signature
         self._turns = Turns()
         self._counts = UpstreamCounts()
-        self.statistics: Mapping[str, VersionStatistics] = self._counts.by_version
         self._last = ModelStatus(name, versions=(VersionStatus(UNNAMED_VERSION, ModelState.READY),))
         self._streams = upstream.offers(Operation.INFER_STREAM)
 
     @property
     def unloaded(self) -> bool:
-        """Whether a client of ours has had the model unloaded there, so that it is not missed."""
         return self._remote in self.upstream.unloaded
 
     async def infer(self, request: InferRequest) -> InferResponse:
@@ -161,8 +159,11 @@ class UpstreamModel(Target):
         return answer
 
     @property
+    def statistics(self) -> Mapping[str, VersionStatistics]:
+        return self._counts.by_version
+
+    @property
     def passthrough(self) -> Passthrough[Any, Any, Any] | None:
-        """See ``Target``."""
         return self.upstream.passthrough
 
     async def accept(self, heads: InferHeads, model: str, version: str, context: Context) -> Forward | None:
@@ -373,15 +374,13 @@ class UpstreamModel(Target):
         self._counts.failure(version, 1, began, end, context)
 
     async def load(self) -> None:
-        """Have the upstream load the model. Raises what it says, UNSUPPORTED where its dialect cannot."""
         await self.upstream.call(Operation.MODEL_LOAD, ModelRef(self._remote))
         self.upstream.unloaded.discard(self._remote)
         self._signatures.forget()
 
     async def unload(self) -> None:
-        """Have the upstream unload the model. Raises as :meth:`load`."""
         with suppress(InferenceError):
-            await self.status()  # which the upstream may not tell of a model that it has unloaded
+            await self.status()  # the upstream may not report it after the unload
         await self.upstream.call(Operation.MODEL_UNLOAD, ModelRef(self._remote))
         self.upstream.unloaded.add(self._remote)
         self._signatures.forget()

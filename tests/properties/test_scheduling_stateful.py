@@ -89,7 +89,7 @@ class Served:
 
     @property
     def version(self) -> Any:
-        (version,) = self.model._loaded
+        (version,) = self.model.loaded.values()
         return version
 
 

@@ -79,7 +79,7 @@ async def failure(model: LocalModel, asked: InferRequest) -> InferenceError:
 
 def instance(model: LocalModel) -> PythonInstance:
     """What a model with one version runs on."""
-    (version,) = model._loaded
+    (version,) = model.loaded.values()
     assert isinstance(version.instance, PythonInstance)
     return version.instance
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.target import Target
-from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ErrorCode, ModelState, RequestStatistics, VersionStatistics
 from interlingua.translator.admin.metrics import Family, Sample, latency_samples
 from interlingua.translator.admin.quantiles import quantile_ms
@@ -102,7 +101,7 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
         [
             Sample(count, {"model": name, "what": kind})
             for name, target in catalog.models.items()
-            if isinstance(target, UpstreamModel) and target.dropped_fields is not None
+            if target.dropped_fields is not None
             for kind, count in target.dropped_fields.counts.items()
         ],
     )
@@ -126,9 +125,9 @@ async def report(catalog: ModelCatalog) -> dict[str, Any]:
 
 async def _model(catalog: ModelCatalog, name: str) -> dict[str, Any]:
     target = catalog.models.get(name)
-    if isinstance(target, UpstreamModel):
+    if target is not None and target.upstream is not None:
         versions = [_report(each, _state(each.ready), "") for each in _versions(name, target)]
-        failing = "" if _answers(target) else _last_failure(target)
+        failing = "" if _answers(target.upstream) else _last_failure(target.upstream)
         return {
             "runs": f"upstream {target.upstream.name}",
             "state": _state(not failing),
@@ -153,22 +152,21 @@ async def _model(catalog: ModelCatalog, name: str) -> dict[str, Any]:
 
 
 def _versions(name: str, target: Target) -> Iterator[_Version]:
-    if isinstance(target, LocalModel):
-        for number, version in target.loaded.items():
-            ready = version.readiness().ready
-            yield _Version(name, number, version.statistics, ready, version.waiting, target.caches)
-    elif isinstance(target, UpstreamModel):
+    for number, version in target.loaded.items():
+        ready = version.readiness().ready
+        yield _Version(name, number, version.statistics, ready, version.waiting, target.caches)
+    if target.upstream is not None:
         for number, statistics in target.statistics.items():
-            yield _Version(name, number, statistics, _answers(target), None, False)
+            yield _Version(name, number, statistics, _answers(target.upstream), None, False)
 
 
-def _answers(target: UpstreamModel) -> bool:
-    """Whether its upstream has an available server, as last observed."""
-    return any(member.ready and not member.open for member in target.upstream.pool.members)
+def _answers(upstream: Upstream) -> bool:
+    """Whether it has an available server, as last observed."""
+    return any(member.ready and not member.open for member in upstream.pool.members)
 
 
-def _last_failure(target: UpstreamModel) -> str:
-    reasons = [member.reason for member in target.upstream.pool.members if member.reason]
+def _last_failure(upstream: Upstream) -> str:
+    reasons = [member.reason for member in upstream.pool.members if member.reason]
     return reasons[-1] if reasons else "its servers report not ready"
 
 

@@ -7,10 +7,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from interlingua.runtime.backends import ServerHooks
 from interlingua.runtime.backends.ensemble import EnsembleInstance
 from interlingua.runtime.models.ensemble import Step, plan
-from interlingua.runtime.target import Target
+from interlingua.runtime.target import ServerHooks, Target
 from interlingua.schemas import (
     Datatype,
     ErrorCode,

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from interlingua.runtime.backends import Answers, InstanceAnswer, Job
+from interlingua.runtime.backends import Answers, Job
+from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.models.model import LocalModel
 from interlingua.schemas import CancelToken, Context, ErrorCode, InferenceError, InferRequest
 from tests.runtime.python_models import DECOUPLED, INT32, instance, loaded, request, worker

@@ -222,7 +222,7 @@ import os, sys
 from pathlib import Path
 from interlingua.runtime.repository.files import ModelSource, load_model
 model = load_model(ModelSource("m", Path({str(tmp_path / "m")!r})))
-print(model._loaded[0].instance._workers[0]._process.pid, flush=True)
+print(model.loaded["1"].instance._workers[0]._process.pid, flush=True)
 os._exit(1)
 """
     ran = subprocess.run(

@@ -404,7 +404,7 @@ async def test_limits(batches: bool, limits: Limits, accepted: int, why: str) ->
     answers = await asyncio.gather(*tasks[:accepted])
     assert [value_of(answer) for answer in answers] == list(range(accepted))
     assert value_of(await model.infer(request(9))) == 9, "what is done makes room"
-    (version,) = model._loaded
+    (version,) = model.loaded.values()
     assert isinstance(version, TensorVersion)
     assert version.admission.inside == 0
     await model.close()

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interlingua.runtime.backends import Answers, InstanceAnswer, Job, ServerHooks
+from interlingua.runtime.backends import Answers, Job
+from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.models.request_version import RequestVersion
 from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
 from interlingua.runtime.scheduling.sequence_policy import Oldest, SequenceBatching
+from interlingua.runtime.target import ServerHooks
 from interlingua.schemas import (
     CancelToken,
     Context,

@@ -18,6 +18,7 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import Repository, find_models, load_models
+from interlingua.runtime.target import Target
 from interlingua.schemas import (
     Context,
     Datatype,
@@ -201,7 +202,7 @@ async def test_metadata_has_the_name_that_the_caller_knows(service: Service) -> 
 async def test_what_an_upstream_has_not_is_shown_by_the_fallback(
     service: Service, code: ErrorCode, shown: bool
 ) -> None:
-    class Behind:
+    class Behind(Target):
         name = "behind"
 
         async def metadata(self, version: str = "") -> Any:

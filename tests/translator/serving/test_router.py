@@ -8,12 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlingua.runtime.target import Target
 from interlingua.schemas import ErrorCode, InferenceError, ModelMetadata, ModelRef, Signature
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.conditions import Conditions, RouteKey
 from interlingua.translator.serving.routing.names import Names
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.routing.split import Split
+
+
+class Model(Target):
+    """A ``Target`` that tells its versions, and counts how often."""
+
+    def __init__(self, name: str, *versions: str) -> None:
+        self.name = name
+        self.versions = versions
+        self.asked = 0
+
+    async def metadata(self, version: str = "") -> ModelMetadata:
+        self.asked += 1
+        return ModelMetadata(self.name, Signature((), ()), self.versions)
 
 
 def route(to: str, **when: Any) -> Route:
@@ -27,7 +41,7 @@ ROUTES = [
     route("digits", model="res*", listener="127.0.0.1:1", version="2"),
     route("pinned", version="2"),
 ]
-MODELS: Any = {"digits": "here", "resnet": "there"}
+MODELS: Any = {name: Model(name) for name in ("digits", "resnet")}
 
 
 def taken(model: str, dialect: str, listener: str, version: str = "") -> list[str]:
@@ -104,19 +118,6 @@ def test_a_model_that_is_not_there() -> None:
     with pytest.raises(InferenceError, match="Request for unknown model: 'gone' is not found") as caught:
         Router(MODELS).target("gone", "3")
     assert caught.value.code is ErrorCode.NOT_FOUND
-
-
-class Model:
-    """A ``Target`` that tells its versions, and counts how often."""
-
-    def __init__(self, name: str, *versions: str) -> None:
-        self.name = name
-        self.versions = versions
-        self.asked = 0
-
-    async def metadata(self, version: str = "") -> ModelMetadata:
-        self.asked += 1
-        return ModelMetadata(self.name, Signature((), ()), self.versions)
 
 
 async def test_a_name_with_a_version_joined_to_it() -> None:
