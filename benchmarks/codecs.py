@@ -20,7 +20,7 @@ import numpy as np
 from interlingua.protocols.grps.codec import decode_request, encode_response
 from interlingua.protocols.grps.codec_grpc import read_message, write_message
 from interlingua.protocols.grps.codec_json import parse_document, read_document
-from interlingua.protocols.grps.json_habits import HABITS
+from interlingua.protocols.grps.json_quirks import QUIRKS
 from interlingua.protocols.grps.json_writer import write_message as write_json
 from interlingua.protocols.grps.message import GenericTensor, GrpsMessage, Kind
 from interlingua.protocols.oip import codec_grpc, codec_http
@@ -90,7 +90,7 @@ def _protobuf(image: Any) -> Callable[[], object]:
 
 
 def _gtensors_json(image: Any, flavor: str) -> Callable[[], object]:
-    return _json(write_json(_message(image), HABITS["compact"]), flavor, False)
+    return _json(write_json(_message(image), QUIRKS["compact"]), flavor, False)
 
 
 def _ndarray(image: Any, flavor: str, back: bool) -> Callable[[], object]:
@@ -98,12 +98,12 @@ def _ndarray(image: Any, flavor: str, back: bool) -> Callable[[], object]:
 
 
 def _json(body: bytes, flavor: str, return_ndarray: bool) -> Callable[[], object]:
-    habits = HABITS[flavor]
+    quirks = QUIRKS[flavor]
 
     def turn() -> bytes:
-        message = read_document(parse_document(body, habits), habits)
+        message = read_document(parse_document(body, quirks), quirks)
         request, form = decode_request(message, _SIGNATURE, return_ndarray=return_ndarray)
-        return write_json(encode_response(form, InferResponse("m", request.inputs)), habits)
+        return write_json(encode_response(form, InferResponse("m", request.inputs)), quirks)
 
     return turn
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from interlingua.protocols.dialect import Binding, Dialect, HttpEndpoint
-from interlingua.protocols.grps import json_habits
+from interlingua.protocols.grps import json_quirks
 from interlingua.protocols.grps.capability import OVER_BRPC, OVER_GRPC, OVER_HTTP
 from interlingua.protocols.grps.client_http import HTTP_CALLS, HTTP_CPP_CALLS
 from interlingua.protocols.grps.client_rpc import BRPC_CALLS, GRPC_CALLS
@@ -31,11 +31,11 @@ _PREFIXES = ("/grps/", *(f"/{service}/" for service in BRPC_NAMES))
 
 def _http_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[HttpEndpoint, ...]:
     # only the C++ server has the stub; a client of the other does not know that it is there
-    return (*http_endpoints(flavor, options), *stub_endpoints(CPP, options, json_habits.CPP))
+    return (*http_endpoints(flavor, options), *stub_endpoints(CPP, options, json_quirks.CPP))
 
 
 def dialect(options: PredictOptions | None = None) -> Dialect:
-    """The dialect under ``options``: a listener has the habits of the Python server, over bRPC those of the
+    """The dialect under ``options``: a listener has the quirks of the Python server, over bRPC those of the
     C++ server, which alone has that."""
     chosen = options or PredictOptions()
     http = Binding(

@@ -18,7 +18,7 @@ from interlingua.protocols.grps.client import QUESTIONS, STREAM, Question, Read,
 from interlingua.protocols.grps.client_bytes import NoPythonBytes
 from interlingua.protocols.grps.client_pieces import Piece, Pieces
 from interlingua.protocols.grps.codec_json import parse_document, read_document
-from interlingua.protocols.grps.json_habits import COMPACT, REPLY
+from interlingua.protocols.grps.json_quirks import COMPACT, REPLY
 from interlingua.protocols.grps.json_writer import write_message
 from interlingua.protocols.grps.message import DIALECT_NAME, GrpsMessage, Kind, StatusFlag
 from interlingua.protocols.upstream_reply import read_reply

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from interlingua.protocols.grps.json_habits import JsonHabits
 from interlingua.protocols.grps.json_numbers import read_number, read_numbers
+from interlingua.protocols.grps.json_quirks import JsonQuirks
 from interlingua.protocols.grps.message import (
     DTYPES,
     GMAP_FIELDS,
@@ -61,62 +61,62 @@ _MINUS_ZERO_OR_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|(?<![eE0-9])-0(?=[,
 _URL_SAFE = str.maketrans("-_", "+/", "=")
 
 
-def parse_document(body: Buffer, habits: JsonHabits) -> Any:
+def parse_document(body: Buffer, quirks: JsonQuirks) -> Any:
     """The JSON value in ``body``, for :func:`read_document`; long lists may be lazy ones.
 
     Raises MALFORMED.
     """
-    if not habits.byte_order_mark and body[:3] == _BOM:
-        raise malformed(f"{habits.no_json}the body begins with a byte order mark")
-    if habits.minus_zero:
+    if not quirks.byte_order_mark and body[:3] == _BOM:
+        raise malformed(f"{quirks.no_json}the body begins with a byte order mark")
+    if quirks.minus_zero:
         body = bytes(body)
         if b"-0," in body or b"-0\n" in body:
             body = _MINUS_ZERO_OR_TEXT.sub(_with_fraction, body)
     try:
-        return parse_json(body, _LAZY, last_key_wins=habits.last_key_wins)
+        return parse_json(body, _LAZY, last_key_wins=quirks.last_key_wins)
     except InferenceError as error:
-        raise malformed(f"{habits.no_json}{error.message}") from error
+        raise malformed(f"{quirks.no_json}{error.message}") from error
 
 
 def _with_fraction(found: re.Match[bytes]) -> bytes:
     return b"-0.0" if found[0] == b"-0" else found[0]
 
 
-def read_document(document: Any, habits: JsonHabits) -> GrpsMessage:
+def read_document(document: Any, quirks: JsonQuirks) -> GrpsMessage:
     """The message that ``document`` is. Raises MALFORMED in the words of the original servers."""
     if type(document) is not dict:
-        raise malformed(habits.no_data)
-    kind = _kind(document, habits)
+        raise malformed(quirks.no_data)
+    kind = _kind(document, quirks)
     message = GrpsMessage(Kind.NOTHING if kind is None else kind, _text(document.get("model"), "model"))
-    if habits.any_member and type(document.get("status")) is dict:
-        message.status = _status(document["status"], habits)
+    if quirks.any_member and type(document.get("status")) is dict:
+        message.status = _status(document["status"], quirks)
     if kind is not None and document[kind.value] is not None:
-        _READERS[kind](message, document[kind.value], habits)
+        _READERS[kind](message, document[kind.value], quirks)
     elif kind is not None:
         message.kind = Kind.NOTHING
     return message
 
 
-def _kind(document: Mapping[str, Any], habits: JsonHabits) -> Kind | None:
+def _kind(document: Mapping[str, Any], quirks: JsonQuirks) -> Kind | None:
     """Which data counts; None for none."""
     given = [
         kind
         for kind in _BY_NUMBER
-        if kind.value in document and (habits.null_is_nothing or document[kind.value] is not None)
+        if kind.value in document and (quirks.null_is_nothing or document[kind.value] is not None)
     ]
     if not given:
-        if habits.any_member:
+        if quirks.any_member:
             return None
-        raise malformed(habits.no_data)
+        raise malformed(quirks.no_data)
     if len(given) == 1:
         (kind,) = given
-        if kind is Kind.BIN_DATA and not habits.bin_data:
+        if kind is Kind.BIN_DATA and not quirks.bin_data:
             raise malformed("bin_data should use application/octet-stream format.")
         return kind
     names = " and ".join(kind.value for kind in reversed(given))
-    if Kind.NDARRAY in given and (not _IN_PROTOBUF.isdisjoint(given) or habits.any_member):
+    if Kind.NDARRAY in given and (not _IN_PROTOBUF.isdisjoint(given) or quirks.any_member):
         raise malformed(f"The input is not a json object [NDArrayData]: there are {names}")
-    if not habits.last_data_wins:
+    if not quirks.last_data_wins:
         raise malformed(f"a message has data of one kind, not {names}")
     return given[0]
 
@@ -124,32 +124,32 @@ def _kind(document: Mapping[str, Any], habits: JsonHabits) -> Kind | None:
 # --- the data
 
 
-def _read_str_data(message: GrpsMessage, value: Any, habits: JsonHabits) -> None:
+def _read_str_data(message: GrpsMessage, value: Any, quirks: JsonQuirks) -> None:
     message.str_data = _text(value, "str_data")
 
 
-def _read_bin_data(message: GrpsMessage, value: Any, habits: JsonHabits) -> None:
-    message.bin_data = _base64(value, "bin_data", habits)
+def _read_bin_data(message: GrpsMessage, value: Any, quirks: JsonQuirks) -> None:
+    message.bin_data = _base64(value, "bin_data", quirks)
 
 
-def _read_gtensors(message: GrpsMessage, value: Any, habits: JsonHabits) -> None:
+def _read_gtensors(message: GrpsMessage, value: Any, quirks: JsonQuirks) -> None:
     tensors = _object(value, "gtensors").get("tensors")
     if tensors is not None and type(tensors) is not list:
         raise malformed("gtensors.tensors must be a list")
-    message.tensors = tuple([_tensor(item, index, habits) for index, item in enumerate(tensors or ())])
+    message.tensors = tuple([_tensor(item, index, quirks) for index, item in enumerate(tensors or ())])
 
 
-def _read_ndarray(message: GrpsMessage, value: Any, habits: JsonHabits) -> None:
+def _read_ndarray(message: GrpsMessage, value: Any, quirks: JsonQuirks) -> None:
     # a model's own ndarray comes back as the empty message that it is
-    if not (habits.any_member and value == {}):
-        message.tensors = (read_ndarray(value, habits),)
+    if not (quirks.any_member and value == {}):
+        message.tensors = (read_ndarray(value, quirks),)
 
 
-def _read_gmap(message: GrpsMessage, value: Any, habits: JsonHabits) -> None:
-    message.gmap = _gmap(_object(value, "gmap"), habits)
+def _read_gmap(message: GrpsMessage, value: Any, quirks: JsonQuirks) -> None:
+    message.gmap = _gmap(_object(value, "gmap"), quirks)
 
 
-_READERS: Mapping[Kind, Callable[[GrpsMessage, Any, JsonHabits], None]] = {
+_READERS: Mapping[Kind, Callable[[GrpsMessage, Any, JsonQuirks], None]] = {
     Kind.STR_DATA: _read_str_data,
     Kind.BIN_DATA: _read_bin_data,
     Kind.GTENSORS: _read_gtensors,
@@ -161,30 +161,30 @@ _READERS: Mapping[Kind, Callable[[GrpsMessage, Any, JsonHabits], None]] = {
 # --- gtensors
 
 
-def _tensor(given: Any, index: int, habits: JsonHabits) -> GenericTensor:
+def _tensor(given: Any, index: int, quirks: JsonQuirks) -> GenericTensor:
     members = _object(given, f"gtensors.tensors[{index}]")
     name = _text(members.get("name"), f"name of gtensors.tensors[{index}]")
     owner = f"tensor '{name}'" if name else f"tensor {index}"
-    number = _enum(members.get("dtype"), _DTYPE_NUMBERS, f"dtype of {owner}", habits)
-    shape = read_numbers(members.get("shape"), _UINT32, f"shape of {owner}", habits)
+    number = _enum(members.get("dtype"), _DTYPE_NUMBERS, f"dtype of {owner}", quirks)
+    shape = read_numbers(members.get("shape"), _UINT32, f"shape of {owner}", quirks)
     dtype = DTYPES.get(number)
     flat: Any = _NONE
     if dtype is not None:
-        values = _member(members, dtype.field, owner, habits)
+        values = _member(members, dtype.field, owner, quirks)
         if not values:
-            _check_no_other_list(members, dtype.field, name or str(index), habits)
+            _check_no_other_list(members, dtype.field, name or str(index), quirks)
         where = f"{dtype.field} of {owner}"
         flat = (
-            _strings(values, where) if dtype.wire is None else read_numbers(values, dtype.wire, where, habits)
+            _strings(values, where) if dtype.wire is None else read_numbers(values, dtype.wire, where, quirks)
         )
     return GenericTensor(name, number, tuple(shape.tolist()), flat)
 
 
-def _check_no_other_list(members: Mapping[str, Any], field: str, tensor: str, habits: JsonHabits) -> None:
+def _check_no_other_list(members: Mapping[str, Any], field: str, tensor: str, quirks: JsonQuirks) -> None:
     """Raise INVALID_TENSOR where a tensor has its values in a list that is no field; the original servers
     ignore it and pass a tensor without values to the model."""
     for name, values in members.items():
-        if name.startswith("flat") and name not in _LISTS_OF[habits.camel_case] and values:
+        if name.startswith("flat") and name not in _LISTS_OF[quirks.camel_case] and values:
             raise invalid_tensor(
                 f"generic tensor error, tensor: {tensor} data is empty: {name} is no field, "
                 f"did you mean {field}?"
@@ -200,53 +200,53 @@ def _strings(values: Any, owner: str) -> list[str]:
     return texts
 
 
-def _enum(value: Any, numbers: Mapping[str, int], owner: str, habits: JsonHabits) -> int:
+def _enum(value: Any, numbers: Mapping[str, int], owner: str, quirks: JsonQuirks) -> int:
     if value is None:
         return 0
     if type(value) is str:
         if value in numbers:
             return numbers[value]
-        if habits.numeric_text and _INTEGER.match(value):
+        if quirks.numeric_text and _INTEGER.match(value):
             value = int(value)
-    if type(value) is int and (habits.numeric_text or value in numbers.values()):
-        return int(read_number(value, _INT32, owner, habits))
+    if type(value) is int and (quirks.numeric_text or value in numbers.values()):
+        return int(read_number(value, _INT32, owner, quirks))
     raise malformed(f"Invalid value `{str(value)[:40]}' for {owner}, which SHOULD be enum")
 
 
 # --- gmap
 
 
-def _gmap(given: Mapping[str, Any], habits: JsonHabits) -> Gmap:
+def _gmap(given: Mapping[str, Any], quirks: JsonQuirks) -> Gmap:
     found: dict[str, dict[str, Any]] = {}
     for field in GMAP_FIELDS:
-        entries = _member(given, field, "gmap", habits)
+        entries = _member(given, field, "gmap", quirks)
         if entries is not None:
             found[field] = {
-                key: _ENTRIES[field](value, f"gmap.{field}[{key[:40]!r}]", habits)
-                for key, value in _pairs(entries, field, habits)
+                key: _ENTRIES[field](value, f"gmap.{field}[{key[:40]!r}]", quirks)
+                for key, value in _pairs(entries, field, quirks)
             }
     return {field: entries for field, entries in found.items() if entries}
 
 
-def _pairs(entries: Any, field: str, habits: JsonHabits) -> Iterator[tuple[str, Any]]:
+def _pairs(entries: Any, field: str, quirks: JsonQuirks) -> Iterator[tuple[str, Any]]:
     if type(entries) is dict:
         yield from entries.items()
         return
-    if type(entries) is not list or not habits.maps_as_lists:
+    if type(entries) is not list or not quirks.maps_as_lists:
         raise malformed(f"gmap.{field} must be an object")
     for index, entry in enumerate(entries):
         members = _object(entry, f"gmap.{field}[{index}]")
         yield _text(members.get("key"), f"key of gmap.{field}[{index}]"), members.get("value")
 
 
-def _number_of(dtype: str) -> Callable[[Any, str, JsonHabits], Any]:
+def _number_of(dtype: str) -> Callable[[Any, str, JsonQuirks], Any]:
     wire = np.dtype(dtype)
-    return lambda value, owner, habits: read_number(value, wire, owner, habits)
+    return lambda value, owner, quirks: read_number(value, wire, owner, quirks)
 
 
-_ENTRIES: Mapping[str, Callable[[Any, str, JsonHabits], Any]] = {
-    "s_s": lambda value, owner, habits: _text(value, owner),
-    "s_b": lambda value, owner, habits: _base64(value, owner, habits),
+_ENTRIES: Mapping[str, Callable[[Any, str, JsonQuirks], Any]] = {
+    "s_s": lambda value, owner, quirks: _text(value, owner),
+    "s_b": lambda value, owner, quirks: _base64(value, owner, quirks),
     "s_i32": _number_of("<i4"),
     "s_i64": _number_of("<i8"),
     "s_f": _number_of("<f4"),
@@ -258,18 +258,18 @@ _ENTRIES: Mapping[str, Callable[[Any, str, JsonHabits], Any]] = {
 # --- members
 
 
-def _status(given: Mapping[str, Any], habits: JsonHabits) -> Status:
+def _status(given: Mapping[str, Any], quirks: JsonQuirks) -> Status:
     code = given.get("code")
     return Status(
-        0 if code is None else read_number(code, _INT32, "status.code", habits),
+        0 if code is None else read_number(code, _INT32, "status.code", quirks),
         _text(given.get("msg"), "status.msg"),
-        _enum(given.get("status"), _FLAGS, "status.status", habits),
+        _enum(given.get("status"), _FLAGS, "status.status", quirks),
     )
 
 
-def _member(members: Mapping[str, Any], name: str, owner: str, habits: JsonHabits) -> Any:
+def _member(members: Mapping[str, Any], name: str, owner: str, quirks: JsonQuirks) -> Any:
     """The value under ``name``, or under its other name where that is known; None for none."""
-    if habits.camel_case and (camel := _CAMEL[name]) in members:
+    if quirks.camel_case and (camel := _CAMEL[name]) in members:
         if name in members:
             raise malformed(f"{owner} has {name} twice, as {name} and as {camel}")
         return members[camel]
@@ -291,9 +291,9 @@ def _text(value: Any, owner: str) -> str:
     return value
 
 
-def _base64(value: Any, owner: str, habits: JsonHabits) -> bytes:
+def _base64(value: Any, owner: str, quirks: JsonQuirks) -> bytes:
     text = _text(value, owner)
-    if habits.lenient_base64:
+    if quirks.lenient_base64:
         text = text.translate(_URL_SAFE)
         text += "=" * (-len(text) % 4)
     try:

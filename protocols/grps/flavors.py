@@ -2,7 +2,7 @@
 
 The Python server (``py``) mirrors the code of an answer in its HTTP status; the C++ server (``cpp``) answers
 200 to whatever it has understood and tells the code in the message alone. Which JSON each reads and writes
-stands in ``json_habits``.
+stands in ``json_quirks``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HTML = """\
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """The habits of one server.
+    """The quirks of one server.
 
     ``mirrors``: the HTTP status is the code of the answer. ``any_method``: methods are not told apart, and a
     slash at the end of a path does not matter. ``streams_refusals``: what is wrong with a request for a
@@ -148,4 +148,4 @@ CPP = Flavor(
 )
 
 FLAVORS: Mapping[str, Flavor] = {flavor.name: flavor for flavor in (PY, CPP)}
-"""The servers whose habits a listener can follow."""
+"""The servers whose quirks a listener can follow."""

@@ -1,7 +1,7 @@
 """Lists of numbers in grps's JSON, as arrays of the type that protobuf has for them.
 
 Contract: what protobuf's JSON allows (64-bit integers and what is not finite in strings) and, where the
-habits of a server say so, more: its C++ reader compares "NaN" and "Infinity" without their case. What
+quirks of a server say so, more: its C++ reader compares "NaN" and "Infinity" without their case. What
 is no such number, or beyond the type, is MALFORMED with the name of what it stands in.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from interlingua.protocols.grps.json_habits import JsonHabits
+from interlingua.protocols.grps.json_quirks import JsonQuirks
 from interlingua.protocols.json_document import LazyArray
 from interlingua.protocols.numeric_json import pack_values
 from interlingua.schemas import Datatype, InferenceError, malformed
@@ -41,7 +41,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,20}\Z", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][-+]?[0-9]{1,4})?\Z", re.ASCII)
 
 
-def read_numbers(values: Any, wire: np.dtype[Any], owner: str, habits: JsonHabits) -> NDArray[Any]:
+def read_numbers(values: Any, wire: np.dtype[Any], owner: str, quirks: JsonQuirks) -> NDArray[Any]:
     """The JSON list ``values``, or null, as an array of ``wire``; ``owner`` is what errors call it.
 
     Raises MALFORMED.
@@ -62,10 +62,10 @@ def read_numbers(values: Any, wire: np.dtype[Any], owner: str, habits: JsonHabit
         if wire.kind == "f":
             if not all(map(isfinite, (value for value in values if type(value) is float))):
                 raise malformed(f'{owner} has a bare NaN or Infinity: it must be quoted, as "NaN"')
-        elif not habits.numeric_text:
+        elif not quirks.numeric_text:
             raise malformed(f"{owner} must have integers, got a float")
     if str in types:
-        values = [_unquoted(value, wire, owner, habits) if type(value) is str else value for value in values]
+        values = [_unquoted(value, wire, owner, quirks) if type(value) is str else value for value in values]
     try:
         packed = pack_values(owner, _DATATYPES[wire], len(values), values)
     except InferenceError as error:
@@ -74,9 +74,9 @@ def read_numbers(values: Any, wire: np.dtype[Any], owner: str, habits: JsonHabit
     return np.frombuffer(packed, wire)
 
 
-def read_number(value: Any, wire: np.dtype[Any], owner: str, habits: JsonHabits) -> Any:
+def read_number(value: Any, wire: np.dtype[Any], owner: str, quirks: JsonQuirks) -> Any:
     """One number, as :func:`read_numbers` reads it."""
-    return read_numbers([value], wire, owner, habits)[0].item()
+    return read_numbers([value], wire, owner, quirks)[0].item()
 
 
 def _bulk(values: LazyArray, wire: np.dtype[Any]) -> NDArray[Any] | None:
@@ -90,13 +90,13 @@ def _bulk(values: LazyArray, wire: np.dtype[Any]) -> NDArray[Any] | None:
     return narrow if fits.all() else None
 
 
-def _unquoted(text: str, wire: np.dtype[Any], owner: str, habits: JsonHabits) -> int | float:
+def _unquoted(text: str, wire: np.dtype[Any], owner: str, quirks: JsonQuirks) -> int | float:
     if wire.kind == "f":
-        named = _ANY_CASE.get(text.lower()) if habits.nonfinite_any_case else NONFINITE.get(text)
+        named = _ANY_CASE.get(text.lower()) if quirks.nonfinite_any_case else NONFINITE.get(text)
         if named is not None:
             return named
-        if habits.numeric_text and _NUMBER.match(text) and isfinite(number := float(text)):
+        if quirks.numeric_text and _NUMBER.match(text) and isfinite(number := float(text)):
             return number
-    elif (habits.numeric_text or wire == _INT64) and _INTEGER.match(text):
+    elif (quirks.numeric_text or wire == _INT64) and _INTEGER.match(text):
         return int(text)
     raise malformed(f"{owner} must have numbers, got the string {text[:40]!r}")

@@ -18,8 +18,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from interlingua.protocols.grps.json_habits import JsonHabits
 from interlingua.protocols.grps.json_layout import Layout
+from interlingua.protocols.grps.json_quirks import JsonQuirks
 from interlingua.protocols.grps.message import (
     DIALECT_NAME,
     DT_STRING,
@@ -53,13 +53,13 @@ _MAP_DTYPES: Mapping[str, np.dtype[Any]] = {
 }
 
 
-def write_message(message: GrpsMessage, habits: JsonHabits, indent: int | None = None) -> bytes:
-    """The document, whatever its kind; ``indent`` in place of that of ``habits``.
+def write_message(message: GrpsMessage, quirks: JsonQuirks, indent: int | None = None) -> bytes:
+    """The document, whatever its kind; ``indent`` in place of that of ``quirks``.
 
     Raises UNREPRESENTABLE for text that is not Unicode, and naming the tensor for an ndarray that nests too
     deep.
     """
-    writer = _Writer(habits, Layout(habits.indent if indent is None else indent))
+    writer = _Writer(quirks, Layout(quirks.indent if indent is None else indent))
     try:
         with np.errstate(
             invalid="ignore"
@@ -68,14 +68,14 @@ def write_message(message: GrpsMessage, habits: JsonHabits, indent: int | None =
     except (ValueError, TypeError) as error:
         raise not_carried(DIALECT_NAME, f"this: {error}") from error
     # an ndarray is printed by another library, which ends without one
-    return text + b"\n" if habits.newline and message.kind is not Kind.NDARRAY else text
+    return text + b"\n" if quirks.newline and message.kind is not Kind.NDARRAY else text
 
 
 class _Writer:
     """The parts of a message; each is told how deep it stands."""
 
-    def __init__(self, habits: JsonHabits, layout: Layout) -> None:
-        self._habits = habits
+    def __init__(self, quirks: JsonQuirks, layout: Layout) -> None:
+        self._quirks = quirks
         self._layout = layout
 
     def message(self, message: GrpsMessage) -> bytes:
@@ -84,7 +84,7 @@ class _Writer:
     def _message(self, message: GrpsMessage) -> Iterator[tuple[bytes, bytes]]:
         if message.status is not None:
             yield b'"status"', self._status(message.status)
-        if message.model or (message.kind is Kind.NDARRAY and message.tensors and self._habits.empty_model):
+        if message.model or (message.kind is Kind.NDARRAY and message.tensors and self._quirks.empty_model):
             yield b'"model"', self._text(message.model)
         if message.kind is not Kind.NOTHING:
             yield b'"%s"' % message.kind.value.encode(), self._data(message)
@@ -136,7 +136,7 @@ class _Writer:
         flat = tensor.flat
         if tensor.dtype == DT_STRING or not isinstance(flat, np.ndarray):
             return self._layout.items([self._text(text) for text in flat], 4)
-        quoted = self._habits.int64_text and tensor.dtype == _INT64_DTYPE
+        quoted = self._quirks.int64_text and tensor.dtype == _INT64_DTYPE
         return self._layout.numbers(self._numbers(flat), 4, quote=b'"' if quoted else b"")
 
     def _numbers(self, flat: NDArray[Any]) -> bytes:
@@ -150,7 +150,7 @@ class _Writer:
         if flat.dtype == _FP32.dtype and (np.abs(flat) == _FP32.max).any():
             text = text.replace(*_LARGEST_FP32)
         # to look for whole numbers takes a tenth of the time that it takes to look for their text
-        if self._habits.whole_floats and (np.trunc(flat) == flat).any():
+        if self._quirks.whole_floats and (np.trunc(flat) == flat).any():
             return text.replace(b".0,", b",").replace(b".0]", b"]")
         return text
 
@@ -168,7 +168,7 @@ class _Writer:
         if field == "s_b":
             return _base64(value)
         text = self._numbers(np.array([value], _MAP_DTYPES[field]))[1:-1]
-        return b'"%s"' % text if field == "s_i64" and self._habits.int64_text else text
+        return b'"%s"' % text if field == "s_i64" and self._quirks.int64_text else text
 
     # --- ndarray
 
@@ -208,7 +208,7 @@ class _Writer:
     # --- text
 
     def _text(self, text: str) -> bytes:
-        if self._habits.ascii:
+        if self._quirks.ascii:
             text.encode()  # refuses half of a surrogate pair
             return json.dumps(text).encode()
         return orjson.dumps(text).replace(b"<", b"\\u003c").replace(b">", b"\\u003e")

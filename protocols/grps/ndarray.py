@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from interlingua.protocols.grps.json_habits import JsonHabits
 from interlingua.protocols.grps.json_numbers import NONFINITE
+from interlingua.protocols.grps.json_quirks import JsonQuirks
 from interlingua.protocols.grps.message import GenericTensor
 from interlingua.protocols.json_document import LazyArray
 from interlingua.schemas import malformed
@@ -23,7 +23,7 @@ _FLOAT32 = 7
 _DOUBLE = np.dtype("<f8")
 
 
-def read_ndarray(value: Any, habits: JsonHabits) -> GenericTensor:
+def read_ndarray(value: Any, quirks: JsonQuirks) -> GenericTensor:
     """The JSON ``value`` of the member ``ndarray``: a number, or arrays of them. Raises MALFORMED."""
     if isinstance(value, LazyArray):
         wide = value.numbers("d", _DOUBLE)
@@ -33,9 +33,9 @@ def read_ndarray(value: Any, habits: JsonHabits) -> GenericTensor:
     if type(value) is dict or (type(value) is str and value not in NONFINITE):
         raise malformed("NDArray is not number or array.")
     shape, leaves = _flatten(value)
-    if not leaves and not habits.empty_arrays:
+    if not leaves and not quirks.empty_arrays:
         raise malformed("Parse NDArray failed: NDArray some array size <= 0.")
-    return GenericTensor("", _FLOAT32, shape, _floats(np.array(_numbers(leaves, habits), _DOUBLE)))
+    return GenericTensor("", _FLOAT32, shape, _floats(np.array(_numbers(leaves, quirks), _DOUBLE)))
 
 
 def _flatten(value: Any) -> tuple[tuple[int, ...], list[Any]]:
@@ -53,12 +53,12 @@ def _flatten(value: Any) -> tuple[tuple[int, ...], list[Any]]:
     return tuple(shape), level
 
 
-def _numbers(leaves: list[Any], habits: JsonHabits) -> list[Any]:
+def _numbers(leaves: list[Any], quirks: JsonQuirks) -> list[Any]:
     plain = [leaf for leaf in leaves if not (type(leaf) is str and leaf in NONFINITE)]
     types = set(map(type, plain))
-    if not types <= {int, float} and not (habits.booleans and types <= {int, float, bool}):
+    if not types <= {int, float} and not (quirks.booleans and types <= {int, float, bool}):
         raise malformed("Parse NDArray failed: NDArray some array is not a number or array.")
-    if not habits.nan_tokens and not all(map(isfinite, plain)):
+    if not quirks.nan_tokens and not all(map(isfinite, plain)):
         raise malformed(
             "Parse NDArray failed: NDArray some array is not a number or array: it has a bare NaN"
         )

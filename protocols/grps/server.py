@@ -14,7 +14,7 @@ from interlingua.protocols.dialect import Action, HttpEndpoint, Opened
 from interlingua.protocols.grps import outcome
 from interlingua.protocols.grps.codec_json import parse_document
 from interlingua.protocols.grps.flavors import Flavor
-from interlingua.protocols.grps.json_habits import HABITS
+from interlingua.protocols.grps.json_quirks import QUIRKS
 from interlingua.protocols.grps.message import GrpsMessage
 from interlingua.protocols.grps.options import PredictOptions, query_of
 from interlingua.protocols.grps.page import SCRIPT, page, series_json
@@ -106,7 +106,7 @@ def _pages(flavor: Flavor) -> dict[str, Open]:
 
 def _model_name(flavor: Flavor, request: HttpRequest) -> str:
     """The bare name of the model that is asked about, whatever the content type."""
-    document = parse_document(request.body, HABITS[flavor.name]) if request.body else {}
+    document = parse_document(request.body, QUIRKS[flavor.name]) if request.body else {}
     name = document.get("str_data") if isinstance(document, dict) else document
     if name is None:
         raise outcome.StatusError(flavor.no_name)

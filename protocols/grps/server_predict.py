@@ -14,7 +14,7 @@ from interlingua.protocols.grps import outcome, whole_request
 from interlingua.protocols.grps.codec import GrpsReplyForm, decode_request, encode_response
 from interlingua.protocols.grps.codec_json import parse_document, read_document
 from interlingua.protocols.grps.flavors import Flavor
-from interlingua.protocols.grps.json_habits import HABITS
+from interlingua.protocols.grps.json_quirks import QUIRKS
 from interlingua.protocols.grps.json_writer import write_message
 from interlingua.protocols.grps.message import GrpsMessage, Kind
 from interlingua.protocols.grps.options import PredictOptions, is_true, query_of
@@ -30,7 +30,7 @@ def json_answer(flavor: Flavor, message: GrpsMessage) -> HttpAnswer:
     """``message`` as the whole answer, in JSON."""
     status = message.status.code if flavor.mirrors and message.status else 200
     headers = (("Content-Type", flavor.json_type),)
-    return HttpAnswer(status, headers, [write_message(message, HABITS[flavor.name])])
+    return HttpAnswer(status, headers, [write_message(message, QUIRKS[flavor.name])])
 
 
 class Predict:
@@ -38,7 +38,7 @@ class Predict:
 
     def __init__(self, flavor: Flavor, options: PredictOptions) -> None:
         self._flavor = flavor
-        self._habits = HABITS[flavor.name]
+        self._quirks = QUIRKS[flavor.name]
         self._options = options
         stream_type = options.streaming.content_type
         if flavor.names_charset and stream_type.startswith("text/") and "charset" not in stream_type:
@@ -59,7 +59,7 @@ class Predict:
             action = self._whole_stream if streams else self._whole
             return Opened(action, query.get("model", ""), message=request)
         kind = self._content_type(request)
-        document = parse_document(request.body, self._habits) if kind == _JSON and request.body else None
+        document = parse_document(request.body, self._quirks) if kind == _JSON and request.body else None
         streams = self._asks_for_stream(request, query, document)
         ndarray = is_true(query.get("return-ndarray", ""))
         if streams and ndarray:
@@ -70,7 +70,7 @@ class Predict:
         if kind == _OCTETS:
             message = GrpsMessage(Kind.BIN_DATA, bin_data=request.body)
         elif request.body:
-            message = read_document(document, self._habits)
+            message = read_document(document, self._quirks)
         else:
             raise outcome.bad_request(self._flavor.empty_body)
         model = message.model or query.get("model", "")
@@ -112,7 +112,7 @@ class Predict:
         if self._options.streaming.place != "body_param":
             return None
         try:
-            return parse_document(request.body, self._habits)
+            return parse_document(request.body, self._quirks)
         except InferenceError:
             return None
 
@@ -157,7 +157,7 @@ class Predict:
         """A message of a stream; its chunk is all that tells where it ends."""
         if message.kind is Kind.BIN_DATA:
             return message.bin_data
-        return write_message(message, self._habits, self._flavor.piece_indent)
+        return write_message(message, self._quirks, self._flavor.piece_indent)
 
 
 async def _one(piece: Buffer) -> AsyncIterator[Buffer]:

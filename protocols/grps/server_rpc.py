@@ -19,7 +19,7 @@ from interlingua.protocols.grps.codec import GrpsReplyForm, decode_request, enco
 from interlingua.protocols.grps.codec_grpc import read_message, write_message
 from interlingua.protocols.grps.codec_json import parse_document, read_document
 from interlingua.protocols.grps.flavors import Flavor
-from interlingua.protocols.grps.json_habits import COMPACT, JsonHabits
+from interlingua.protocols.grps.json_quirks import COMPACT, JsonQuirks
 from interlingua.protocols.grps.json_writer import write_message as write_json
 from interlingua.protocols.grps.message import GrpsMessage, Kind
 from interlingua.protocols.grps.options import PredictOptions
@@ -143,7 +143,7 @@ def _without_stream(flavor: Flavor, options: PredictOptions) -> Mapping[str, Ope
 
 
 def stub_endpoints(
-    flavor: Flavor, options: PredictOptions, written: JsonHabits = COMPACT
+    flavor: Flavor, options: PredictOptions, written: JsonQuirks = COMPACT
 ) -> tuple[HttpEndpoint, ...]:
     """The methods of bRPC's service over HTTP/1.1: ``/service/method`` with protobuf where the content type
     says so, else in bRPC's own JSON, answered in the form ``written``; and predict as the HTTP interface has
@@ -245,7 +245,7 @@ def _http_message(request: HttpRequest) -> GrpsMessage:
     return read_document(parse_document(request.body, COMPACT), COMPACT)
 
 
-def _http_answer(written: JsonHabits, request: HttpRequest, message: GrpsMessage) -> HttpAnswer:
+def _http_answer(written: JsonQuirks, request: HttpRequest, message: GrpsMessage) -> HttpAnswer:
     """``message`` in the coding of the request, under its content type."""
     headers = (("Content-Type", request.headers.get("content-type") or "application/json"),)
     body = write_message(message) if _is_protobuf(request) else write_json(message, written)

@@ -15,7 +15,7 @@ from interlingua.protocols.oip.client import (
     HTTP_JSON_CALLS,
 )
 from interlingua.protocols.oip.codec import DIALECT_NAME
-from interlingua.protocols.oip.flavors import HABITS, flavored_http_endpoints, grpc_endpoints
+from interlingua.protocols.oip.flavors import QUIRKS, flavored_http_endpoints, grpc_endpoints
 from interlingua.protocols.oip.manifest import MANIFEST
 from interlingua.protocols.oip.server import GRPC_ENDPOINTS, http_endpoints, http_unmatched
 
@@ -47,10 +47,10 @@ def _http(nonfinite: bool = False) -> Binding:
     flavors = {
         name: replace(
             binding,
-            endpoints=flavored_http_endpoints(endpoints, habits),
+            endpoints=flavored_http_endpoints(endpoints, quirks),
             calls=_HTTP_FLAVOR_CALLS.get(name, HTTP_CALLS),
         )
-        for name, habits in HABITS.items()
+        for name, quirks in QUIRKS.items()
     }
     return replace(binding, flavors=flavors)
 
@@ -68,11 +68,11 @@ DIALECT = Dialect.of(
         flavors={
             name: replace(
                 _GRPC,
-                endpoints=grpc_endpoints(GRPC_ENDPOINTS, habits),
+                endpoints=grpc_endpoints(GRPC_ENDPOINTS, quirks),
                 calls=_GRPC_FLAVOR_CALLS.get(name, GRPC_CALLS),
-                contracts=(*_GRPC.contracts, *habits.contracts),
+                contracts=(*_GRPC.contracts, *quirks.contracts),
             )
-            for name, habits in HABITS.items()
+            for name, quirks in QUIRKS.items()
         },
     ),
     manifest=MANIFEST,

@@ -1,7 +1,6 @@
 """Classes instead of an output: BYTES elements of the form ``value:index[:label]``.
 
-Contract: what a request asks for is kept beside its reply form, and an output is ranked when its answer
-is written, since targets know raw outputs alone. The ranking is that of ``protocols.classification``.
+Targets return raw outputs. An output is ranked by ``protocols.classification`` when its answer is written.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from interlingua.schemas import Datatype, InferResponse, RequestedOutput, Signat
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """How many classes of an output are asked for, their names, and whether its first dimension is a
+    """The classes requested of an output: their number and labels. ``batched``: its first dimension is a
     batch."""
 
     count: int
@@ -23,42 +22,42 @@ class Classes:
     batched: bool = False
 
 
-Asked = Mapping[str, Classes]
-"""The outputs that are asked for as classes, by name."""
+RequestedClasses = Mapping[str, Classes]
+"""The outputs requested as classes, by name."""
 
-NOTHING_ASKED: Asked = {}
+NO_CLASSES: RequestedClasses = {}
 
 
-def asked_classes(outputs: Sequence[RequestedOutput] | None, signature: Signature) -> Asked:
-    """What ``outputs`` ask for. Raises INVALID_TENSOR for an output whose datatype is not ranked."""
+def requested_classes(outputs: Sequence[RequestedOutput] | None, signature: Signature) -> RequestedClasses:
+    """The classes that ``outputs`` request. Raises INVALID_TENSOR for a datatype that is not ranked."""
     if not outputs or not any(output.classification for output in outputs):
-        return NOTHING_ASKED
-    asked: dict[str, Classes] = {}
+        return NO_CLASSES
+    requested: dict[str, Classes] = {}
     for output in outputs:
         spec = signature.output_names.get(output.name)
         # the runtime refuses an output that the model does not have
         if output.classification and spec is not None:
             check_ranked(output.name, spec.datatype)
             batched = signature.max_batch_size > 0
-            asked[output.name] = Classes(output.classification, spec.labels, batched)
-    return asked
+            requested[output.name] = Classes(output.classification, spec.labels, batched)
+    return requested
 
 
-def as_asked(response: InferResponse, asked: Asked) -> tuple[Tensor, ...]:
-    """The outputs of ``response``, those in ``asked`` as classes. Raises INVALID_TENSOR as above."""
-    if not asked:
+def with_classes(response: InferResponse, requested: RequestedClasses) -> tuple[Tensor, ...]:
+    """The outputs of ``response``, those in ``requested`` as classes. Raises INVALID_TENSOR as above."""
+    if not requested:
         return response.outputs
     return tuple(
-        _classes(tensor, asked[tensor.name]) if tensor.name in asked else tensor
+        _classes(tensor, requested[tensor.name]) if tensor.name in requested else tensor
         for tensor in response.outputs
     )
 
 
-def _classes(tensor: Tensor, asked: Classes) -> Tensor:
-    """BYTES of shape [batch, n], or [n] where the model takes no batches."""
-    entries = classify(tensor, asked.count, asked.labels, batched=asked.batched)
+def _classes(tensor: Tensor, requested: Classes) -> Tensor:
+    """BYTES of shape [batch, n]; [n] for a model without batches."""
+    entries = classify(tensor, requested.count, requested.labels, batched=requested.batched)
     each = (len(entries[0]),) if entries else (0,)
-    shape = (len(entries), *each) if asked.batched else each
+    shape = (len(entries), *each) if requested.batched else each
     packed = pack_bytes(_element(ranked) for entry in entries for ranked in entry)
     return Tensor(tensor.name, Datatype.BYTES, shape, memoryview(packed))
 

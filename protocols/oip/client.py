@@ -1,7 +1,7 @@
-"""What the dialect asks of an upstream: one table of HTTP calls, one of gRPC calls.
+"""The calls to an upstream: one table for HTTP, one for gRPC.
 
-Paths, and what a status means, are here; the forms of calls and replies belong to ``codec_http``,
-``metadata_json`` and ``codec_grpc``.
+Paths and statuses are here; the forms of calls and replies belong to ``codec_http``, ``metadata_json`` and
+``codec_grpc``.
 """
 
 from __future__ import annotations
@@ -30,18 +30,15 @@ from interlingua.protocols.oip.metadata_json import (
 from interlingua.protocols.oip.passthrough import INFER_CALL
 from interlingua.protocols.oip.stream_grpc import STREAM_CALL
 from interlingua.protocols.upstream_reply import read_reply
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall, HttpReply
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpCall, HttpReply
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,
     InferResponse,
-    ModelMetadata,
     ModelRef,
-    ModelStatus,
     Operation,
     Readiness,
-    ServerMetadata,
     SharedMemoryRef,
     Signature,
     unrepresentable,
@@ -85,27 +82,22 @@ def _get_of_model(model: ModelRef, signature: Signature | None, suffix: str = ""
 
 
 def _decode_readiness(form: None, reply: HttpReply) -> Readiness:
-    """Only the status tells on every server; the body is empty on some, and words on others."""
+    """All servers agree on the status alone; the body may be empty or plain text."""
     if reply.status == 200:
         return Readiness(True)
     return Readiness(False, read_error(reply.status, reply.body))
 
 
-def _decode_server_metadata(form: None, reply: HttpReply) -> ServerMetadata:
-    return _answer(reply, lambda: read_server_metadata(parse_object(reply.body)))
-
-
-def _decode_model_metadata(form: None, reply: HttpReply) -> ModelMetadata:
-    return _answer(reply, lambda: read_model_metadata(parse_object(reply.body)))
-
-
-def _decode_model_config(form: None, reply: HttpReply) -> bytes:
-    return _answer(reply, lambda: read_model_config(parse_object(reply.body)))
+def _reads(
+    read: Callable[[Any], T], parse: Callable[[Buffer], Any] = parse_object
+) -> Callable[[None, HttpReply], T]:
+    """The decoder of a reply whose body, parsed by ``parse``, is for ``read``."""
+    return lambda form, reply: _answer(reply, lambda: read(parse(reply.body)))
 
 
 def _answer(reply: HttpReply, read: Callable[[], T]) -> T:
-    """What ``read`` makes of an answer. Raises the upstream's own error where its status is not 200,
-    BAD_UPSTREAM where the answer is not what it should be."""
+    """What ``read`` makes of an answer. Raises the upstream's own error for a status other than 200,
+    BAD_UPSTREAM for an answer that is not valid."""
     if reply.status != 200:
         code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
         raise InferenceError(code, read_error(reply.status, reply.body))
@@ -118,22 +110,18 @@ def _control(model: ModelRef, signature: Signature | None, verb: str) -> tuple[H
 
 
 def _decode_done(form: None, reply: HttpReply) -> None:
-    """The body is empty on some servers, and says on others what was done."""
+    """Some servers answer with an empty body, others with what was done."""
     _answer(reply, lambda: None)
-
-
-def _decode_index(form: None, reply: HttpReply) -> tuple[ModelStatus, ...]:
-    return _answer(reply, lambda: read_document(parse_json(reply.body)))
 
 
 _PROBES: Mapping[Operation, HttpUpstreamCall] = {
     Operation.LIVE: UpstreamCall(_get("/v2/health/live"), _decode_readiness),
     Operation.READY: UpstreamCall(_get("/v2/health/ready"), _decode_readiness),
     Operation.MODEL_READY: UpstreamCall(partial(_get_of_model, suffix="/ready"), _decode_readiness),
-    Operation.SERVER_METADATA: UpstreamCall(_get("/v2"), _decode_server_metadata),
-    Operation.MODEL_METADATA: UpstreamCall(_get_of_model, _decode_model_metadata),
-    Operation.MODEL_CONFIG: UpstreamCall(partial(_get_of_model, suffix="/config"), _decode_model_config),
-    Operation.REPOSITORY_INDEX: UpstreamCall(encode_http, _decode_index),
+    Operation.SERVER_METADATA: UpstreamCall(_get("/v2"), _reads(read_server_metadata)),
+    Operation.MODEL_METADATA: UpstreamCall(_get_of_model, _reads(read_model_metadata)),
+    Operation.MODEL_CONFIG: UpstreamCall(partial(_get_of_model, suffix="/config"), _reads(read_model_config)),
+    Operation.REPOSITORY_INDEX: UpstreamCall(encode_http, _reads(read_document, parse_json)),
     Operation.MODEL_LOAD: UpstreamCall(partial(_control, verb="load"), _decode_done),
     Operation.MODEL_UNLOAD: UpstreamCall(partial(_control, verb="unload"), _decode_done),
 }
@@ -162,7 +150,7 @@ GRPC_KSERVE_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
     **GRPC_CALLS,
     **KSERVE_CALLS,
 }
-"""For KServe, whose requests to load and unload name the model elsewhere."""
+"""For KServe, whose requests to load and unload name the model in another field."""
 
 GRPC_MLSERVER_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
     **GRPC_CALLS,

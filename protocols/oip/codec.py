@@ -75,7 +75,7 @@ WHILE_RUNNING = frozenset(
 """Errors of a model at work; all others were found before it began."""
 
 
-def told_code(operation: Operation | None, code: ErrorCode) -> ErrorCode:
+def reported_code(operation: Operation | None, code: ErrorCode) -> ErrorCode:
     """The code under which a caller of ``operation`` is told of an error: a model that fails to load is a
     fault of what was asked, as Triton has it."""
     if operation is Operation.MODEL_LOAD and code is ErrorCode.MODEL_FAILED:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from interlingua.protocols.dialect import Action, Opened, UpstreamCall
-from interlingua.protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
+from interlingua.protocols.oip.classes import NO_CLASSES, RequestedClasses, requested_classes, with_classes
 from interlingua.protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
     NO_FIELDS,
@@ -27,7 +27,7 @@ from interlingua.protocols.oip.codec import (
     shared_memory_ref,
     split_parameters,
 )
-from interlingua.protocols.oip.content_type import as_meant
+from interlingua.protocols.oip.content_type import decode_base64
 from interlingua.protocols.oip.grpc_messages import (
     MAX_INT64,
     SERVICE,
@@ -72,7 +72,7 @@ class OipGrpcReplyForm:
     """How a caller wants its answer: under its own id, and which outputs as classes."""
 
     id: str = ""
-    classes: Asked = field(default_factory=lambda: NOTHING_ASKED)
+    classes: RequestedClasses = field(default_factory=lambda: NO_CLASSES)
 
 
 # --- as a server
@@ -104,13 +104,13 @@ def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[Infe
         timeout_us=fields.timeout_us,
     )
     outputs = request.outputs
-    classes = NOTHING_ASKED if outputs is None else asked_classes(outputs, signature)
+    classes = NO_CLASSES if outputs is None else requested_classes(outputs, signature)
     return request, OipGrpcReplyForm(request.id, classes)
 
 
 def encode_infer(form: OipGrpcReplyForm, response: InferResponse) -> GrpcAnswer:
     """The answer, every output in raw contents. Raises UNREPRESENTABLE, TOO_LARGE."""
-    outputs = as_asked(response, form.classes) if form.classes else response.outputs
+    outputs = with_classes(response, form.classes) if form.classes else response.outputs
     try:
         head = RESPONSE(model_name=response.model, model_version=response.version, id=form.id)
         if response.parameters:
@@ -222,7 +222,7 @@ def _outputs(given: Sequence[Any], raws: Raws, placements: Mapping[str, SharedMe
             data = raws[index] if raws else read_contents(owner, datatype, tensor.contents)
             answered = Tensor.checked(name, datatype, shape, data)
             told = tensor.parameters
-            yield as_meant(answered, read_parameters(told)) if told else answered
+            yield decode_base64(answered, read_parameters(told)) if told else answered
 
 
 def _datatype(owner: str, name: str) -> Datatype:

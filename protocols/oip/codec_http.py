@@ -17,7 +17,7 @@ from typing import Any
 
 from interlingua.protocols.content_coding import accepted_coding, deflate, plain_body
 from interlingua.protocols.json_document import parse_json, write_json
-from interlingua.protocols.oip.classes import NOTHING_ASKED, Asked, as_asked, asked_classes
+from interlingua.protocols.oip.classes import NO_CLASSES, RequestedClasses, requested_classes, with_classes
 from interlingua.protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
     RequestFields,
@@ -91,7 +91,7 @@ class OipHttpReplyForm:
     id: str = ""
     binary: frozenset[str] = frozenset()
     all_binary: bool = False
-    classes: Asked = field(default_factory=lambda: NOTHING_ASKED)
+    classes: RequestedClasses = field(default_factory=lambda: NO_CLASSES)
     order: tuple[str, ...] = ()
     always: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     coding: str = ""
@@ -186,7 +186,7 @@ def encode_response(form: OipHttpReplyForm, response: InferResponse, nonfinite: 
         document["parameters"] = _finite(response.parameters)
     buffers: list[Buffer] = []
     outputs: list[dict[str, Any]] = []
-    tensors = as_asked(response, form.classes)
+    tensors = with_classes(response, form.classes)
     if form.order:
         tensors = tuple(sorted(tensors, key=lambda tensor: form.order.index(tensor.name)))
     for tensor in tensors:
@@ -304,7 +304,7 @@ def _read_outputs(
         if given and _flag(given, "binary_data"):
             binary.append(name)
     distinct = distinct_outputs(outputs)
-    classes = asked_classes(distinct, signature)
+    classes = requested_classes(distinct, signature)
     return distinct, OipHttpReplyForm(identity, frozenset(binary), classes=classes, coding=coding)
 
 

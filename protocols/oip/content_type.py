@@ -1,4 +1,4 @@
-"""BYTES that MLServer sends as base64, which it tells by the parameter ``content_type`` of an output."""
+"""BYTES that MLServer sends as base64, with the parameter ``content_type`` on the output."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from interlingua.schemas import Datatype, Tensor, pack_bytes
 
 
-def as_meant(tensor: Tensor, parameters: Mapping[str, Any]) -> Tensor:
-    """``tensor`` of an answer with its elements decoded where ``parameters`` say that they are base64; an
-    element that is none is taken as it is, as MLServer does."""
+def decode_base64(tensor: Tensor, parameters: Mapping[str, Any]) -> Tensor:
+    """``tensor`` with its elements decoded, if ``parameters`` declare base64. An element that is not base64
+    stays as it is, as on MLServer."""
     if tensor.datatype is not Datatype.BYTES or parameters.get("content_type") != "base64":
         return tensor
     elements = pack_bytes([_decoded(element) for element in tensor.elements()])

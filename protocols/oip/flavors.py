@@ -39,7 +39,7 @@ _GRPC_NOT_FOUND = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class Quirks:
     """What a server does that Triton does not. Common to all of them: a model that is not ready is not
     found, a body that fails the validation is 422 with ``detail``, an id that is missing is invented.
 
@@ -67,15 +67,15 @@ class Habits:
     contracts: tuple[tuple[str, str], ...] = ()
 
 
-HABITS: Mapping[str, Habits] = {
-    "kserve": Habits(
+QUIRKS: Mapping[str, Quirks] = {
+    "kserve": Quirks(
         always={"model_version": None, "parameters": None},
         asked_order=True,
         told=True,
         listed=True,
         unloadable=503,
     ),
-    "mlserver": Habits(
+    "mlserver": Quirks(
         bare_probes=True,
         always={"parameters": {}},
         grpc_unloadable=_GRPC_NOT_FOUND,
@@ -95,24 +95,24 @@ HABITS: Mapping[str, Habits] = {
 """The flavors beside Triton's."""
 
 
-def flavored_http_endpoints(endpoints: Iterable[HttpEndpoint], habits: Habits) -> tuple[HttpEndpoint, ...]:
-    """``endpoints`` with ``habits``."""
-    flavored = tuple(_http_endpoint(endpoint, habits) for endpoint in endpoints)
+def flavored_http_endpoints(endpoints: Iterable[HttpEndpoint], quirks: Quirks) -> tuple[HttpEndpoint, ...]:
+    """``endpoints`` with ``quirks``."""
+    flavored = tuple(_http_endpoint(endpoint, quirks) for endpoint in endpoints)
     # both servers redirect there, and clients follow
     more = [replace(endpoint, path="/v2/") for endpoint in flavored if endpoint.path == "/v2"]
-    return (*flavored, *more, *((_MODELS,) if habits.listed else ()))
+    return (*flavored, *more, *((_MODELS,) if quirks.listed else ()))
 
 
-def grpc_endpoints(endpoints: Iterable[GrpcEndpoint], habits: Habits) -> tuple[GrpcEndpoint, ...]:
-    """``endpoints`` with ``habits``."""
+def grpc_endpoints(endpoints: Iterable[GrpcEndpoint], quirks: Quirks) -> tuple[GrpcEndpoint, ...]:
+    """``endpoints`` with ``quirks``."""
     chosen = [
-        habits.stream if habits.stream and endpoint.method == stream_grpc.METHOD else endpoint
+        quirks.stream if quirks.stream and endpoint.method == stream_grpc.METHOD else endpoint
         for endpoint in endpoints
     ]
-    flavored = {endpoint.method: _grpc_endpoint(endpoint, habits) for endpoint in chosen}
+    flavored = {endpoint.method: _grpc_endpoint(endpoint, quirks) for endpoint in chosen}
     more = [
         replace(flavored[SERVICE + rpc], method=service + rpc)
-        for service, rpcs in habits.services.items()
+        for service, rpcs in quirks.services.items()
         for rpc in rpcs
     ]
     return (*flavored.values(), *more)
@@ -121,10 +121,10 @@ def grpc_endpoints(endpoints: Iterable[GrpcEndpoint], habits: Habits) -> tuple[G
 # --- HTTP
 
 
-def _http_endpoint(endpoint: HttpEndpoint, habits: Habits) -> HttpEndpoint:
+def _http_endpoint(endpoint: HttpEndpoint, quirks: Quirks) -> HttpEndpoint:
     def open_request(request: HttpRequest) -> Opened[HttpAnswer]:
         opened = _strict(endpoint.open(request))
-        opened.action = _http_action(opened.action, habits)
+        opened.action = _http_action(opened.action, quirks)
         return opened
 
     def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
@@ -135,39 +135,39 @@ def _http_endpoint(endpoint: HttpEndpoint, habits: Habits) -> HttpEndpoint:
             detail = [{"type": "value_error", "loc": ["body"], "msg": document["error"]}]
             return json_answer(_INVALID, {**document, "detail": detail})
         if operation is Operation.MODEL_LOAD and error.code is ErrorCode.INTERNAL:
-            return replace(answer, status=habits.unloadable)
+            return replace(answer, status=quirks.unloadable)
         return answer
 
     return replace(endpoint, open=open_request, fail=fail)
 
 
-def _http_action(action: Action[HttpAnswer], habits: Habits) -> Action[HttpAnswer]:
+def _http_action(action: Action[HttpAnswer], quirks: Quirks) -> Action[HttpAnswer]:
     operation = action.operation
     if operation is Operation.INFER:
-        return replace(action, decode=_decoder(habits))
+        return replace(action, decode=_decoder(quirks))
     if operation in _PROBES:
-        return replace(action, encode=_probe_encoder(action, habits))
-    if operation in _CONTROL and habits.told:
+        return replace(action, encode=_probe_encoder(action, quirks))
+    if operation in _CONTROL and quirks.told:
         return replace(action, encode=_told)
     return action
 
 
 def _decoder(
-    habits: Habits,
+    quirks: Quirks,
 ) -> Callable[[Opened[HttpAnswer], Signature], tuple[InferRequest, Any]]:
     def decoded(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, Any]:
         asked = decode_request(
-            opened.message, opened.model, opened.version, signature, reader_of=habits.reader_of
+            opened.message, opened.model, opened.version, signature, reader_of=quirks.reader_of
         )
         request, form = _with_id(*asked)
-        order = tuple(output.name for output in request.outputs or ()) if habits.asked_order else ()
-        return request, replace(form, always=habits.always, order=order)
+        order = tuple(output.name for output in request.outputs or ()) if quirks.asked_order else ()
+        return request, replace(form, always=quirks.always, order=order)
 
     return decoded
 
 
 def _probe_encoder(
-    action: Action[HttpAnswer], habits: Habits
+    action: Action[HttpAnswer], quirks: Quirks
 ) -> Callable[[Opened[HttpAnswer], Readiness], HttpAnswer | None]:
     def encode(opened: Opened[HttpAnswer], state: Readiness) -> HttpAnswer | None:
         answer = action.encode(opened, state)
@@ -175,7 +175,7 @@ def _probe_encoder(
             return None
         if action.operation is Operation.MODEL_READY and not state.ready:
             return replace(answer, status=404)
-        return HttpAnswer(200) if habits.bare_probes and answer.status == 200 else answer
+        return HttpAnswer(200) if quirks.bare_probes and answer.status == 200 else answer
 
     return encode
 
@@ -197,36 +197,36 @@ _MODELS = HttpEndpoint(
 # --- gRPC
 
 
-def _grpc_endpoint(endpoint: GrpcEndpoint, habits: Habits) -> GrpcEndpoint:
+def _grpc_endpoint(endpoint: GrpcEndpoint, quirks: Quirks) -> GrpcEndpoint:
     def open_message(request: GrpcRequest) -> Opened[GrpcAnswer]:
         opened = _strict(endpoint.open(request))
         action = opened.action
         if action.decode is not None:
-            opened.action = replace(action, decode=_grpc_decoder(action, habits))
+            opened.action = replace(action, decode=_grpc_decoder(action, quirks))
         elif action.operation is Operation.MODEL_READY:
             opened.action = replace(action, encode=_ready_or_not_found(action))
-        elif action.operation is Operation.MODEL_METADATA and habits.codecs:
+        elif action.operation is Operation.MODEL_METADATA and quirks.codecs:
             opened.action = replace(action, encode=_with_parameters(action))
         return opened
 
     def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
         answer = endpoint.fail(request, opened, error)
         loaded = opened is not None and opened.action.operation is Operation.MODEL_LOAD
-        if habits.grpc_unloadable and loaded and error.code is ErrorCode.INTERNAL:
-            return replace(answer, code=habits.grpc_unloadable)
+        if quirks.grpc_unloadable and loaded and error.code is ErrorCode.INTERNAL:
+            return replace(answer, code=quirks.grpc_unloadable)
         return answer
 
     return replace(endpoint, open=open_message, fail=fail)
 
 
 def _grpc_decoder(
-    action: Action[GrpcAnswer], habits: Habits
+    action: Action[GrpcAnswer], quirks: Quirks
 ) -> Callable[[Opened[GrpcAnswer], Signature], tuple[InferRequest, Any]]:
     decode = action.decode
     assert decode is not None, "an action for inference has a decoder"  # noqa: S101
 
     def decoded(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, Any]:
-        told = mlserver.as_raw(opened, signature) if habits.codecs else opened
+        told = mlserver.as_raw(opened, signature) if quirks.codecs else opened
         request, form = decode(told, signature)
         return (request, form) if action.operation is Operation.INFER_STREAM else _with_id(request, form)
 

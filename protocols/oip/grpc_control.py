@@ -1,19 +1,17 @@
-"""Configuration, statistics and control over gRPC: what opens a request, by method; loads as a client.
+"""Configuration, statistics and control over gRPC: one table of methods; loads and unloads as a client.
 
-One row for each method: what its request asks, and the fields of the answer out of the result. Health
-and metadata belong to ``grpc_probes``.
+Health and metadata belong to ``grpc_probes``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
 
 from interlingua.protocols.dialect import Action, Opened, UpstreamCall
-from interlingua.protocols.oip.grpc_messages import SERVICE, reader, unwritable
+from interlingua.protocols.oip.grpc_messages import SERVICE, reader, serialize, unwritable
 from interlingua.protocols.oip.model_control import read_load_message, read_unload_message
 from interlingua.protocols.oip.reports import (
     config_message,
@@ -33,191 +31,140 @@ from interlingua.schemas import IndexQuery, ModelControl, ModelRef, Operation, S
 from interlingua.schemas.oip import MESSAGES
 
 Open = Callable[[GrpcRequest], Opened[GrpcAnswer]]
+_Grpc = Action[GrpcAnswer]
+_Read = Callable[[_Grpc, Any], Opened[GrpcAnswer]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a request names and asks; ``done`` is the answer where only whether there is one is open."""
-
-    model: str = ""
-    version: str = ""
-    argument: Any = None
-    done: Message | None = None
+def _model(action: _Grpc, request: Any) -> Opened[GrpcAnswer]:
+    return Opened(action, request.name, request.version)
 
 
-_Ask = Callable[[Any], _Asked]
+def _index(action: _Grpc, request: Any) -> Opened[GrpcAnswer]:
+    return Opened(action, argument=IndexQuery(request.repository_name, request.ready))
 
 
-def _empty(rpc: str) -> Callable[[Any], Any]:
-    return lambda result: MESSAGES[f"inference.{rpc}Response"]()
+def _control(read: Callable[[str, str, Mapping[str, Any]], ModelControl], done: str) -> _Read:
+    """A load or an unload. The answer to clients of KServe has the field ``done``."""
 
-
-def _filled(rpc: str, fields: Callable[[Any], Mapping[str, Any]]) -> Callable[[Any], Any]:
-    return lambda result: MESSAGES[f"inference.{rpc}Response"](**fields(result))
-
-
-def _model(asked: Any) -> _Asked:
-    return _Asked(asked.name, asked.version)
-
-
-def _index(asked: Any) -> _Asked:
-    return _Asked(argument=IndexQuery(asked.repository_name, asked.ready))
-
-
-def _control(
-    read: Callable[[str, str, Mapping[str, Any]], ModelControl], done: Callable[[str], Message]
-) -> _Ask:
-    """What a load or an unload asks; ``done`` is what KServe's clients are told of a model."""
-
-    def ask(asked: Any) -> _Asked:
-        if asked.model_name:
-            model = asked.model_name
-            return _Asked(model, argument=read(model, asked.repository_name, asked.parameters))
+    def opened(action: _Grpc, request: Any) -> Opened[GrpcAnswer]:
+        if request.model_name:
+            control = read(request.model_name, request.repository_name, request.parameters)
+            return Opened(action, request.model_name, argument=control)
         # KServe has the model's name in field 1, and no repositories
-        model = asked.repository_name
-        return _Asked(model, argument=read(model, "", asked.parameters), done=done(model))
+        model = request.repository_name
+        return Opened(
+            action,
+            model,
+            message={"model_name": model, done: True},
+            argument=read(model, "", request.parameters),
+        )
 
-    return ask
-
-
-def _region(asked: Any) -> _Asked:
-    """A region by name; no name means all of them."""
-    return _Asked(argument=asked.name or None)
-
-
-def _registered(asked: Any) -> _Asked:
-    return _Asked(argument=SharedMemoryRegion(asked.name, asked.key, asked.offset, asked.byte_size))
+    return opened
 
 
-def _cuda_registered(asked: Any) -> _Asked:
-    return _Asked(argument=asked.name)
+def _region(action: _Grpc, request: Any) -> Opened[GrpcAnswer]:
+    """A region by name, all of them without a name."""
+    return Opened(action, argument=request.name or None)
 
 
-def _traces(asked: Any) -> _Asked:
-    return _Asked(asked.model_name, argument=read_trace_message(asked.settings))
+def _registered(action: _Grpc, request: Any) -> Opened[GrpcAnswer]:
+    region = SharedMemoryRegion(request.name, request.key, request.offset, request.byte_size)
+    return Opened(action, argument=region)
 
 
-def _log(asked: Any) -> _Asked:
-    return _Asked(argument=read_log_message(asked.settings))
+def _cuda_registered(action: _Grpc, request: Any) -> Opened[GrpcAnswer]:
+    return Opened(action, argument=request.name)
 
 
-def _config_fields(config: bytes) -> Mapping[str, Any]:
-    return {"config": config_message(config)}
+def _traces(action: _Grpc, request: Any) -> Opened[GrpcAnswer]:
+    return Opened(action, request.model_name, argument=read_trace_message(request.settings))
 
 
-def _cuda_regions(regions: Iterable[SharedMemoryRegion]) -> Mapping[str, Any]:
-    return {"regions": {region.name: {"name": region.name} for region in regions}}
+def _log(action: _Grpc, request: Any) -> Opened[GrpcAnswer]:
+    return Opened(action, argument=read_log_message(request.settings))
 
 
-_LOADED: Any = MESSAGES["inference.RepositoryModelLoadResponse"]
-_UNLOADED: Any = MESSAGES["inference.RepositoryModelUnloadResponse"]
+def _config(config: bytes) -> Any:
+    return MESSAGES["inference.ModelConfigResponse"](config=config_message(config))
 
-_ROWS: tuple[tuple[str, Operation, _Ask, Callable[[Any], Any]], ...] = (
-    ("ModelConfig", Operation.MODEL_CONFIG, _model, _filled("ModelConfig", _config_fields)),
+
+def _cuda_regions(regions: Iterable[SharedMemoryRegion]) -> Any:
+    by_name = {region.name: {"name": region.name} for region in regions}
+    return MESSAGES["inference.CudaSharedMemoryStatusResponse"](regions=by_name)
+
+
+def _trace_settings(settings: Any) -> Any:
+    return MESSAGES["inference.TraceSettingResponse"](**trace_fields(settings))
+
+
+def _log_settings(settings: Any) -> Any:
+    return MESSAGES["inference.LogSettingsResponse"](**log_fields(settings))
+
+
+_ROWS: tuple[tuple[str, Operation, _Read, Callable[[Any], Any] | None], ...] = (
+    ("ModelConfig", Operation.MODEL_CONFIG, _model, _config),
     ("ModelStatistics", Operation.STATISTICS, _model, statistics_message),
     ("RepositoryIndex", Operation.REPOSITORY_INDEX, _index, index_message),
-    (
-        "RepositoryModelLoad",
-        Operation.MODEL_LOAD,
-        _control(read_load_message, lambda model: _LOADED(model_name=model, isLoaded=True)),
-        _empty("RepositoryModelLoad"),
-    ),
-    (
-        "RepositoryModelUnload",
-        Operation.MODEL_UNLOAD,
-        _control(read_unload_message, lambda model: _UNLOADED(model_name=model, isUnloaded=True)),
-        _empty("RepositoryModelUnload"),
-    ),
+    ("RepositoryModelLoad", Operation.MODEL_LOAD, _control(read_load_message, "isLoaded"), None),
+    ("RepositoryModelUnload", Operation.MODEL_UNLOAD, _control(read_unload_message, "isUnloaded"), None),
     ("SystemSharedMemoryStatus", Operation.SHARED_MEMORY_STATUS, _region, regions_message),
-    (
-        "SystemSharedMemoryRegister",
-        Operation.SHARED_MEMORY_REGISTER,
-        _registered,
-        _empty("SystemSharedMemoryRegister"),
-    ),
-    (
-        "SystemSharedMemoryUnregister",
-        Operation.SHARED_MEMORY_UNREGISTER,
-        _region,
-        _empty("SystemSharedMemoryUnregister"),
-    ),
-    (
-        "CudaSharedMemoryStatus",
-        Operation.CUDA_SHARED_MEMORY_STATUS,
-        _region,
-        _filled("CudaSharedMemoryStatus", _cuda_regions),
-    ),
-    (
-        "CudaSharedMemoryRegister",
-        Operation.CUDA_SHARED_MEMORY_REGISTER,
-        _cuda_registered,
-        _empty("CudaSharedMemoryRegister"),
-    ),
-    (
-        "CudaSharedMemoryUnregister",
-        Operation.CUDA_SHARED_MEMORY_UNREGISTER,
-        _region,
-        _empty("CudaSharedMemoryUnregister"),
-    ),
-    ("TraceSetting", Operation.TRACE_SETTINGS, _traces, _filled("TraceSetting", trace_fields)),
-    ("LogSettings", Operation.LOG_SETTINGS, _log, _filled("LogSettings", log_fields)),
+    ("SystemSharedMemoryRegister", Operation.SHARED_MEMORY_REGISTER, _registered, None),
+    ("SystemSharedMemoryUnregister", Operation.SHARED_MEMORY_UNREGISTER, _region, None),
+    ("CudaSharedMemoryStatus", Operation.CUDA_SHARED_MEMORY_STATUS, _region, _cuda_regions),
+    ("CudaSharedMemoryRegister", Operation.CUDA_SHARED_MEMORY_REGISTER, _cuda_registered, None),
+    ("CudaSharedMemoryUnregister", Operation.CUDA_SHARED_MEMORY_UNREGISTER, _region, None),
+    ("TraceSetting", Operation.TRACE_SETTINGS, _traces, _trace_settings),
+    ("LogSettings", Operation.LOG_SETTINGS, _log, _log_settings),
 )
+"""For each method: what reads its request, and the message of its result. Without the latter the answer has
+only the fields in ``Opened.message``, if any."""
 
 
-def _opener(request: type[Message], operation: Operation, ask: _Ask, answer: Callable[[Any], Any]) -> Open:
+def _opener(rpc: str, operation: Operation, read: _Read, answer: Callable[[Any], Any] | None) -> Open:
+    request: type[Message] = MESSAGES[f"inference.{rpc}Request"]
+    response: type[Message] = MESSAGES[f"inference.{rpc}Response"]
+
     def encode(opened: Opened[GrpcAnswer], result: Any) -> GrpcAnswer:
+        if answer is None:
+            return GrpcAnswer(serialize(response, **(opened.message or {})))
         try:
-            told = answer(result) if opened.message is None else opened.message
-            return GrpcAnswer(told.SerializeToString())
+            return GrpcAnswer(answer(result).SerializeToString())
         except ValueError as error:
             raise unwritable(error) from error
 
-    action: Action[GrpcAnswer] = Action(operation, encode)
-
-    def open_message(given: GrpcRequest) -> Opened[GrpcAnswer]:
-        asked = ask(parse(request, given.message))
-        return Opened(action, asked.model, asked.version, asked.done, asked.argument)
-
-    return open_message
+    action = Action(operation, encode)
+    return lambda given: read(action, parse(request, given.message))
 
 
-CONTROL_OPENERS: Mapping[str, Open] = {
-    SERVICE + rpc: _opener(MESSAGES[f"inference.{rpc}Request"], operation, ask, answer)
-    for rpc, operation, ask, answer in _ROWS
-}
+CONTROL_OPENERS: Mapping[str, Open] = {SERVICE + row[0]: _opener(*row) for row in _ROWS}
 """What opens a request, by method."""
 
 
 # --- as a client
 
 
+def _control_calls(field: str) -> Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]]:
+    """Loads and unloads that name the model in ``field``."""
+    return {
+        Operation.MODEL_LOAD: _control_call("RepositoryModelLoad", field),
+        Operation.MODEL_UNLOAD: _control_call("RepositoryModelUnload", field),
+    }
+
+
 def _control_call(rpc: str, field: str) -> UpstreamCall[GrpcRequest, GrpcAnswer]:
-    """A load or an unload that names the model in ``field``."""
     request, response = MESSAGES[f"inference.{rpc}Request"], MESSAGES[f"inference.{rpc}Response"]
 
     def encode(model: ModelRef, signature: Signature | None) -> tuple[GrpcRequest, None]:
-        try:
-            return GrpcRequest(SERVICE + rpc, request(**{field: model.name}).SerializeToString()), None
-        except ValueError as error:
-            raise unwritable(error) from error
+        return GrpcRequest(SERVICE + rpc, serialize(request, **{field: model.name})), None
 
     @reader
     def decode(form: None, message: Buffer) -> None:
-        # Triton's answer is empty, KServe's says what an answer says anyway
+        # Triton's answer is empty, KServe's repeats what an answer implies
         parse(response, message)
 
     return UpstreamCall(encode, decode)
 
 
-CONTROL_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
-    Operation.MODEL_LOAD: _control_call("RepositoryModelLoad", "model_name"),
-    Operation.MODEL_UNLOAD: _control_call("RepositoryModelUnload", "model_name"),
-}
-"""What is asked of an upstream, by operation."""
-
-KSERVE_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
-    # its name is in field 1
-    Operation.MODEL_LOAD: _control_call("RepositoryModelLoad", "repository_name"),
-    Operation.MODEL_UNLOAD: _control_call("RepositoryModelUnload", "repository_name"),
-}
-"""The same as KServe has it."""
+CONTROL_CALLS = _control_calls("model_name")
+KSERVE_CALLS = _control_calls("repository_name")
+"""KServe has the model's name in field 1."""

@@ -1,16 +1,14 @@
-"""What every gRPC method of the dialect shares: parsing, parameters, and errors in both directions.
-
-``fail`` tells our error to a caller, ``reader`` turns an upstream's into ours. Inference belongs to
-``codec_grpc``, health and metadata to ``grpc_probes``.
-"""
+"""What every gRPC method of the dialect shares: parameters, and errors in both directions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from google.protobuf.message import Message
+
 from interlingua.protocols.dialect import Opened, ReplyForm
-from interlingua.protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, GRPC_STATUS, told_code
+from interlingua.protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, GRPC_STATUS, reported_code
 from interlingua.protocols.upstream_reply import check_grpc_status
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
@@ -32,7 +30,7 @@ MAX_INT64 = 2**63 - 1
 _UNKNOWN = 2
 _INTERNAL = 13
 _PARAMETER: Any = MESSAGES["inference.InferParameter"]
-# Only bytes that are no message are MALFORMED here, and INTERNAL is what Triton says to those.
+# only bytes that do not parse are MALFORMED here; Triton answers INTERNAL
 _STATUS = {**GRPC_STATUS, ErrorCode.MALFORMED: _INTERNAL}
 _FIELDS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
 
@@ -42,8 +40,16 @@ def unwritable(error: ValueError) -> InferenceError:
     return not_carried(DIALECT_NAME, f"this: {error}")
 
 
+def serialize(message_type: type[Message], **fields: Any) -> bytes:
+    """A message of ``fields``, serialized. Raises UNREPRESENTABLE."""
+    try:
+        return bytes(message_type(**fields).SerializeToString())
+    except ValueError as error:
+        raise unwritable(error) from error
+
+
 def read_parameters(given: Mapping[str, Any]) -> dict[str, Parameter]:
-    """Parameters by name, those without a value left out."""
+    """Parameters by name, without those that have no value."""
     found: dict[str, Parameter] = {}
     for key, value in given.items():
         choice = value.WhichOneof("parameter_choice")
@@ -53,8 +59,8 @@ def read_parameters(given: Mapping[str, Any]) -> dict[str, Parameter]:
 
 
 def write_parameters(target: Any, parameters: Mapping[str, Parameter]) -> None:
-    """Fill ``target``, the parameters of a message. An integer is an ``int64_param``, as all servers
-    read it, or a ``uint64_param`` where it is too large for that."""
+    """Fill ``target``, the parameters of a message. An integer is an ``int64_param``, which all servers read,
+    or a ``uint64_param`` if it is too large for that."""
     for key, value in parameters.items():
         setattr(target[key], _field(value), value)
 
@@ -69,19 +75,16 @@ def _field(value: Parameter) -> str:
 
 
 def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
-    """The status that tells ``error`` to the caller."""
-    # a message may quote what is no Unicode
+    """The status that reports ``error``."""
+    # a message may quote text that is not Unicode
     details = error.message.encode(errors="backslashreplace").decode()
-    code = told_code(opened.action.operation if opened else None, error.code)
+    code = reported_code(opened.action.operation if opened else None, error.code)
     return GrpcAnswer(code=_UNKNOWN if error.is_unknown else _STATUS[code], details=details)
 
 
 def reader(read: Callable[[ReplyForm, Buffer], Result]) -> Callable[[ReplyForm, GrpcAnswer], Result]:
-    """The decoder of an upstream's answer out of ``read``, which decodes the message of a good one.
-
-    It raises a status other than OK as the error that it means, in the upstream's words; and, as
-    BAD_UPSTREAM, whatever ``read`` finds wrong with the message.
-    """
+    """The decoder of an upstream's answer, where ``read`` decodes a message. It raises a status other than OK
+    in the upstream's words, and BAD_UPSTREAM for any error of ``read``."""
 
     def decode(form: ReplyForm, answer: GrpcAnswer) -> Result:
         check_grpc_status(answer, CODE_OF_GRPC_STATUS)

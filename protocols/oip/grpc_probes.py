@@ -1,7 +1,6 @@
 """Health and metadata over gRPC, as a server and as a client, and gRPC's own health check.
 
-One table says what each method asks and how its answer looks in both directions. These messages are
-too small for any cunning: protobuf reads and writes them whole.
+One table has each method and its answer in both directions.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from interlingua.protocols.oip.grpc_messages import (
     parameter_messages,
     read_parameters,
     reader,
-    unwritable,
+    serialize,
 )
 from interlingua.protocols.oip.metadata_parameters import read_model_parameters
 from interlingua.protocols.oip.platforms import listed_platform
@@ -49,8 +48,8 @@ Call = UpstreamCall[GrpcRequest, GrpcAnswer]
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """A method of the service: the operation's result out of its answer; and, for a server, the
-    ``fields`` of the answer out of the result."""
+    """A method of the service: the result out of its answer; for a server also the ``fields`` of the answer
+    out of the result."""
 
     rpc: str
     operation: Operation
@@ -74,16 +73,16 @@ def _ready_fields(state: Readiness) -> Mapping[str, Any]:
     return {"ready": state.ready}
 
 
-def _ready(told: Any) -> Readiness:
-    return Readiness(told.ready)
+def _ready(answer: Any) -> Readiness:
+    return Readiness(answer.ready)
 
 
 def _server_metadata_fields(metadata: ServerMetadata) -> Mapping[str, Any]:
     return {"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions}
 
 
-def _server_metadata(told: Any) -> ServerMetadata:
-    return ServerMetadata(told.name, told.version, tuple(told.extensions))
+def _server_metadata(answer: Any) -> ServerMetadata:
+    return ServerMetadata(answer.name, answer.version, tuple(answer.extensions))
 
 
 def _model_metadata_fields(metadata: ModelMetadata) -> Mapping[str, Any]:
@@ -96,9 +95,9 @@ def _model_metadata_fields(metadata: ModelMetadata) -> Mapping[str, Any]:
     }
 
 
-def _model_metadata(told: Any) -> ModelMetadata:
-    signature = Signature(_specs(told.inputs), _specs(told.outputs))
-    return ModelMetadata(told.name, signature, tuple(told.versions), told.platform)
+def _model_metadata(answer: Any) -> ModelMetadata:
+    signature = Signature(_specs(answer.inputs), _specs(answer.outputs))
+    return ModelMetadata(answer.name, signature, tuple(answer.versions), answer.platform)
 
 
 def _spec_fields(spec: TensorSpec) -> Mapping[str, Any]:
@@ -125,15 +124,15 @@ _PROBES = (
     _Probe(
         "ServerLive",
         Operation.LIVE,
-        lambda told: Readiness(told.live),
+        lambda answer: Readiness(answer.live),
         lambda state: {"live": state.ready},
     ),
     _Probe("ServerReady", Operation.READY, _ready, _ready_fields),
-    # a model that is not known is not ready, and no error: tritonclient would raise one
+    # an unknown model is not ready, not an error: tritonclient would raise one
     _Probe("ModelReady", Operation.MODEL_READY, _ready, _ready_fields),
     _Probe("ServerMetadata", Operation.SERVER_METADATA, _server_metadata, _server_metadata_fields),
     _Probe("ModelMetadata", Operation.MODEL_METADATA, _model_metadata, _model_metadata_fields),
-    _Probe("ModelConfig", Operation.MODEL_CONFIG, lambda told: told.config.SerializeToString()),
+    _Probe("ModelConfig", Operation.MODEL_CONFIG, lambda answer: answer.config.SerializeToString()),
 )
 
 
@@ -146,16 +145,13 @@ def _opener(
     watched: bool = False,
 ) -> Open:
     def encode(opened: Opened[GrpcAnswer], result: Any) -> GrpcAnswer:
-        try:
-            return GrpcAnswer(response(**fields(result)).SerializeToString())
-        except ValueError as error:
-            raise unwritable(error) from error
+        return GrpcAnswer(serialize(response, **fields(result)))
 
     action: Action[GrpcAnswer] = Action(operation, encode, watched=watched)
     of_a_model = "version" in request.DESCRIPTOR.fields_by_name
 
-    def open_message(asked: GrpcRequest) -> Opened[GrpcAnswer]:
-        message = parse(request, asked.message)
+    def open_message(given: GrpcRequest) -> Opened[GrpcAnswer]:
+        message = parse(request, given.message)
         return Opened(action, message.name, message.version) if of_a_model else Opened(action)
 
     return open_message
@@ -191,10 +187,7 @@ HEALTH_WATCH_ENDPOINT = GrpcEndpoint(
 def _call(probe: _Probe) -> Call:
     def encode(argument: ModelRef | None, signature: Signature | None) -> tuple[GrpcRequest, None]:
         named = {} if argument is None else {"name": argument.name, "version": argument.version}
-        try:
-            return GrpcRequest(probe.method, probe.request(**named).SerializeToString()), None
-        except ValueError as error:
-            raise unwritable(error) from error
+        return GrpcRequest(probe.method, serialize(probe.request, **named)), None
 
     @reader
     def decode(form: None, message: Buffer) -> Any:
@@ -207,8 +200,7 @@ def _call(probe: _Probe) -> Call:
 
 
 def _tolerant(call: Call) -> Call:
-    """``call``, where a model that the upstream does not know is one that is not ready: KServe and
-    OpenVINO Model Server answer NOT_FOUND."""
+    """``call``, where an unknown model is not ready: KServe and OpenVINO Model Server answer NOT_FOUND."""
 
     def decode(form: None, answer: GrpcAnswer) -> Any:
         if answer.code == _NOT_FOUND:
@@ -219,5 +211,4 @@ def _tolerant(call: Call) -> Call:
 
 
 CALLS: dict[Operation, Call] = {probe.operation: _call(probe) for probe in _PROBES}
-"""What is asked of an upstream, by operation."""
 CALLS[Operation.MODEL_READY] = _tolerant(CALLS[Operation.MODEL_READY])

@@ -1,15 +1,13 @@
 """Configuration, statistics and control over HTTP: a table of endpoints.
 
-What is told is told in JSON; what was done is answered with an empty body. A body that says nothing may
-be left out. Inference, health and metadata belong to ``server``.
+Reports are JSON; the answer to a command has an empty body. Empty request bodies may be omitted.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -34,6 +32,7 @@ from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import (
     IndexQuery,
     LogSettings,
+    ModelControl,
     ModelStatus,
     Operation,
     SharedMemoryRegion,
@@ -68,7 +67,7 @@ def _encode_statistics(opened: Opening, models: Iterable[ModelStatus]) -> HttpAn
 
 def _encode_index(opened: Opening, models: Iterable[ModelStatus]) -> HttpAnswer:
     entries = (message_json(entry) for entry in index_message(models).models)
-    # of a model that never was loaded there is nothing but the name
+    # a model that was never loaded has only a name
     return json_answer(200, [{key: value for key, value in entry.items() if value} for entry in entries])
 
 
@@ -85,21 +84,18 @@ def _encode_log(opened: Opening, settings: LogSettings) -> HttpAnswer:
     return json_answer(200, settings)
 
 
-def _action(operation: Operation, encode: Any = _done) -> Action[HttpAnswer]:
-    return Action(operation, encode)
-
-
-_STATISTICS = _action(Operation.STATISTICS, _encode_statistics)
-_INDEX = _action(Operation.REPOSITORY_INDEX, _encode_index)
-_LOAD = _action(Operation.MODEL_LOAD)
-_UNLOAD = _action(Operation.MODEL_UNLOAD)
-_TRACES = _action(Operation.TRACE_SETTINGS, _encode_traces)
-_LOG = _action(Operation.LOG_SETTINGS, _encode_log)
-_REGISTER = _action(Operation.SHARED_MEMORY_REGISTER)
-_CUDA_REGISTER = _action(Operation.CUDA_SHARED_MEMORY_REGISTER)
-
-
 # --- requests
+
+
+def _opener(operation: Operation, argument: Callable[[HttpRequest], Any], encode: Any = _done) -> Open:
+    """What opens a request for ``operation``, about the model of its path if there is one."""
+    action: Action[HttpAnswer] = Action(operation, encode)
+
+    def open_request(request: HttpRequest) -> Opening:
+        model = model_of(request) if "model" in request.params else ""
+        return Opened(action, model, argument=argument(request))
+
+    return open_request
 
 
 def _document(request: HttpRequest) -> Mapping[str, Any]:
@@ -119,66 +115,63 @@ def _param(request: HttpRequest, key: str) -> str | None:
     return decoded
 
 
-def _open_all_statistics(request: HttpRequest) -> Opening:
-    return Opened(_STATISTICS)
+def _repository(request: HttpRequest) -> str:
+    return _param(request, "repository") or ""
 
 
-def _open_index(request: HttpRequest) -> Opening:
+def _region(request: HttpRequest) -> str | None:
+    return _param(request, "region")
+
+
+def _index_query(request: HttpRequest) -> IndexQuery:
     ready = _document(request).get("ready")
     if ready is not None and type(ready) is not bool:
         raise malformed("'ready' must be a boolean")
-    return Opened(_INDEX, argument=IndexQuery(_param(request, "repository") or "", bool(ready)))
+    return IndexQuery(_repository(request), bool(ready))
 
 
-def _open_load(request: HttpRequest) -> Opening:
-    model = model_of(request)
-    control = read_load_body(model, _param(request, "repository") or "", request.body)
-    return Opened(_LOAD, model, argument=control)
+def _load(request: HttpRequest) -> ModelControl:
+    return read_load_body(model_of(request), _repository(request), request.body)
 
 
-def _open_unload(request: HttpRequest) -> Opening:
-    model = model_of(request)
-    control = read_unload_body(model, _param(request, "repository") or "", request.body)
-    return Opened(_UNLOAD, model, argument=control)
+def _unload(request: HttpRequest) -> ModelControl:
+    return read_unload_body(model_of(request), _repository(request), request.body)
 
 
-def _open_traces(request: HttpRequest) -> Opening:
-    model = model_of(request) if "model" in request.params else ""
-    return Opened(_TRACES, model, argument=read_trace_document(_document(request)))
+def _traces(request: HttpRequest) -> TraceSettings:
+    return read_trace_document(_document(request))
 
 
-def _open_log(request: HttpRequest) -> Opening:
-    return Opened(_LOG, argument=read_log_document(_document(request)))
+def _log(request: HttpRequest) -> LogSettings:
+    return read_log_document(_document(request))
 
 
-def _open_register(request: HttpRequest) -> Opening:
-    name = _param(request, "region") or ""
-    document = _document(request)
-    for key in ("key", "byte_size"):
-        if document.get(key) is None:
-            raise invalid_tensor(f"Shared memory register request has no '{key}' field")
-    region = SharedMemoryRegion(
+def _registered(request: HttpRequest) -> SharedMemoryRegion:
+    name = _region(request) or ""
+    document = _register_document(request, "key", "byte_size")
+    return SharedMemoryRegion(
         name, text(document, "key"), _unsigned(document, "offset"), _unsigned(document, "byte_size")
     )
-    return Opened(_REGISTER, argument=region)
 
 
-def _open_cuda_register(request: HttpRequest) -> Opening:
-    document = _document(request)
-    for key in ("raw_handle", "device_id", "byte_size"):
-        if document.get(key) is None:
-            raise invalid_tensor(f"Shared memory register request has no '{key}' field")
+def _cuda_registered(request: HttpRequest) -> str | None:
+    document = _register_document(request, "raw_handle", "device_id", "byte_size")
     try:
         handle = base64.b64decode(text(mapping(document, "raw_handle"), "b64"), validate=True)
     except (binascii.Error, ValueError):
         handle = b""
     if len(handle) != _CUDA_HANDLE_BYTES:
         raise invalid_tensor("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
-    return Opened(_CUDA_REGISTER, argument=_param(request, "region"))
+    return _region(request)
 
 
-def _open_region(action: Action[HttpAnswer], request: HttpRequest) -> Opening:
-    return Opened(action, argument=_param(request, "region"))
+def _register_document(request: HttpRequest, *keys: str) -> Mapping[str, Any]:
+    """The body, which must have ``keys``."""
+    document = _document(request)
+    for key in keys:
+        if document.get(key) is None:
+            raise invalid_tensor(f"Shared memory register request has no '{key}' field")
+    return document
 
 
 def _unsigned(document: Mapping[str, Any], key: str) -> int:
@@ -193,23 +186,25 @@ def _unsigned(document: Mapping[str, Any], key: str) -> int:
 # --- the table
 
 _OF_MODELS: dict[str, Open] = {
-    "config": of_model(_action(Operation.MODEL_CONFIG, _encode_config)),
-    "stats": of_model(_STATISTICS),
+    "config": of_model(Action(Operation.MODEL_CONFIG, _encode_config)),
+    "stats": of_model(Action(Operation.STATISTICS, _encode_statistics)),
 }
 
 _REGIONS: dict[str, tuple[Open, Open, Open]] = {
     "system": (
-        _open_register,
-        partial(_open_region, _action(Operation.SHARED_MEMORY_UNREGISTER)),
-        partial(_open_region, _action(Operation.SHARED_MEMORY_STATUS, _encode_regions)),
+        _opener(Operation.SHARED_MEMORY_REGISTER, _registered),
+        _opener(Operation.SHARED_MEMORY_UNREGISTER, _region),
+        _opener(Operation.SHARED_MEMORY_STATUS, _region, _encode_regions),
     ),
     "cuda": (
-        _open_cuda_register,
-        partial(_open_region, _action(Operation.CUDA_SHARED_MEMORY_UNREGISTER)),
-        partial(_open_region, _action(Operation.CUDA_SHARED_MEMORY_STATUS, _encode_regions)),
+        _opener(Operation.CUDA_SHARED_MEMORY_REGISTER, _cuda_registered),
+        _opener(Operation.CUDA_SHARED_MEMORY_UNREGISTER, _region),
+        _opener(Operation.CUDA_SHARED_MEMORY_STATUS, _region, _encode_regions),
     ),
 }
-"""What opens a request to register, to unregister, and for the status of each kind of shared memory."""
+"""For each kind of shared memory, what opens a request to register, to unregister, and for the status."""
+
+_TRACES = _opener(Operation.TRACE_SETTINGS, _traces, _encode_traces)
 
 CONTROL_ENDPOINTS: tuple[tuple[str, str, Open], ...] = (
     *(
@@ -217,14 +212,14 @@ CONTROL_ENDPOINTS: tuple[tuple[str, str, Open], ...] = (
         for name, open_request in _OF_MODELS.items()
         for version in ("", "/versions/{version}")
     ),
-    ("GET", "/v2/models/stats", _open_all_statistics),
+    ("GET", "/v2/models/stats", _opener(Operation.STATISTICS, lambda request: None, _encode_statistics)),
     *(
         ("POST", f"/v2/repository{repository}/{path}", open_request)
         for repository in ("", "/{repository}")
         for path, open_request in (
-            ("index", _open_index),
-            ("models/{model}/load", _open_load),
-            ("models/{model}/unload", _open_unload),
+            ("index", _opener(Operation.REPOSITORY_INDEX, _index_query, _encode_index)),
+            ("models/{model}/load", _opener(Operation.MODEL_LOAD, _load)),
+            ("models/{model}/unload", _opener(Operation.MODEL_UNLOAD, _unload)),
         )
     ),
     *(
@@ -242,9 +237,9 @@ CONTROL_ENDPOINTS: tuple[tuple[str, str, Open], ...] = (
         (method, path, open_request)
         for method in ("GET", "POST")
         for path, open_request in (
-            ("/v2/trace/setting", _open_traces),
-            ("/v2/models/{model}/trace/setting", _open_traces),
-            ("/v2/logging", _open_log),
+            ("/v2/trace/setting", _TRACES),
+            ("/v2/models/{model}/trace/setting", _TRACES),
+            ("/v2/logging", _opener(Operation.LOG_SETTINGS, _log, _encode_log)),
         )
     ),
 )

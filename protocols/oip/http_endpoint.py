@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from interlingua.protocols.dialect import Action, Opened
 from interlingua.protocols.json_document import write_json
-from interlingua.protocols.oip.codec import told_code
+from interlingua.protocols.oip.codec import reported_code
 from interlingua.protocols.oip.codec_http import JSON_HEADERS
 from interlingua.protocols.wire import REQUEST_ID, Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, Operation, invalid_tensor
@@ -30,7 +30,7 @@ def http_error(error: InferenceError, operation: Operation | None = None, reques
         headers = (*headers, ("Retry-After", "1"))
     if "accept_encoding" in error.details:
         headers = (*headers, ("Accept-Encoding", error.details["accept_encoding"]))
-    status = HTTP_STATUS[told_code(operation, error.code)]
+    status = HTTP_STATUS[reported_code(operation, error.code)]
     return json_answer(status, error_document(error, request_id), headers)
 
 

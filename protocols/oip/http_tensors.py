@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from interlingua.protocols.json_document import LazyArray
 from interlingua.protocols.numeric_json import json_values, pack_values
 from interlingua.protocols.oip.codec import input_tensor, shared_memory_parameters, shared_memory_ref
-from interlingua.protocols.oip.content_type import as_meant
+from interlingua.protocols.oip.content_type import decode_base64
 from interlingua.protocols.oip.json_members import mapping, members, tensor_head
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import (
@@ -130,7 +130,7 @@ def read_answers(
         else:
             # MLServer passes on a single element without an array around it
             bare = isinstance(data, (bool, int, float, str))
-            yield as_meant(plain_tensor(name, datatype, shape, [data] if bare else data), parameters)
+            yield decode_base64(plain_tensor(name, datatype, shape, [data] if bare else data), parameters)
     if tail.missing:
         raise invalid_tensor(f"{-tail.missing} bytes belong to no output: {tail.account(entries)}")
 

@@ -1,7 +1,5 @@
-"""Asks an upstream which models its repositories have, over HTTP and over gRPC.
-
-An extension that not every server has: those without it answer as to any unknown path or method.
-"""
+"""The call for the index of an upstream's repositories, over HTTP and over gRPC. Not every server has this
+extension."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ _RESPONSE = MESSAGES["inference.RepositoryIndexResponse"]
 
 
 def encode_http(argument: None, signature: Signature | None) -> tuple[HttpCall, None]:
-    """The question, over HTTP."""
+    """The call over HTTP."""
     return HttpCall("POST", "/v2/repository/index", parts=[b"{}"], repeatable=True), None
 
 
@@ -39,10 +37,10 @@ def _encode_grpc(argument: None, signature: Signature | None) -> tuple[GrpcReque
 
 @reader
 def _decode_grpc(form: None, message: Buffer) -> tuple[ModelStatus, ...]:
-    told: Any = parse(_RESPONSE, message)
+    answer: Any = parse(_RESPONSE, message)
     return _models(
         {"name": each.name, "version": each.version, "state": each.state, "reason": each.reason}
-        for each in told.models
+        for each in answer.models
     )
 
 
@@ -50,7 +48,7 @@ GRPC_INDEX_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(_encode_gr
 
 
 def _models(entries: Iterable[Mapping[str, Any]]) -> tuple[ModelStatus, ...]:
-    """An entry for every version, or for the model alone, as models with their versions."""
+    """Models with their versions; an entry is a version, or a model without versions."""
     found: dict[str, list[VersionStatus]] = {}
     for entry in entries:
         versions = found.setdefault(entry["name"], [])

@@ -1,7 +1,4 @@
-"""Messages of the contract out of JSON.
-
-The other direction is ``schemas.message_json``.
-"""
+"""Messages of the contract out of JSON; ``schemas.message_json`` is the other direction."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ from interlingua.schemas import malformed
 def read_message(
     document: Mapping[str, Any], message_type: type[Message], *, strict: bool = False
 ) -> Message:
-    """The message that JSON ``document`` describes; members that it does not have are left out, or refused
-    by one that is ``strict``. Raises MALFORMED."""
+    """The message in JSON ``document``; unknown members are ignored, or refused if ``strict``. Raises
+    MALFORMED."""
     try:
         return json_format.ParseDict(dict(document), message_type(), ignore_unknown_fields=not strict)
-    # infinity for an enumeration and half a surrogate pair for a message come out as the latter two
+    # the latter two for infinity as an enumeration and half a surrogate pair for a message
     except (json_format.ParseError, ValueError, OverflowError, SystemError) as error:
-        # of a member that is not known it lists all that are
+        # for an unknown member it lists all known ones
         why = str(error).partition(" Available Fields")[0]
         raise malformed(f"this is no {message_type.DESCRIPTOR.name}: {why}") from error

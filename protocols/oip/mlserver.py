@@ -3,7 +3,7 @@ empty typed ones, and streams of bare answers.
 
 The codecs are those of MLServer 1.7.1: ``base64`` and ``str`` take as many elements as there are, whatever
 the shape says; ``np`` and ``pd`` read null as NaN; ``np`` cuts BYTES over gRPC into elements as long as the
-last dimension. Who follows these habits belongs to ``flavors``.
+last dimension. Who follows these quirks belongs to ``flavors``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from interlingua.protocols.dialect import Action, GrpcEndpoint, Opened, Upstream
 from interlingua.protocols.json_document import LazyArray
 from interlingua.protocols.oip import stream_grpc
 from interlingua.protocols.oip.codec_grpc import REQUEST, Raws, decode_reply, encode_infer
-from interlingua.protocols.oip.content_type import as_meant
+from interlingua.protocols.oip.content_type import decode_base64
 from interlingua.protocols.oip.grpc_messages import fail
 from interlingua.protocols.oip.http_tensors import FromJson, plain_tensor
 from interlingua.protocols.oip.json_members import mapping
@@ -76,7 +76,7 @@ def _from_json(
             shape = _of_as_many(len(data), shape, signature.input_names.get(name))
         tensor = plain_tensor(name, datatype, shape, data)
         # as MLServer has it, base64 is a content type of inputs alone
-        return as_meant(tensor, parameters)
+        return decode_base64(tensor, parameters)
     if content_type in _ARRAYS and datatype in _FLOATS:
         try:
             return plain_tensor(name, datatype, shape, data)
@@ -142,7 +142,7 @@ def _meant(tensor: Any, owner: str, packed: Any, spec: TensorSpec | None) -> byt
     if content_type in _STRINGS:
         tensor.shape[:] = _of_as_many(len(elements), shape, spec)
     given = Tensor(tensor.name, Datatype.BYTES, (len(elements),), memoryview(pack_bytes(elements)))
-    return bytes(as_meant(given, {_CONTENT_TYPE: content_type}).view)
+    return bytes(decode_base64(given, {_CONTENT_TYPE: content_type}).view)
 
 
 def _cut(element: bytes, size: int) -> bytes:

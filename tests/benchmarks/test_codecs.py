@@ -11,7 +11,7 @@ import pytest
 from benchmarks.codecs import SHAPE, Row, measure, rows
 from interlingua.protocols.grps.codec_grpc import read_message
 from interlingua.protocols.grps.codec_json import parse_document, read_document
-from interlingua.protocols.grps.json_habits import REPLY
+from interlingua.protocols.grps.json_quirks import REPLY
 
 ROWS = rows()
 

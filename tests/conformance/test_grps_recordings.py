@@ -1,4 +1,4 @@
-"""The recorded HTTP requests, answered by us as the recorded grps servers did, in the habits of both: the same
+"""The recorded HTTP requests, answered by us as the recorded grps servers did, in the quirks of both: the same
 HTTP status, content type and code in band, the same members of the JSON, the same chunks of a stream."""
 
 from __future__ import annotations

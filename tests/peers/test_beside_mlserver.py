@@ -1,4 +1,4 @@
-"""The same requests to MLServer and to a listener with its habits: the same status, and the same values where
+"""The same requests to MLServer and to a listener with its quirks: the same status, and the same values where
 there is an answer. Each model tells what its inputs are once their content types are undone."""
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from interlingua.protocols.grps.codec import decode_request, decode_response, encode_request, encode_response
 from interlingua.protocols.grps.codec_grpc import read_message, write_message
 from interlingua.protocols.grps.codec_json import parse_document, read_document
-from interlingua.protocols.grps.json_habits import COMPACT, CPP, PY, REPLY, JsonHabits
+from interlingua.protocols.grps.json_quirks import COMPACT, CPP, PY, REPLY, JsonQuirks
 from interlingua.protocols.grps.json_writer import write_message as write_json
 from interlingua.protocols.grps.message import DTYPES, GMAP_FIELDS, OK, GrpsMessage, Kind, Status
 from interlingua.protocols.grps.tensors import DATATYPES, WIDENED
@@ -34,7 +34,7 @@ from tests.strategies import names, shapes, signature_of, tensors
 
 MESSAGE: Any = MESSAGES["grps.protos.v1.GrpsMessage"]
 CARRIED = frozenset(DATATYPES.values()) | WIDENED.keys()
-FLAVORS = pytest.mark.parametrize("habits", [PY, CPP, COMPACT], ids=lambda habits: habits.name)
+FLAVORS = pytest.mark.parametrize("quirks", [PY, CPP, COMPACT], ids=lambda quirks: quirks.name)
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=9)
 
@@ -79,15 +79,15 @@ def test_requests_and_answers_in_protobuf(given_: tuple[Tensor, ...]) -> None:
 
 @FLAVORS
 @given(carried())
-def test_requests_and_answers_in_json(habits: JsonHabits, given_: tuple[Tensor, ...]) -> None:
+def test_requests_and_answers_in_json(quirks: JsonQuirks, given_: tuple[Tensor, ...]) -> None:
     signature = signature_of(given_, given_)
     expected = tuple(map(one_nan, given_))
     question = encode_request(InferRequest("m", given_))
-    document = parse_document(write_json(question, COMPACT), habits)
-    request, form = decode_request(read_document(document, habits), signature)
+    document = parse_document(write_json(question, COMPACT), quirks)
+    request, form = decode_request(read_document(document, quirks), signature)
     assert tuple(map(one_nan, request.inputs)) == expected
     message = read_document(
-        parse_document(write_json(encode_response(form, InferResponse("m", given_)), habits), REPLY), REPLY
+        parse_document(write_json(encode_response(form, InferResponse("m", given_)), quirks), REPLY), REPLY
     )
     assert message.status == OK
     assert tuple(map(one_nan, decode_response(message, signature)[0])) == expected
@@ -95,10 +95,10 @@ def test_requests_and_answers_in_json(habits: JsonHabits, given_: tuple[Tensor, 
 
 @FLAVORS
 @given(tensors({Datatype.FP32}, "x", shapes(max_rank=5)))
-def test_ndarrays(habits: JsonHabits, tensor: Tensor) -> None:
+def test_ndarrays(quirks: JsonQuirks, tensor: Tensor) -> None:
     signature = Signature((), signature_of([], [tensor]).outputs)
     _, form = decode_request(GrpsMessage(), signature, return_ndarray=True)
-    text = write_json(encode_response(form, InferResponse("m", (tensor,))), habits)
+    text = write_json(encode_response(form, InferResponse("m", (tensor,))), quirks)
     (back,), _ = decode_response(read_document(parse_document(text, REPLY), REPLY), signature)
     wanted = one_nan(tensor)
     if 0 in wanted.shape:  # nested lists do not tell what stands behind a 0
@@ -159,9 +159,9 @@ def test_messages_without_tensors_in_protobuf(message: GrpsMessage) -> None:
 
 @FLAVORS
 @given(plain_messages())
-def test_messages_without_tensors_in_json(habits: JsonHabits, message: GrpsMessage) -> None:
-    text = write_json(message, habits)
-    if habits.ascii:
+def test_messages_without_tensors_in_json(quirks: JsonQuirks, message: GrpsMessage) -> None:
+    text = write_json(message, quirks)
+    if quirks.ascii:
         assert text.isascii()
     back = read_document(parse_document(text, REPLY), REPLY)
     assert back == message
@@ -203,12 +203,12 @@ def test_protobuf_reads_the_same(data: st.DataObject) -> None:
         np.testing.assert_array_equal(list(mine.flat), list(getattr(their, dtype.field)) if dtype else [])
 
 
-@pytest.mark.parametrize("habits", [PY, CPP, COMPACT, REPLY], ids=lambda habits: habits.name)
+@pytest.mark.parametrize("quirks", [PY, CPP, COMPACT, REPLY], ids=lambda quirks: quirks.name)
 @given(st.data())
-def test_broken_json(habits: JsonHabits, data: st.DataObject) -> None:
+def test_broken_json(quirks: JsonQuirks, data: st.DataObject) -> None:
     text = write_json(data.draw(written()), data.draw(st.sampled_from([PY, CPP, COMPACT])))
     body = data.draw(mutated(text))
-    _only_inference_errors(lambda: read_document(parse_document(body, habits), habits))
+    _only_inference_errors(lambda: read_document(parse_document(body, quirks), quirks))
 
 
 VALUES: Any = st.recursive(
@@ -219,10 +219,10 @@ VALUES: Any = st.recursive(
 MEMBERS = ["model", "status", "bin_data", "str_data", "gtensors", "ndarray", "gmap", "strData"]
 
 
-@pytest.mark.parametrize("habits", [PY, CPP, COMPACT, REPLY], ids=lambda habits: habits.name)
+@pytest.mark.parametrize("quirks", [PY, CPP, COMPACT, REPLY], ids=lambda quirks: quirks.name)
 @given(st.dictionaries(st.sampled_from(MEMBERS), VALUES, max_size=3) | VALUES)
-def test_documents_of_any_kind(habits: JsonHabits, document: Any) -> None:
-    _only_inference_errors(lambda: read_document(document, habits))
+def test_documents_of_any_kind(quirks: JsonQuirks, document: Any) -> None:
+    _only_inference_errors(lambda: read_document(document, quirks))
 
 
 def _only_inference_errors(read: Any) -> None:

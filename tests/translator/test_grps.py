@@ -1,4 +1,4 @@
-"""What a configuration makes of grps: which habits, which paths, and what it shares a listener with."""
+"""What a configuration makes of grps: which quirks, which paths, and what it shares a listener with."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import json_format
 
 from interlingua.protocols.grps.codec_json import parse_document, read_document
-from interlingua.protocols.grps.json_habits import COMPACT, CPP, PY, REPLY, JsonHabits
+from interlingua.protocols.grps.json_quirks import COMPACT, CPP, PY, REPLY, JsonQuirks
 from interlingua.protocols.grps.json_writer import write_message
 from interlingua.protocols.grps.message import OK, GenericTensor, GrpsMessage, Kind
 from interlingua.protocols.grps.status import failure
@@ -54,30 +54,30 @@ def text_of(side: Any) -> str:
     return body if isinstance(body, str) else body["text"]
 
 
-def echo(body: bytes, habits: JsonHabits) -> tuple[int, str]:
+def echo(body: bytes, quirks: JsonQuirks) -> tuple[int, str]:
     """The code and the text of the answer of a model that gives back what it was sent."""
     try:
-        message = read_document(parse_document(body, habits), habits)
+        message = read_document(parse_document(body, quirks), quirks)
     except InferenceError as error:
-        return failure(error, habits.name).code, ""
+        return failure(error, quirks.name).code, ""
     message.status = OK
     if message.kind is Kind.NDARRAY:
         message.kind = Kind.GTENSORS
-    return 200, write_message(message, habits).decode()
+    return 200, write_message(message, quirks).decode()
 
 
-@pytest.mark.parametrize("habits", [PY, CPP], ids=lambda habits: habits.name)
+@pytest.mark.parametrize("quirks", [PY, CPP], ids=lambda quirks: quirks.name)
 @pytest.mark.parametrize("name", ECHOED)
-def test_recorded_requests_are_read_and_written_as_they_were(name: str, habits: JsonHabits) -> None:
+def test_recorded_requests_are_read_and_written_as_they_were(name: str, quirks: JsonQuirks) -> None:
     exchange = RECORDED[name]
-    code, text = echo(text_of(exchange["request"]).encode(), habits)
-    recorded = text_of(exchange[habits.name])
+    code, text = echo(text_of(exchange["request"]).encode(), quirks)
+    recorded = text_of(exchange[quirks.name])
     try:
         expected = json.loads(recorded)["status"]["code"]
     except ValueError:
         expected = None
     agrees = code == expected and (code != 200 or text == recorded)
-    assert agrees is ((name, habits.name) not in DEVIATIONS), (text, recorded)
+    assert agrees is ((name, quirks.name) not in DEVIATIONS), (text, recorded)
 
 
 def test_enough_was_recorded() -> None:
@@ -104,18 +104,18 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("habits", [PY, CPP], ids=lambda habits: habits.name)
+@pytest.mark.parametrize("quirks", [PY, CPP], ids=lambda quirks: quirks.name)
 @pytest.mark.parametrize("name", ANSWERS)
-def test_recorded_answers(name: str, habits: JsonHabits) -> None:
-    assert write_message(ANSWERS[name], habits).decode() == text_of(RECORDED[name][habits.name])
+def test_recorded_answers(name: str, quirks: JsonQuirks) -> None:
+    assert write_message(ANSWERS[name], quirks).decode() == text_of(RECORDED[name][quirks.name])
 
 
-@pytest.mark.parametrize("habits", [PY, CPP], ids=lambda habits: habits.name)
-def test_all_datatypes_as_recorded_but_for_the_form_of_exponents(habits: JsonHabits) -> None:
-    recorded = text_of(RECORDED["out_all_dtypes"][habits.name])
+@pytest.mark.parametrize("quirks", [PY, CPP], ids=lambda quirks: quirks.name)
+def test_all_datatypes_as_recorded_but_for_the_form_of_exponents(quirks: JsonQuirks) -> None:
+    recorded = text_of(RECORDED["out_all_dtypes"][quirks.name])
     message = read_document(parse_document(recorded.encode(), REPLY), REPLY)
     assert [len(tensor.flat) for tensor in message.tensors] == [3, 3, 3, 3, 3, 4, 5, 4, 2, 1, 0]
-    assert write_message(message, habits).decode() == recorded.replace("1e-07", "1e-7")
+    assert write_message(message, quirks).decode() == recorded.replace("1e-07", "1e-7")
 
 
 # --- what each of them reads
@@ -126,10 +126,10 @@ def body(dtype: str, field: str, values: str, **others: str) -> bytes:
     return f'{{"gtensors": {{"tensors": [{{"name": "a", "dtype": "{dtype}", "{field}": {values}{members}}}]}}}}'.encode()
 
 
-def flat(document: bytes, habits: JsonHabits) -> list[Any] | None:
+def flat(document: bytes, quirks: JsonQuirks) -> list[Any] | None:
     """The elements of the only tensor; None where it is refused."""
     try:
-        (tensor,) = read_document(parse_document(document, habits), habits).tensors
+        (tensor,) = read_document(parse_document(document, quirks), quirks).tensors
     except InferenceError:
         return None
     return list(tensor.flat)
@@ -187,24 +187,24 @@ def test_lists(
     assert flat(document, REPLY) == py
 
 
-@pytest.mark.parametrize("habits", [CPP, COMPACT], ids=lambda habits: str(habits.name))
+@pytest.mark.parametrize("quirks", [CPP, COMPACT], ids=lambda quirks: str(quirks.name))
 @pytest.mark.parametrize("word", ["NaN", "nan", "NAN"])
-def test_quoted_nan_is_a_number_to_the_cpp_server(word: str, habits: JsonHabits) -> None:
+def test_quoted_nan_is_a_number_to_the_cpp_server(word: str, quirks: JsonQuirks) -> None:
     """brpc's json2pb compares the words without their case, in lists and in maps; "1.5" and "inf" stay text."""
     for dtype in ("float16", "float32", "float64"):
-        values = flat(body(f"DT_{dtype.upper()}", f"flat_{dtype}", f'[1.5, "{word}"]'), habits)
+        values = flat(body(f"DT_{dtype.upper()}", f"flat_{dtype}", f'[1.5, "{word}"]'), quirks)
         assert values is not None and values[0] == 1.5 and np.isnan(values[1])
     text = f'{{"gmap": {{"s_f": {{"k": "{word}"}}, "s_d": [{{"key": "k", "value": "{word}"}}]}}}}'
-    gmap = read_document(parse_document(text.encode(), habits), habits).gmap
+    gmap = read_document(parse_document(text.encode(), quirks), quirks).gmap
     assert np.isnan(gmap["s_f"]["k"]) and np.isnan(gmap["s_d"]["k"])
     for other in ("1.5", "inf", "-nan", "+Infinity", " NaN", "NaN\\u0000"):
         with pytest.raises(InferenceError, match=r"flat_float32 of tensor 'a' must have numbers") as refused:
-            read_document(parse_document(body("DT_FLOAT32", "flat_float32", f'["{other}"]'), habits), habits)
+            read_document(parse_document(body("DT_FLOAT32", "flat_float32", f'["{other}"]'), quirks), quirks)
         assert refused.value.code is ErrorCode.MALFORMED
 
 
-@pytest.mark.parametrize("habits", [PY, CPP, COMPACT, REPLY], ids=lambda habits: habits.name)
-def test_a_list_that_is_no_field_is_refused_with_the_name_of_the_field(habits: JsonHabits) -> None:
+@pytest.mark.parametrize("quirks", [PY, CPP, COMPACT, REPLY], ids=lambda quirks: quirks.name)
+def test_a_list_that_is_no_field_is_refused_with_the_name_of_the_field(quirks: JsonQuirks) -> None:
     """The interface document's sample has ``flat_double``; both original servers answer 200 and empty the
     tensor."""
     for slip, dtype, field in (
@@ -214,11 +214,11 @@ def test_a_list_that_is_no_field_is_refused_with_the_name_of_the_field(habits: J
         with pytest.raises(
             InferenceError, match=f"tensor: a data is empty: {slip} is no field, did you mean {field}"
         ) as caught:
-            read_document(parse_document(body(dtype, slip, "[1.0]"), habits), habits)
+            read_document(parse_document(body(dtype, slip, "[1.0]"), quirks), quirks)
         assert caught.value.code is ErrorCode.INVALID_TENSOR
         # members that are no lists are ignored, as ever, and so is such a list beside the right one
         (tensor,) = read_document(
-            parse_document(body(dtype, field, "[1.0]", **{slip: "[2.0]", "more": "3"}), habits), habits
+            parse_document(body(dtype, field, "[1.0]", **{slip: "[2.0]", "more": "3"}), quirks), quirks
         ).tensors
         assert tensor.flat.tolist() == [1.0]
 
@@ -230,13 +230,13 @@ def test_a_zero_keeps_its_sign() -> None:
     assert np.signbit(tensor.flat).tolist() == [True, False, True, False]
 
 
-@pytest.mark.parametrize("habits", [PY, CPP, COMPACT])
-def test_protobuf_reads_the_ends_of_the_ranges(habits: JsonHabits) -> None:
+@pytest.mark.parametrize("quirks", [PY, CPP, COMPACT])
+def test_protobuf_reads_the_ends_of_the_ranges(quirks: JsonQuirks) -> None:
     """Its reader refuses the shortest text of the largest FP32, which as 64 bits is a hair above it."""
     limits = np.finfo(np.float32)
     flat = np.array([limits.max, limits.min, limits.smallest_subnormal, np.inf, 0.1], np.float32)
     message = GrpsMessage(Kind.GTENSORS, tensors=(GenericTensor("f", 7, (5,), flat),))
-    told = json_format.Parse(write_message(message, habits), MESSAGES["grps.protos.v1.GrpsMessage"]())
+    told = json_format.Parse(write_message(message, quirks), MESSAGES["grps.protos.v1.GrpsMessage"]())
     (tensor,) = told.gtensors.tensors
     assert np.array(tensor.flat_float32, np.float32).tobytes() == flat.tobytes()
 
@@ -245,10 +245,10 @@ def test_long_lists_are_read_at_once() -> None:
     many = list(range(2000))
     for dtype in ("int32", "int64", "uint8", "float32", "float64", "float16"):
         document = body(f"DT_{dtype.upper()}", f"flat_{dtype}", json.dumps(many))
-        for habits in (PY, CPP):
-            assert flat(document, habits) == many
-            assert flat(document.replace(b"1999]", b"1999, null]"), habits) is None
-            assert flat(document.replace(b"1999]", b"[1999]]"), habits) is None
+        for quirks in (PY, CPP):
+            assert flat(document, quirks) == many
+            assert flat(document.replace(b"1999]", b"1999, null]"), quirks) is None
+            assert flat(document.replace(b"1999]", b"[1999]]"), quirks) is None
 
 
 @pytest.mark.parametrize(
@@ -270,9 +270,9 @@ def test_long_lists_are_read_at_once() -> None:
     ],
 )
 def test_documents(text: str, py: str | None, cpp: str | None) -> None:
-    for habits, expected in ((PY, py), (CPP, cpp)):
+    for quirks, expected in ((PY, py), (CPP, cpp)):
         try:
-            found = read_document(parse_document(text.encode(), habits), habits).str_data
+            found = read_document(parse_document(text.encode(), quirks), quirks).str_data
         except InferenceError:
             assert expected is None
         else:
@@ -298,9 +298,9 @@ def test_documents(text: str, py: str | None, cpp: str | None) -> None:
     ],
 )
 def test_gmaps(value: str, py: Any, cpp: Any) -> None:
-    for habits, expected in ((PY, py), (CPP, cpp)):
+    for quirks, expected in ((PY, py), (CPP, cpp)):
         try:
-            found = read_document(parse_document(f'{{"gmap": {value}}}'.encode(), habits), habits).gmap
+            found = read_document(parse_document(f'{{"gmap": {value}}}'.encode(), quirks), quirks).gmap
         except InferenceError:
             assert expected is None
         else:
@@ -334,9 +334,9 @@ def test_gmaps(value: str, py: Any, cpp: Any) -> None:
 )
 def test_ndarrays(value: str, shape: tuple[int, ...], py: bool, cpp: bool, long: int) -> None:
     document = f'{{"padding": "{"x" * long * 10}", "ndarray": {value}}}'.encode()
-    for habits, read in ((PY, py), (CPP, cpp)):
+    for quirks, read in ((PY, py), (CPP, cpp)):
         try:
-            (tensor,) = read_document(parse_document(document, habits), habits).tensors
+            (tensor,) = read_document(parse_document(document, quirks), quirks).tensors
         except InferenceError:
             assert not read
         else:
@@ -346,16 +346,16 @@ def test_ndarrays(value: str, shape: tuple[int, ...], py: bool, cpp: bool, long:
             assert tensor.flat.size == np.prod(shape)
 
 
-@pytest.mark.parametrize("habits", [PY, CPP], ids=lambda habits: habits.name)
-def test_large_ndarrays(habits: JsonHabits) -> None:
+@pytest.mark.parametrize("quirks", [PY, CPP], ids=lambda quirks: quirks.name)
+def test_large_ndarrays(quirks: JsonQuirks) -> None:
     array = np.arange(24 * 30 * 3, dtype="<f4").reshape(24, 30, 3)
     text = json.dumps({"ndarray": array.tolist()}).encode()
-    (tensor,) = read_document(parse_document(text, habits), habits).tensors
+    (tensor,) = read_document(parse_document(text, quirks), quirks).tensors
     assert tensor.shape == array.shape
     assert (tensor.flat == array.ravel()).all()
     for ragged in (text.replace(b"0.0, ", b"", 1), text.replace(b"0.0,", b"[0.0],", 1)):
         with pytest.raises(InferenceError, match="size not match"):
-            read_document(parse_document(ragged, habits), habits)
+            read_document(parse_document(ragged, quirks), quirks)
 
 
 # --- what each of them writes
@@ -394,16 +394,16 @@ def test_ndarrays_that_cannot_be(tensor: GenericTensor, words: str) -> None:
     assert caught.value.code is ErrorCode.UNREPRESENTABLE
 
 
-@pytest.mark.parametrize("habits", [PY, CPP, COMPACT], ids=lambda habits: habits.name)
-def test_text_that_is_no_unicode_is_not_written(habits: JsonHabits) -> None:
+@pytest.mark.parametrize("quirks", [PY, CPP, COMPACT], ids=lambda quirks: quirks.name)
+def test_text_that_is_no_unicode_is_not_written(quirks: JsonQuirks) -> None:
     with pytest.raises(InferenceError) as caught:
-        write_message(GrpsMessage(Kind.STR_DATA, str_data="\ud800"), habits)
+        write_message(GrpsMessage(Kind.STR_DATA, str_data="\ud800"), quirks)
     assert caught.value.code is ErrorCode.UNREPRESENTABLE
 
 
-@pytest.mark.parametrize("habits", [PY, CPP, COMPACT], ids=lambda habits: habits.name)
+@pytest.mark.parametrize("quirks", [PY, CPP, COMPACT], ids=lambda quirks: quirks.name)
 @pytest.mark.parametrize("kind", [Kind.GTENSORS, Kind.NDARRAY], ids=lambda kind: kind.value)
-def test_signalling_nans_are_nans(habits: JsonHabits, kind: Kind) -> None:
+def test_signalling_nans_are_nans(quirks: JsonQuirks, kind: Kind) -> None:
     signalling = np.array([0x7F800001, 0xFF800001], "<u4").view("<f4")
-    text = write_message(GrpsMessage(kind, tensors=(GenericTensor("a", 7, (2,), signalling),)), habits)
+    text = write_message(GrpsMessage(kind, tensors=(GenericTensor("a", 7, (2,), signalling),)), quirks)
     assert text.count(b'"NaN"') == 2

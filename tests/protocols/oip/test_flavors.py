@@ -1,4 +1,4 @@
-"""A listener with the habits of KServe or MLServer, held against what those servers were recorded to do."""
+"""A listener with the quirks of KServe or MLServer, held against what those servers were recorded to do."""
 
 from __future__ import annotations
 

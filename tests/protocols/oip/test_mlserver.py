@@ -1,4 +1,4 @@
-"""A listener with MLServer's habits reads content types, raw contents and streams as MLServer 1.7.1 does; each
+"""A listener with MLServer's quirks reads content types, raw contents and streams as MLServer 1.7.1 does; each
 row is what that server made of the same input."""
 
 from __future__ import annotations

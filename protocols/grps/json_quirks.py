@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
-class JsonHabits:
+class JsonQuirks:
     """One form of JSON.
 
     Reading: ``no_json`` and ``no_data``, the first words on a body that is no JSON and on a document
@@ -55,7 +55,7 @@ class JsonHabits:
     empty_model: bool = False
 
 
-PY = JsonHabits(
+PY = JsonQuirks(
     "py",
     no_json="",
     no_data="No legal field in json.",
@@ -72,7 +72,7 @@ PY = JsonHabits(
     int64_text=True,
     empty_model=True,
 )
-CPP = JsonHabits(
+CPP = JsonQuirks(
     "cpp",
     nonfinite_any_case=True,
     maps_as_lists=True,
@@ -83,7 +83,7 @@ CPP = JsonHabits(
     whole_floats=True,
     int64_text=True,
 )
-COMPACT = JsonHabits(
+COMPACT = JsonQuirks(
     "compact",
     nonfinite_any_case=True,
     maps_as_lists=True,
@@ -92,7 +92,7 @@ COMPACT = JsonHabits(
     any_member=True,
     null_is_nothing=True,
 )
-REPLY = JsonHabits(
+REPLY = JsonQuirks(
     "reply",
     byte_order_mark=True,
     nan_tokens=True,
@@ -109,5 +109,5 @@ REPLY = JsonHabits(
     minus_zero=True,
 )
 
-HABITS = MappingProxyType({habits.name: habits for habits in (PY, CPP, COMPACT, REPLY)})
+QUIRKS = MappingProxyType({quirks.name: quirks for quirks in (PY, CPP, COMPACT, REPLY)})
 """Every form by its name; ``py`` and ``cpp`` are those of a listener's flavor."""
