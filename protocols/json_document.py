@@ -79,11 +79,7 @@ class LazyArray:
 
 
 def parse_json(
-    text: Buffer,
-    lazy: Collection[str] = (),
-    *,
-    last_key_wins: bool = False,
-    repeated: set[str] | None = None,
+    text: Buffer, lazy: Collection[str] = (), *, last_key_wins: bool = False, repeated: set[str] | None = None
 ) -> Any:
     """The value of a JSON document in UTF-8, a byte order mark allowed.
 
@@ -174,8 +170,7 @@ def _settle_member(key: str, value: Any, lazy: Collection[str], depth: int, foun
 
 def _is_regular(array: Any, inner: int) -> bool:
     """Whether all rows of ``array`` are alike at every level, given that there are ``inner`` arrays within
-    it. Those of the last level are not looked into: an array more among them would make ``inner``
-    larger."""
+    it. Those of the last level are not looked into: an array more among them would make ``inner`` larger."""
     rows = [array]
     seen = 0
     while rows and len(rows[0]) and isinstance(rows[0][0], simdjson.Array):

@@ -7,14 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Protocol
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0)]

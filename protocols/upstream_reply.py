@@ -44,13 +44,12 @@ _UNKNOWN = 2
 _FAULTS = frozenset({ErrorCode.MALFORMED, ErrorCode.INVALID_TENSOR, ErrorCode.UNREPRESENTABLE})
 
 
-def check_grpc_status(answer: GrpcAnswer, codes: Mapping[int, ErrorCode]) -> None:
-    """Raise the error of a status other than OK, by ``codes``, with the upstream's message."""
-    if answer.code:
-        code = codes.get(answer.code, ErrorCode.BAD_UPSTREAM)
-        details = UNKNOWN_KIND if answer.code == _UNKNOWN and _UNKNOWN in codes else None
-        message = answer.details or f"gRPC status {answer.code} without a message"
-        raise InferenceError(code, message, details=details)
+def grpc_error(answer: GrpcAnswer, codes: Mapping[int, ErrorCode]) -> InferenceError:
+    """The error of a status other than OK, by ``codes``, with the upstream's message."""
+    code = codes.get(answer.code, ErrorCode.BAD_UPSTREAM)
+    details = UNKNOWN_KIND if answer.code == _UNKNOWN and _UNKNOWN in codes else None
+    message = answer.details or f"gRPC status {answer.code} without a message"
+    return InferenceError(code, message, details=details)
 
 
 def read_reply(read: Callable[[], T]) -> T:

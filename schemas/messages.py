@@ -1,8 +1,7 @@
 """What passes between a listener, the router and a target: requests, answers, metadata.
 
-A message holds what every dialect can mean, in the words of the Open Inference Protocol. What a
-caller wants back in which form (binary or text, order of outputs) is not here: a codec keeps that in
-its own reply form.
+A message holds what every dialect can mean, in the words of the Open Inference Protocol. What a caller wants
+back in which form (binary or text, order of outputs) is not here: a codec keeps that in its own reply form.
 """
 
 from __future__ import annotations

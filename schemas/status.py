@@ -1,7 +1,6 @@
 """What a server tells of its models: configuration, states of versions, statistics.
 
-Counters grow with use and never shrink; times are in nanoseconds, as both protocols that show them
-have it.
+Counters grow with use and never shrink; times are in nanoseconds, as both protocols that show them have it.
 """
 
 from __future__ import annotations

@@ -17,13 +17,7 @@ from interlingua.protocols.graphpipe.server import (
 from interlingua.protocols.graphpipe.settings import GraphpipeListenerOptions
 
 _HTTP = Binding(
-    "graphpipe",
-    "http",
-    OVER_HTTP,
-    HTTP_ENDPOINTS,
-    HTTP_CALLS,
-    unmatched=unmatched,
-    prefixes=("/graphpipe/",),
+    "graphpipe", "http", OVER_HTTP, HTTP_ENDPOINTS, HTTP_CALLS, unmatched=unmatched, prefixes=("/graphpipe/",)
 )
 _TCP = Binding("graphpipe", "tcp", OVER_TCP, (FRAMED_ENDPOINT,), TCP_CALLS)
 

@@ -1,6 +1,5 @@
-"""What GraphPipe carries. It has neither BOOL nor BF16; a BOOL travels as UINT8, equal in value, and
-becomes BOOL again where the model's signature says so. Of a request it has the tensors, the names of the
-outputs, and one text for the model."""
+"""What GraphPipe carries: no BF16; BOOL as UINT8, equal in value, which a signature with BOOL reverses. A
+request has tensors, the names of outputs, and one text for the model."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from interlingua.schemas.graphpipe import TYPES
 OVER_HTTP = Capability(
     exact=frozenset(TYPES),
     widened={Datatype.BOOL: Datatype.UINT8},
-    model_name=False,  # one model a server; ours tell theirs apart by path
-    output_names=False,  # the tensors of an answer stand in the order asked for
+    model_name=False,  # one model a server; our listeners select it by path
+    output_names=False,  # the tensors of an answer are in the order of the request
     ids="",
     version_lists=False,
     parameters=frozenset({str}),
@@ -33,5 +32,5 @@ OVER_HTTP = Capability(
     },
 )
 
-# a message has no place for a model's name, and an error has its own code in it
+# a message has no model name, and an error has its own code
 OVER_TCP = replace(OVER_HTTP, many_models=False, versions="", reported_as={})

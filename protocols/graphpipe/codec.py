@@ -1,9 +1,8 @@
 """GraphPipe inference messages to and from the IR: names, defaults, widening, errors.
 
-Pure functions over whole messages, the same for the listener and the upstream client. Where bytes
-stand in a message belongs to ``reader`` and ``writer``, what a model says of itself to ``metadata``,
-paths and status codes to ``server`` and ``client``. Nothing but ``InferenceError`` leaves a function
-here, whatever the bytes.
+Pure functions over whole messages, for listeners and upstreams. ``reader`` and ``writer`` have the layout of
+messages, ``metadata`` that of a model, ``server`` and ``client`` paths and status codes. For any bytes a
+function here raises only ``InferenceError``.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from interlingua.schemas import (
 from interlingua.schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
 
 CONFIG = "config"
-"""The one request parameter that GraphPipe has a place for: opaque text for the model."""
+"""The one request parameter of GraphPipe: opaque text for the model."""
 
 OutputNames = tuple[str, ...] | None
-"""The reply form: the outputs to answer with, in this order, one maybe twice; None for all."""
+"""The reply form: the outputs of the answer in this order, one maybe twice; None for all."""
 
 WRITTEN_TYPES = {**TYPES, **{narrow: TYPES[wide] for narrow, wide in OVER_HTTP.widened.items()}}
-"""The ``Type`` on the wire of every datatype that can be written."""
+"""The ``Type`` on the wire of every datatype that the dialect carries."""
 
 _CODES = {code.value: code for code in ErrorCode}
 _ADVICE = "declare the model's signature, with every output that the server has, in its order"
@@ -47,19 +46,19 @@ _ADVICE = "declare the model's signature, with every output that the server has,
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A ``Request`` read as far as its union. ``table`` is where the ``InferRequest`` stands, None for
-    a ``MetadataRequest``."""
+    """A ``Request`` read as far as its union. ``table`` is the position of the ``InferRequest``, None for a
+    ``MetadataRequest``."""
 
     view: memoryview
     table: int | None
 
 
 class CarriedError(InferenceError):
-    """What a server tells in the ``errors`` of its answer, in its own words."""
+    """The error in the ``errors`` of an answer, in the server's words."""
 
 
 def open_request(body: Buffer) -> Message:
-    """Tell what ``body`` asks. Raises MALFORMED, also for a union tag that GraphPipe does not have."""
+    """The ``Request`` in ``body``. Raises MALFORMED, also for an unknown union tag."""
     view = reader.view_of(body)
     try:
         table = reader.root(view)
@@ -82,9 +81,9 @@ def decode_request(
 ) -> tuple[InferRequest, OutputNames]:
     """The ``InferRequest`` of ``message``, its tensors bound to the model's inputs.
 
-    A tensor without a name is the model's input at its index; names beyond the tensors are ignored;
-    of several tensors with one name the last counts. Raises MALFORMED, INVALID_TENSOR, and
-    UNREPRESENTABLE for a ``config`` that is no text.
+    A tensor without a name is the model's input at its index; surplus names are ignored; of several tensors
+    with one name the last counts. Raises MALFORMED, INVALID_TENSOR, and UNREPRESENTABLE for a ``config`` that
+    is not text.
     """
     view, table = message.view, message.table
     if table is None:
@@ -110,11 +109,11 @@ def decode_request(
 
 
 def encode_request(request: InferRequest, *, prefixed: bool = False) -> list[Buffer]:
-    """A ``Request`` for an upstream, in parts: inputs with their names, outputs where they are named.
-    ``prefixed``: with its size before it.
+    """A ``Request`` for an upstream, in parts, with the names of its inputs and of requested outputs;
+    ``prefixed`` with its size or not.
 
-    A sequence is left out: no model of this dialect keeps one. Raises UNREPRESENTABLE for a datatype, a
-    classification, or a parameter ``config`` that is no text; TOO_LARGE.
+    It has no sequence: no model of this dialect keeps one. Raises UNREPRESENTABLE for a datatype, a
+    classification, or a parameter ``config`` that is not text; TOO_LARGE.
     """
     config = request.parameters.get(CONFIG, "")
     if not isinstance(config, str):
@@ -135,11 +134,10 @@ def encode_request(request: InferRequest, *, prefixed: bool = False) -> list[Buf
 
 
 def encode_response(form: OutputNames, outputs: Sequence[Tensor], *, prefixed: bool = False) -> list[Buffer]:
-    """An ``InferResponse``, in parts: one tensor for each name in ``form``. ``prefixed``: with its size
-    before it.
+    """An ``InferResponse``, in parts: one tensor for each name in ``form``; ``prefixed`` with its size or
+    not.
 
-    Raises UNREPRESENTABLE for a datatype, MODEL_FAILED where the model left out what was asked,
-    TOO_LARGE.
+    Raises UNREPRESENTABLE for a datatype, MODEL_FAILED for a missing output, TOO_LARGE.
     """
     if form is not None:
         answered = {tensor.name: tensor for tensor in outputs}
@@ -151,12 +149,12 @@ def encode_response(form: OutputNames, outputs: Sequence[Tensor], *, prefixed: b
     return writer.infer_response(forms, payloads, prefixed=prefixed)
 
 
-def decode_response(body: Buffer, asked: OutputNames, signature: Signature | None) -> tuple[Tensor, ...]:
-    """The outputs in an ``InferResponse``. They come without names and take those ``asked`` for, else
-    the signature's, else ``output0``, ``output1`` and so on.
+def decode_response(body: Buffer, requested: OutputNames, signature: Signature | None) -> tuple[Tensor, ...]:
+    """The outputs in an ``InferResponse``. They have no names on the wire and get the ``requested`` ones,
+    else the signature's, else ``output0``, ``output1`` and so on.
 
-    Raises the ``CarriedError`` in the answer; MALFORMED, INVALID_TENSOR; BAD_UPSTREAM where number,
-    datatypes or shapes of the tensors contradict the signature, so that which output is which is unknown.
+    Raises the ``CarriedError`` in the answer; MALFORMED, INVALID_TENSOR; BAD_UPSTREAM if number, datatypes or
+    shapes of the tensors contradict the signature, because then their names are unknown.
     """
     view = reader.view_of(body)
     try:
@@ -165,11 +163,11 @@ def decode_response(body: Buffer, asked: OutputNames, signature: Signature | Non
         errors = reader.offsets(view, table, errors_slot)
         if errors:
             raise _carried_error(view, errors[0])
-        if asked == ():
-            return ()  # a request cannot say "none", so all of them came
+        if requested == ():
+            return ()  # a request cannot say "none", so the answer has all
         positions = reader.offsets(view, table, tensors_slot)
         specs = signature.output_names if signature is not None else {}
-        names = asked or tuple(specs) or tuple([f"output{index}" for index in range(len(positions))])
+        names = requested or tuple(specs) or tuple([f"output{index}" for index in range(len(positions))])
         if len(names) != len(positions):
             raise bad_upstream(
                 f"the answer has {len(positions)} tensors without names where {len(names)} outputs were "
@@ -195,8 +193,8 @@ def encode_error(error: InferenceError, *, prefixed: bool = False) -> bytes:
 
 
 def error_of_metadata(body: Buffer) -> CarriedError | None:
-    """The error where the answer to a ``MetadataRequest`` is an ``InferResponse`` that tells one. Nothing but
-    its fields tells one root from the other: a ``MetadataResponse`` has more than two of them."""
+    """The error if the answer to a ``MetadataRequest`` is an ``InferResponse`` with one. Only the fields
+    distinguish the roots: a ``MetadataResponse`` has more than two."""
     view = reader.view_of(body)
     try:
         table = reader.root(view)
@@ -206,12 +204,12 @@ def error_of_metadata(body: Buffer) -> CarriedError | None:
         errors = reader.offsets(view, table, errors_slot)
         return _carried_error(view, errors[0]) if errors else None
     except (*reader.OUTSIDE, InferenceError):
-        return None  # whatever it is, it is not that
+        return None
 
 
 def _bind(names: list[bytes], positions: list[int], signature: Signature) -> dict[str, int]:
-    """Where the tensor of each input stands. Never longer than the signature: tensors that a hostile
-    message repeats are not even read."""
+    """The position of each input's tensor. Never longer than the signature: tensors that a hostile message
+    repeats are not read."""
     inputs = signature.inputs
     bound: dict[str, int] = {}
     for index, position in enumerate(positions):
@@ -256,7 +254,7 @@ def _narrowed(tensor: Tensor, spec: TensorSpec | None) -> Tensor:
 
 
 def says_nothing(signature: Signature) -> bool:
-    """Whether a signature may be what the simple API of graphpipe-go reports for any function: Int64
+    """Whether the simple API of graphpipe-go may report this signature, which it does for any function: Int64
     everywhere, and the rank in place of the shape."""
     return all(
         spec.datatype is Datatype.INT64 and len(spec.shape) <= 1
@@ -265,8 +263,8 @@ def says_nothing(signature: Signature) -> bool:
 
 
 def _check_places(outputs: Sequence[Tensor], specs: Mapping[str, TensorSpec]) -> None:
-    """Raise BAD_UPSTREAM for an output that is not as declared: then another one may stand in its place. The
-    first dimension is left to the server, for it is the batch, which many declare as 1."""
+    """Raise BAD_UPSTREAM for an output that is not as declared: it may be another output. The first dimension
+    is not checked: it is the batch, which many servers declare as 1."""
     for place, output in enumerate(outputs):
         spec = specs.get(output.name)
         if spec is None:

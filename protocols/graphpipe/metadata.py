@@ -1,7 +1,7 @@
-"""What a model says of itself in GraphPipe: as a ``MetadataResponse``, as JSON, and in the IR.
+"""A model's metadata: as a ``MetadataResponse``, as JSON, and in the IR.
 
-A ``Description`` holds the wire's own terms. Reading one never fails for what it says; turning it into
-a signature does where a tensor has no type, as with servers that do not know their own model.
+A ``Description`` has the wire's own terms. Its signature may fail: some servers report tensors without a
+type.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _DATATYPES: dict[int, Datatype] = {code: datatype for datatype, code in TYPES.it
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output. An empty ``shape`` may be a scalar's or not known. ``type`` is the number of
-    the schema, Null for what GraphPipe cannot carry."""
+    """An input or output. An empty ``shape`` is a scalar's or unknown. ``type`` is the number in the schema,
+    Null for a datatype that GraphPipe cannot carry."""
 
     name: str
     description: str
@@ -54,8 +54,8 @@ class Description:
 
 
 def describe(metadata: ModelMetadata, version: str = "") -> Description:
-    """``metadata`` in GraphPipe's terms. They have no place for the model's platform and version, the one
-    asked for or else the last, so the description ends with these."""
+    """``metadata`` in GraphPipe's terms. The description ends with the platform and the version, requested or
+    last, for which there are no fields."""
     server = metadata.server
     version = version or (metadata.versions[-1] if metadata.versions else "")
     facts = [f"platform {metadata.platform}"] if metadata.platform else []
@@ -71,12 +71,12 @@ def describe(metadata: ModelMetadata, version: str = "") -> Description:
 
 
 def model_metadata(description: Description, name: str) -> ModelMetadata:
-    """``description`` in the IR's terms; ``name`` is for a server that tells none. The server is what is
-    known of the model's platform; the version is not the model's.
+    """``description`` in the IR's terms; ``name`` is for a server that reports none. The platform is the
+    server; the version is not the model's.
 
-    The first dimension of shapes is left open, for it is the batch, which many servers give as 1. Of what the
-    simple API of graphpipe-go reports the names alone are right. An input that is an output too is optional,
-    because graphpipe-tf lists every tensor of its graph as both. Raises UNSUPPORTED where a type is Null or
+    The first dimension of shapes stays open: it is the batch, which many servers report as 1. In a report of
+    the simple API of graphpipe-go only the names are right. An input that is also an output is optional,
+    because graphpipe-tf lists every tensor of its graph as both. Raises UNSUPPORTED if a type is Null or
     unknown: such a model needs a declared signature.
     """
     inputs, outputs = _specs(description.inputs), _specs(description.outputs)
@@ -95,8 +95,8 @@ def model_metadata(description: Description, name: str) -> ModelMetadata:
 
 
 def encode_metadata(description: Description, *, prefixed: bool = False) -> bytes:
-    """A ``MetadataResponse``, ``prefixed`` with its size or not. Raises UNREPRESENTABLE for text that UTF-8
-    cannot carry."""
+    """A ``MetadataResponse``, ``prefixed`` with its size or not. Raises UNREPRESENTABLE for half a surrogate
+    pair."""
     texts = (description.name, description.version, description.server, description.description)
     return writer.metadata_response(
         [writer.utf8(text, "the model's metadata") for text in texts],
@@ -107,7 +107,7 @@ def encode_metadata(description: Description, *, prefixed: bool = False) -> byte
 
 
 def decode_metadata(body: Buffer) -> Description:
-    """A ``MetadataResponse``; what it leaves out is empty. Raises MALFORMED, INVALID_TENSOR."""
+    """A ``MetadataResponse``; absent fields are empty. Raises MALFORMED, INVALID_TENSOR."""
     view = reader.view_of(body)
     try:
         table = reader.root(view)
@@ -123,7 +123,7 @@ def decode_metadata(body: Buffer) -> Description:
 
 
 def encode_json(description: Description) -> bytes:
-    """What GET answers: keys with a capital, numbers for types, null for an empty list."""
+    """The answer to GET: keys with a capital, numbers for types, null for an empty list."""
     document = {
         "Name": description.name,
         "Version": description.version,

@@ -1,11 +1,8 @@
 """Reads GraphPipe's FlatBuffers: tables, strings and tensors out of untrusted bytes.
 
-Every read is unaligned and checked. The schema does not nest, so no chain of offsets can loop; and
-since offsets may point at the same bytes again and again, what a message unfolds to is bounded by its
-size. A failed check raises ``InferenceError`` MALFORMED or INVALID_TENSOR; besides, a read outside the
-buffer may surface as one of ``OUTSIDE``, which every caller turns into :func:`outside`.
-
-What the tables mean (names, defaults, widening) belongs to ``codec``.
+Every read is unaligned and checked. The schema does not nest, so no chain of offsets can loop. Offsets may
+share bytes, so the size of an unfolded message is bounded. A failed check raises MALFORMED or INVALID_TENSOR;
+a read outside the buffer may raise one of ``OUTSIDE``, which every caller turns into :func:`outside`.
 """
 
 from __future__ import annotations
@@ -18,30 +15,23 @@ from numpy.typing import NDArray
 
 from interlingua.protocols.graphpipe.runs import copy_runs
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import (
-    Datatype,
-    InferenceError,
-    Tensor,
-    element_count,
-    invalid_tensor,
-    malformed,
-)
+from interlingua.schemas import Datatype, InferenceError, Tensor, element_count, invalid_tensor, malformed
 from interlingua.schemas.graphpipe import NULL, TYPES
 
 OUTSIDE = (struct.error, IndexError)
-"""What struct and memoryview raise for a read behind the end; no read starts before the beginning."""
+"""Errors of struct and memoryview for a read beyond the end; no read starts before the beginning."""
 
 MAX_RANK = 64
 """The most dimensions a tensor may have; NumPy's limit."""
 
 MAX_UNFOLDING = 16
-"""How many times its own size a message may unfold to where its strings share bytes."""
+"""How many times its own size a message may unfold to if its strings share bytes."""
 
 ALWAYS_UNFOLDED = 16 << 20
-"""What a vector of strings may unfold to however small the message is: writers share equal strings."""
+"""A vector of strings may always unfold to this many bytes: writers share equal strings."""
 
 _FEW = 64
-"""Up to how many strings are read one by one, which is faster then."""
+"""Up to this number, strings are read one by one, which is faster."""
 
 _BLOCK = 1 << 16
 """How many strings are read at a time."""
@@ -78,7 +68,7 @@ def root(view: memoryview) -> int:
 
 
 def slots(view: memoryview, table: int, count: int) -> tuple[int, ...]:
-    """Where the first ``count`` fields of ``table`` stand, relative to it; 0 for an absent field."""
+    """The positions of the first ``count`` fields of ``table``, relative to it; 0 for an absent field."""
     vtable = table - _i32(view, table)[0]
     if vtable < 0:
         raise outside(view)
@@ -91,7 +81,7 @@ def slots(view: memoryview, table: int, count: int) -> tuple[int, ...]:
 
 
 def follow(view: memoryview, at: int) -> int:
-    """Where the offset at ``at`` leads."""
+    """The target of the offset at ``at``."""
     return at + _u32(view, at)[0]
 
 
@@ -114,8 +104,7 @@ def string(view: memoryview, table: int, slot: int) -> memoryview:
 
 
 def offsets(view: memoryview, table: int, slot: int, most: int | None = None) -> list[int]:
-    """Where the elements of a vector of tables or strings stand, the first ``most`` of them; absent is
-    empty."""
+    """The positions of the first ``most`` elements of a vector of tables or strings; absent is empty."""
     if not slot:
         return []
     start, count = _vector(view, table + slot, 4)
@@ -127,9 +116,9 @@ def offsets(view: memoryview, table: int, slot: int, most: int | None = None) ->
 
 
 def strings(view: memoryview, table: int, slot: int, prefix: int = 0, most: int | None = None) -> list[bytes]:
-    """The elements of a vector of strings (or of byte vectors, as some writers have it), the first ``most``
-    of them, each with ``prefix`` bytes, up to 4, of the length that stands before it. A string that several
-    offsets lead to counts once, until all need more than ``ALWAYS_UNFOLDED`` bytes."""
+    """The first ``most`` elements of a vector of strings (some writers have byte vectors), each with the last
+    ``prefix`` bytes, up to 4, of its length. Shared strings are free up to ``ALWAYS_UNFOLDED`` bytes in
+    all."""
     if not slot:
         return []
     end = len(view)
@@ -148,13 +137,13 @@ def strings(view: memoryview, table: int, slot: int, prefix: int = 0, most: int 
 
 
 def length(view: memoryview, table: int, slot: int) -> int:
-    """How many elements a vector of tables or strings has; absent is none."""
+    """The number of elements of a vector of tables or strings; absent is 0."""
     return _vector(view, table + slot, 4)[1] if slot else 0
 
 
 def packed_strings(view: memoryview, table: int, slot: int) -> memoryview:
-    """The elements of a vector of strings, each behind its length as it stands on the wire; as fast as
-    :func:`strings` is slow for a million of them."""
+    """The elements of a vector of strings, each after its length, as on the wire. Unlike :func:`strings` it
+    is fast for a million of them."""
     if not slot:
         return view[:0]
     start, count = _vector(view, table + slot, 4)
@@ -163,7 +152,7 @@ def packed_strings(view: memoryview, table: int, slot: int) -> memoryview:
     end = len(view)
     left = _room(view)
     source = np.frombuffer(view, np.uint8)
-    # the number that stands at each byte, whatever its alignment
+    # the number at each byte, unaligned
     numbers: NDArray[np.uint32] = np.ndarray((end - 3,), "<u4", view, strides=(1,))
     relative = np.frombuffer(view, "<u4", count, start)
     parts: list[Buffer] = []
@@ -209,7 +198,7 @@ def tensor(view: memoryview, table: int, name: str) -> Tensor:
     if datatype is Datatype.BYTES:
         if data:
             raise invalid_tensor(f"tensor '{name}' of type String carries bytes in 'data'")
-        # a string on this wire looks just like a BYTES element of the IR
+        # a string on this wire has the format of a BYTES element of the IR
         return _string_tensor(view, table, strings_slot, shape, name)
     if datatype is None:
         what = "the type Null" if code == NULL else f"the unknown type {code}"
@@ -234,14 +223,14 @@ def text(raw: bytes | memoryview, what: str) -> str:
 
 
 def unfolded(view: memoryview) -> InferenceError:
-    """The error for a message whose offsets lead to the same bytes over and over."""
+    """The error for a message whose offsets share too many bytes."""
     return malformed(
         f"the GraphPipe message of {len(view)} bytes unfolds to more than {MAX_UNFOLDING} times its size"
     )
 
 
 def _room(view: memoryview) -> int:
-    """How many bytes the strings of one vector may need."""
+    """The limit for the bytes of the strings of one vector."""
     return max(MAX_UNFOLDING * len(view), ALWAYS_UNFOLDED)
 
 

@@ -1,8 +1,5 @@
-"""Copies many runs of bytes from one place to another: short ones by NumPy, thousands in one step, long ones
-by themselves. A slice in Python costs as much as a hundred bytes.
-
-Contract: memory beside the target is bounded, whatever the sizes.
-"""
+"""Copies many runs of bytes: short ones by NumPy, thousands in one step, long ones one by one. A slice in
+Python costs as much as a hundred bytes. Memory besides the target is bounded."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]
 
 _STEP = 1 << 11
-"""How many runs are copied in one step: what a step needs stays in the processor's cache."""
+"""The number of runs copied in one step, so that a step fits into the processor's cache."""
 
 _LONG = 1 << 10
-"""A run above this size is copied by itself, so a step has an index of at most 16 MiB."""
+"""A longer run is copied alone, so the index of a step has at most 16 MiB."""
 
 
 def copy_runs(source: Bytes, starts: Places, target: Bytes, places: Places, sizes: Places) -> None:

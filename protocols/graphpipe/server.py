@@ -1,10 +1,9 @@
-"""GraphPipe as a server over HTTP and over tcp: its endpoints, and how an error looks to its clients.
+"""GraphPipe as a server over HTTP and over tcp: endpoints and errors.
 
-Over HTTP a POST carries a ``Request``, a GET asks for the metadata as JSON. The original servers know one
-model and no paths; here a model is addressed as ``/graphpipe/{model}[/{version}]``, and ``/`` is the
-default model, as is every path where a listener speaks GraphPipe alone. ``/control/`` holds the probes of
-the original servers. Over tcp there is nothing but the message: the model is the listener's default, and an
-error stands in band. What the bytes mean belongs to ``codec``.
+Over HTTP a POST carries a ``Request``, a GET requests the metadata as JSON. The original servers have one
+model and no paths; here a model is at ``/graphpipe/{model}[/{version}]``, and the default model at ``/``, or
+at every path if the listener speaks GraphPipe alone. ``/control/`` has the probes of the original servers.
+Over tcp the model is the listener's default, and errors are in band.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _TEXT = ("content-type", "text/plain; charset=utf-8")
 
 
 def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
-    """``error`` as the one form that every GraphPipe client notices: a status and a line of text."""
+    """``error`` in the form that every GraphPipe client notices: a status and a line of text."""
     headers = [("retry-after", "1")] if error.code is ErrorCode.OVERLOADED else []
     if "accept_encoding" in error.details:
         return _text(415, error.message, ("accept-encoding", error.details["accept_encoding"]))
@@ -44,7 +43,7 @@ def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: Inferen
 
 
 def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
-    """The answer to an unknown path, or to a method that its path does not have."""
+    """The answer to an unknown path or method."""
     if allowed:
         return _text(405, f"method {request.method} is not allowed here", ("allow", ", ".join(allowed)))
     return _text(404, "404 page not found")
@@ -53,15 +52,15 @@ def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
 def fail_in_band(
     request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError
 ) -> HttpAnswer:
-    """``error`` as an ``InferResponse``, whatever was asked, with the status of a success. Of the known
-    clients Python's alone looks for it."""
+    """``error`` as an ``InferResponse`` to any request, with status 200. Of the known clients only Python's
+    looks for it."""
     return HttpAnswer(200, _BINARY, [codec.encode_error(error)])
 
 
 def fail_in_frame(
     request: FramedRequest, opened: Opened[FramedAnswer] | None, error: InferenceError
 ) -> FramedAnswer:
-    """``error`` as an ``InferResponse``, whatever was asked."""
+    """``error`` as an ``InferResponse`` to any request."""
     return FramedAnswer([codec.encode_error(error, prefixed=True)])
 
 
@@ -104,9 +103,9 @@ def _addressed(request: HttpRequest) -> tuple[str, str]:
 
 
 def _decode(opened: Opened[Any], signature: Signature) -> tuple[InferRequest, codec.OutputNames]:
-    request, asked = codec.decode_request(opened.message, signature, opened.model, opened.version)
-    # only its place tells which output a tensor is, so where all are meant none may be missing
-    return request, asked or tuple(signature.output_names) or None
+    request, names = codec.decode_request(opened.message, signature, opened.model, opened.version)
+    # a tensor of an answer is known by its position, so a request for all outputs gets every one
+    return request, names or tuple(signature.output_names) or None
 
 
 def _encode(form: codec.OutputNames, response: InferResponse) -> HttpAnswer:
@@ -117,16 +116,20 @@ def _encode_frame(form: codec.OutputNames, response: InferResponse) -> FramedAns
     return FramedAnswer(codec.encode_response(form, response.outputs, prefixed=True))
 
 
-def _encode_metadata(opened: Opened[HttpAnswer], told: ModelMetadata) -> HttpAnswer:
-    return HttpAnswer(200, _BINARY, [metadata.encode_metadata(metadata.describe(told, opened.version))])
+def _metadata(opened: Opened[Any], found: ModelMetadata, *, prefixed: bool = False) -> bytes:
+    return metadata.encode_metadata(metadata.describe(found, opened.version), prefixed=prefixed)
 
 
-def _encode_metadata_frame(opened: Opened[FramedAnswer], told: ModelMetadata) -> FramedAnswer:
-    return FramedAnswer([metadata.encode_metadata(metadata.describe(told, opened.version), prefixed=True)])
+def _encode_metadata(opened: Opened[HttpAnswer], found: ModelMetadata) -> HttpAnswer:
+    return HttpAnswer(200, _BINARY, [_metadata(opened, found)])
 
 
-def _encode_metadata_json(opened: Opened[HttpAnswer], told: ModelMetadata) -> HttpAnswer:
-    return HttpAnswer(200, _JSON, [metadata.encode_json(metadata.describe(told, opened.version))])
+def _encode_metadata_frame(opened: Opened[FramedAnswer], found: ModelMetadata) -> FramedAnswer:
+    return FramedAnswer([_metadata(opened, found, prefixed=True)])
+
+
+def _encode_metadata_json(opened: Opened[HttpAnswer], found: ModelMetadata) -> HttpAnswer:
+    return HttpAnswer(200, _JSON, [metadata.encode_json(metadata.describe(found, opened.version))])
 
 
 def _encode_state(opened: Opened[HttpAnswer], state: Readiness) -> HttpAnswer:
@@ -154,19 +157,18 @@ HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
     HttpEndpoint("POST", "/graphpipe/{model}/{version}", _open_message, fail),
     HttpEndpoint("GET", "/graphpipe/{model}/{version}", _open_get, fail),
     HttpEndpoint("*", "/control/{word}", _open_control, fail),
-    # the original servers take every method but GET for a message
+    # to the original servers every method but GET carries a message
     HttpEndpoint("GET", "/", _open_get, fail),
     HttpEndpoint("*", "/", _open_message, fail),
     HttpEndpoint("GET", "*", _open_get, fail),
     HttpEndpoint("*", "*", _open_message, fail),
 )
-"""The endpoints of a listener over HTTP. Those of the path ``*`` are for one that speaks GraphPipe alone."""
+"""Endpoints with the path ``*`` are for listeners that speak GraphPipe alone."""
 
 IN_BAND_ENDPOINTS = tuple(
     replace(endpoint, fail=fail_in_band) if endpoint.open is _open_message else endpoint
     for endpoint in HTTP_ENDPOINTS
 )
-"""The same, for a listener that tells the errors of messages in band."""
+"""The same, with the errors of messages in band."""
 
 FRAMED_ENDPOINT = FramedEndpoint(_open_frame, fail_in_frame)
-"""What a listener over tcp answers."""

@@ -1,14 +1,12 @@
 """Writes GraphPipe's FlatBuffers front to back, tensor data last and never copied.
 
-Offsets of a FlatBuffer point forward, so a message can be a head (root, vtables, tables, strings,
-shapes) and behind it the data of one tensor after another, each behind a few bytes of padding and
-length. The head depends on names, datatypes and shapes alone; those of recent messages are kept.
-Everything stands aligned to its own size, tensor data to 16 bytes, counted from the start of the
-message. A ``prefixed`` message is FlatBuffers' own size-prefixed form: its size stands before it, in four
-bytes from which alignment counts.
+Offsets of a FlatBuffer point forward, so a message can be a head (root, vtables, tables, strings, shapes)
+followed by the data of each tensor, after a few bytes of padding and its length. The head depends on names,
+datatypes and shapes alone; recent ones are cached. Everything is aligned to its own size, tensor data to 16
+bytes, counted from the start of the message. A ``prefixed`` message is FlatBuffers' own size-prefixed form:
+it starts with its size in four bytes, and alignment counts from there.
 
-What goes into a message belongs to ``codec``. Raises ``InferenceError`` TOO_LARGE for a message that
-32-bit offsets cannot span.
+Raises TOO_LARGE for a message that 32-bit offsets cannot span.
 """
 
 from __future__ import annotations
@@ -25,22 +23,22 @@ from interlingua.schemas import Datatype, ErrorCode, InferenceError, unrepresent
 from interlingua.schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
 
 MAX_BYTES = 2**31 - 1
-"""The size of the largest message: readers take offsets for signed."""
+"""The size of the largest message: readers treat offsets as signed."""
 
 PREFIX_BYTES = 4
-"""What stands before a message in the size-prefixed form: its size, as an unsigned number."""
+"""The size of the prefix of the size-prefixed form, an unsigned number."""
 
 DATA_ALIGNMENT = 16
-"""More would be lost on a receiver, whose buffer malloc aligns to 16."""
+"""malloc aligns the buffer of a receiver to 16, so more is useless."""
 
 STRING = TYPES[Datatype.BYTES]
 
 FEW = 64
-"""Up to how many strings :func:`string_block` is faster than :func:`packed_block`."""
+"""Up to this number of strings :func:`string_block` is faster than :func:`packed_block`."""
 
 Form = tuple[int, tuple[int, ...], int, int]
-"""A tensor without its data: type, shape, length of its data or string vector, size in bytes of what
-follows that length."""
+"""A tensor without its data: type, shape, length of its data or string vector, size in bytes after that
+length."""
 
 IO = tuple[bytes, bytes, tuple[int, ...], int]
 """An input or output in metadata: name, description, shape, type."""
@@ -53,7 +51,7 @@ _TENSOR = struct.Struct("<iIIB3x")  # vtable, shape, data or strings, type
 _IO = struct.Struct("<iIIIB3x")  # vtable, name, description, shape, type
 _ERROR = struct.Struct("<iIq")  # vtable, message, code
 
-# A vtable: its own size, the table's size, and where each field stands in the table (0: absent).
+# A vtable: its own size, the table's size, and the position of each field in the table (0: absent).
 _REQUEST_VTABLE = struct.pack("<4H", 8, 12, 8, 4)
 _INFER_VTABLE = struct.pack("<6H", 12, 20, 4, 8, 12, 16)
 _EMPTY_VTABLE = struct.pack("<2H", 4, 4)
@@ -64,7 +62,7 @@ _ERROR_VTABLE = struct.pack("<4H", 8, 16, 8, 4)
 _METADATA_VTABLE = struct.pack("<8H", 16, 28, 4, 8, 12, 16, 20, 24)
 _IO_VTABLE = struct.pack("<6H", 12, 20, 4, 8, 12, 16)
 
-# What follows a string of a length modulo four: its NUL, and padding for the next length.
+# By the length of a string modulo four: its NUL, and padding for the next length.
 _STRING_ENDS = (b"\0\0\0\0", b"\0\0\0", b"\0\0", b"\0")
 
 
@@ -77,9 +75,9 @@ def infer_request(
     *,
     prefixed: bool = False,
 ) -> list[Buffer]:
-    """A ``Request`` that holds an ``InferRequest``; all its fields are written, if only empty."""
+    """A ``Request`` with an ``InferRequest``, all of whose fields are present."""
     longest = sum(map(len, input_names)) + sum(map(len, output_names))
-    # what callers may write at any length is not worth keeping
+    # do not cache texts of any length
     leads = _request_leads.__wrapped__ if config or longest > _KEPT_TEXT else _request_leads
     return _interleaved(leads(prefixed, config, input_names, output_names, forms), payloads)
 
@@ -92,7 +90,7 @@ def infer_response(
 
 
 def error_response(code: int, message: bytes, *, prefixed: bool = False) -> bytes:
-    """An ``InferResponse`` with one error, and no tensors in a vector that is there."""
+    """An ``InferResponse`` with one error and an empty vector of tensors."""
     head, (response_vtable, error_vtable) = _begin(prefixed, _RESPONSE_VTABLE, _ERROR_VTABLE)
     table = _root_table(head, response_vtable, 2)
     _point(head, table + 4)
@@ -110,7 +108,7 @@ def error_response(code: int, message: bytes, *, prefixed: bool = False) -> byte
 
 
 def metadata_request(*, prefixed: bool = False) -> bytes:
-    """A ``Request`` that holds a ``MetadataRequest``: always the same bytes."""
+    """A ``Request`` with a ``MetadataRequest``: always the same bytes."""
     head, (request_vtable, empty_vtable) = _begin(prefixed, _REQUEST_VTABLE, _EMPTY_VTABLE)
     _request_table(head, request_vtable, METADATA_REQUEST)
     head += struct.pack("<i", len(head) - empty_vtable)
@@ -150,8 +148,7 @@ def string_block(elements: Sequence[bytes]) -> bytearray:
 
 
 def packed_block(packed: memoryview, count: int) -> Buffer:
-    """The same of ``count`` strings that stand one behind the other, each behind its length. Raises
-    TOO_LARGE."""
+    """The same from ``count`` strings in a row, each after its length. Raises TOO_LARGE."""
     starts = np.fromiter(_lengths_at(packed), np.int64, count)
     sizes = np.diff(starts, append=len(packed))
     rooms = (sizes + 4) & ~3  # a NUL behind each, and padding for the next length
@@ -166,7 +163,7 @@ def packed_block(packed: memoryview, count: int) -> Buffer:
 
 
 def _lengths_at(packed: memoryview) -> Iterator[int]:
-    """Where the length of each string stands."""
+    """The position of each string's length."""
     position, end, length_at = 0, len(packed), _U32.unpack_from
     while position < end:
         yield position
@@ -174,8 +171,8 @@ def _lengths_at(packed: memoryview) -> Iterator[int]:
 
 
 def utf8(text: str, what: str) -> bytes:
-    """``text`` as the wire has it; ``what`` names it in the error. Raises UNREPRESENTABLE for half of a
-    surrogate pair, which JSON can smuggle in."""
+    """``text`` in UTF-8; ``what`` names it in the error. Raises UNREPRESENTABLE for half a surrogate pair,
+    which JSON can contain."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -218,8 +215,8 @@ def _response_leads(prefixed: bool, forms: tuple[Form, ...]) -> tuple[bytes, ...
 def _tensors(
     prefixed: bool, head: bytearray, at: int, forms: tuple[Form, ...], numbers: int, strings: int
 ) -> tuple[bytes, ...]:
-    """Close ``head`` with a vector of tensors; what to write before each tensor's data, the first of
-    it the whole head."""
+    """End ``head`` with a vector of tensors. Returns what precedes the data of each tensor; the first is the
+    whole head."""
     _point(head, at)
     tables = []
     for element, form in zip(_offset_vector(head, len(forms)), forms, strict=True):
@@ -254,8 +251,7 @@ def _interleaved(leads: tuple[bytes, ...], payloads: Sequence[Buffer]) -> list[B
 
 
 def _begin(prefixed: bool, *vtables: bytes) -> tuple[bytearray, list[int]]:
-    """A message that has its root offset (to be set) and ``vtables``, that of the root first, and where these
-    stand."""
+    """A message with its root offset (to be set) and ``vtables``, that of the root first; their positions."""
     head, positions = bytearray(4 + PREFIX_BYTES if prefixed else 4), []
     for vtable in vtables:
         positions.append(len(head))
@@ -264,7 +260,7 @@ def _begin(prefixed: bool, *vtables: bytes) -> tuple[bytearray, list[int]]:
 
 
 def _finished(prefixed: bool, head: bytearray) -> bytes:
-    """A message that is all in ``head``."""
+    """The message in ``head``."""
     if prefixed:
         _U32.pack_into(head, 0, len(head) - PREFIX_BYTES)
     return bytes(head)
@@ -285,7 +281,7 @@ def _request_table(head: bytearray, vtable: int, tag: int) -> None:
 
 
 def _point(head: bytearray, at: int) -> None:
-    """Let the offset at ``at`` lead to the end, where the next thing will stand."""
+    """Set the offset at ``at`` to the end, where the next object begins."""
     _U32.pack_into(head, at, len(head) - at)
 
 
@@ -300,7 +296,7 @@ def _string(head: bytearray, value: bytes) -> None:
 
 
 def _offset_vector(head: bytearray, count: int) -> range:
-    """A vector of ``count`` offsets to be set; where they stand."""
+    """A vector of ``count`` offsets to be set; their positions."""
     head += _U32.pack(count)
     start = len(head)
     head += bytes(4 * count)

@@ -1,8 +1,7 @@
 """What the dialect asks of an upstream: one table of questions, which every transport asks in its own form.
 
-A question is a message and what to make of the message that comes back; it has a path over HTTP and a
-method of the same meaning over gRPC and bRPC. How messages travel belongs to ``client_http`` and
-``client_rpc``.
+A question is a message and what to make of the message that comes back; it has a path over HTTP and a method
+of the same meaning over gRPC and bRPC. How messages travel belongs to ``client_http`` and ``client_rpc``.
 
 What a server serves is read from its metadata as a whole: those of one model are found by its bare name,
 without a version, and one of the originals finds but the first. Nobody can be asked whether one model is

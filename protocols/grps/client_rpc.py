@@ -14,7 +14,7 @@ from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.grps.client import QUESTIONS, STREAM, Question, Read, upstream_call
 from interlingua.protocols.grps.codec_grpc import read_message, write_message
 from interlingua.protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE
-from interlingua.protocols.upstream_reply import CODE_OF_GRPC_STATUS, check_grpc_status, read_reply
+from interlingua.protocols.upstream_reply import CODE_OF_GRPC_STATUS, grpc_error, read_reply
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import ErrorCode, InferResponse, Operation, Signature
 
@@ -39,7 +39,8 @@ def _grpc_call(question: Question) -> GrpcCall:
 
 
 def _decode_grpc(read: Read, answer: GrpcAnswer) -> Any:
-    check_grpc_status(answer, _CODES)
+    if answer.code:
+        raise grpc_error(answer, _CODES)
     return _read(read, answer.message)
 
 

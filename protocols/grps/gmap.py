@@ -14,14 +14,7 @@ import numpy as np
 
 from interlingua.protocols.grps.message import DIALECT_NAME, GMAP_FIELDS, Gmap
 from interlingua.protocols.grps.tensors import WIDENED, narrowed, texts_of, write_tensor
-from interlingua.schemas import (
-    Datatype,
-    Tensor,
-    TensorSpec,
-    invalid_tensor,
-    not_carried,
-    pack_bytes,
-)
+from interlingua.schemas import Datatype, Tensor, TensorSpec, invalid_tensor, not_carried, pack_bytes
 
 ENTRIES: Mapping[str, Datatype] = {
     "s_s": Datatype.BYTES,

@@ -99,7 +99,7 @@ def _dag(told: Deployment) -> Document:
                 {"name": "node-1", "type": "model", "model": f"{name}-{version}"}
                 for name, version, _ in chosen
             ],
-        },
+        }
     }
 
 

@@ -33,14 +33,7 @@ from interlingua.protocols.wire import (
     HttpAnswer,
     HttpRequest,
 )
-from interlingua.schemas import (
-    Deployment,
-    InferenceError,
-    InferRequest,
-    InferResponse,
-    Operation,
-    Signature,
-)
+from interlingua.schemas import Deployment, InferenceError, InferRequest, InferResponse, Operation, Signature
 
 GRPC_SERVICE = "grps.protos.v1.GrpsService"
 BRPC_SERVICE = "grps.protos.v1.GrpsBrpcService"

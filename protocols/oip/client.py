@@ -146,10 +146,7 @@ GRPC_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
     Operation.INFER_STREAM: STREAM_CALL,
 }
 
-GRPC_KSERVE_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {
-    **GRPC_CALLS,
-    **KSERVE_CALLS,
-}
+GRPC_KSERVE_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {**GRPC_CALLS, **KSERVE_CALLS}
 """For KServe, whose requests to load and unload name the model in another field."""
 
 GRPC_MLSERVER_CALLS: Mapping[Operation, UpstreamCall[GrpcRequest, GrpcAnswer]] = {

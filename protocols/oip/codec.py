@@ -1,8 +1,8 @@
 """What HTTP and gRPC share of the Open Inference Protocol: parameters, requested outputs, errors.
 
-Contract: pure functions between plain parameter mappings (``{"sequence_id": 7}``) and the fields of
-the IR, and the tables between error codes and the statuses of either transport. How a parameter, a
-tensor or a status is spelled on the wire belongs to ``codec_http`` and ``codec_grpc``.
+Pure functions between plain parameter mappings (``{"sequence_id": 7}``) and the fields of the IR, and the
+tables between error codes and the statuses of either transport. ``codec_http`` and ``codec_grpc`` have the
+wire formats.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from interlingua.protocols import upstream_reply
 from interlingua.schemas import (
+    Context,
     Datatype,
     ErrorCode,
     InferenceError,
@@ -48,7 +49,7 @@ GRPC_STATUS: dict[ErrorCode, int] = {
     ErrorCode.BAD_UPSTREAM: 13,
     ErrorCode.INTERNAL: 13,
 }
-"""The gRPC status number that we answer with for each error code."""
+"""The gRPC status of each error code."""
 
 CODE_OF_HTTP_STATUS: Mapping[int, ErrorCode] = {
     **upstream_reply.CODE_OF_HTTP_STATUS,
@@ -58,7 +59,7 @@ CODE_OF_HTTP_STATUS: Mapping[int, ErrorCode] = {
     415: ErrorCode.UNSUPPORTED,
     422: ErrorCode.INVALID_TENSOR,  # MLServer and KServe for a body that fails their validation
 }
-"""What an upstream's HTTP status means; any other is BAD_UPSTREAM."""
+"""The meaning of an upstream's HTTP status; any other is BAD_UPSTREAM."""
 
 CODE_OF_GRPC_STATUS: Mapping[int, ErrorCode] = {
     **upstream_reply.CODE_OF_GRPC_STATUS,
@@ -67,17 +68,17 @@ CODE_OF_GRPC_STATUS: Mapping[int, ErrorCode] = {
     6: ErrorCode.ALREADY_EXISTS,
     9: ErrorCode.UNREPRESENTABLE,
 }
-"""What an upstream's gRPC status means; any other is BAD_UPSTREAM."""
+"""The meaning of an upstream's gRPC status; any other is BAD_UPSTREAM."""
 
 WHILE_RUNNING = frozenset(
     {ErrorCode.MODEL_FAILED, ErrorCode.INTERNAL, ErrorCode.BAD_UPSTREAM, ErrorCode.DEADLINE_EXCEEDED}
 )
-"""Errors of a model at work; all others were found before it began."""
+"""Errors of a running model; all others occur before it runs."""
 
 
 def reported_code(operation: Operation | None, code: ErrorCode) -> ErrorCode:
-    """The code under which a caller of ``operation`` is told of an error: a model that fails to load is a
-    fault of what was asked, as Triton has it."""
+    """The code for a caller of ``operation``. As on Triton, a model that fails to load is an error of the
+    request."""
     if operation is Operation.MODEL_LOAD and code is ErrorCode.MODEL_FAILED:
         return ErrorCode.INVALID_TENSOR
     return code
@@ -92,7 +93,7 @@ _TRITON_PREFIX = "triton_"
 _FIELDS = frozenset(
     {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
 )
-"""What is no parameter of the model's own; ``binary_data_output`` is about the form of the answer."""
+"""Parameters of the protocol, not of the model; ``binary_data_output`` is about the form of the answer."""
 
 _SHARED_MEMORY = ("shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
 _OF_OUTPUTS = frozenset({"classification", "binary_data", "binary_data_size", *_SHARED_MEMORY})
@@ -110,22 +111,46 @@ class RequestFields:
     timeout_us: int = 0
     parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
 
+    def request(
+        self,
+        model: str,
+        version: str,
+        inputs: tuple[Tensor, ...],
+        outputs: tuple[RequestedOutput, ...] | None = None,
+        identity: str = "",
+        *,
+        context: Context,
+    ) -> InferRequest:
+        """A request with these parameters."""
+        return InferRequest(
+            model,
+            inputs,
+            outputs,
+            version,
+            identity,
+            self.parameters,
+            self.sequence,
+            self.priority,
+            self.timeout_us,
+            context,
+        )
+
 
 NO_FIELDS = RequestFields()
 
 
 def check_id(identity: str) -> str:
-    """The id of a request. Raises INVALID_TENSOR for one above 64 KiB: it is told in every answer."""
+    """The id of a request. Raises INVALID_TENSOR for one above 64 KiB: every answer repeats it."""
     if len(identity) > _MAX_ID_BYTES // 4 and len(identity.encode(errors="replace")) > _MAX_ID_BYTES:
         raise invalid_tensor(f"the id of the request has more than {_MAX_ID_BYTES} bytes")
     return identity
 
 
 def split_parameters(given: Mapping[str, Any]) -> RequestFields:
-    """Sort the parameters of a request into IR fields and the model's own parameters.
+    """Split the parameters of a request into IR fields and the model's own parameters.
 
     ``timeout`` is in microseconds. A ``sequence_id`` of 0 or "" means no sequence, whatever the flags.
-    Raises INVALID_TENSOR naming the parameter: a wrong type, a negative number, a reserved name.
+    Raises INVALID_TENSOR for a wrong type, a negative number or a reserved name.
     """
     if not given:
         return NO_FIELDS
@@ -149,10 +174,8 @@ def split_parameters(given: Mapping[str, Any]) -> RequestFields:
 
 
 def join_parameters(request: InferRequest) -> dict[str, Parameter]:
-    """The parameters of a request, IR fields included: what :func:`split_parameters` reads.
-
-    Raises UNREPRESENTABLE for a parameter of the model's own whose name means something else here.
-    """
+    """The parameters of a request, IR fields included: what :func:`split_parameters` reads. Raises
+    UNREPRESENTABLE for a model's parameter with a reserved name."""
     joined: dict[str, Parameter] = {}
     for key, value in request.parameters.items():
         reserved = key.startswith(_TRITON_PREFIX) and key != EMPTY_FINAL_RESPONSE
@@ -171,11 +194,11 @@ def join_parameters(request: InferRequest) -> dict[str, Parameter]:
 
 
 def requested_output(name: str, given: Mapping[str, Any]) -> RequestedOutput:
-    """A requested output with its ``classification`` count, its place in shared memory, and what
-    other parameters it has (those of no scalar type are ignored, as Triton ignores all of them).
+    """A requested output with its ``classification`` count, its place in shared memory and its other scalar
+    parameters; Triton ignores all others.
 
-    Raises INVALID_TENSOR naming output and parameter: a wrong type, a negative number, classification
-    or ``binary_data`` together with shared memory.
+    Raises INVALID_TENSOR for a wrong type, a negative number, and classification or ``binary_data`` together
+    with shared memory.
     """
     if not given:
         return RequestedOutput(name)
@@ -189,10 +212,8 @@ def requested_output(name: str, given: Mapping[str, Any]) -> RequestedOutput:
 
 
 def output_parameters(output: RequestedOutput) -> dict[str, Parameter]:
-    """The parameters of a requested output: what :func:`requested_output` reads.
-
-    Raises UNREPRESENTABLE for a parameter whose name means something else here.
-    """
+    """The parameters of a requested output: what :func:`requested_output` reads. Raises UNREPRESENTABLE for a
+    parameter with a reserved name."""
     joined: dict[str, Parameter] = {}
     for key, value in output.parameters.items():
         if key in _OF_OUTPUTS:
@@ -206,8 +227,7 @@ def output_parameters(output: RequestedOutput) -> dict[str, Parameter]:
 
 
 def distinct_outputs(outputs: Iterable[RequestedOutput]) -> tuple[RequestedOutput, ...] | None:
-    """Each requested output once, the first mention of a name counting; None, for all outputs, where
-    none is named."""
+    """Each requested output once, the first of equal names; None, for all outputs, if there are none."""
     found: dict[str, RequestedOutput] = {}
     for output in outputs:
         found.setdefault(output.name, output)
@@ -215,10 +235,10 @@ def distinct_outputs(outputs: Iterable[RequestedOutput]) -> tuple[RequestedOutpu
 
 
 def shared_memory_ref(owner: str, given: Mapping[str, Any]) -> SharedMemoryRef | None:
-    """Where the parameters of a tensor say that its bytes stand; None where they do not.
+    """The place in shared memory that the parameters of a tensor state, if any.
 
-    ``owner`` names the tensor in errors (``input 'X'``). Raises INVALID_TENSOR for a region that is
-    no string or has no size, and for an offset or size that is no number from 0.
+    ``owner`` names the tensor in errors (``input 'X'``). Raises INVALID_TENSOR for a region that is not a
+    string or has no size, and for an offset or size that is not an unsigned integer.
     """
     region = given.get("shared_memory_region")
     if region is None:
@@ -238,10 +258,8 @@ def shared_memory_parameters(place: SharedMemoryRef) -> dict[str, Parameter]:
 
 
 def input_tensor(model: str, name: str, datatype: Datatype, shape: Sequence[int], data: Any) -> Tensor:
-    """An input tensor over ``data`` (any buffer of bytes), zero-copy.
-
-    Raises INVALID_TENSOR, for a size that does not match in the words that Triton's users know.
-    """
+    """An input tensor over ``data`` (any buffer of bytes), zero-copy. Raises INVALID_TENSOR; for a wrong size
+    the message is Triton's."""
     if datatype is Datatype.BYTES:
         return Tensor.checked(name, datatype, shape, data)
     expected = element_count(shape, name) * datatype.itemsize
@@ -272,7 +290,7 @@ def _unsigned(
     given: Mapping[str, Any], key: str, owner: str = "", expected: str = "an unsigned integer"
 ) -> int:
     value = given.get(key, 0)
-    # a bool is an int to Python, but not to the wire
+    # not isinstance: a bool is an int to Python
     if type(value) is not int or not 0 <= value <= _MAX_UINT64:
         of = f" of {owner}" if owner else ""
         got = value if type(value) is int else _kind(value)

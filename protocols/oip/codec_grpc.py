@@ -1,9 +1,9 @@
 """Inference over gRPC: ModelInfer messages to and from the IR, as a server and as a client.
 
-Tensor bytes are never copied on the way in: a message is split into its raw contents, as views, and
-the small rest, which protobuf parses. On the way out they are copied once, into the finished message.
-Requests are read as Triton reads them: all inputs in raw contents or all in typed ones. Answers are
-read in every form that servers send, and written in the one that all clients read, raw contents.
+A received message is split into its raw contents, as views, and the small rest, which protobuf parses. An
+outgoing message copies tensor bytes once. Requests are read as Triton reads them: all inputs in raw contents
+or all in typed ones. Answers are read in every form that servers send, and written in raw contents, which all
+clients read.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ Raws = list[memoryview]
 
 @dataclass(frozen=True, slots=True)
 class OipGrpcReplyForm:
-    """How a caller wants its answer: under its own id, and which outputs as classes."""
+    """The form of an answer: its id, and which outputs are classes."""
 
     id: str = ""
     classes: RequestedClasses = field(default_factory=lambda: NO_CLASSES)
@@ -90,7 +90,7 @@ def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[Infe
     given = message.parameters
     fields = split_parameters(_request_parameters(given)) if given else NO_FIELDS
     parameters = fields.parameters
-    if EMPTY_FINAL_RESPONSE in parameters:  # it is about streams, and no parameter of the model's own
+    if EMPTY_FINAL_RESPONSE in parameters:  # for streams, not for the model
         parameters = {key: value for key, value in parameters.items() if key != EMPTY_FINAL_RESPONSE}
     request = InferRequest(
         model=message.model_name,
@@ -120,7 +120,7 @@ def encode_infer(form: OipGrpcReplyForm, response: InferResponse) -> GrpcAnswer:
         rest = head.SerializeToString()
     except ValueError as error:
         raise unwritable(error) from error
-    # one entry for each output, by position: an empty one where the bytes stand in shared memory
+    # one entry for each output, by position; empty for shared memory
     contents = [b"" if isinstance(tensor.data, SharedMemoryRef) else tensor.data for tensor in outputs]
     return GrpcAnswer(join(rest, RAW_OUTPUT, contents))
 
@@ -134,8 +134,8 @@ INFER: Action[GrpcAnswer] = Action(Operation.INFER, encode_infer, decode_infer)
 def encode_call(
     request: InferRequest, signature: Signature | None
 ) -> tuple[GrpcRequest, Mapping[str, SharedMemoryRef]]:
-    """The call, every input in raw contents, and where outputs are to be placed. The dialect has no
-    form for "no outputs": a request for none is answered with all.
+    """The call, with every input in raw contents, and the outputs in shared memory. The dialect has no form
+    for "no outputs": a request for none gets all.
 
     Raises UNREPRESENTABLE naming the parameter, TOO_LARGE.
     """
@@ -144,7 +144,7 @@ def encode_call(
     try:
         head = REQUEST(model_name=request.model, model_version=request.version, id=request.id)
         parameters = join_parameters(request)
-        parameters.pop(EMPTY_FINAL_RESPONSE, None)  # it is about streams
+        parameters.pop(EMPTY_FINAL_RESPONSE, None)  # for streams
         if parameters:
             _check_integers(parameters)
             write_parameters(head.parameters, parameters)
@@ -166,7 +166,7 @@ def encode_call(
 
 @reader
 def decode_reply(placements: Mapping[str, SharedMemoryRef], message: Buffer) -> InferResponse:
-    """An upstream's answer: raw contents, typed ones, or raw ones beside empty typed ones."""
+    """An upstream's answer: raw contents, typed ones, or raw ones with empty typed ones."""
     head, raws = parse_split(RESPONSE, message, RAW_OUTPUT)
     return InferResponse(
         model=head.model_name,
@@ -184,7 +184,7 @@ INFER_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(encode_call, de
 
 
 def _inputs(model: str, given: Iterable[Any], raws: Raws) -> Iterator[Tensor]:
-    """Inputs in shared memory take no raw contents; what is left of those at the end is ignored."""
+    """Inputs in shared memory take no raw contents; surplus raw contents are ignored."""
     unused = iter(raws)
     for tensor in given:
         name, shape = tensor.name, tuple(tensor.shape)
@@ -207,11 +207,13 @@ def _inputs(model: str, given: Iterable[Any], raws: Raws) -> Iterator[Tensor]:
         yield input_tensor(model, name, datatype, shape, data)
 
 
-def _outputs(given: Sequence[Any], raws: Raws, placements: Mapping[str, SharedMemoryRef]) -> Iterator[Tensor]:
+def _outputs(
+    tensors: Sequence[Any], raws: Raws, placements: Mapping[str, SharedMemoryRef]
+) -> Iterator[Tensor]:
     """An answer has raw contents for each of its outputs, those in shared memory included, or none."""
-    if raws and len(raws) != len(given):
-        raise invalid_tensor(f"{len(given)} outputs, but {len(raws)} raw_output_contents")
-    for index, tensor in enumerate(given):
+    if raws and len(raws) != len(tensors):
+        raise invalid_tensor(f"{len(tensors)} outputs, but {len(raws)} raw_output_contents")
+    for index, tensor in enumerate(tensors):
         name, shape = tensor.name, tuple(tensor.shape)
         owner = f"output '{name}'"
         datatype = _datatype(owner, tensor.datatype)
@@ -221,8 +223,8 @@ def _outputs(given: Sequence[Any], raws: Raws, placements: Mapping[str, SharedMe
         else:
             data = raws[index] if raws else read_contents(owner, datatype, tensor.contents)
             answered = Tensor.checked(name, datatype, shape, data)
-            told = tensor.parameters
-            yield decode_base64(answered, read_parameters(told)) if told else answered
+            given = tensor.parameters
+            yield decode_base64(answered, read_parameters(given)) if given else answered
 
 
 def _datatype(owner: str, name: str) -> Datatype:
@@ -237,7 +239,7 @@ def _datatype(owner: str, name: str) -> Datatype:
 
 def _requested(given: Any) -> RequestedOutput:
     parameters = read_parameters(given.parameters)
-    # over HTTP a count of 0 means no classification, here Triton refuses it
+    # unlike over HTTP, Triton refuses a count of 0
     if parameters.get("classification") == 0:
         raise invalid_tensor(
             f"invalid value for 'classification' parameter of output '{given.name}', expected > 0"
@@ -246,7 +248,7 @@ def _requested(given: Any) -> RequestedOutput:
 
 
 def _request_parameters(given: Mapping[str, Any]) -> dict[str, Parameter]:
-    """Parameters of a request, where Triton takes a ``uint64_param`` for the priority alone."""
+    """Parameters of a request. Triton takes a ``uint64_param`` for the priority alone."""
     if not given:
         return {}
     for key, value in given.items():

@@ -1,10 +1,10 @@
 """Inference over HTTP: JSON, with the binary tensor data extension.
 
-Contract: pure functions between bodies and the IR, in both directions, for the listener and for the
-upstream client. A body is the JSON part, then the buffers of the tensors that have a
-``binary_data_size``, in their order; the header ``Inference-Header-Content-Length`` says how long the
-JSON part is. Tensors are views over the received body, and what is written are lists of parts. Paths
-and statuses belong to ``server`` and ``client``, everything but inference to ``metadata_json``.
+Pure functions between bodies and the IR, for listeners and upstreams. A body is the JSON part, then the
+buffers of the tensors that have a ``binary_data_size``, in their order; the header
+``Inference-Header-Content-Length`` is the length of the JSON part. Tensors are views over the received body,
+and a written body is a list of parts. Paths and statuses belong to ``server`` and ``client``, metadata to
+``metadata_json``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from interlingua.protocols.json_document import parse_json, write_json
 from interlingua.protocols.oip.classes import NO_CLASSES, RequestedClasses, requested_classes, with_classes
 from interlingua.protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
-    RequestFields,
     check_id,
     distinct_outputs,
     join_parameters,
@@ -51,7 +50,6 @@ from interlingua.schemas import (
     RequestedOutput,
     SharedMemoryRef,
     Signature,
-    Tensor,
     invalid_tensor,
     malformed,
     unrepresentable,
@@ -65,13 +63,13 @@ Body = tuple[Headers, list[Buffer]]
 """The headers that describe a body, and its parts."""
 
 ReaderOf = Callable[[Mapping[str, Any], Signature], FromJson]
-"""What reads the inputs of a request, given its JSON and the signature of its model."""
+"""Gives the reader of a request's inputs, from its JSON and the signature of its model."""
 
 _Described = tuple[str, Datatype, tuple[int, ...], int]
 """An output's name, datatype, shape and size in bytes."""
 
 _USUAL_RANK = 8
-"""Answers with outputs of more dimensions are not remembered: what is kept is not to grow with them."""
+"""Answers with outputs of more dimensions are not cached: this bounds the memory of an entry."""
 
 _KNOWN = KnownHeaders()
 
@@ -81,11 +79,10 @@ _NOTHING: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class OipHttpReplyForm:
-    """How a caller wants its answer: under its own id, which outputs as binary data, which as classes.
+    """The form of an answer: its id, which outputs are binary data, which are classes.
 
-    ``order`` names the outputs in the order to write them in, the model's where that is empty; ``always``
-    are members of the answer that it has even where there is nothing to say. ``coding`` is the one to
-    compress with, if any.
+    ``order`` has the output names in the order of the answer, empty for the model's; ``always`` are members
+    that the answer has even if they are empty. ``coding`` is the content coding, if any.
     """
 
     id: str = ""
@@ -98,16 +95,12 @@ class OipHttpReplyForm:
 
 
 def decode_request(
-    message: HttpRequest,
-    model: str,
-    version: str,
-    signature: Signature,
-    reader_of: ReaderOf | None = None,
+    message: HttpRequest, model: str, version: str, signature: Signature, reader_of: ReaderOf | None = None
 ) -> tuple[InferRequest, OipHttpReplyForm]:
-    """The request in ``message``, and the form of its answer. ``reader_of`` gives what reads its inputs in
-    JSON, on listeners that follow a server whose parameters say how.
+    """The request in ``message``, and the form of its answer. ``reader_of`` is for servers whose parameters
+    affect the reading of inputs in JSON.
 
-    Raises MALFORMED for a body that is no request, INVALID_TENSOR naming the tensor or parameter,
+    Raises MALFORMED for a body that is not a request, INVALID_TENSOR naming the tensor or parameter,
     UNSUPPORTED for an unknown content coding, TOO_LARGE for a body that inflates beyond the limit.
     """
     body = plain_body(message)
@@ -124,7 +117,7 @@ def decode_request(
         if known is not None:
             inputs = known.cut(body, length)
             _check_json_outputs(known.outputs, known.form, signature)
-            request = _request(message, model, version, known.fields, inputs, known.outputs)
+            request = known.fields.request(model, version, inputs, known.outputs, context=message.context)
             return request, known.form
     document = _document(body, length)
     given = mapping(document, "parameters")
@@ -138,22 +131,21 @@ def decode_request(
     from_json = None if reader_of is None else reader_of(document, signature)
     inputs = read_inputs(document, model, Tail(body, length), from_json)
     _check_json_outputs(outputs, form, signature)
-    request = _request(message, model, version, fields, inputs, outputs, identity)
+    request = fields.request(model, version, inputs, outputs, identity, context=message.context)
     if key is not None and length is not None:
         _KNOWN.remember(key, len(body) - length, fields, request, form)
     return request, form
 
 
 def encode_request(request: InferRequest, *, binary: bool) -> Body:
-    """A request with its tensors as binary data, asking for a binary answer; or all in JSON, for
-    servers without the extension.
+    """A request with binary data for a binary answer, or all in JSON for servers without the extension.
 
-    An empty tuple of outputs has no form here and is written as None, which asks for all. Raises
+    An empty tuple of outputs has no form here and is written as None, which means all. Raises
     UNREPRESENTABLE naming tensor or parameter.
     """
     document: dict[str, Any] = {"id": request.id} if request.id else {}
     parameters = join_parameters(request)
-    # it is about streams, which this transport does not have
+    # for streams, which this transport does not have
     parameters.pop(EMPTY_FINAL_RESPONSE, None)
     if binary and not request.outputs:
         parameters["binary_data_output"] = True
@@ -167,11 +159,10 @@ def encode_request(request: InferRequest, *, binary: bool) -> Body:
 
 
 def encode_response(form: OipHttpReplyForm, response: InferResponse, nonfinite: bool = False) -> Body:
-    """An answer in the form that its request asked for, outputs in the order given.
+    """An answer in ``form``. Without binary data it is plain JSON, as on Triton.
 
-    Without a single binary byte it is plain JSON, as Triton has it. Raises UNREPRESENTABLE naming an
-    output or parameter that JSON cannot carry, INVALID_TENSOR for NaN and infinity in an output, unless
-    ``nonfinite`` allows their tokens.
+    Raises UNREPRESENTABLE naming an output or parameter that JSON cannot carry, INVALID_TENSOR for NaN and
+    infinity in an output, unless ``nonfinite`` allows their tokens.
     """
     if not (form.id or form.classes or form.order or form.always or form.coding or response.parameters):
         known = _known_answer(form, response)
@@ -192,7 +183,7 @@ def encode_response(form: OipHttpReplyForm, response: InferResponse, nonfinite: 
     for tensor in tensors:
         binary = form.all_binary or tensor.name in form.binary
         if isinstance(tensor.data, SharedMemoryRef):
-            outputs.append(describe_tensor(tensor))  # the caller knows where it is
+            outputs.append(describe_tensor(tensor))  # the caller knows its place
         elif not binary and tensor.datatype in BINARY_ONLY:
             raise unrepresentable(not_as_json("sending", "output", tensor.name, tensor.datatype))
         else:
@@ -205,8 +196,7 @@ def encode_response(form: OipHttpReplyForm, response: InferResponse, nonfinite: 
 
 
 def _known_answer(form: OipHttpReplyForm, response: InferResponse) -> Body | None:
-    """An answer that says nothing but how large its outputs are, all of them binary: its JSON is the same
-    whatever they hold. None for another."""
+    """An answer with binary outputs alone, whose JSON depends only on their shapes; None for any other."""
     described: list[_Described] = []
     buffers: list[Buffer] = []
     for tensor in response.outputs:
@@ -228,12 +218,7 @@ def _binary_header(model: str, version: str, outputs: tuple[_Described, ...]) ->
     if version:
         document["model_version"] = version
     document["outputs"] = [
-        {
-            "name": name,
-            "datatype": datatype.value,
-            "shape": shape,
-            "parameters": {"binary_data_size": size},
-        }
+        {"name": name, "datatype": datatype.value, "shape": shape, "parameters": {"binary_data_size": size}}
         for name, datatype, shape, size in outputs
     ]
     headers, (header,) = _join(document, [], extended=True)
@@ -243,10 +228,8 @@ def _binary_header(model: str, version: str, outputs: tuple[_Described, ...]) ->
 def decode_response(
     headers: Mapping[str, str], body: Buffer, placements: Mapping[str, SharedMemoryRef]
 ) -> InferResponse:
-    """The answer of any server. ``placements`` are the outputs that it was to place in shared memory.
-
-    Raises MALFORMED or INVALID_TENSOR for what is no answer.
-    """
+    """The answer of any server; ``placements`` are the outputs in shared memory. Raises MALFORMED or
+    INVALID_TENSOR."""
     length = _header_length(headers, len(body))
     document = _document(body, length)
     given = mapping(document, "parameters")
@@ -259,29 +242,6 @@ def decode_response(
     )
 
 
-def _request(
-    message: HttpRequest,
-    model: str,
-    version: str,
-    fields: RequestFields,
-    inputs: tuple[Tensor, ...],
-    outputs: tuple[RequestedOutput, ...] | None,
-    identity: str = "",
-) -> InferRequest:
-    return InferRequest(
-        model,
-        inputs,
-        outputs,
-        version,
-        identity,
-        fields.parameters,
-        fields.sequence,
-        fields.priority,
-        fields.timeout_us,
-        message.context,
-    )
-
-
 def _read_outputs(
     document: Mapping[str, Any],
     parameters: Mapping[str, Any],
@@ -289,8 +249,8 @@ def _read_outputs(
     signature: Signature,
     coding: str,
 ) -> tuple[tuple[RequestedOutput, ...] | None, OipHttpReplyForm]:
-    """The requested outputs and the reply form. ``binary_data_output`` is for outputs that are not
-    listed: a listed one is binary where it says so itself."""
+    """The requested outputs and the reply form. ``binary_data_output`` applies if no outputs are listed; a
+    listed one has its own ``binary_data``."""
     entries = members(document, "outputs") if document.get("outputs") is not None else ()
     if not entries:
         everything = _flag(parameters, "binary_data_output")
@@ -311,16 +271,16 @@ def _read_outputs(
 def _check_json_outputs(
     outputs: Sequence[RequestedOutput] | None, form: OipHttpReplyForm, signature: Signature
 ) -> None:
-    """Refuse what could not be answered before the model runs."""
+    """Refuse outputs that JSON cannot carry before the model runs."""
     if form.all_binary:
         return
     for spec in signature.outputs:
         if spec.datatype in BINARY_ONLY and spec.name not in form.binary:
-            asked = outputs is None or any(
+            requested = outputs is None or any(
                 output.name == spec.name and not output.classification and output.placement is None
                 for output in outputs
             )
-            if asked:
+            if requested:
                 raise invalid_tensor(not_as_json("sending", "output", spec.name, spec.datatype))
 
 
@@ -343,7 +303,7 @@ def _header_length(headers: Mapping[str, str], total: int) -> int | None:
     given = headers.get(HEADER_LENGTH.lower())
     if given is None:
         return None
-    # longer numbers are no lengths, and int() would take its time over them
+    # int() is slow for long numbers, which cannot be lengths
     if not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) <= total):
         raise malformed(f"inference header size should be in range (0, {total}), got: {given[:40]!a}")
     return int(given)

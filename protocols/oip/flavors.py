@@ -152,9 +152,7 @@ def _http_action(action: Action[HttpAnswer], quirks: Quirks) -> Action[HttpAnswe
     return action
 
 
-def _decoder(
-    quirks: Quirks,
-) -> Callable[[Opened[HttpAnswer], Signature], tuple[InferRequest, Any]]:
+def _decoder(quirks: Quirks) -> Callable[[Opened[HttpAnswer], Signature], tuple[InferRequest, Any]]:
     def decoded(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, Any]:
         asked = decode_request(
             opened.message, opened.model, opened.version, signature, reader_of=quirks.reader_of

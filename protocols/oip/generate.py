@@ -16,12 +16,7 @@ from typing import Any
 from interlingua.protocols.dialect import Action, HttpEndpoint, Opened
 from interlingua.protocols.json_document import parse_json, write_json
 from interlingua.protocols.numeric_json import json_values, pack_values
-from interlingua.protocols.oip.codec import (
-    EMPTY_FINAL_RESPONSE,
-    WHILE_RUNNING,
-    check_id,
-    split_parameters,
-)
+from interlingua.protocols.oip.codec import EMPTY_FINAL_RESPONSE, WHILE_RUNNING, check_id, split_parameters
 from interlingua.protocols.oip.codec_http import JSON_HEADERS
 from interlingua.protocols.oip.http_endpoint import http_error, http_fail, json_answer, of_model
 from interlingua.protocols.oip.http_tensors import BINARY_ONLY, not_as_json
@@ -82,16 +77,7 @@ def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequ
     )
     given.pop(EMPTY_FINAL_RESPONSE, None)
     fields = split_parameters(given)
-    request = InferRequest(
-        model=opened.model,
-        inputs=inputs,
-        version=opened.version,
-        id=identity,
-        parameters=fields.parameters,
-        sequence=fields.sequence,
-        priority=fields.priority,
-        timeout_us=fields.timeout_us,
-    )
+    request = fields.request(opened.model, opened.version, inputs, identity=identity, context=message.context)
     return request, _Form(identity)
 
 

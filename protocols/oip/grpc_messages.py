@@ -9,15 +9,9 @@ from google.protobuf.message import Message
 
 from interlingua.protocols.dialect import Opened, ReplyForm
 from interlingua.protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, GRPC_STATUS, reported_code
-from interlingua.protocols.upstream_reply import check_grpc_status
+from interlingua.protocols.upstream_reply import grpc_error
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas import (
-    ErrorCode,
-    InferenceError,
-    Parameter,
-    bad_upstream,
-    not_carried,
-)
+from interlingua.schemas import ErrorCode, InferenceError, Parameter, bad_upstream, not_carried
 from interlingua.schemas.oip import MESSAGES
 
 Result = TypeVar("Result")
@@ -87,7 +81,8 @@ def reader(read: Callable[[ReplyForm, Buffer], Result]) -> Callable[[ReplyForm, 
     in the upstream's words, and BAD_UPSTREAM for any error of ``read``."""
 
     def decode(form: ReplyForm, answer: GrpcAnswer) -> Result:
-        check_grpc_status(answer, CODE_OF_GRPC_STATUS)
+        if answer.code:
+            raise grpc_error(answer, CODE_OF_GRPC_STATUS)
         try:
             return read(form, answer.message)
         except InferenceError as error:

@@ -68,11 +68,10 @@ class Tail:
 def read_inputs(
     document: Mapping[str, Any], model: str, tail: Tail, from_json: FromJson | None = None
 ) -> tuple[Tensor, ...]:
-    """The inputs of a request for ``model``; ``from_json`` reads those in JSON where their parameters
-    matter.
+    """The inputs of a request for ``model``; ``from_json`` reads those in JSON where their parameters matter.
 
-    Raises MALFORMED, and INVALID_TENSOR for a tensor without exactly one source of data, with data that
-    does not match its shape, and for binary data cut short or left over.
+    Raises MALFORMED, and INVALID_TENSOR for a tensor without exactly one source of data, with data that does
+    not match its shape, and for binary data cut short or left over.
     """
     entries = members(document, "inputs")
     inputs: list[Tensor] = []
@@ -229,11 +228,7 @@ def _size(name: str, size: Any) -> int:
 
 
 def _refuse_sources(name: str, data: Any, size: Any, place: Any) -> NoReturn:
-    given = {
-        "'data'": data,
-        "'binary_data_size'": size,
-        "'shared_memory_region'": place,
-    }
+    given = {"'data'": data, "'binary_data_size'": size, "'shared_memory_region'": place}
     found = " ".join(key for key, value in given.items() if value is not None)
     raise invalid_tensor(
         "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "

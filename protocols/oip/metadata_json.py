@@ -111,12 +111,7 @@ def _fault(fault: Mapping[str, Any]) -> str:
 
 def _write_specs(specs: Iterable[TensorSpec]) -> list[dict[str, Any]]:
     return [
-        {
-            "name": spec.name,
-            "datatype": spec.datatype.value,
-            "shape": spec.shape,
-            **_written(spec.parameters),
-        }
+        {"name": spec.name, "datatype": spec.datatype.value, "shape": spec.shape, **_written(spec.parameters)}
         for spec in specs
     ]
 

@@ -9,12 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from interlingua.schemas import (
-    LogSettings,
-    TraceSettings,
-    invalid_tensor,
-    malformed,
-)
+from interlingua.schemas import LogSettings, TraceSettings, invalid_tensor, malformed
 
 _LIST = "trace_level"
 """The one setting that has several values."""

@@ -1,7 +1,7 @@
 """Inference over a gRPC stream: ModelStreamInfer messages to and from the IR, as server and as client.
 
-The requests are those of ``codec_grpc``; here are the answers around them. Each has a flag that says
-whether it is the last one to its request; an error is a message of its own, since the stream goes on.
+Requests are those of ``codec_grpc``. An answer has a flag that marks the last one to its request; an error is
+a message of its own, because the stream continues.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from interlingua.schemas.oip import MESSAGES
 
 METHOD = f"{SERVICE}ModelStreamInfer"
 FINAL_RESPONSE = "triton_final_response"
-"""The response parameter (bool) that tells the last answer to a request."""
+"""The response parameter (bool) that marks the last answer to a request."""
 
 _STATUS_METADATA = "triton_grpc_error"
 """With the value ``true`` an error of a model ends the stream with its status."""
@@ -53,8 +53,8 @@ _INFER_RESPONSE: int = _ANSWER.INFER_RESPONSE_FIELD_NUMBER
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a caller wants its answers: each as over a unary call; under which version errors and the bare
-    final flag are told; whether it wants that flag, and errors as the status of the call."""
+    """The form of the answers: ``each`` as over a unary call; the ``version`` of errors and of the bare final
+    flag; whether the caller wants that flag, and errors as the status of the call."""
 
     each: OipGrpcReplyForm
     version: str
@@ -73,10 +73,10 @@ def open_stream_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
 
 
 def decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, Form]:
-    """The request, and the form of its answers. Raises as ``codec_grpc.decode_infer``."""
+    """The request and the form of its answers. Raises as ``codec_grpc.decode_infer``."""
     message, _, errors_as_status = opened.message
     request, each = decode_infer(opened, signature)
-    # to look it up would add it to the message
+    # a look-up would add it to the message
     wanted = EMPTY_FINAL_RESPONSE in message.parameters
     empty_final = wanted and message.parameters[EMPTY_FINAL_RESPONSE].bool_param
     return request, Form(each, opened.version, empty_final, errors_as_status)
@@ -86,20 +86,20 @@ def _encode(form: Form, response: InferResponse) -> GrpcAnswer | None:
     if response.error is not None:
         if form.errors_as_status:
             return fail(GrpcRequest(METHOD, b""), None, response.error)
-        told = _about(response.model, form.version, form.each.id, response.final)
-        return _error(response.error, told)
+        answer = _about(response.model, form.version, form.each.id, response.final)
+        return _error(response.error, answer)
     if response.final and not response.outputs:
         if not form.empty_final:
             return None
-        told = _about(response.model, form.version, form.each.id, final=True)
-        return GrpcAnswer(_ANSWER(infer_response=told).SerializeToString())
+        answer = _about(response.model, form.version, form.each.id, final=True)
+        return GrpcAnswer(_ANSWER(infer_response=answer).SerializeToString())
     flagged = replace(response, parameters={**response.parameters, FINAL_RESPONSE: response.final})
     return GrpcAnswer(join(b"", _INFER_RESPONSE, [encode_infer(form.each, flagged).message]))
 
 
 def _fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
-    """The message that tells ``error``, or the status of the stream where the caller asked for that, or
-    where there is no telling to which request it belongs."""
+    """The message for ``error``; the status of the stream if the caller requested that, or if the request is
+    unknown."""
     if opened is None:
         return fail(request, opened, error)
     message, _, errors_as_status = opened.message
@@ -113,21 +113,21 @@ def _fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: Infere
 def _about(model: str, version: str, identity: str, final: bool) -> Any:
     """An answer without outputs."""
     try:
-        told = _RESPONSE(model_name=model, model_version=version, id=identity)
+        answer = _RESPONSE(model_name=model, model_version=version, id=identity)
     except ValueError as fault:
         raise unwritable(fault) from fault
-    told.parameters[FINAL_RESPONSE].bool_param = final
-    return told
+    answer.parameters[FINAL_RESPONSE].bool_param = final
+    return answer
 
 
-def _error(error: InferenceError, told: Any) -> GrpcAnswer:
-    # clients take an empty text for success
+def _error(error: InferenceError, answer: Any) -> GrpcAnswer:
+    # an empty text means success to clients
     text = fail(GrpcRequest(METHOD, b""), None, error).details or error.code.name
-    return GrpcAnswer(_ANSWER(error_message=text, infer_response=told).SerializeToString())
+    return GrpcAnswer(_ANSWER(error_message=text, infer_response=answer).SerializeToString())
 
 
 _UNKNOWN_MODEL = "Request for unknown model"
-"""How Triton begins to say that a model, or its version, is not there; its clients match on it."""
+"""How Triton's message for an unknown model or version begins; its clients match on it."""
 
 _INFER: Action[GrpcAnswer] = Action(Operation.INFER_STREAM, _encode, decode)
 
@@ -140,15 +140,15 @@ STREAM_ENDPOINT = GrpcEndpoint(METHOD, open_stream_infer, _fail, streaming=True)
 def encode_call(
     request: InferRequest, signature: Signature | None
 ) -> tuple[GrpcRequest, Mapping[str, SharedMemoryRef]]:
-    """The one message of a stream of its own: that the stream ends tells what flags do not."""
+    """The one message of a stream of its own: its end marks the last answer."""
     call, placements = codec_grpc.encode_call(request, signature)
     call.method = METHOD
     return call, placements
 
 
 def _decode_reply(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer) -> tuple[InferResponse]:
-    """One answer: wrapped, as Triton and OpenVINO Model Server send it, or bare, as MLServer does. Bare
-    ones have a name where a wrapped one has the error, so it is the further fields that tell."""
+    """One answer: wrapped, as Triton and OpenVINO Model Server send it, or bare, as MLServer does. Both use
+    field 1 for a text, so the further fields tell them apart."""
     if answer.code:
         return (decode_reply(placements, answer),)
     fields = _fields(answer.message)
@@ -164,8 +164,8 @@ def _decode_reply(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer)
 
 
 def _code_of(text: str, answered: bool) -> ErrorCode:
-    """No code is sent with an error: what has no model was refused before one was asked, and of those the
-    server's words tell which have no such model."""
+    """Errors come without a code. One without a model was refused before a model ran; its text tells an
+    unknown model."""
     if answered:
         return ErrorCode.MODEL_FAILED
     return ErrorCode.NOT_FOUND if text.startswith(_UNKNOWN_MODEL) else ErrorCode.INVALID_TENSOR
@@ -176,7 +176,7 @@ def _fields(message: Buffer) -> Mapping[int, Buffer]:
         fields = read_fields(message)
     except DecodeError as fault:
         raise bad_upstream(f"unusable answer: {unparsable(_ANSWER, fault).message}") from fault
-    # a number where there should be none is skipped, as protobuf does it
+    # like protobuf, skip numbers in place of messages
     return {number: value for number, value in fields.items() if not isinstance(value, int)}
 
 

@@ -12,13 +12,7 @@ from interlingua.protocols.trtis.server_grpc import GRPC_ENDPOINTS
 
 DIALECT = Dialect.of(
     Binding(
-        DIALECT_NAME,
-        "http",
-        OVER_HTTP,
-        HTTP_ENDPOINTS,
-        HTTP_CALLS,
-        unmatched=unmatched,
-        prefixes=("/api",),
+        DIALECT_NAME, "http", OVER_HTTP, HTTP_ENDPOINTS, HTTP_CALLS, unmatched=unmatched, prefixes=("/api",)
     ),
     Binding(
         DIALECT_NAME,

@@ -15,7 +15,7 @@ from interlingua.protocols.trtis.client_codec import Asked, version_of
 from interlingua.protocols.trtis.client_status import check_status
 from interlingua.protocols.trtis.codec import DIALECT_NAME
 from interlingua.protocols.trtis.codec_grpc import SERVICE, decode_answer, encode_call, split_answer
-from interlingua.protocols.upstream_reply import CODE_OF_GRPC_STATUS, check_grpc_status, read_reply
+from interlingua.protocols.upstream_reply import CODE_OF_GRPC_STATUS, grpc_error, read_reply
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     ErrorCode,
@@ -35,7 +35,8 @@ _CODES = {**CODE_OF_GRPC_STATUS, 5: ErrorCode.NOT_FOUND}
 
 
 def _decode_infer(asked: Asked, answer: GrpcAnswer) -> InferResponse:
-    check_grpc_status(answer, _CODES)
+    if answer.code:
+        raise grpc_error(answer, _CODES)
     message, raws = read_reply(lambda: split_answer(answer.message))
     check_status(message.request_status)
     return read_reply(lambda: decode_answer(asked, message.meta_data, raws))
@@ -54,7 +55,8 @@ def _call(rpc: str, fields: Callable[[Any], Fields], read: Callable[[Any, Any], 
             raise not_carried(DIALECT_NAME, f"this question: {error}") from error
 
     def decode(argument: Any, answer: GrpcAnswer) -> Any:
-        check_grpc_status(answer, _CODES)
+        if answer.code:
+            raise grpc_error(answer, _CODES)
         message = read_reply(lambda: parse(response, answer.message))
         check_status(message.request_status)
         return read(message, argument)

@@ -109,8 +109,7 @@ def _in_turn(model: str, raws: Raws) -> Take:
 
 
 def encode_call(request: InferRequest, signature: Signature | None) -> tuple[GrpcRequest, Asked]:
-    """The call and what to read its answer with. Raises as ``client_codec.encode_request``, and
-    TOO_LARGE."""
+    """The call and what to read its answer with. Raises as ``client_codec.encode_request``, and TOO_LARGE."""
     header, contents, asked = write_request(request, signature)
     version = version_of(request.version, request.model)
     try:

@@ -72,10 +72,7 @@ def _encode_regions(opened: Opened[GrpcAnswer], regions: Iterable[SharedMemoryRe
 
 
 _STATUS = _action(Operation.STATUS, "Status", lambda told: {"server_status": server_status(told)})
-_HEALTH = {
-    "live": Action(Operation.LIVE, _encode_health),
-    "ready": Action(Operation.READY, _encode_health),
-}
+_HEALTH = {"live": Action(Operation.LIVE, _encode_health), "ready": Action(Operation.READY, _encode_health)}
 _REPOSITORY = _action(
     Operation.REPOSITORY_INDEX, "Repository", lambda models: {"index": repository_index(models)}
 )

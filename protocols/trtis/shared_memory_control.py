@@ -23,12 +23,7 @@ from google.protobuf.message import DecodeError
 
 from interlingua.protocols.protobuf_wire import read_fields
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import (
-    Operation,
-    SharedMemoryRegion,
-    invalid_tensor,
-    malformed,
-)
+from interlingua.schemas import Operation, SharedMemoryRegion, invalid_tensor, malformed
 
 Fields = Mapping[int, int | memoryview]
 Asked = tuple[Operation, SharedMemoryRegion | str | None]

@@ -148,10 +148,7 @@ def probed(context: Context, state: Readiness) -> Any:
 def server_status(told: ServerStatus) -> Any:
     """A ``ServerStatus``. Raises INTERNAL for a model whose configuration is no message."""
     message = SERVER_STATUS(
-        id=told.id,
-        version=_RELEASE,
-        uptime_ns=told.uptime_ns,
-        ready_state=_SERVER_STATES[told.state],
+        id=told.id, version=_RELEASE, uptime_ns=told.uptime_ns, ready_state=_SERVER_STATES[told.state]
     )
     for field, operations in _COUNTED.items():
         counted = [told.requests[each.value] for each in operations if each.value in told.requests]
