@@ -21,7 +21,7 @@ _PATIENCE_SECS = 0.5
 
 async def readiness(service: Service) -> dict[str, Any]:
     """The readiness that every dialect reports, and all reasons against it."""
-    found: Readiness = await OPERATIONS[Operation.READY](OperationRequest(service))
+    found: Readiness = await OPERATIONS[Operation.READY].perform(OperationRequest(service))
     if found.ready:
         return {"ready": True, "reasons": []}
     reasons = [found.reason]

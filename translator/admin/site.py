@@ -85,7 +85,7 @@ class Site:
         await self.watch.close()
 
     async def _live(self) -> HttpAnswer:
-        liveness: Readiness = await OPERATIONS[Operation.LIVE](OperationRequest(self.service))
+        liveness: Readiness = await OPERATIONS[Operation.LIVE].perform(OperationRequest(self.service))
         return document({"live": liveness.ready}, 200 if liveness.ready else 503)
 
     async def _ready(self) -> HttpAnswer:

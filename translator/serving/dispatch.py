@@ -1,7 +1,7 @@
-"""From a message for inference to a plan: the route, the target, the decoded request, the form of the reply.
+"""From an inference message to a plan: the route, the target, the decoded request, the form of the reply.
 
-``processor`` carries out a plan and, when its target turns the request away, gets the plan of the fallback
-here. A request is decoded once for all targets that have the same signature.
+``processor`` carries out the plan. If its target rejects the request, it gets the plan of the fallback here.
+A request is decoded once for all targets with the same signature.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ _UNFIT = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.UNREPRESENTABLE})
 """The errors of a request that does not fit a signature."""
 
 Place = Callable[[InferRequest, Context], Placement]
-"""Resolves the inputs of a request that lie in shared memory; the placement of its outputs there."""
+"""Resolves the inputs of a request in shared memory; returns the placement of its outputs."""
 
 
 class Decoded(NamedTuple):
-    """A message decoded with ``signature``: the request, the form of its reply, and the placement of its
-    outputs in shared memory, if any."""
+    """A message decoded with ``signature``; ``placement`` is that of outputs in shared memory."""
 
     signature: Signature
     request: InferRequest
@@ -47,9 +46,8 @@ class Decoded(NamedTuple):
 
 
 class DispatchPlan(NamedTuple):
-    """How a request is answered: ``target``, which is ``model`` in the caller's names, gets ``request``, and
-    its response is encoded by ``form``. ``route`` is None where the caller names the model itself; ``mirror``
-    observes for the route."""
+    """How to answer a request: send ``request`` to ``target``, the model ``model``, and encode the response
+    by ``form``. ``route`` is None if the caller names the model itself; ``mirror`` observes for the route."""
 
     route: Route | None
     model: str
@@ -101,13 +99,12 @@ class Dispatch:
         self._place = place
         self._candidates = router.candidates(key) if router.routes else ()
         self._decoded: Decoded | None = None
-        # what pass_through leaves for plan: the model that a split has drawn, the route that has fallen back
+        # from pass_through to plan: the model that a split has drawn, the route that has fallen back
         self._drawn = ""
         self._fallen_back: Route | None = None
 
     async def pass_through(self) -> Any:
-        """The answer, in the caller's form, to a message that its target takes unread; None for one that has
-        to be decoded."""
+        """The answer, in the caller's form, if the target takes the message undecoded; else None."""
         route = self._candidates[0] if self._candidates else None
         model = self.key.model
         if route is not None:
@@ -123,7 +120,7 @@ class Dispatch:
         except InferenceError as error:
             if route is not None:
                 if route.fallback and await self._is_of_a_sequence(route):
-                    return None  # sequences never pass: the target has given its signature alone
+                    return None  # sequences do not pass through: the target has returned its signature alone
                 route.count(model)
                 if route.falls_back(model, error, None, unread=False):
                     self._fallen_back = route
@@ -134,7 +131,7 @@ class Dispatch:
         return answer
 
     async def plan(self) -> DispatchPlan:
-        """The first plan: by the first route that takes the request, else for the model that it names."""
+        """The first plan: by the first route that accepts the request, else for the model that it names."""
         if self._fallen_back is not None:
             return await self._plan(self._fallen_back, self._fallen_back.fallback)
         for route in self._candidates:
@@ -143,21 +140,21 @@ class Dispatch:
         return await self._plan(None, self.key.model)
 
     async def fallback(self, plan: DispatchPlan, error: InferenceError) -> DispatchPlan:
-        """The plan after ``plan``, whose target has answered with ``error``; raises that where no other
+        """The plan after ``plan``, whose target has answered with ``error``; raises ``error`` if no other
         target may get the request."""
         route = plan.route
         if route is not None and route.falls_back(plan.model, error, plan.request.sequence, unread=False):
             return await self._plan(route, route.fallback)
         if error.code is ErrorCode.UNREPRESENTABLE and error.origin:
-            # it says what the upstream's dialect has no form for
+            # the message names what the upstream's dialect cannot carry
             error.message += f" (asked in dialect '{self.key.dialect}')"
         raise error
 
     # --- routes
 
     async def _is_accepted(self, route: Route) -> bool:
-        """Whether ``route``, which asks for parameters, takes the request. It must be decodable for a model
-        of the route; where none of these tells its signature, for any other model in question."""
+        """Whether ``route``, with its conditions on parameters, accepts the request. The request is decoded
+        for a model of the route, or for another candidate if no signature of those is available."""
         others = [model for each in self._candidates if each is not route for model in each.models]
         try:
             decoded = await self._decoded_for_any(route, route.models)
@@ -175,7 +172,7 @@ class Dispatch:
         return decoded is not None and decoded.request.sequence is not None
 
     async def _plan_by(self, route: Route) -> DispatchPlan:
-        """The plan for the model that ``route`` settles on; for its fallback where that one's signature is
+        """The plan for the model that ``route`` chooses, or for its fallback if the model's signature is
         unavailable."""
         route.bound(self.context)
         sequence = None
@@ -192,9 +189,9 @@ class Dispatch:
         return await self._plan(route, route.fallback)
 
     async def _plan(self, route: Route | None, model: str) -> DispatchPlan:
-        """The plan for ``model``, to which ``route`` leads. A request that fails because the signature is
-        unavailable counts as that model's. The model of an upstream may have been replaced: its signature is
-        discovered again before a request that does not fit is refused."""
+        """The plan for ``model`` of ``route``. A request without a signature fails in the statistics of the
+        model. An upstream may have replaced its model: a request that does not fit is decoded again with a
+        renewed signature."""
         version = self.key.version
         target = self._router.target(model, version) if route is None else self._target(route, model)
         began = time.monotonic_ns()
@@ -233,7 +230,7 @@ class Dispatch:
     # --- decoding
 
     async def _decoded_for_any(self, route: Route, models: Iterable[str]) -> Decoded | None:
-        """The request as one of ``models`` gets it whose signature is known; None where none is."""
+        """The request decoded for one of ``models``; None without a signature."""
         signature = None
         if route.reader:
             with suppress(InferenceError):
@@ -243,8 +240,7 @@ class Dispatch:
         return None if signature is None else self._decode(signature)
 
     async def _first_signature(self, route: Route, models: Iterable[str]) -> Signature | None:
-        """The signature that arrives first of those of ``models``; a slow upstream does not delay the others.
-        Later requests use the same model's."""
+        """The first signature of ``models`` to arrive. Later requests use the same model's."""
         tasks = {asyncio.ensure_future(self._signature(route, model)): model for model in models}
         waiting = set(tasks)
         try:
@@ -259,7 +255,7 @@ class Dispatch:
         finally:
             for task in waiting:
                 task.cancel()
-            # the other failures concern no caller
+            # retrieves the other failures
             await asyncio.gather(*tasks, return_exceptions=True)
         return None
 
@@ -282,7 +278,7 @@ class Dispatch:
         if self.binding.capability.joined_versions:
             request.version = self.key.version
         placement = self._place(request, context) if is_used(request) else None
-        # to resolve inputs in shared memory is to decode them
+        # resolving inputs in shared memory counts as decoding
         context.timings["decode"] = time.monotonic_ns() - began
         self._decoded = decoded = Decoded(signature, request, form, placement)
         return decoded

@@ -1,8 +1,6 @@
-"""Headers of a request as its parameters, as Triton's ``--http-header-forward-pattern`` and
-``--grpc-header-forward-pattern`` have them: text, under the names that the client wrote.
-
-Names that the Open Inference Protocol reserves for parameters of its own (a ``priority`` header, say) stay
-headers.
+"""Headers of a request as its parameters, like Triton's ``--http-header-forward-pattern`` and
+``--grpc-header-forward-pattern``: text, under the names that the client wrote. Names that the Open Inference
+Protocol reserves for its own parameters, such as ``priority``, stay headers.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 _CASE_MATTERS = "(?-i)"
-"""How a pattern for RE2 begins that tells capitals from small letters; Python has no such flag."""
+"""The start of a case-sensitive RE2 pattern; Python has no such flag."""
 
 _RESERVED = re.compile(
     "sequence_id|sequence_start|sequence_end|priority|timeout|headers|triton_.*|binary_data_output",

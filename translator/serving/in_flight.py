@@ -20,16 +20,15 @@ from interlingua.translator.serving.request_metrics import RequestMetrics
 T = TypeVar("T")
 
 _TIMED = frozenset({Operation.INFER, Operation.INFER_STREAM})
-"""Operations whose durations are counted, as all others are quick."""
+"""Operations with durations; all others are quick."""
 
 
 class InFlightRequest:
-    """A context manager around the work for ``request``, which has ``nbytes``; ``label`` is the format of its
-    name in the log.
+    """A context manager around the work for ``request`` of ``nbytes``; ``label`` formats its name in the log.
 
-    Set ``opened`` as soon as the message is opened, then ``answer``. When the work raises an error,
-    ``endpoint`` writes the answer; only cancellation propagates. A request for a stream ends with the last
-    item of :meth:`stream`, every other one with the work.
+    Set ``opened`` once the message is opened, then ``answer``. If the work fails, ``endpoint`` writes the
+    answer; only cancellation propagates. A request for a stream ends with the last item of :meth:`stream`,
+    every other request with the work.
     """
 
     __slots__ = (
@@ -62,7 +61,7 @@ class InFlightRequest:
         self.opened: Opened[Any] | None = None
         metrics.in_flight += 1
         metrics.received_bytes += nbytes
-        # as Service.number has it, without a call
+        # Service.number, inlined
         context = request.context
         context.server_id = service.id
         context.request_number = next(service.numbers)
@@ -113,15 +112,14 @@ class InFlightRequest:
             metrics.durations.add(time.monotonic_ns() - self.began)
             stages = metrics.stages
             for stage, ns in self._request.context.timings.items():
-                # as Latencies.add has it, without four calls
+                # Latencies.add, inlined
                 latencies = stages[stage]
                 latencies.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1
                 latencies.ns += ns
 
 
 def _code_of(failure: BaseException) -> ErrorCode:
-    """The code of the exception that ended a request; CANCELLED where that is no error but the end of its
-    task or generator."""
+    """The code of the exception that ended a request; CANCELLED for the end of its task or generator."""
     if isinstance(failure, InferenceError):
         return failure.code
     return ErrorCode.INTERNAL if isinstance(failure, Exception) else ErrorCode.CANCELLED

@@ -1,10 +1,9 @@
 """The answers to a stream of messages: many messages at work at once, their answers in one order.
 
-Contract: single answers keep the order of the messages, since clients count on it for ordinary models;
-messages with several answers get them as they come, between the others. At most a window of messages is at
-work, and at most a window of answers waits to be sent, however fast the messages come. Small messages have
-their own, larger window: a message that waits for a later one, as the first of a sequence may for the end of
-another sequence, must not keep that one from being read.
+Contract: single answers keep the order of the messages, as clients of ordinary models expect; several answers
+to one message go out as they arrive, between the others. One window limits the messages at work and the
+answers to be sent. Small messages have their own, larger window: a message may wait for a later one, as the
+first of a sequence waits for the end of another, and must not keep it from being read.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Message = TypeVar("Message")
 Answer = TypeVar("Answer")
 
 StreamItem = tuple[Answer | None, bool]
-"""An answer, None where the message gets none now, and whether it is the last one to its message."""
+"""An answer, None if there is none now, and whether it is the last one to its message."""
 
 
 async def interleave(
@@ -28,10 +27,10 @@ async def interleave(
     small_window: int = 0,
     is_small: Callable[[Message], bool] = lambda message: False,
 ) -> AsyncGenerator[Answer, None]:
-    """The answers of ``work`` to each of ``messages``; ends when all are answered.
+    """The answers of ``work`` to each of ``messages``.
 
-    ``work`` raises nothing. An exception of ``messages`` is raised here, after the answers to the messages
-    before it. To close this generator cancels everything at work.
+    ``work`` raises nothing. An exception of ``messages`` is raised after the answers to the messages before
+    it. Closing this generator cancels everything at work.
     """
     answers: asyncio.Queue[Answer | None] = asyncio.Queue()
     large_window, little_window = asyncio.Semaphore(window), asyncio.Semaphore(small_window)
@@ -48,7 +47,7 @@ async def interleave(
                     if waits and last:
                         await turn
                     elif waits:
-                        # more will follow: this one neither waits nor is waited for
+                        # one of several answers: no message waits for another
                         waits = False
                         _hand_over(turn, done)
                     if item is not None:
@@ -91,7 +90,7 @@ async def interleave(
 
 
 def _hand_over(turn: asyncio.Future[None], done: asyncio.Future[None]) -> None:
-    """Set ``done`` once ``turn`` is done: a message that gives up its turn must not let the next overtake."""
+    """Set ``done`` once ``turn`` is done: the next message must not overtake earlier ones."""
     if turn.done():
         _finish(done)
     else:

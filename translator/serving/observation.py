@@ -1,7 +1,7 @@
 """Requests and their responses for observers: mirrors and taps.
 
-An observer can neither delay nor change an answer. It may keep an ``Observed`` as long as it likes: nothing
-in one lies in memory that a client, or a model's process, writes to again.
+An observer can neither delay nor change an answer. It may keep an ``Observed`` for any time: no client and no
+model process writes to its memory.
 """
 
 from __future__ import annotations
@@ -19,58 +19,56 @@ from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferRe
 _log = logging.getLogger(__name__)
 
 RESPONSE_BYTES = 1024
-"""About what a response takes without its tensors: a stream of empty ones is not free."""
+"""The memory of a response without its tensors, roughly."""
 
 _STREAMS_BYTES = 256 << 20
 
-# a third of what dataclasses.replace takes, while a caller waits
+# a third of the time of dataclasses.replace, while a caller waits
 _of_request = attrgetter(*[field.name for field in fields(InferRequest)])
 _of_response = attrgetter(*[field.name for field in fields(InferResponse)])
 
 
-# not frozen: that takes twice as long to make, while a caller waits
+# not frozen: an Observation fills it in
 @dataclass(slots=True)
 class Observed:
-    """A request and its outcome. Treat as immutable.
+    """A request and its outcome. Observers share it and treat it as immutable.
 
-    ``request`` is as its codec decoded it, in the caller's names, inputs in shared memory resolved and
-    copied, and widened where its route wants that; do not change it, since other observers have it too.
-    ``answered_by`` is the model that it was routed to. ``responses`` are the model's, in the caller's names,
-    before outputs went to shared memory or were ranked: one, or all of a stream, or the first ones where that
-    is ``cut``, since a stream may have no end. ``error`` is what the caller got instead, or what ended its
-    stream. ``elapsed_ns`` is from the decoding to the last response. ``streamed``: the model executed a
-    stream. ``max_batch_size`` is that of the signature that decoded the request, None if unknown.
+    ``request`` is as its codec decoded it, in the caller's names: inputs in shared memory are copied, and
+    those that the route widens are wider. ``answered_by`` is the model that it was routed to. ``responses``
+    are the model's, in the caller's names, before outputs went to shared memory or were ranked: one, or those
+    of a stream, the first ones if ``cut``. ``error`` replaced the answer, or ended the stream. ``elapsed_ns``
+    is from the decoding to the last response. ``streamed``: the model executed a stream. ``max_batch_size``
+    is that of the signature that decoded the request, None if unknown.
     """
 
     request: InferRequest
     answered_by: str
     dialect: str
     listener: str
-    responses: tuple[InferResponse, ...]
-    error: InferenceError | None
-    elapsed_ns: int
+    responses: tuple[InferResponse, ...] = ()
+    error: InferenceError | None = None
+    elapsed_ns: int = 0
     streamed: bool = False
     cut: bool = False
     max_batch_size: int | None = None
 
 
 class Observer(Protocol):
-    """Observes requests. While a service has observers, no message passes through unread."""
+    """Observes requests. A service with observers passes no message through."""
 
     max_stream_bytes: int
-    """How much of one stream it can use: further responses are not kept for it."""
+    """The limit for the kept responses of one stream."""
 
     def should_observe(self, request: InferRequest) -> bool:
-        """Whether to observe ``request``, decided before the model executes it: of one sequence all requests
-        or none. Never raises, never waits."""
+        """Whether to observe ``request``, before the model executes it: all requests of a sequence or none.
+        Never raises, never waits."""
 
     def on_response(self, observed: Observed) -> None:
-        """Take an observed request with its responses. Never raises, never waits; slow work happens later."""
+        """Take an observed request with its responses. Never raises, never waits."""
 
 
 class ByteBudget:
-    """The bytes that the responses of all running streams may take while they are observed; ``free`` of them
-    are left."""
+    """The memory for the observed responses of all running streams; ``free`` bytes are left."""
 
     __slots__ = ("free",)
 
@@ -82,48 +80,22 @@ class Observation:
     """One request for ``observers``, from its decoding to its end: call :meth:`on_response` with every
     response and :meth:`end` once. Neither raises.
 
-    Of a stream the responses are kept up to the one for which an observer's ``max_stream_bytes``, or the
-    ``budget`` of all streams, is too small.
+    The responses of a stream have a ``budget``. They are kept up to the one that exceeds it, or the largest
+    ``max_stream_bytes`` of the observers.
     """
 
-    __slots__ = (
-        "_began",
-        "_budget",
-        "_by",
-        "_cut",
-        "_elapsed",
-        "_held",
-        "_last",
-        "_limit",
-        "_max_batch_size",
-        "_observers",
-        "_request",
-        "_responses",
-        "_where",
-    )
+    __slots__ = ("_began", "_budget", "_held", "_last", "_limit", "_observed", "_observers", "_responses")
 
     def __init__(
-        self,
-        observers: tuple[Observer, ...],
-        request: InferRequest,
-        dialect: str,
-        listener: str,
-        by: str,
-        budget: ByteBudget | None = None,
-        max_batch_size: int | None = None,
+        self, observers: tuple[Observer, ...], observed: Observed, budget: ByteBudget | None = None
     ) -> None:
         self._observers = observers
-        self._max_batch_size = max_batch_size
-        # a copy, whose fields stay as they are now
-        self._request = InferRequest(*_of_request(request))
-        self._by = by
-        self._where = dialect, listener
+        self._observed = observed
         self._budget = budget
         self._limit = max([each.max_stream_bytes for each in observers]) if budget is not None else 0
         self._held = 0
-        self._cut = self._last = False
+        self._last = False
         self._responses: list[InferResponse] = []
-        self._elapsed = 0
         self._began = time.monotonic_ns()
 
     @classmethod
@@ -138,23 +110,27 @@ class Observation:
         max_batch_size: int | None = None,
     ) -> Observation | None:
         """The observation of ``request``, which goes to the model ``by``, with a ``budget`` if it streams;
-        None if no observer wants it. Inputs in memory that a client may write to again are copied in
+        None without an observer for it. Inputs in memory that a client may write to again are copied in
         ``request`` itself: the model gets exactly the observed bytes."""
-        wanting = tuple([observer for observer in observers if _should_observe(observer, request)])
-        if not wanting:
+        chosen = tuple([observer for observer in observers if _should_observe(observer, request)])
+        if not chosen:
             return None
         request.inputs = kept(request.inputs)
-        return cls(wanting, request, dialect, listener, by, budget, max_batch_size)
+        # a copy, whose fields stay as they are now
+        mine = InferRequest(*_of_request(request))
+        streamed = budget is not None
+        observed = Observed(mine, by, dialect, listener, streamed=streamed, max_batch_size=max_batch_size)
+        return cls(chosen, observed, budget)
 
     def redirect(self, model: str) -> None:
         """``model`` gets the request instead."""
-        self._by = model
+        self._observed.answered_by = model
 
     def on_response(self, response: InferResponse) -> None:
-        """Take note of ``response``, which may be changed afterwards."""
-        self._elapsed = time.monotonic_ns() - self._began
+        """Keep a copy of ``response``, which may change afterwards."""
+        self._observed.elapsed_ns = time.monotonic_ns() - self._began
         self._last = response.final
-        if self._budget is not None and not self._takes(self._budget, response):
+        if self._budget is not None and not self._fits(self._budget, response):
             return
         mine = InferResponse(*_of_response(response))
         mine.outputs = kept(response.outputs)
@@ -162,37 +138,29 @@ class Observation:
 
     def end(self, failure: BaseException | None = None) -> None:
         """The caller has its answer, or the ``failure``."""
+        observed = self._observed
         if self._budget is not None:
             self._budget.free += self._held
-        if isinstance(failure, GeneratorExit) and self._last:
-            failure = None  # nothing was left to come
-        error = None if failure is None else mapped_error(failure)
-        elapsed = self._elapsed if error is None else time.monotonic_ns() - self._began
-        seen = Observed(
-            self._request,
-            self._by,
-            *self._where,
-            tuple(self._responses),
-            error,
-            elapsed,
-            self._budget is not None,
-            self._cut,
-            self._max_batch_size,
-        )
+        # a closed stream whose last response has been sent is complete
+        if failure is not None and not (isinstance(failure, GeneratorExit) and self._last):
+            observed.error = mapped_error(failure)
+            observed.elapsed_ns = time.monotonic_ns() - self._began
+        observed.responses = tuple(self._responses)
         for observer in self._observers:
             try:
-                observer.on_response(seen)
+                observer.on_response(observed)
             except Exception:
                 _log.exception("observer failed")
 
-    def _takes(self, budget: ByteBudget, response: InferResponse) -> bool:
-        """Whether to keep one more response of a stream; after the first that is dropped all are."""
+    def _fits(self, budget: ByteBudget, response: InferResponse) -> bool:
+        """Whether to keep one more response of a stream; none after the first that is dropped."""
         nbytes = RESPONSE_BYTES + sum([output.nbytes for output in response.outputs])
-        self._cut = self._cut or self._held + nbytes > self._limit or nbytes > budget.free
-        if not self._cut:
-            self._held += nbytes
-            budget.free -= nbytes
-        return not self._cut
+        if self._observed.cut or self._held + nbytes > self._limit or nbytes > budget.free:
+            self._observed.cut = True
+            return False
+        self._held += nbytes
+        budget.free -= nbytes
+        return True
 
 
 def _should_observe(observer: Observer, request: InferRequest) -> bool:

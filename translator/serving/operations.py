@@ -6,10 +6,10 @@ One function per operation, in a table. ``protocols.dialect.Action`` lists their
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.shared_memory import SharedMemory
@@ -45,14 +45,14 @@ from interlingua.translator.serving.trends import Trends
 
 @dataclass(slots=True)
 class Service:
-    """The state that operations read and change: the models, which of them must be ready, the shutdown.
+    """The state that operations read and change.
 
-    ``online`` is for clients to switch: an offline server is not ready, and still answers. ``required`` names
-    the models without which the server is not ready, in addition to those that clients have loaded.
-    ``shared_memory_for`` says which callers may use ``shared_memory``: ``all``, ``none``, or those that are
-    ``local``. ``numbers`` number the requests of the whole process. ``counted`` has the operations by name,
-    ``trends`` the inferences over time. ``started_ns`` is a ``time.monotonic_ns()``. ``listeners`` are those
-    that are bound. ``observers`` observe every inference, with ``stream_budget`` for running streams.
+    Clients switch ``online``: an offline server is not ready, but answers. Readiness needs the models
+    ``required`` and those that clients have loaded. ``shared_memory_for`` names the callers that may use
+    ``shared_memory``: ``all``, ``none`` or ``local``. ``numbers`` number the requests of the process.
+    ``counted`` has durations by operation, ``trends`` the inferences over time. ``started_ns`` is a
+    ``time.monotonic_ns()``. ``listeners`` are bound. ``observers`` observe every inference, with
+    ``stream_budget`` for running streams.
     """
 
     router: Router
@@ -77,16 +77,16 @@ class Service:
 
     @property
     def catalog(self) -> ModelCatalog:
-        """Every model that is known."""
+        """Every known model."""
         return self.router.catalog
 
     def number(self, context: Context) -> None:
-        """Number a request with ``context``, for dialects that show the number in every answer."""
+        """Number the request of ``context``, for dialects with the number in every answer."""
         context.server_id = self.id
         context.request_number = next(self.numbers)
 
     def leave(self) -> None:
-        """Say from now on that the server shuts down."""
+        """Report from now on that the server shuts down."""
         self.draining = True
         self.catalog.changes.happened()
 
@@ -98,8 +98,8 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class OperationRequest:
-    """A request for an operation. ``name`` is the model that ``model`` leads to, by ``route`` if any, and
-    ``target`` answers for it, if any, in the caller's names. ``default_model`` is the listener's."""
+    """A request for an operation on ``model``, which is ``name`` by the ``route``, if any. ``target`` answers
+    for it in the caller's names, if it is served. ``default_model`` is the listener's."""
 
     service: Service
     model: str = ""
@@ -111,8 +111,15 @@ class OperationRequest:
     route: Route | None = None
 
     def renamed(self, status: ModelStatus) -> ModelStatus:
-        """The status of the model as the caller knows it."""
+        """``status`` of the model in the caller's names."""
         return status if self.route is None else self.route.names.status(status, self.model)
+
+    @property
+    def served(self) -> Target:
+        """The target. Raises NOT_FOUND if there is none."""
+        if self.target is None:
+            raise self.service.catalog.missing(self.name, self.version)
+        return self.target
 
 
 # --- probes and metadata
@@ -145,15 +152,15 @@ async def _set_offline(request: OperationRequest) -> None:
 
 
 async def _model_ready(request: OperationRequest) -> Readiness:
-    said = None
+    state = None
     if request.route is not None:
-        said = await request.route.ready(request.service.router.models, request.version)
+        state = await request.route.ready(request.service.router.models, request.version)
     elif request.target is not None:
-        said = await request.target.ready(request.version)
-    if said is None:
+        state = await request.target.ready(request.version)
+    if state is None:
         reason = request.service.catalog.absence(request.name)
         return Readiness(False, f"model '{request.model}' is not ready: {reason}")
-    return said
+    return state
 
 
 async def _server_metadata(request: OperationRequest) -> ServerMetadata:
@@ -161,9 +168,7 @@ async def _server_metadata(request: OperationRequest) -> ServerMetadata:
 
 
 async def _model_metadata(request: OperationRequest) -> ModelMetadata:
-    if request.target is None:
-        raise request.service.catalog.missing(request.name, request.version)
-    metadata = await request.target.metadata(request.version)
+    metadata = await request.served.metadata(request.version)
     return replace(metadata, name=request.model, server=request.service.metadata)
 
 
@@ -190,15 +195,11 @@ async def _status(request: OperationRequest) -> ServerStatus:
 
 
 async def _deployment(request: OperationRequest) -> Deployment:
-    service = request.service
     if request.model:
-        if request.target is None:
-            raise service.catalog.missing(request.name, request.version)
-        models = {request.model: replace(await request.target.status(), name=request.model)}
+        models = {request.model: replace(await request.served.status(), name=request.model)}
     else:
-        statuses = await service.catalog.statuses()
-        models = {name: statuses[name] for name in sorted(service.router.models.keys() & statuses.keys())}
-    return Deployment(models, request.default_model, service.listeners)
+        models = {status.name: status for status in await _served(request)}
+    return Deployment(models, request.default_model, request.service.listeners)
 
 
 async def _metrics(request: OperationRequest) -> Metrics:
@@ -206,18 +207,14 @@ async def _metrics(request: OperationRequest) -> Metrics:
 
 
 async def _model_config(request: OperationRequest) -> bytes:
-    if request.target is None:
-        raise request.service.catalog.missing(request.name, request.version)
-    # all versions have one configuration; this one must be there
-    await request.target.signature(request.version)
-    return (await request.target.status()).config
+    # all versions have one configuration; the requested one must exist
+    await request.served.signature(request.version)
+    return (await request.served.status()).config
 
 
 async def _statistics(request: OperationRequest) -> tuple[ModelStatus, ...]:
     if not request.model:
-        statuses = await request.service.catalog.statuses()
-        served = sorted(request.service.router.models.keys() & statuses.keys())
-        return tuple(_ready_versions(statuses[name]) for name in served)
+        return tuple(map(_ready_versions, await _served(request)))
     if request.target is None:
         raise InferenceError(ErrorCode.INVALID_TENSOR, f"requested model '{request.model}' is not available")
     status = replace(_ready_versions(await request.target.status()), name=request.model)
@@ -230,17 +227,23 @@ async def _statistics(request: OperationRequest) -> tuple[ModelStatus, ...]:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
         raise InferenceError(ErrorCode.INVALID_TENSOR, missing, origin=request.model) from error
-    # the target may know it under another spelling of its number, or a route under another name
-    wanted = {request.version, request.version.strip().lstrip("0")}
+    # the target may spell its number in another way, and a route may give it another name
+    names = {request.version, request.version.strip().lstrip("0")}
     if request.route is not None:
         theirs = request.route.names.version(request.version)
         if not theirs:
             return (status,)
-        wanted.add(request.route.names.reported_version(theirs))
-    chosen = tuple(version for version in status.versions if version.version in wanted)
+        names.add(request.route.names.reported_version(theirs))
+    chosen = tuple(version for version in status.versions if version.version in names)
     if not chosen:
         raise InferenceError(ErrorCode.INVALID_TENSOR, missing, origin=request.model)
     return (replace(status, versions=chosen),)
+
+
+async def _served(request: OperationRequest) -> list[ModelStatus]:
+    """The statuses of all served models, by name."""
+    statuses = await request.service.catalog.statuses()
+    return [statuses[name] for name in sorted(request.service.router.models.keys() & statuses.keys())]
 
 
 def _ready_versions(status: ModelStatus) -> ModelStatus:
@@ -268,7 +271,7 @@ async def _model_unload(request: OperationRequest) -> None:
 
 
 def _controlled(request: OperationRequest) -> str:
-    """The model to load or unload. Raises UNSUPPORTED for a name that leads to several."""
+    """The model to load or unload. Raises UNSUPPORTED for a route to several."""
     if request.route is None:
         return request.model
     models = request.route.to.used
@@ -326,7 +329,7 @@ async def _cuda_register(request: OperationRequest) -> None:
 
 
 async def _cuda_unregister(request: OperationRequest) -> None:
-    """None can have been registered, and to forget one that is not there is no error."""
+    """No region can be registered, and unregistering an unknown one succeeds."""
 
 
 async def _cuda_status(request: OperationRequest) -> tuple[SharedMemoryRegion, ...]:
@@ -337,73 +340,60 @@ async def _cuda_status(request: OperationRequest) -> tuple[SharedMemoryRegion, .
     return ()
 
 
-OPERATIONS: dict[Operation, Callable[[OperationRequest], Awaitable[Any]]] = {
-    Operation.LIVE: _live,
-    Operation.READY: _ready,
-    Operation.MODEL_READY: _model_ready,
-    Operation.SERVER_METADATA: _server_metadata,
-    Operation.MODEL_METADATA: _model_metadata,
-    Operation.MODEL_CONFIG: _model_config,
-    Operation.STATISTICS: _statistics,
-    Operation.STATUS: _status,
-    Operation.REPOSITORY_INDEX: _repository_index,
-    Operation.MODEL_LOAD: _model_load,
-    Operation.MODEL_UNLOAD: _model_unload,
-    Operation.SHARED_MEMORY_REGISTER: _shared_memory_register,
-    Operation.SHARED_MEMORY_UNREGISTER: _shared_memory_unregister,
-    Operation.SHARED_MEMORY_STATUS: _shared_memory_status,
-    Operation.CUDA_SHARED_MEMORY_REGISTER: _cuda_register,
-    Operation.CUDA_SHARED_MEMORY_UNREGISTER: _cuda_unregister,
-    Operation.CUDA_SHARED_MEMORY_STATUS: _cuda_status,
-    Operation.TRACE_SETTINGS: _trace_settings,
-    Operation.LOG_SETTINGS: _log_settings,
-    Operation.SET_ONLINE: _set_online,
-    Operation.SET_OFFLINE: _set_offline,
-    Operation.DEPLOYMENT: _deployment,
-    Operation.METRICS: _metrics,
+class Offer(NamedTuple):
+    """An operation that the server offers.
+
+    ``of_a_model``: it concerns one model, the default model if the request names none. ``shared_memory``:
+    only callers that may use shared memory may request it. ``any_model``: any model of a route can answer for
+    the others, in case the first is unavailable.
+    """
+
+    perform: Callable[[OperationRequest], Awaitable[Any]]
+    of_a_model: bool = False
+    shared_memory: bool = False
+    any_model: bool = False
+
+
+OPERATIONS: Mapping[Operation, Offer] = {
+    Operation.LIVE: Offer(_live),
+    Operation.READY: Offer(_ready),
+    Operation.MODEL_READY: Offer(_model_ready, of_a_model=True),
+    Operation.SERVER_METADATA: Offer(_server_metadata),
+    Operation.MODEL_METADATA: Offer(_model_metadata, of_a_model=True, any_model=True),
+    Operation.MODEL_CONFIG: Offer(_model_config, of_a_model=True, any_model=True),
+    Operation.STATISTICS: Offer(_statistics, any_model=True),
+    Operation.STATUS: Offer(_status, any_model=True),
+    Operation.REPOSITORY_INDEX: Offer(_repository_index),
+    Operation.MODEL_LOAD: Offer(_model_load),
+    Operation.MODEL_UNLOAD: Offer(_model_unload),
+    Operation.SHARED_MEMORY_REGISTER: Offer(_shared_memory_register, shared_memory=True),
+    Operation.SHARED_MEMORY_UNREGISTER: Offer(_shared_memory_unregister, shared_memory=True),
+    Operation.SHARED_MEMORY_STATUS: Offer(_shared_memory_status, shared_memory=True),
+    Operation.CUDA_SHARED_MEMORY_REGISTER: Offer(_cuda_register),
+    Operation.CUDA_SHARED_MEMORY_UNREGISTER: Offer(_cuda_unregister),
+    Operation.CUDA_SHARED_MEMORY_STATUS: Offer(_cuda_status),
+    Operation.TRACE_SETTINGS: Offer(_trace_settings),
+    Operation.LOG_SETTINGS: Offer(_log_settings),
+    Operation.SET_ONLINE: Offer(_set_online),
+    Operation.SET_OFFLINE: Offer(_set_offline),
+    Operation.DEPLOYMENT: Offer(_deployment, any_model=True),
+    Operation.METRICS: Offer(_metrics),
 }
 
-OF_A_MODEL = frozenset({Operation.MODEL_READY, Operation.MODEL_METADATA, Operation.MODEL_CONFIG})
-"""Operations that concern one model, the default one where none is named; probes must not fail because it
-does not exist."""
 
-OF_SHARED_MEMORY = frozenset(
-    {
-        Operation.SHARED_MEMORY_REGISTER,
-        Operation.SHARED_MEMORY_UNREGISTER,
-        Operation.SHARED_MEMORY_STATUS,
-    }
-)
-"""Operations for those only who may use shared memory."""
-
-_SHOWN_BY_ANY = frozenset(
-    {
-        Operation.MODEL_METADATA,
-        Operation.MODEL_CONFIG,
-        Operation.STATISTICS,
-        Operation.STATUS,
-        Operation.DEPLOYMENT,
-    }
-)
-"""What any model of a route may tell for the others."""
-
-
-async def by_route(operation: Operation, request: OperationRequest, route: Route) -> Any:
-    """Carry out ``operation`` for the model that ``route`` leads to: the first one that is served. Where that
-    is unavailable, the next one answers for it where it can. Raises ``InferenceError``."""
+async def by_route(offer: Offer, request: OperationRequest, route: Route) -> Any:
+    """Perform the operation for the first served model of ``route``. If that is unavailable, the next one
+    answers if any model can. Raises ``InferenceError``."""
     models = request.service.router.models
     names = [name for name in route.models if name in models] or [route.models[0]]
-    if operation not in _SHOWN_BY_ANY:
-        del names[1:]
-    failure: InferenceError | None = None
-    for name in names:
+    failures: list[InferenceError] = []
+    for name in names if offer.any_model else names[:1]:
         target = models.get(name)
         view = None if target is None else route.view(target, request.model)
         try:
-            return await OPERATIONS[operation](replace(request, name=name, target=view, route=route))
+            return await offer.perform(replace(request, name=name, target=view, route=route))
         except InferenceError as error:
             if not (error.retryable or error.model_not_found):
                 raise
-            failure = failure or error
-    assert failure is not None, "there is a model"  # noqa: S101
-    raise failure
+            failures.append(error)
+    raise failures[0]

@@ -1,7 +1,6 @@
-"""Passthrough: a message goes to its upstream, and the answer to the caller, with the tensors unread.
+"""Passthrough: a message goes to its upstream, and the answer to the caller, with the tensors undecoded.
 
-A listener's action and a target that have the same ``Passthrough`` fit together. Names are rewritten where
-they differ; what else needs to be understood is decoded as everywhere.
+It needs a listener's action and a target with the same ``Passthrough``, which rewrites names that differ.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from interlingua.translator.serving.routing.conditions import RouteKey
 
 
 async def pass_through(opened: Opened[Any], target: Target, key: RouteKey, context: Context) -> Any:
-    """The answer of ``target``, in the caller's form, to the message ``opened``; None where the message has
-    to be decoded. Raises as ``Target.infer``."""
+    """The answer of ``target``, in the caller's form, to the message ``opened``; None if the message needs
+    decoding. Raises as ``Target.infer``."""
     action = opened.action
     passthrough = action.passthrough
     heads = None if passthrough is None else passthrough.heads(opened)
@@ -32,7 +31,7 @@ async def pass_through(opened: Opened[Any], target: Target, key: RouteKey, conte
     answer = await target.forward(forward, message, partial(passthrough.answer, opened, forward.names))
     if not isinstance(answer, InferResponse):
         return answer
-    # an answer that has to be written again, in the form that the request asks for
+    # the reply has another form than the caller requested
     if action.decode is None:
         raise TypeError(f"{action.operation.value} has no decoder")
     _, form = action.decode(opened, forward.signature)

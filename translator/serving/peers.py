@@ -1,8 +1,8 @@
-"""Where a caller is: on this machine, or somewhere else.
+"""Whether a caller is on this machine.
 
-A transport tells the peer in its own spelling: an IP address over HTTP, ``ipv4:127.0.0.1:51000``,
-``ipv6:[::1]:51000`` (its brackets perhaps escaped) or ``unix:…`` over gRPC, and no text at all for a
-unix socket over HTTP. A proxy on this machine makes its clients look as if they were here too.
+Transports spell the peer in different ways: an IP address over HTTP, ``ipv4:127.0.0.1:51000``,
+``ipv6:[::1]:51000`` (brackets perhaps escaped) or ``unix:…`` over gRPC, empty for a unix socket over HTTP.
+Clients of a proxy on this machine look local.
 """
 
 from __future__ import annotations

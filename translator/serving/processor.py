@@ -1,6 +1,6 @@
 """The steps of an opened request, the same for every dialect and transport: route, decode, execute, encode.
 
-The tables of a dialect say what each step does in it. ``pipeline`` receives requests and sends answers.
+``handler`` opens requests and sends the answers.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from interlingua.translator.serving.header_parameters import HeaderParameters
 from interlingua.translator.serving.interleave import StreamItem
 from interlingua.translator.serving.observation import Observation
 from interlingua.translator.serving.operations import (
-    OF_A_MODEL,
-    OF_SHARED_MEMORY,
     OPERATIONS,
     OperationRequest,
     Service,
@@ -41,16 +39,16 @@ from interlingua.translator.serving.routing.conditions import RouteKey
 T = TypeVar("T")
 
 _WATCH_SECS = 5.0
-"""How often what is watched is looked at where an upstream may change without a word."""
+"""The interval between looks at a watched operation, if an upstream can change without an event."""
 
 _log = logging.getLogger(__name__)
 
 
 class RequestProcessor:
-    """What the handlers of listener ``listener`` ask with a message that they have opened.
+    """Carries out the opened requests of the handlers of ``listener``.
 
-    ``service`` answers. Requests that name no model go to ``default_model``. Headers that
-    ``header_parameters`` choose become parameters of requests for inference.
+    Requests without a model name go to ``default_model``. Headers that ``header_parameters`` choose become
+    parameters of inference requests.
     """
 
     def __init__(
@@ -72,7 +70,7 @@ class RequestProcessor:
             return await _within(context.deadline, self._operate(opened, binding, context))
         began, failed = time.monotonic_ns(), True
         try:
-            # targets keep to the deadline in the context themselves
+            # targets themselves observe the deadline in the context
             dispatch = await self._dispatch(opened, binding, context)
             answer = None
             if action.passthrough is not None and not (self.service.observers or dispatch.parameters):
@@ -87,8 +85,8 @@ class RequestProcessor:
     async def stream(
         self, opened: Opened[Any], binding: Binding, context: Context
     ) -> AsyncGenerator[StreamItem[Any], None]:
-        """Every answer to an INFER_STREAM, and whether it is the last. Raises ``InferenceError`` in place
-        of the first answer; a later failure has an answer of its own."""
+        """Every answer to an INFER_STREAM, and whether it is the last. Raises ``InferenceError`` before the
+        first answer; encodes a later failure as an answer."""
         dispatch = await self._dispatch(opened, binding, context)
         plan = await dispatch.plan()
         observed = plan.mirror is not None or self.service.observers
@@ -105,24 +103,17 @@ class RequestProcessor:
                     response.model = plan.request.model
                     answer = encode(plan.form, response)
                     if response.final and not (answered or response.ordered):
-                        # alone it would wait for the answers to earlier messages
+                        # an only answer would wait for those to earlier messages
                         yield None, False
                     answered = answered or answer is not None
                     yield answer, response.final
             return
-        except InferenceError as error:
-            ended = error
-            if not answered:
-                raise
-            failure = error
-        except Exception as error:
-            ended = error
-            if not answered:
-                raise
-            failure = unforeseen(f"a stream of model '{plan.request.model}'")
         except BaseException as error:
             ended = error
-            raise
+            if not (answered and isinstance(error, Exception)):
+                raise
+            where = f"a stream of model '{plan.request.model}'"
+            failure = error if isinstance(error, InferenceError) else unforeseen(where)
         finally:
             self.service.trends.count(time.monotonic_ns() - began, isinstance(ended, Exception))
             if observation is not None:
@@ -141,7 +132,7 @@ class RequestProcessor:
         while not leaving:
             # read before the answer, so that the last answer includes it
             leaving, count = self.service.draining, catalog.changes.count
-            # one request to count, however often it is carried out
+            # counted once as a request
             look = self._operate if sent is None else self._carry_out
             answer = await look(opened, binding, context)
             if answer != sent:
@@ -151,7 +142,7 @@ class RequestProcessor:
                 await catalog.changes.since(count, None if catalog.reports_all_changes else _WATCH_SECS)
 
     async def _answer(self, dispatch: Dispatch) -> Any:
-        """The answer of the first plan whose target does not turn the request away."""
+        """The answer of the first plan whose target accepts the request."""
         plan = await dispatch.plan()
         observed = plan.mirror is not None or self.service.observers
         observation = self._observe(dispatch, plan) if observed else None
@@ -169,7 +160,7 @@ class RequestProcessor:
             answered = time.monotonic_ns()
             if plan.placement is not None:
                 plan.placement.fill(response)
-            # a target may have another name than the one that the caller knows
+            # the caller may know the target by another name
             response.model = plan.request.model
             answer = dispatch.opened.action.encode(plan.form, response)
             dispatch.context.timings["encode"] = time.monotonic_ns() - answered
@@ -184,7 +175,7 @@ class RequestProcessor:
     async def _responses(
         self, dispatch: Dispatch, plan: DispatchPlan, observation: Observation | None
     ) -> AsyncGenerator[tuple[DispatchPlan, InferResponse], None]:
-        """The responses of the first plan whose target does not turn the request away, as they come."""
+        """The responses of the first plan whose target accepts the request, as they arrive."""
         while True:
             responses = plan.target.stream(plan.request)
             answered = False
@@ -202,12 +193,12 @@ class RequestProcessor:
                 if observation is not None:
                     observation.redirect(plan.target.name)
             finally:
-                # to close it is to cancel it; an iterator that is no generator has nothing to close
+                # closing cancels; an iterator that is not a generator has nothing to close
                 if (close := getattr(responses, "aclose", None)) is not None:
                     await close()
 
     async def _dispatch(self, opened: Opened[Any], binding: Binding, context: Context) -> Dispatch:
-        """The dispatch of a message for inference. Raises ``InferenceError``."""
+        """The dispatch of an inference message. Raises ``InferenceError``."""
         router = self.service.router
         model, version = opened.model or self._default_model, opened.version
         if not model:
@@ -221,7 +212,7 @@ class RequestProcessor:
         return Dispatch(router, opened, binding, key, context, self._place, parameters)
 
     def _observe(self, dispatch: Dispatch, plan: DispatchPlan) -> Observation | None:
-        """Begin to observe the request of ``plan``, where an observer or the mirror of its route wants it."""
+        """The observation of ``plan``, if an observer or the mirror of its route observes its request."""
         observers = self.service.observers
         if plan.mirror is not None:
             observers = (*observers, plan.mirror)
@@ -237,7 +228,7 @@ class RequestProcessor:
         )
 
     def _place(self, request: InferRequest, context: Context) -> Placement:
-        """Resolve inputs in shared memory, and where outputs go there. Raises ``InferenceError``."""
+        """Resolve the inputs and outputs in shared memory. Raises ``InferenceError``."""
         self._admit_to_shared_memory(context)
         return self.service.shared_memory.resolve(request)
 
@@ -258,15 +249,15 @@ class RequestProcessor:
 
     async def _carry_out(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
         operation = opened.action.operation
-        perform = OPERATIONS.get(operation)
-        if perform is None:
+        offer = OPERATIONS.get(operation)
+        if offer is None:
             raise InferenceError(ErrorCode.UNSUPPORTED, f"this server does not offer {operation.value}")
-        if operation in OF_SHARED_MEMORY:
+        if offer.shared_memory:
             self._admit_to_shared_memory(context)
         model = opened.model
-        if operation in OF_A_MODEL:
+        if offer.of_a_model:
             model = model or self._default_model
-            if not model and operation is not Operation.MODEL_READY:  # a probe is answered, with no
+            if not model and operation is not Operation.MODEL_READY:  # a probe gets a negative answer
                 raise self._unnamed()
         router = self.service.router
         route = router.route(
@@ -282,10 +273,10 @@ class RequestProcessor:
             self._default_model,
         )
         if route is None:
-            result = await perform(request)
+            result = await offer.perform(request)
         else:
             route.bound(context)
-            result = await _within(context.deadline, by_route(operation, request, route))
+            result = await _within(context.deadline, by_route(offer, request, route))
         return opened.action.encode(opened, result)
 
     def _admit_to_shared_memory(self, context: Context) -> None:
@@ -301,13 +292,13 @@ class RequestProcessor:
 
 
 def unforeseen(where: str) -> InferenceError:
-    """An internal error: the log has the traceback, the caller gets no internals."""
+    """An internal error without details for the caller; the log gets the traceback."""
     _log.exception("unexpected error", extra={"facts": {"request": where}})
     return InferenceError(ErrorCode.INTERNAL, "internal error; the server's log has the details")
 
 
 async def _within(deadline: float | None, work: Awaitable[T]) -> T:
-    """Await ``work``, no longer than to ``deadline`` (``time.monotonic()``)."""
+    """Await ``work`` until ``deadline`` (``time.monotonic()``) at most."""
     if deadline is None:
         return await work
     try:

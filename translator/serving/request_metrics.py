@@ -1,22 +1,15 @@
 """Counts the requests of a listener by dialect: how many, how they end, how long each stage takes.
 
-On the path of every request, so it only adds numbers: a microsecond, and one more with durations. Metric
-families are made on demand. The statistics of ``runtime`` count requests by model.
+The statistics of ``runtime`` count requests by model.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
 
 from interlingua.schemas import ErrorCode, Latencies, ListenerAddress, Operation
 from interlingua.translator.admin.metrics import Family, Sample, latency_samples
-
-T = TypeVar("T")
-
-_TIMED = frozenset({Operation.INFER, Operation.INFER_STREAM})
-"""Operations whose durations are counted, as all others are quick."""
 
 
 class RequestMetrics:
@@ -41,7 +34,7 @@ class RequestMetrics:
 
 
 def families(listening: Sequence[tuple[ListenerAddress, Mapping[str, RequestMetrics]]]) -> Iterator[Family]:
-    """What the listeners have counted, by dialect."""
+    """The metrics of all listeners, by dialect."""
     request_metrics = [
         ({"listener": each.address, "transport": each.transport, "dialect": dialect}, metrics)
         for each, by_dialect in listening

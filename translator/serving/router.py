@@ -1,5 +1,4 @@
-"""Finds the target of a request: by the first route of the configuration that takes it, else by the name of
-the model."""
+"""Finds the target of a request: by the first route that accepts it, else by the name of the model."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ _KEPT_NAMES = 1024
 
 
 class Router:
-    """Models by the names that clients use, and ``routes`` before them. Models that never change may come as
-    a plain mapping. ``upstream_bindings`` has the binding of every
+    """Models by the names that clients use, and ``routes`` before them. A plain mapping is a fixed catalog.
+    ``upstream_bindings`` has the binding of every
     upstream model."""
 
     def __init__(
@@ -35,8 +34,8 @@ class Router:
         self._named: dict[str, tuple[Route, ...]] = {}
 
     def candidates(self, key: RouteKey) -> list[Route]:
-        """The routes that may take a request: those whose keys fit, up to the first without conditions on
-        parameters. Where none of them takes it, the model that it names answers."""
+        """The routes that match ``key``, up to the first without conditions on parameters. If none accepts
+        the request, the model that it names answers."""
         found = []
         for route in self._naming(key.model):
             if route.when.admits(key):
@@ -51,26 +50,25 @@ class Router:
         return next((route for route in named if not route.when.parameters and route.when.admits(key)), None)
 
     def _naming(self, model: str) -> tuple[Route, ...]:
-        """The routes for requests that ask for ``model``; there may be many for others."""
+        """The routes for the model name ``model``."""
         found = self._named.get(model)
         if found is None:
-            # clients may ask for any number of names
+            # clients choose the names
             if len(self._named) >= _KEPT_NAMES:
                 self._named.clear()
             found = self._named[model] = tuple(route for route in self.routes if route.when.names(model))
         return found
 
     def target(self, name: str, version: str = "") -> Target:
-        """The model called ``name``. Raises NOT_FOUND, naming a requested ``version``, in Triton's
-        words, which clients match on."""
+        """The model ``name``. Raises NOT_FOUND with Triton's text, which clients match on."""
         target = self.models.get(name)
         if target is None:
             raise self.catalog.missing(name, version)
         return target
 
     async def joined(self, text: str) -> ModelRef:
-        """What ``text`` names, which may have a version joined to it by a dash: the name that a route asks
-        for, or what :meth:`ModelCatalog.joined` finds. Raises as that."""
+        """The model in ``text``, perhaps with a version after a dash: the literal name of a route, or what
+        :meth:`ModelCatalog.joined` finds. Raises as that."""
         if text in self._stated:
             return ModelRef(text)
         for name, route in self._stated.items():
@@ -78,7 +76,7 @@ class Router:
                 continue
             named = ModelRef(name, text[len(name) + 1 :])
             lead = self.models.get(route.lead(self.models))
-            # remembered, or an upstream would get a question with every request
+            # cached, or every request would query the upstream
             if lead is not None and self._joined.get(named) is lead:
                 return named
             if lead is not None and named.version in (await route.view(lead, name).metadata()).versions:

@@ -1,7 +1,7 @@
 """The settings that clients may read and change while the server runs: those of traces and of the log.
 
-Values are kept and checked here; a function applies changes of the log's. Nothing is traced yet: the settings
-exist for clients that set them before they measure. Clients may not choose where a file is written.
+The server traces nothing: the settings exist for clients that set them before they measure. Clients cannot
+choose the path of a file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TRACE_DEFAULTS: TraceSettings = {
     "trace_mode": ("triton",),
 }
 _LOWEST = {"trace_rate": 0, "trace_count": -1, "log_frequency": 0}
-"""The trace settings that are numbers, each with the lowest allowed."""
+"""The least values of numeric trace settings."""
 
 _INTEGER = re.compile("-?[0-9]{1,10}")
 _LARGEST = 2**32 - 1
@@ -30,29 +30,27 @@ _LOG_FORMATS = ("default", "ISO8601")
 
 
 class TraceBook:
-    """The settings of traces: of the server, and of models where they have their own."""
+    """The trace settings of the server and of models."""
 
     def __init__(self) -> None:
         self._server: dict[str, tuple[str, ...]] = {}
         self._models: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def settings(self, model: str = "") -> TraceSettings:
-        """What holds for ``model``, for the server where that is empty."""
+        """The settings of ``model``, or of the server."""
         return {**_TRACE_DEFAULTS, **self._server, **self._models.get(model, {})}
 
     def change(self, model: str, changes: TraceSettings) -> None:
-        """Set all of ``changes``, or none. An empty value takes a setting back: a model's to the server's,
-        the server's to the default. Names that are not known are let pass, as by Triton.
-
-        Raises INVALID_TENSOR naming the setting, UNSUPPORTED for the file.
-        """
+        """Set all of ``changes``, or none. An empty value resets a setting: a model's to the server's, the
+        server's to the default. Unknown names are ignored, as by Triton. Raises INVALID_TENSOR naming the
+        setting, UNSUPPORTED for the file."""
         known = {name: values for name, values in changes.items() if name in _TRACE_DEFAULTS}
         for name, values in known.items():
             if values or name == "trace_file":
                 _check_trace(name, values)
         held = self._models.setdefault(model, {}) if model else self._server
         for name, values in known.items():
-            # which kind of traces there are is decided when the server starts
+            # fixed when the server starts
             if name == "trace_mode":
                 continue
             if values:
@@ -79,14 +77,12 @@ class LogBook:
         self._apply = apply
 
     def settings(self) -> LogSettings:
-        """What holds now."""
+        """The current settings."""
         return dict(self._settings)
 
     def change(self, changes: LogSettings) -> None:
-        """Set all of ``changes``, or none. Names that are not known are let pass, as by Triton.
-
-        Raises INVALID_TENSOR naming the setting, UNSUPPORTED for the file.
-        """
+        """Set all of ``changes``, or none. Unknown names are ignored, as by Triton. Raises INVALID_TENSOR
+        naming the setting, UNSUPPORTED for the file."""
         known = {name: value for name, value in changes.items() if name in self._settings}
         for name, value in known.items():
             self._check(name, value)

@@ -1,7 +1,6 @@
-"""Inference over the last 30 days, in the numbers that dashboards draw.
+"""Inference over the last 30 days, as trends for dashboards.
 
-Counted when a request ends, folded on demand or once a second has passed: no task runs for it. The statistics
-of ``runtime`` count requests by model.
+No task runs for it: requests are counted as they end and folded into buckets on demand.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from interlingua.schemas import Metrics
 
 _SCALES = ((86_400, 30), (3_600, 24), (60, 60), (1, 60))
-"""Seconds to a bucket and how many buckets are shown, in the order in which they are."""
+"""The seconds of a bucket and the number of buckets, in order."""
 
 _QUANTILES = (
     *(step / 10 for step in range(1, 10)),
@@ -27,12 +26,12 @@ _QUANTILES = (
     0.9999,
 )
 _LATENCIES = 4_096
-"""How many of the last requests the quantiles are of."""
+"""The number of latest requests for the quantiles."""
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """What happened within some time. ``cpu`` and ``memory`` are sums of ``looks`` percentages."""
+    """One interval. ``cpu`` and ``memory`` are sums of ``looks`` percentages."""
 
     requests: int = 0
     failed: int = 0
@@ -43,7 +42,7 @@ class _Bucket:
     memory: float = 0.0
 
     def add(self, other: _Bucket) -> None:
-        """Count in what another bucket has."""
+        """Add the counts of ``other``."""
         self.requests += other.requests
         self.failed += other.failed
         self.ns += other.ns
@@ -61,7 +60,7 @@ _VALUES: dict[str, Callable[[_Bucket, int], float]] = {
     "cpu_percent": lambda bucket, seconds: _ratio(bucket.cpu, bucket.looks),
     "memory_percent": lambda bucket, seconds: _ratio(bucket.memory, bucket.looks),
 }
-"""What a bucket of so many seconds has to show, by the name of the trend."""
+"""The value of a bucket of so many seconds, by the name of the trend."""
 
 
 class Trends:
@@ -102,7 +101,7 @@ class Trends:
         )
 
     def _fold(self, second: int) -> None:
-        """Put what was counted into the buckets of its second, minute, hour and day."""
+        """Add the current counts to the buckets of their second, minute, hour and day."""
         self._look()
         for seconds, shown in _SCALES:
             buckets = self._buckets[seconds]
@@ -113,7 +112,7 @@ class Trends:
         self._second, self._current = second, _Bucket()
 
     def _look(self) -> None:
-        """Note how busy the process has been since the last look, and how large it is."""
+        """Sample the CPU time since the last look, and the memory."""
         now, cpu = self._clock(), time.process_time()
         since, before = self._looked
         if now - since < 1e-3:
@@ -136,7 +135,7 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _memory_percent() -> float:
-    """How much of the machine's memory the process holds; 0 where the system does not tell."""
+    """The share of the machine's memory in use by the process; 0 if unavailable."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
