@@ -40,7 +40,7 @@ def triton(place: Path, folder: Path, repository: Path) -> Iterator[Server]:
     backends = folder / "backends"
     shutil.copytree(server / "backends" / "python", backends / "python")
     shutil.copy(server / "python_backend_stubs" / version / "triton_python_backend_stub", backends / "python")
-    ports = dict(zip(("http", "grpc", "metrics"), _free_ports(3), strict=True))
+    ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
     command = [
         str(server / "bin" / "tritonserver"),
         f"--model-repository={repository}",
@@ -67,7 +67,7 @@ def triton(place: Path, folder: Path, repository: Path) -> Iterator[Server]:
 def mlserver(place: Path, folder: Path, models: Path) -> Iterator[Server]:
     """MLServer, from the environment at ``place``, on ``models``; without workers, which with one model and
     two cores only add a hop."""
-    ports = dict(zip(("http", "grpc", "metrics"), _free_ports(3), strict=True))
+    ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
     settings = {
         "debug": False,
         "host": "127.0.0.1",
@@ -115,7 +115,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> 
     raise RuntimeError(f"the server did not become ready:\n{log.read_text(errors='replace')[-4000:]}")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now."""
     probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [probe.getsockname()[1] for probe in probes]

@@ -79,6 +79,17 @@ def floor(kind: str) -> Iterator[Server]:
 
 
 @contextmanager
+def relay(module: str, transport: str, upstream: str) -> Iterator[Server]:
+    """The server of that module of ``benchmarks.bridging``, in front of ``upstream``."""
+    with _process("-m", f"benchmarks.bridging.{module}", upstream, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        if not address:
+            raise RuntimeError(f"{module} did not start")
+        yield Server(process.pid, {transport: address})
+
+
+@contextmanager
 def pinned(cpus: Iterable[int]) -> Iterator[None]:
     """Processes that are started meanwhile run on ``cpus`` alone."""
     before = os.sched_getaffinity(0)

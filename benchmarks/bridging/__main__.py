@@ -1,0 +1,76 @@
+"""The command: ``python -m benchmarks.bridging [--quick] [--json] [--only ROW ...]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.bridging.servers import Servers
+from benchmarks.bridging.table import ROWS, Row
+from benchmarks.bridging.traffic import IN_FLIGHT, Traffic
+from benchmarks.bridging.turns import Found, measure
+
+_LINE = "{:46} {:>10} {:18} {:>10} {:>7} {:>8}  {}\n"
+
+
+def chosen(only: list[str]) -> list[Row]:
+    """The rows whose titles contain one of ``only``."""
+    return [row for row in ROWS if not only or any(text.lower() in row.title.lower() for text in only)]
+
+
+def results(rows: list[Row], quick: bool) -> Iterator[Found]:
+    """Every result as it is measured."""
+    with ExitStack() as running:
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
+        servers, traffic = Servers(folder, running), Traffic(folder)
+        for row in rows:
+            yield from measure(row, servers, traffic, quick)
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bridging", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument("--list", action="store_true", help="print the rows alone")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="ROW", help="rows whose titles contain a text"
+    )
+    arguments = parser.parse_args()
+    rows = chosen(arguments.only)
+    if arguments.list:
+        sys.stdout.write("".join(f"{row.title}\n" for row in rows))
+        return 0
+    load = os.getloadavg()[0]
+    if arguments.json:
+        found = [{**asdict(each), "verdict": each.verdict} for each in results(rows, arguments.quick)]
+        machine = {"python": platform.python_version(), "machine": platform.platform()}
+        sys.stdout.write(f"{json.dumps({**machine, 'rows': found}, indent=2)}\n")
+        return 0
+    sys.stdout.write(_LINE.format("row", "us", "beside", "us", "ratio", "target", ""))
+    for each in results(rows, arguments.quick):
+        sys.stdout.write(_line(each))
+        sys.stdout.flush()
+    sys.stdout.write(
+        f"\nCPU time per request of the server's processes, {IN_FLIGHT} requests in flight; "
+        f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after.\n"
+    )
+    return 0
+
+
+def _line(found: Found) -> str:
+    numbers = ("-" if each is None else each for each in (found.peer_us, found.ratio))
+    target = "-" if found.target is None else f"<= {found.target:g}"
+    return _LINE.format(found.row, found.us, found.peer, *numbers, target, found.verdict)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""The benchmark of bridging runs, and would notice a server that answers something else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from benchmarks import processes
+from benchmarks.bridging import traffic as traffic_module
+from benchmarks.bridging.requests import request
+from benchmarks.bridging.servers import Servers
+from benchmarks.bridging.table import ROWS, Row
+from benchmarks.bridging.traffic import Traffic, check
+from benchmarks.bridging.turns import Found
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_rows_are_measured_beside_their_peers() -> None:
+    only = ("GraphPipe HTTP -> OIP HTTP, 64 B", "serving OIP HTTP, ONNX identity")
+    run = [sys.executable, "-m", "benchmarks.bridging", "--quick", "--json", "--only", *only]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert not done.returncode, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    peers = [(row["row"].split(",")[0], row["peer"]) for row in rows]
+    bridged = "GraphPipe HTTP -> OIP HTTP"
+    assert peers == [(bridged, "serving"), (bridged, "library oip http"), ("serving OIP HTTP", "serving")]
+    for row in rows:
+        assert row["us"] > 0
+        assert row["peer_us"] > 0
+        within = row["target"] is None or row["ratio"] <= row["target"]
+        assert row["verdict"] == ("for comparison" if row["target"] is None else "ok" if within else "over")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
+def test_a_request_carries_its_numbers(row: Row) -> None:
+    sent = row.request()
+    assert sent.echoed
+    assert sent.echoed in sent.sent() or row.model is not None
+    assert len(sent.entity()) > min(row.size, 60)
+    assert len({row.title for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize("size", [64, 4 << 20])
+@pytest.mark.parametrize("relay", ["http1 relay", "http2 relay"])
+def test_the_bare_relays_relay(relay: str, size: int, tmp_path: Path) -> None:
+    with ExitStack() as running:
+        server = Servers(tmp_path, running)[relay]
+        assert server is not None
+        (transport,) = server.addresses
+        sent = request("oip", transport, size)
+        assert Traffic(tmp_path).cost_us(server, sent, 64) > 0
+        check(server.addresses[transport], sent)
+
+
+def test_clients_of_our_own_replace_h2load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic_module.shutil, "which", lambda _: None)
+    traffic = Traffic(tmp_path)
+    assert traffic.name == "benchmarks.clients"
+    with processes.floor("http") as server:
+        assert traffic.cost_us(server, request("graphpipe", "http", 64), 64) > 0
+
+
+def test_a_wrong_answer_does_not_count(tmp_path: Path) -> None:
+    with processes.floor("json") as server, pytest.raises(RuntimeError, match="answered|wrong"):
+        Traffic(tmp_path).cost_us(server, request("graphpipe", "http", 64), 64)
+
+
+def test_a_peer_that_is_not_installed_is_named() -> None:
+    assert Found("a row", 1.0, "nginx", None, None, 2.5).verdict == "not installed"
