@@ -56,22 +56,21 @@ class Version(Protocol):
     """A version of a local model that is ready: an instance, its agreed signature, its queue and its counts.
 
     ``scope`` is its part of the response cache. A ``decoupled`` version answers any number of times; one that
-    ``learns`` discovers from other models whether it does.
+    ``learns`` discovers from other models whether it does. ``check`` returns the outputs to compute for a
+    request and raises INVALID_TENSOR.
     """
 
     number: str
     scope: int
     signature: Signature
-    decoupled: bool
-    learns: bool
+    decoupled: bool = False
+    learns: bool = False
     statistics: VersionStatistics
+    check: Callable[[InferRequest], tuple[str, ...]]
 
     @property
     def waiting(self) -> int:
         """The number of queued requests."""
-
-    def check(self, request: InferRequest) -> tuple[str, ...]:
-        """The outputs to compute for ``request``. Raises INVALID_TENSOR."""
 
     async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
         """The one answer of a version that is not decoupled. Raises the instance's errors, OVERLOADED and
@@ -88,13 +87,16 @@ class Version(Protocol):
 
     def join(self, hooks: ServerHooks) -> None:
         """Serve from now on."""
+        return
 
     async def learn(self) -> str:
         """Discover whether the models that this one calls are decoupled. Returns the reason why the version
         cannot run with them, or an empty string."""
+        return ""
 
     async def learn_labels(self) -> None:
         """Take over the class labels of the models that this one calls, for outputs without labels."""
+        return
 
     def readiness(self) -> Readiness:
         """Whether a request would run now."""

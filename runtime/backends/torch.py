@@ -26,19 +26,10 @@ from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE, LoadEr
 from interlingua.schemas import Datatype, ErrorCode, InferenceError, Signature, Tensor, TensorSpec
 
 _DTYPES: dict[Datatype, torch.dtype] = {
-    Datatype.BOOL: torch.bool,
-    Datatype.UINT8: torch.uint8,
-    Datatype.UINT16: torch.uint16,
-    Datatype.UINT32: torch.uint32,
-    Datatype.UINT64: torch.uint64,
-    Datatype.INT8: torch.int8,
-    Datatype.INT16: torch.int16,
-    Datatype.INT32: torch.int32,
-    Datatype.INT64: torch.int64,
-    Datatype.FP16: torch.float16,
-    Datatype.BF16: torch.bfloat16,
-    Datatype.FP32: torch.float32,
-    Datatype.FP64: torch.float64,
+    # PyTorch's names are NumPy's
+    datatype: getattr(torch, datatype.dtype.name)
+    for datatype in Datatype
+    if datatype is not Datatype.BYTES
 }
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from interlingua.runtime.models.ensemble import Step
 from interlingua.runtime.models.reshape import Reshape
@@ -25,6 +26,13 @@ DATATYPE_OF_TYPE: dict[str, Datatype] = {
     for name, datatype in DATATYPES.items()
 }
 """The datatypes by the names that configurations use."""
+
+
+def datatype_of(message: Any) -> Datatype | None:
+    """The ``data_type`` of a message, an enumeration that also takes numbers without a name."""
+    value = message.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number.get(message.data_type)
+    return DATATYPE_OF_TYPE.get(value.name) if value else None
+
 
 UNLIMITED_BATCH_SIZE = 65536
 """The ``max_batch_size`` of a model whose own file shows that it batches, where no limit is stated."""

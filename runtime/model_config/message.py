@@ -43,6 +43,11 @@ def config_message(config: ModelConfig, signature: Signature) -> bytes:
         fill_in_engine(message, config)
     else:
         del message.instance_group[:]
+    return serialized(message)
+
+
+def serialized(message: Any) -> bytes:
+    """``message``, an ``inference.ModelConfig``, the same bytes every time."""
     written: bytes = message.SerializeToString(deterministic=True)
     return written
 
@@ -53,8 +58,7 @@ def with_decoupled(config: bytes, decoupled: bool) -> bytes:
     if message.model_transaction_policy.decoupled == decoupled:
         return config
     message.model_transaction_policy.decoupled = decoupled
-    written: bytes = message.SerializeToString(deterministic=True)
-    return written
+    return serialized(message)
 
 
 def write_signature(

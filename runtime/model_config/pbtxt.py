@@ -18,7 +18,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from interlingua.runtime.backends.devices import cuda_count
-from interlingua.runtime.model_config.config import DATATYPE_OF_TYPE, LoadError, ModelConfig, VersionPolicy
+from interlingua.runtime.model_config.config import LoadError, ModelConfig, VersionPolicy, datatype_of
 from interlingua.runtime.model_config.sequence_batching import read_sequence_batching
 from interlingua.runtime.models.ensemble import Step
 from interlingua.runtime.models.reshape import Reshape
@@ -147,11 +147,7 @@ def _tensors(
             raise LoadError(f"{path}: {role} {index} has no name")
         if name in specs:
             raise LoadError(f"{path}: {role} '{name}' is declared twice")
-        # an enumeration takes numbers that it has no name for
-        value = message.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number.get(
-            message.data_type
-        )
-        datatype = DATATYPE_OF_TYPE.get(value.name) if value else None
+        datatype = datatype_of(message)
         if datatype is None:
             raise LoadError(f"{path}: {role} '{name}' has no data_type")
         if message.is_shape_tensor:
@@ -247,9 +243,7 @@ def _steps(messages: Sequence[Any]) -> tuple[Step, ...]:
 def _warmup(path: Path, message: Any) -> Warmup:
     inputs = []
     for name, sample_input in sorted(message.inputs.items()):
-        kinds = sample_input.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
-        value = kinds.get(sample_input.data_type)
-        datatype = DATATYPE_OF_TYPE.get(value.name) if value else None
+        datatype = datatype_of(sample_input)
         source = sample_input.WhichOneof("input_data_type")
         if datatype is None or source is None:
             missing = "data_type" if datatype is None else "zero_data, random_data or input_data_file"

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from interlingua.runtime.model_config.config import DATATYPE_OF_TYPE, LoadError
+from interlingua.runtime.model_config.config import LoadError, datatype_of
+from interlingua.runtime.models.shapes import fits
 from interlingua.runtime.repository.overrides import is_inside
 from interlingua.runtime.scheduling.sequence_controls import zeros
 from interlingua.runtime.scheduling.sequence_policy import (
@@ -142,13 +143,11 @@ def _state(path: Path, message: Any, batched: bool) -> State:
 
 def _initial(path: Path, name: str, message: Any, datatype: Datatype, shape: tuple[int, ...]) -> Tensor:
     what = f"initial_state of state '{name}'"
-    declared_input = (*shape[: len(shape) - len(message.dims)], *message.dims)
-    fits = len(declared_input) == len(shape) and all(
-        declared in (-1, size) for size, declared in zip(declared_input, shape, strict=True)
-    )
-    if _datatype(path, what, message) is not datatype or not fits or any(size < 0 for size in message.dims):
+    batch = shape[: len(shape) - len(message.dims)]
+    free = any(size < 0 for size in message.dims)
+    if _datatype(path, what, message) is not datatype or free or not fits((*batch, *message.dims), shape):
         raise LoadError(f"{path}: {what} is not of the datatype and dims of the state, none of them free")
-    first = (*(1 for size in declared_input[: len(declared_input) - len(message.dims)]), *message.dims)
+    first = (*(1 for _ in batch), *message.dims)
     if message.WhichOneof("state_data") is None:
         raise LoadError(f"{path}: {what} needs zero_data or data_file")
     if not message.data_file:
@@ -164,9 +163,7 @@ def _initial(path: Path, name: str, message: Any, datatype: Datatype, shape: tup
 
 def _datatype(path: Path, what: str, message: Any) -> Datatype:
     """The datatype that ``message`` states."""
-    named = message.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
-    value = named.get(message.data_type)
-    datatype = DATATYPE_OF_TYPE.get(value.name) if value else None
+    datatype = datatype_of(message)
     if datatype is None:
         raise LoadError(f"{path}: {what} has no data_type")
     return datatype

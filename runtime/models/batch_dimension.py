@@ -7,6 +7,7 @@ Triton do the same.
 
 from __future__ import annotations
 
+from interlingua.runtime.models.shapes import fits
 from interlingua.schemas import Tensor
 
 
@@ -17,14 +18,8 @@ def fitted(tensor: Tensor, declared: tuple[int, ...], batched: bool) -> Tensor:
     shape = tensor.shape
     if len(shape) == len(declared):
         return tensor
-    if batched and _fits(shape, declared[1:]):
+    if batched and fits(shape, declared[1:]):
         return Tensor(tensor.name, tensor.datatype, (1, *shape), tensor.data)
-    if not batched and shape[:1] == (1,) and _fits(shape[1:], declared):
+    if not batched and shape[:1] == (1,) and fits(shape[1:], declared):
         return Tensor(tensor.name, tensor.datatype, shape[1:], tensor.data)
     return tensor
-
-
-def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    return len(shape) == len(declared) and all(
-        expected in (-1, size) for size, expected in zip(shape, declared, strict=True)
-    )

@@ -21,12 +21,12 @@ from interlingua.runtime.scheduling.runners import UNBOUNDED, PlaceRunner, Share
 from interlingua.runtime.scheduling.scheduler import Scheduler
 from interlingua.runtime.scheduling.sequence_scheduler import ALONE, SequenceScheduler, check_alone
 from interlingua.runtime.scheduling.sequence_table import not_started
-from interlingua.runtime.target import ServerHooks
+from interlingua.runtime.target import ServerHooks, Version
 from interlingua.schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
 from interlingua.schemas import Sequence as Place
 
 
-class RequestVersion:
+class RequestVersion(Version):
     """A ``Version`` whose instance gets whole requests; ``decoupled`` is the instance's own.
 
     ``input_reshapes`` and ``output_reshapes`` are for tensors whose shape clients see differently from the
@@ -176,18 +176,15 @@ class RequestVersion:
                 await _to_the_end(self.answers(request, outputs))
 
     def join(self, hooks: ServerHooks) -> None:
-        """See ``Version``."""
         self.instance.join(hooks)
 
     async def learn(self) -> str:
-        """See ``Version``."""
         if self._composition is None:
             return ""
         self.decoupled, fault = await self._composition.learn()
         return fault
 
     async def learn_labels(self) -> None:
-        """See ``Version``."""
         if self._composition is None:
             return
         labels = await self._composition.labels()
@@ -200,15 +197,12 @@ class RequestVersion:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their run."""
         return self._admission.waiting if self._scheduler is None else self._scheduler.waiting
 
     def readiness(self) -> Readiness:
-        """Whether its instance is ready."""
         return self.instance.readiness()
 
     async def close(self) -> None:
-        """Finish what runs or waits and free the instance."""
         if self._scheduler is not None:
             await self._scheduler.drain()
         await self.instance.close()

@@ -24,7 +24,7 @@ from interlingua.runtime.scheduling.runners import Ran, ThreadRunner
 from interlingua.runtime.scheduling.scheduler import Scheduler
 from interlingua.runtime.scheduling.sequence_scheduler import SequenceScheduler
 from interlingua.runtime.scheduling.sequence_state import StatefulRunner, States
-from interlingua.runtime.target import ServerHooks
+from interlingua.runtime.target import Version
 from interlingua.schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
 
 Timed = tuple[tuple[Tensor, ...], int, int]
@@ -38,7 +38,7 @@ def default_instances() -> int:
     return min(4, os.cpu_count() or 1)
 
 
-class TensorVersion:
+class TensorVersion(Version):
     """A ``Version`` whose instance is a function on tensors.
 
     ``instances`` is how many runs may go on at once; 0 runs on the event loop itself. ``run`` is the
@@ -63,8 +63,6 @@ class TensorVersion:
         self.scope = new_scope()
         self.instance = instance
         self.signature = signature
-        self.decoupled = False
-        self.learns = False
         self.statistics = VersionStatistics()
         self.check = RequestCheck(model, signature).check
         self._run = run or instance.run
@@ -101,7 +99,6 @@ class TensorVersion:
         return tensors, started, ended
 
     async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
-        """See ``Version``."""
         context = request.context
         left = seconds_left(self._model, context)
         if self.threads is None:
@@ -118,7 +115,6 @@ class TensorVersion:
     async def answers(
         self, request: InferRequest, outputs: tuple[str, ...]
     ) -> AsyncGenerator[InstanceAnswer, None]:
-        """See ``Version``."""
         yield await self.answer(request, outputs)
 
     async def _queued(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
@@ -150,8 +146,7 @@ class TensorVersion:
         return InstanceAnswer(tensors, {}, None, True, started, ended)
 
     async def warm_up(self, sample: WarmupSample) -> None:
-        """Run ``sample``, once on each device and for all threads that share an instance there; as a sequence
-        of its own where there are sequences. Raises as a request would."""
+        """See ``Version``: once on each device, for all threads that share an instance there."""
         outputs = self.check(sample.request)
         inputs = sample.request.inputs
         if isinstance(self.scheduler, SequenceScheduler):
@@ -164,28 +159,14 @@ class TensorVersion:
                 loop = asyncio.get_running_loop()
                 await loop.run_in_executor(self.threads, self.run, inputs, outputs)
 
-    def join(self, hooks: ServerHooks) -> None:
-        """See ``Version``: it needs nothing of the server."""
-
-    async def learn(self) -> str:
-        """See ``Version``: nothing to learn."""
-        return ""
-
-    async def learn_labels(self) -> None:
-        """See ``Version``: nothing to learn."""
-
     @property
     def waiting(self) -> int:
-        """How many requests wait for their run."""
         return self.admission.waiting if self.scheduler is None else self.scheduler.waiting
 
     def readiness(self) -> Readiness:
-        """Ready: what is loaded can run."""
         return _READY
 
     async def close(self) -> None:
-        """Wait for what runs or stands in the queue, whether or not a caller still waits, and free the
-        instance."""
         if self.scheduler is not None:
             await self.scheduler.drain()
         if self.threads is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from interlingua.runtime.models.shapes import fits
 from interlingua.schemas import (
     NO_LEEWAY,
     ErrorCode,
@@ -80,7 +81,7 @@ class RequestCheck:
                 )
             if (
                 tensor.shape != spec.shape
-                and not _fits(tensor.shape, spec.shape)
+                and not fits(tensor.shape, spec.shape)
                 and not self._may_have_shape(tensor, spec)
             ):
                 raise self._wrong_shape(tensor, spec)
@@ -97,7 +98,7 @@ class RequestCheck:
         """Whether nothing is known against the shape of ``tensor``, which is not that of ``spec``."""
         if tensor.name in self._leeway.shapes:
             return True
-        return self._leeway.batches and bool(tensor.shape) and _fits(tensor.shape, (-1, *spec.shape[1:]))
+        return self._leeway.batches and bool(tensor.shape) and fits(tensor.shape, (-1, *spec.shape[1:]))
 
     def _check_batch(self, inputs: Inputs) -> None:
         if self._leeway.shapes:
@@ -144,15 +145,6 @@ class RequestCheck:
 
     def _invalid(self, message: str) -> InferenceError:
         return InferenceError(ErrorCode.INVALID_TENSOR, message)
-
-
-def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    if len(shape) != len(declared):
-        return False
-    for dimension, expected in zip(shape, declared, strict=True):
-        if dimension != expected and expected != -1:
-            return False
-    return True
 
 
 def _repeated(names: Sequence[str]) -> str:

@@ -55,9 +55,9 @@ class Worker:
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.on_idle: Callable[[], None] = _nothing
-        self.on_lost: Callable[[Worker], None] = _nothing_of
-        self.check: Callable[[InstanceAnswer, tuple[str, ...]], None] = _nothing_with
+        self.on_idle: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[Worker], None] = lambda worker: None
+        self.check: Callable[[InstanceAnswer, tuple[str, ...]], None] = lambda answer, outputs: None
         self.config: dict[str, Any] = {}
         self.lost = False
         self.promised = False
@@ -411,15 +411,3 @@ def _request(slot: int, job: Job) -> list[Any]:
 def _close(descriptors: Iterable[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
-
-
-def _nothing() -> None:
-    """The callback before a queue is attached."""
-
-
-def _nothing_of(worker: Worker) -> None:
-    """The callback before an instance is attached."""
-
-
-def _nothing_with(answer: InstanceAnswer, outputs: tuple[str, ...]) -> None:
-    """The check before the signature is known."""

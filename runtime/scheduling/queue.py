@@ -47,6 +47,20 @@ class Entry:
     turn: asyncio.Future[None] | None = None
     memory: Memory | None = None
 
+    def cancel(self, error: InferenceError) -> None:
+        """Fail everything that the caller may wait for with ``error``."""
+        for waiter in (self.answer, self.turn):
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(error)
+
+    def abandon(self) -> None:
+        """The caller no longer waits for the answer."""
+        if not self.answer.done():
+            self.answer.cancel()
+        elif not self.answer.cancelled():
+            # an exception that is never retrieved would be logged
+            self.answer.exception()
+
 
 @dataclass(slots=True)
 class _Level:

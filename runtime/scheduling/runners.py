@@ -41,14 +41,18 @@ class SharedAnswers(NamedTuple):
     execution: Execution
 
 
+def _nothing(*_: object) -> None:
+    """The callback of events without a listener."""
+
+
 class Runner(Protocol):
     """``free`` batches can be started now, each of up to ``room`` entries. ``on_free`` is called when there
     may be more, ``on_failure`` when waiting requests cannot run, ``on_replaced`` when what runs from
     now on has no memory of what ran."""
 
-    on_free: Callable[[], None]
-    on_failure: Callable[[InferenceError], None]
-    on_replaced: Callable[[], None]
+    on_free: Callable[[], None] = staticmethod(_nothing)
+    on_failure: Callable[[InferenceError], None] = staticmethod(_nothing)
+    on_replaced: Callable[[], None] = staticmethod(_nothing)
 
     @property
     def free(self) -> int: ...
@@ -66,46 +70,35 @@ class Runner(Protocol):
 
     def wanted(self) -> None:
         """A request waits and nothing is free."""
+        return
 
     def unwanted(self) -> None:
         """No request waits."""
+        return
 
     def start(self, entries: list[Entry]) -> None:
         """Run ``entries`` as one batch and set each one's ``answer``. Never raises."""
 
 
-def _nothing(*_: object) -> None:
-    """The callback of events without a listener."""
-
-
-class ThreadRunner:
+class ThreadRunner(Runner):
     """Runs ``run`` on ``threads``, as many batches at once as there are ``instances``; each entry is answered
     with a :class:`Ran`."""
 
+    free = 0
+    room = UNBOUNDED
+    ready = True
+
     def __init__(self, run: Run, threads: Executor, instances: int) -> None:
-        self.on_free: Callable[[], None] = _nothing
-        self.on_failure: Callable[[InferenceError], None] = _nothing
-        self.on_replaced: Callable[[], None] = _nothing
         self.free = instances
-        self.room = UNBOUNDED
-        self.ready = True
         self._run = run
         self._threads = threads
         self._instances = instances
 
     @property
     def busy(self) -> bool:
-        """See ``Runner``."""
         return self.free < self._instances
 
-    def wanted(self) -> None:
-        """A thread that ends tells so anyway."""
-
-    def unwanted(self) -> None:
-        """No claim is held."""
-
     def start(self, entries: list[Entry]) -> None:
-        """See ``Runner``."""
         self.free -= 1
         running = asyncio.get_running_loop().run_in_executor(self._threads, self._work, entries)
         running.add_done_callback(lambda done: self._ended(entries, done))
@@ -133,14 +126,11 @@ class ThreadRunner:
         self.on_free()
 
 
-class PlaceRunner:
+class PlaceRunner(Runner):
     """Runs on a place of ``instance``, any or the one with ``number``, which it claims when a request waits;
-    each entry is answered with a :class:`Given`."""
+    each entry is answered with a :class:`SharedAnswers`."""
 
     def __init__(self, instance: RequestInstance, number: int | None = None) -> None:
-        self.on_free: Callable[[], None] = _nothing
-        self.on_failure: Callable[[InferenceError], None] = _nothing
-        self.on_replaced: Callable[[], None] = _nothing
         self._instance = instance
         self._number = number
         self._before: Place | None = None
@@ -149,17 +139,14 @@ class PlaceRunner:
 
     @property
     def free(self) -> int:
-        """See ``Runner``."""
         return int(self._place is not None)
 
     @property
     def room(self) -> int:
-        """See ``Runner``."""
         return self._place.room if self._place is not None else 0
 
     @property
     def ready(self) -> bool:
-        """See ``Runner``."""
         return self._instance.readiness(self._number).ready
 
     @property
@@ -168,18 +155,15 @@ class PlaceRunner:
         return self._claim is not None
 
     def wanted(self) -> None:
-        """See ``Runner``."""
         if self._claim is None:
             self._claim = asyncio.get_running_loop().create_task(self._claim_one())
 
     def unwanted(self) -> None:
-        """See ``Runner``."""
         place, self._place = self._place, None
         if place is not None:
             place.release()
 
     def start(self, entries: list[Entry]) -> None:
-        """See ``Runner``."""
         place, self._place = self._place, None
         assert place is not None, "started without a place"  # noqa: S101
         execution = execution_of(entries)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from interlingua.runtime.models.deadline import cancelled, too_late
 from interlingua.runtime.scheduling.admission import Admission
 from interlingua.runtime.scheduling.batch import in_model_order, key_of
 from interlingua.runtime.scheduling.forming import Rules, choose
@@ -89,9 +90,7 @@ class Scheduler:
 
         def cancel() -> None:
             self._queue.remove(entry)
-            for waiter in (entry.answer, entry.turn):
-                if waiter is not None and not waiter.done():
-                    waiter.set_exception(self._cancelled())
+            entry.cancel(cancelled(self._model))
 
         entry.nbytes = self._admission.enter_queue(request, len(self._queue), self._queue.nbytes)
         try:
@@ -129,11 +128,7 @@ class Scheduler:
         if self._queue.remove(entry):
             # a batch may wait for it, or a place be kept
             self._advance_soon()
-        if not entry.answer.done():
-            entry.answer.cancel()
-        elif not entry.answer.cancelled():
-            # its caller may have gone at the same moment
-            entry.answer.exception()
+        entry.abandon()
         if self._order is not None:
             self._order.leave(entry)
 
@@ -188,7 +183,7 @@ class Scheduler:
             self._queue.remove(entry)
         elif deadline is not None and deadline * 1e9 <= now:
             self._queue.remove(entry)
-            fail([entry], self._too_late())
+            fail([entry], too_late(self._model))
         else:
             self._expired(entry)
 
@@ -206,14 +201,6 @@ class Scheduler:
         for entry in waiting:
             self._queue.remove(entry)
         fail(waiting, error)
-
-    def _cancelled(self) -> InferenceError:
-        return InferenceError(ErrorCode.CANCELLED, f"request to model '{self._model}' was cancelled")
-
-    def _too_late(self) -> InferenceError:
-        return InferenceError(
-            ErrorCode.DEADLINE_EXCEEDED, f"model '{self._model}' did not answer before the deadline"
-        )
 
 
 class _Entered:

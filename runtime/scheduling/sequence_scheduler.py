@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from interlingua.runtime.models.deadline import cancelled
 from interlingua.runtime.scheduling.admission import Admission
 from interlingua.runtime.scheduling.batch import in_model_order, key_of
 from interlingua.runtime.scheduling.forming import Rules
@@ -25,7 +26,13 @@ from interlingua.runtime.scheduling.sequence_controls import Controls, zeros
 from interlingua.runtime.scheduling.sequence_forming import Batch, direct, oldest
 from interlingua.runtime.scheduling.sequence_policy import Oldest, SequenceBatching
 from interlingua.runtime.scheduling.sequence_state import States
-from interlingua.runtime.scheduling.sequence_table import Lane, LiveSequence, SequenceTable, starts
+from interlingua.runtime.scheduling.sequence_table import (
+    Lane,
+    LiveSequence,
+    SequenceTable,
+    not_started,
+    starts,
+)
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Signature, Tensor
 from interlingua.schemas import Sequence as Place
 
@@ -125,9 +132,7 @@ class SequenceScheduler:
 
         def cancel() -> None:
             self._drop(sequence, entry)
-            for waiter in (entry.answer, entry.turn):
-                if waiter is not None and not waiter.done():
-                    waiter.set_exception(self._cancelled())
+            entry.cancel(cancelled(self._model))
 
         try:
             context.cancel.on_cancel(cancel)
@@ -165,11 +170,7 @@ class SequenceScheduler:
 
     def _leave(self, sequence: LiveSequence, entry: Entry) -> None:
         self._drop(sequence, entry)
-        if not entry.answer.done():
-            entry.answer.cancel()
-        elif not entry.answer.cancelled():
-            # its caller may have gone at the same moment
-            entry.answer.exception()
+        entry.abandon()
         if self._order is not None:
             self._order.leave(entry)
         sequence.inside -= 1
@@ -184,7 +185,7 @@ class SequenceScheduler:
             return
         dropped = self._table.drop(sequence, entry)
         self._no_longer_wait([entry, *dropped])
-        fail(dropped, self._table.not_started(sequence.id))
+        fail(dropped, not_started(self._model, sequence.id))
         self._advance_soon()
 
     def _no_longer_wait(self, entries: Sequence[Entry]) -> None:
@@ -290,7 +291,7 @@ class SequenceScheduler:
                 self._table.over(sequence)
             elif not starts(first := sequence.waiting[0]):
                 self._drop(sequence, first)
-                fail([first], self._table.not_started(sequence.id))
+                fail([first], not_started(self._model, sequence.id))
 
     def _end_quiet_ones(self) -> None:
         for sequence in list(self._table):
@@ -310,6 +311,3 @@ class SequenceScheduler:
         self._table.expire(time.monotonic(), self._idle_secs)
         self._advance_soon()
         self._watch()
-
-    def _cancelled(self) -> InferenceError:
-        return InferenceError(ErrorCode.CANCELLED, f"request to model '{self._model}' was cancelled")

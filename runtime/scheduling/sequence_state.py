@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from interlingua.runtime.models.reshape import Run
+from interlingua.runtime.models.shapes import fits
 from interlingua.runtime.scheduling.batch import gathered, scattered
 from interlingua.runtime.scheduling.queue import Entry, Memory
 from interlingua.runtime.scheduling.runners import Ran, ThreadRunner, execution_of
@@ -53,10 +54,7 @@ class States:
         kept = {}
         for state in self._states:
             tensor = by_name[state.output_name]
-            fits = len(tensor.shape) == len(state.shape) and all(
-                declared in (-1, size) for size, declared in zip(tensor.shape, state.shape, strict=True)
-            )
-            if not fits:
+            if not fits(tensor.shape, state.shape):
                 raise InferenceError(
                     ErrorCode.MODEL_FAILED,
                     f"state output '{state.output_name}' came in shape {list(tensor.shape)}, declared is "

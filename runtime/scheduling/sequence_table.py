@@ -123,12 +123,8 @@ class SequenceTable:
         if not place.start:
             known = self._live.get(place.id)
             if known is None or known.ended:
-                raise self.not_started(place.id)
+                raise not_started(self._model, place.id)
         return place
-
-    def not_started(self, identity: int | str) -> InferenceError:
-        """See :func:`not_started`."""
-        return not_started(self._model, identity)
 
     def enter(self, entry: Entry, place: Place, now: float) -> LiveSequence:
         """Put ``entry``, whose ``place`` was checked, into its sequence. A start in a sequence that has not

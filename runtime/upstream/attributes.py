@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from interlingua.runtime.model_config.message import serialized
 from interlingua.schemas import Signature
 from interlingua.schemas.model_config import MODEL_CONFIG
 
@@ -46,8 +47,7 @@ class Attributes:
         config = MODEL_CONFIG()
         for name, form in self.formats.items():
             config.input.add(name=name, format=form)
-        written: bytes = config.SerializeToString(deterministic=True)
-        return written
+        return serialized(config)
 
     def write(self, config: Any) -> None:
         """Put the formats into ``config``, an ``inference.ModelConfig`` in our clients' names."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from interlingua.runtime.model_config.message import write_signature
+from interlingua.runtime.model_config.message import serialized, write_signature
 from interlingua.runtime.models.renames import Renames
 from interlingua.runtime.upstream.attributes import Attributes
 from interlingua.runtime.upstream.upstream import Upstream
@@ -54,5 +54,4 @@ def shown_config(
         del config.ensemble_scheduling.step[:]
     write_signature(config, signature)
     attributes.write(config)
-    written: bytes = config.SerializeToString(deterministic=True)
-    return written
+    return serialized(config)
