@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from interlingua.runtime.repository.catalog import ModelCatalog
@@ -50,9 +51,8 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
     """The metrics of the models being served."""
     versions = [version for name, target in catalog.models.items() for version in _versions(name, target)]
     for name, text, value in _COUNTERS:
-        yield Family(
-            name, "counter", text, [Sample(value(each.statistics), each.labels) for each in versions]
-        )
+        samples = [Sample(value(each.statistics), each.labels) for each in versions]
+        yield Family(f"nv_inference_{name}", "counter", text, samples)
     yield Family(
         "nv_inference_request_failure",
         "counter",
@@ -71,11 +71,9 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
         [Sample(each.waiting, each.labels) for each in versions if each.waiting is not None],
     )
     caching = [each for each in versions if each.caches]
-    if caching:
-        for name, text, value in _CACHE_COUNTERS:
-            yield Family(
-                name, "counter", text, [Sample(value(each.statistics), each.labels) for each in caching]
-            )
+    for name, text, value in _CACHE_COUNTERS if caching else ():
+        samples = [Sample(value(each.statistics), each.labels) for each in caching]
+        yield Family(f"nv_cache_{name}_per_model", "counter", text, samples)
     yield Family(
         "interlingua_model_ready",
         "gauge",
@@ -180,6 +178,7 @@ def _report(each: _Version, state: str, reason: str) -> dict[str, Any]:
     latencies = statistics.latencies
     count = sum(latencies.counts)
     runs = statistics.execution_count
+    queue_ns, queued = attrgetter("queue.ns"), _sum(statistics, attrgetter("queue.count"))
     return {
         "version": each.version,
         "state": state,
@@ -194,16 +193,11 @@ def _report(each: _Version, state: str, reason: str) -> dict[str, Any]:
         "executions": runs,
         "batch_size_mean": round(statistics.inference_count / runs, 2) if runs else None,
         "batch_size_max": max(statistics.executions, default=None),
-        "queue_mean_ms": _mean_ms(statistics, lambda parts: parts.queue.ns),
+        "queue_mean_ms": round(_sum(statistics, queue_ns) / queued / 1e6, 3) if queued else None,
         "cache_hits": statistics.cache_hit.count,
         "cache_misses": statistics.cache_miss.count,
         "last_inference_ms": statistics.last_inference_ms,
     }
-
-
-def _mean_ms(statistics: VersionStatistics, part: Callable[[RequestStatistics], int]) -> float | None:
-    count = sum(each.queue.count for each in statistics.by_batch_size.values())
-    return round(_sum(statistics, part) / count / 1e6, 3) if count else None
 
 
 def _sum(statistics: VersionStatistics, part: Callable[[RequestStatistics], int]) -> int:
@@ -220,68 +214,46 @@ def _failures(statistics: VersionStatistics) -> dict[str, int]:
 _Value = Callable[[VersionStatistics], float]
 
 _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
+    ("request_success", "Successful inference requests.", lambda its: sum(its.latencies.counts)),
+    ("count", "Batch elements computed, without cached answers.", attrgetter("inference_count")),
     (
-        "nv_inference_request_success",
-        "Successful inference requests.",
-        lambda found: sum(found.latencies.counts),
-    ),
-    (
-        "nv_inference_count",
-        "Batch elements computed, cached answers excluded.",
-        lambda found: found.inference_count,
-    ),
-    (
-        "nv_inference_exec_count",
+        "exec_count",
         "Model executions, one per batch, cached answers excluded.",
-        lambda found: found.execution_count,
+        attrgetter("execution_count"),
     ),
     (
-        "nv_inference_request_duration_us",
+        "request_duration_us",
         "Total time of successful requests in microseconds, cached ones included.",
-        lambda found: found.latencies.ns // 1000,
+        lambda its: its.latencies.ns // 1000,
     ),
-    (
-        "nv_inference_queue_duration_us",
-        "Total queue time of successful requests in microseconds.",
-        lambda found: _sum(found, lambda parts: parts.queue.ns) // 1000,
-    ),
-    (
-        "nv_inference_compute_input_duration_us",
-        "Total input preparation time of successful requests in microseconds.",
-        lambda found: _sum(found, lambda parts: parts.compute_input.ns) // 1000,
-    ),
-    (
-        "nv_inference_compute_infer_duration_us",
-        "Total execution (or upstream) time of successful requests in microseconds.",
-        lambda found: _sum(found, lambda parts: parts.compute_infer.ns) // 1000,
-    ),
-    (
-        "nv_inference_compute_output_duration_us",
-        "Total output preparation time of successful requests in microseconds.",
-        lambda found: _sum(found, lambda parts: parts.compute_output.ns) // 1000,
+    *(
+        (
+            f"{part}_duration_us",
+            f"Total {time} time of successful requests in microseconds.",
+            lambda its, ns=attrgetter(f"{part}.ns"): _sum(its, ns) // 1000,
+        )
+        for part, time in (
+            ("queue", "queue"),
+            ("compute_input", "input preparation"),
+            ("compute_infer", "execution (or upstream)"),
+            ("compute_output", "output preparation"),
+        )
     ),
 )
-"""Triton's counters of a version: name, help, value."""
+"""Triton's counters of a version: name after ``nv_inference_``, help, value."""
 
 _CACHE_COUNTERS: tuple[tuple[str, str, _Value], ...] = (
+    ("num_hits", "Requests answered from the response cache.", attrgetter("cache_hit.count")),
+    ("num_misses", "Requests not found in the response cache.", attrgetter("cache_miss.count")),
     (
-        "nv_cache_num_hits_per_model",
-        "Requests answered from the response cache.",
-        lambda found: found.cache_hit.count,
-    ),
-    (
-        "nv_cache_num_misses_per_model",
-        "Requests not found in the response cache.",
-        lambda found: found.cache_miss.count,
-    ),
-    (
-        "nv_cache_hit_duration_per_model",
+        "hit_duration",
         "Total lookup time of cache hits in microseconds.",
-        lambda found: found.cache_hit.ns // 1000,
+        lambda its: its.cache_hit.ns // 1000,
     ),
     (
-        "nv_cache_miss_duration_per_model",
+        "miss_duration",
         "Total lookup and insertion time of cache misses in microseconds.",
-        lambda found: found.cache_miss.ns // 1000,
+        lambda its: its.cache_miss.ns // 1000,
     ),
 )
+"""The same of the cache: name between ``nv_cache_`` and ``_per_model``, help, value."""

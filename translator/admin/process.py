@@ -37,29 +37,19 @@ def build(version: str) -> Family:
 
 def cache_families(cache: ResponseCache) -> Iterator[Family]:
     """The metrics of the response cache, under our names and Triton's."""
+    used, limit = cache.used_bytes, cache.limit_bytes
+    lookups, insertions = cache.lookups, cache.insertions
     gauges: tuple[tuple[str, str, float], ...] = (
-        ("interlingua_response_cache_bytes", "Bytes of cached answers.", cache.used_bytes),
-        (
-            "interlingua_response_cache_limit_bytes",
-            "Size limit of the response cache in bytes.",
-            cache.limit_bytes,
-        ),
+        ("interlingua_response_cache_bytes", "Bytes of cached answers.", used),
+        ("interlingua_response_cache_limit_bytes", "Size limit of the response cache in bytes.", limit),
         ("interlingua_response_cache_entries", "Cached answers.", len(cache)),
-        (
-            "nv_cache_util",
-            "Share of the response cache in use, 0 to 1.",
-            cache.used_bytes / cache.limit_bytes,
-        ),
+        ("nv_cache_util", "Share of the response cache in use, 0 to 1.", used / limit),
         ("nv_cache_num_entries", "Cached answers.", len(cache)),
-        ("nv_cache_num_lookups", "Lookups in the response cache.", cache.lookups.count),
+        ("nv_cache_num_lookups", "Lookups in the response cache.", lookups.count),
         ("nv_cache_num_hits", "Lookups that found an answer.", cache.hits),
-        ("nv_cache_num_misses", "Lookups that found none.", cache.lookups.count - cache.hits),
+        ("nv_cache_num_misses", "Lookups that found none.", lookups.count - cache.hits),
         ("nv_cache_num_evictions", "Cached answers evicted.", cache.evictions),
-        (
-            "nv_cache_lookup_duration",
-            "Total time of lookups in microseconds.",
-            cache.lookups.ns // 1000,
-        ),
+        ("nv_cache_lookup_duration", "Total time of lookups in microseconds.", lookups.ns // 1000),
         (
             "nv_cache_insertion_duration",
             "Total time of insertions in microseconds.",
@@ -104,6 +94,14 @@ def _statm(column: int) -> int:
     return int((_PROC / "self/statm").read_text().split()[column]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def _entries(folder: str) -> int:
+    return len(os.listdir(_PROC / "self" / folder))
+
+
+def _memory_used() -> int:
+    return _memory("MemTotal") - _memory("MemAvailable")
+
+
 def _max_fds() -> int:
     import resource
 
@@ -127,31 +125,16 @@ _OF_THE_PROCESS: tuple[tuple[str, Kind, str, Callable[[], float]], ...] = (
     (
         "process_cpu_seconds_total",
         "counter",
-        "CPU time of the process, without the processes of Python models.",
+        "CPU time, without Python models' processes.",
         time.process_time,
     ),
     ("process_resident_memory_bytes", "gauge", "Resident memory of the process.", lambda: _statm(1)),
     ("process_virtual_memory_bytes", "gauge", "Virtual memory of the process.", lambda: _statm(0)),
-    (
-        "process_open_fds",
-        "gauge",
-        "Open file descriptors.",
-        lambda: len(os.listdir(_PROC / "self/fd")),
-    ),
+    ("process_open_fds", "gauge", "Open file descriptors.", lambda: _entries("fd")),
     ("process_max_fds", "gauge", "Maximum number of open file descriptors.", _max_fds),
     ("process_start_time_seconds", "gauge", "Start time of the process in seconds since 1970.", _started),
-    (
-        "interlingua_process_threads",
-        "gauge",
-        "Threads of the process, libraries included.",
-        lambda: len(os.listdir(_PROC / "self/task")),
-    ),
+    ("interlingua_process_threads", "gauge", "Threads, libraries included.", lambda: _entries("task")),
     ("interlingua_process_python_threads", "gauge", "Python threads of the process.", threading.active_count),
     ("nv_cpu_memory_total_bytes", "gauge", "Memory of the machine.", lambda: _memory("MemTotal")),
-    (
-        "nv_cpu_memory_used_bytes",
-        "gauge",
-        "Memory of the machine in use.",
-        lambda: _memory("MemTotal") - _memory("MemAvailable"),
-    ),
+    ("nv_cpu_memory_used_bytes", "gauge", "Memory of the machine in use.", _memory_used),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 from interlingua.runtime.upstream.pool import Member
@@ -18,11 +19,10 @@ def families(upstreams: Mapping[str, Upstream]) -> Iterator[Family]:
         for member in upstream.pool.members
     ]
     for name, kind, text, value in _OF_SERVERS:
-        yield Family(name, kind, text, [Sample(value(member), labels) for labels, member in servers])
+        samples = [Sample(value(member), labels) for labels, member in servers]
+        yield Family(f"interlingua_upstream_server_{name}", kind, text, samples)
     gates = [
-        ({"upstream": name}, upstream.gate)
-        for name, upstream in upstreams.items()
-        if upstream.gate is not None
+        ({"upstream": name}, gate) for name, each in upstreams.items() if (gate := each.gate) is not None
     ]
     if gates:
         yield Family(
@@ -50,8 +50,7 @@ def report(upstreams: Mapping[str, Upstream]) -> dict[str, Any]:
 
 def _upstream(upstream: Upstream) -> dict[str, Any]:
     found: dict[str, Any] = {"servers": [_server(member) for member in upstream.pool.members]}
-    if upstream.gate is not None:
-        gate = upstream.gate
+    if (gate := upstream.gate) is not None:
         found["limited"] = {"under_way": gate.running, "waiting": gate.waiting, "bytes": gate.nbytes}
     return found
 
@@ -60,7 +59,7 @@ def _server(member: Member) -> dict[str, Any]:
     return {
         "url": member.url,
         "state": state_of(member),
-        "breaker": _breaker(member),
+        "breaker": "closed" if not member.open else "half-open" if member.trying else "open",
         "probed": member.probed,
         "outstanding": member.running,
         "requests": member.requests,
@@ -77,47 +76,16 @@ def state_of(member: Member) -> str:
     return "in use" if member.ready else "not ready"
 
 
-def _breaker(member: Member) -> str:
-    if not member.open:
-        return "closed"
-    return "half-open" if member.trying else "open"
+def _in_use(member: Member) -> bool:
+    return member.ready and not member.open
 
 
 _OF_SERVERS: tuple[tuple[str, Kind, str, Callable[[Member], float]], ...] = (
-    (
-        "interlingua_upstream_server_in_use",
-        "gauge",
-        "Whether a server of an upstream receives requests: it is ready and not ejected.",
-        lambda member: member.ready and not member.open,
-    ),
-    (
-        "interlingua_upstream_server_ejected",
-        "gauge",
-        "Whether a server of an upstream is ejected because of failures.",
-        lambda member: member.open,
-    ),
-    (
-        "interlingua_upstream_server_outstanding",
-        "gauge",
-        "Requests in flight to a server of an upstream.",
-        lambda member: member.running,
-    ),
-    (
-        "interlingua_upstream_server_requests_total",
-        "counter",
-        "Requests sent to a server of an upstream.",
-        lambda member: member.requests,
-    ),
-    (
-        "interlingua_upstream_server_failures_total",
-        "counter",
-        "Failures of a server of an upstream, probes included.",
-        lambda member: member.failures,
-    ),
-    (
-        "interlingua_upstream_server_ejections_total",
-        "counter",
-        "Ejections of a server of an upstream because of failures.",
-        lambda member: member.ejections,
-    ),
+    ("in_use", "gauge", "Whether a server receives requests: it is ready and not ejected.", _in_use),
+    ("ejected", "gauge", "Whether a server is ejected because of failures.", attrgetter("open")),
+    ("outstanding", "gauge", "Requests in flight to a server.", attrgetter("running")),
+    ("requests_total", "counter", "Requests sent to a server.", attrgetter("requests")),
+    ("failures_total", "counter", "Failures of a server, probes included.", attrgetter("failures")),
+    ("ejections_total", "counter", "Ejections of a server because of failures.", attrgetter("ejections")),
 )
+"""Name, kind, help and value of the metrics of each server of an upstream."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from interlingua.translator.admin.metrics import Family, Kind, Sample, latency_samples
 from interlingua.translator.mirror.report import MirrorReport
 
-_Samples = Iterator[tuple[float, Mapping[str, str]]]
+_Samples = Iterable[tuple[float, Mapping[str, str]]]
 
 
 def families(mirrors: Iterable[MirrorReport]) -> Iterator[Family]:
@@ -16,14 +16,16 @@ def families(mirrors: Iterable[MirrorReport]) -> Iterator[Family]:
     reports = list(mirrors)
     if not reports:
         return
-    for name, kind, help_, samples_of in _FAMILIES:
-        samples = [
-            Sample(value, {"mirror": report.name, "to": report.to, **labels})
-            for report in reports
-            for value, labels in samples_of(report)
-        ]
-        if samples:
-            yield Family(f"interlingua_mirror_{name}", kind, help_, samples)
+    kinds: tuple[tuple[Kind, str, _Rows], ...] = (("counter", "_total", _COUNTERS), ("gauge", "", _GAUGES))
+    for kind, suffix, rows in kinds:
+        for name, text, samples_of in rows:
+            samples = [
+                Sample(value, {"mirror": report.name, "to": report.to, **labels})
+                for report in reports
+                for value, labels in samples_of(report)
+            ]
+            if samples:
+                yield Family(f"interlingua_mirror_{name}{suffix}", kind, text, samples)
     yield Family(
         "interlingua_mirror_latency_seconds",
         "histogram",
@@ -37,25 +39,16 @@ def families(mirrors: Iterable[MirrorReport]) -> Iterator[Family]:
     )
 
 
-def _results(report: MirrorReport) -> _Samples:
-    yield report.counts.equal, {"result": "equal"}
-    yield report.counts.different, {"result": "different"}
+def _by_label(label: str, values: Mapping[str, float]) -> _Samples:
+    return ((value, {label: name}) for name, value in values.items())
 
 
-def _cut(report: MirrorReport) -> _Samples:
-    yield report.counts.cut, {}
-
-
-def _dropped(report: MirrorReport) -> _Samples:
-    return ((count, {"reason": reason}) for reason, count in report.dropped.items())
+def _by_output(report: MirrorReport, field: str) -> _Samples:
+    return ((getattr(output, field), {"output": name}) for name, output in report.counts.outputs.items())
 
 
 def _failures(report: MirrorReport) -> _Samples:
-    return ((failure.count, {"kind": kind}) for kind, failure in report.counts.failures.items())
-
-
-def _compared(report: MirrorReport) -> _Samples:
-    return ((output.compared, {"output": name}) for name, output in report.counts.outputs.items())
+    return _by_label("kind", {kind: failure.count for kind, failure in report.counts.failures.items()})
 
 
 def _faults(report: MirrorReport) -> _Samples:
@@ -64,37 +57,37 @@ def _faults(report: MirrorReport) -> _Samples:
             yield count, {"output": name, "fault": fault}
 
 
-def _absolute(report: MirrorReport) -> _Samples:
-    return ((output.max_absolute, {"output": name}) for name, output in report.counts.outputs.items())
+def _results(report: MirrorReport) -> _Samples:
+    return _by_label("result", {"equal": report.counts.equal, "different": report.counts.different})
 
 
-def _relative(report: MirrorReport) -> _Samples:
-    return ((output.max_relative, {"output": name}) for name, output in report.counts.outputs.items())
+_Rows = tuple[tuple[str, str, Callable[[MirrorReport], _Samples]], ...]
+"""Name, help, and the samples of one mirror."""
 
-
-def _kept(report: MirrorReport) -> _Samples:
-    return ((count, {"kind": kind}) for kind, count in report.counts.kept.items())
-
-
-def _held(report: MirrorReport) -> _Samples:
-    yield report.held, {}
-
-
-def _held_bytes(report: MirrorReport) -> _Samples:
-    yield report.held_bytes, {}
-
-
-_FAMILIES: tuple[tuple[str, Kind, str, Callable[[MirrorReport], _Samples]], ...] = (
-    ("requests_total", "counter", "Compared requests, by result.", _results),
-    ("cut_total", "counter", "Streams compared only in their first responses.", _cut),
-    ("dropped_total", "counter", "Requests not copied or not compared, by reason.", _dropped),
-    ("failures_total", "counter", "Answers that differ other than in an output, by kind.", _failures),
-    ("outputs_total", "counter", "Outputs compared.", _compared),
-    ("output_differences_total", "counter", "Outputs that differ, by fault.", _faults),
-    ("output_max_absolute_error", "gauge", "The largest absolute error so far.", _absolute),
-    ("output_max_relative_error", "gauge", "The largest relative error so far.", _relative),
-    ("kept_total", "counter", "Pairs of answers recorded.", _kept),
-    ("queue_requests", "gauge", "Copies waiting or in flight.", _held),
-    ("queue_bytes", "gauge", "Bytes of copies waiting or in flight.", _held_bytes),
+_COUNTERS: _Rows = (
+    ("requests", "Compared requests, by result.", _results),
+    ("cut", "Streams compared only in their first responses.", lambda it: [(it.counts.cut, {})]),
+    (
+        "dropped",
+        "Requests not copied or not compared, by reason.",
+        lambda it: _by_label("reason", it.dropped),
+    ),
+    ("failures", "Answers that differ other than in an output, by kind.", _failures),
+    ("outputs", "Outputs compared.", lambda it: _by_output(it, "compared")),
+    ("output_differences", "Outputs that differ, by fault.", _faults),
+    ("kept", "Pairs of answers recorded.", lambda it: _by_label("kind", it.counts.kept)),
 )
-"""Name, kind, help, and the samples of one mirror."""
+_GAUGES: _Rows = (
+    (
+        "output_max_absolute_error",
+        "The largest absolute error so far.",
+        lambda it: _by_output(it, "max_absolute"),
+    ),
+    (
+        "output_max_relative_error",
+        "The largest relative error so far.",
+        lambda it: _by_output(it, "max_relative"),
+    ),
+    ("queue_requests", "Copies waiting or in flight.", lambda it: [(it.held, {})]),
+    ("queue_bytes", "Bytes of copies waiting or in flight.", lambda it: [(it.held_bytes, {})]),
+)

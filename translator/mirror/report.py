@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from interlingua.schemas import Latencies
@@ -53,6 +55,9 @@ class Example:
     max_absolute: float
 
 
+_OF_THE_DIFF = attrgetter("response", "index", "byte", "expected", "actual", "max_absolute")
+
+
 @dataclass(slots=True)
 class OutputReport:
     """One output over all requests: ``compared`` comparisons, ``different`` of them unequal, by ``faults``
@@ -65,7 +70,7 @@ class OutputReport:
     max_absolute: float = 0.0
     max_relative: float = 0.0
     nonfinite: int = 0
-    faults: dict[str, int] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
     first: Example | None = None
     worst: Example | None = None
 
@@ -79,19 +84,10 @@ class OutputReport:
         self.different += 1
         self.elements_different += diff.different
         self.nonfinite += diff.nonfinite
-        self.faults[diff.fault.value] = self.faults.get(diff.fault.value, 0) + 1
+        self.faults[diff.fault.value] += 1
         if self.worst is not None and diff.max_absolute <= self.worst.max_absolute:
             return
-        example = Example(
-            request_id[:_WORDS],
-            number,
-            diff.response,
-            diff.index,
-            diff.byte,
-            diff.expected,
-            diff.actual,
-            diff.max_absolute,
-        )
+        example = Example(request_id[:_WORDS], number, *_OF_THE_DIFF(diff))
         self.first, self.worst = self.first or example, example
 
     def merge(self, later: OutputReport, before: int) -> None:
@@ -104,7 +100,7 @@ class OutputReport:
         self.different += later.different
         self.elements_different += later.elements_different
         self.nonfinite += later.nonfinite
-        _add_up(self.faults, later.faults)
+        self.faults += later.faults
         self.first = self.first or replace(later.first, number=later.first.number + before)
         if self.worst is None or later.worst.max_absolute > self.worst.max_absolute:
             self.worst = replace(later.worst, number=later.worst.number + before)
@@ -130,7 +126,7 @@ class Counts:
     cut: int = 0
     failures: dict[str, FailureReport] = field(default_factory=dict)
     outputs: dict[str, OutputReport] = field(default_factory=dict)
-    kept: dict[str, int] = field(default_factory=dict)
+    kept: Counter[str] = field(default_factory=Counter)
     primary: Latencies = field(default_factory=Latencies)
     mirror: Latencies = field(default_factory=Latencies)
 
@@ -138,15 +134,11 @@ class Counts:
         """Count one comparison."""
         diff = comparison.diff
         self.compared += 1
-        if diff.equal:
-            self.equal += 1
-        else:
-            self.different += 1
+        self.equal += diff.equal
+        self.different += not diff.equal
         self.cut += record.answer.cut
         for kind, words in diff.failures:
-            failure = self.failures.setdefault(kind, FailureReport())
-            failure.count += 1
-            failure.last = words[:_WORDS]
+            self._failed(kind, 1, words[:_WORDS])
         for output in diff.outputs:
             self._output(output.name).add(output, record.request.id, self.compared)
         cut = record.answer.cut  # the primary took time for responses that the mirror was not asked for
@@ -155,23 +147,26 @@ class Counts:
         if not comparison.failed and not cut:
             self.mirror.add(comparison.elapsed_ns)
         if comparison.kept:
-            self.kept[comparison.kept] = self.kept.get(comparison.kept, 0) + 1
+            self.kept[comparison.kept] += 1
 
     def merge(self, later: Counts) -> None:
         """Add later results."""
         for kind, failure in later.failures.items():
-            known = self.failures.setdefault(kind, FailureReport())
-            known.count += failure.count
-            known.last = failure.last
+            self._failed(kind, failure.count, failure.last)
         for name, output in later.outputs.items():
             self._output(name).merge(output, self.compared)
         self.compared += later.compared
         self.equal += later.equal
         self.different += later.different
         self.cut += later.cut
-        _add_up(self.kept, later.kept)
+        self.kept += later.kept
         self.primary.merge(later.primary)
         self.mirror.merge(later.mirror)
+
+    def _failed(self, kind: str, count: int, last: str) -> None:
+        failure = self.failures.setdefault(kind, FailureReport())
+        failure.count += count
+        failure.last = last
 
     def _output(self, name: str) -> OutputReport:
         if name not in self.outputs and len(self.outputs) >= _MOST_OUTPUTS:
@@ -192,31 +187,22 @@ class MirrorReport:
     counts: Counts = field(default_factory=Counts)
     held: int = 0
     held_bytes: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
 
     def count_dropped(self, why: Dropped, count: int = 1) -> None:
         """Count ``count`` requests that were not copied or not compared."""
         if count:
-            self.dropped[why.value] = self.dropped.get(why.value, 0) + count
+            self.dropped[why.value] += count
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, as plain values for JSON."""
         counts = self.counts
         return {
-            "name": self.name,
-            "to": self.to,
-            "percent": self.percent,
-            "rtol": self.rtol,
-            "atol": self.atol,
-            "compared": counts.compared,
-            "equal": counts.equal,
-            "different": counts.different,
-            "cut": counts.cut,
+            **{name: getattr(self, name) for name in ("name", "to", "percent", "rtol", "atol")},
+            **{name: getattr(counts, name) for name in ("compared", "equal", "different", "cut")},
             "held": {"requests": self.held, "bytes": self.held_bytes},
             "dropped": self.dropped,
-            "failures": counts.failures,
-            "outputs": counts.outputs,
-            "kept": counts.kept,
+            **{name: getattr(counts, name) for name in ("failures", "outputs", "kept")},
             "latency_ms": {"primary": _summary(counts.primary), "mirror": _summary(counts.mirror)},
         }
 
@@ -228,11 +214,6 @@ def reports(mirrors: Iterable[MirrorReport]) -> dict[str, Any]:
         "different": any(report.counts.different for report in found),
         "mirrors": [report.as_dict() for report in found],
     }
-
-
-def _add_up(counts: dict[str, int], more: Mapping[str, int]) -> None:
-    for key, count in more.items():
-        counts[key] = counts.get(key, 0) + count
 
 
 def _summary(latencies: Latencies) -> Mapping[str, float | None]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-_Rows = list[tuple[str, ...]]
-
 
 def as_text(report: Mapping[str, Any]) -> str:
     """The text of a report made by ``translator.mirror.reports``. Raises ``LookupError``, ``TypeError`` or
@@ -27,23 +25,20 @@ def _of_one(mirror: Mapping[str, Any]) -> Iterator[str]:
     for kind, failure in mirror["failures"].items():
         yield f"  {kind}: {failure['count']}, the last: {failure['last']}"
     sides = mirror["latency_ms"].items()
-    rows: _Rows = [("latency in ms", "answers", "mean", "p50", "p90", "p99")]
-    rows += [
-        (side, *(_number(latency.get(key)) for key in ("count", "mean", "p50", "p90", "p99")))
-        for side, latency in sides
+    yield from _table(
+        [
+            ("latency in ms", "answers", "mean", "p50", "p90", "p99"),
+            *((side, *_numbers(latency, "count", "mean", "p50", "p90", "p99")) for side, latency in sides),
+        ],
+        6,
+    )
+    outputs = [
+        (name, *_numbers(output, "compared", "different", "max_absolute", "max_relative"), _how(output))
+        for name, output in mirror["outputs"].items()
     ]
-    yield from _table(rows, 6)
-    rows = [("output", "compared", "different", "max abs", "max rel", "faults, and the first one")]
-    rows += [
-        (
-            output,
-            *(_number(found[key]) for key in ("compared", "different", "max_absolute", "max_relative")),
-            _how(found),
-        )
-        for output, found in mirror["outputs"].items()
-    ]
-    if len(rows) > 1:
-        yield from _table(rows, 5)
+    if outputs:
+        head = ("output", "compared", "different", "max abs", "max rel", "faults, and the first one")
+        yield from _table([head, *outputs], 5)
 
 
 def _how(output: Mapping[str, Any]) -> str:
@@ -72,8 +67,9 @@ def _table(rows: Sequence[tuple[str, ...]], aligned: int) -> Iterator[str]:
         yield "  " + "  ".join([*cells, *row[aligned:]])
 
 
-def _number(value: Any) -> str:
-    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+def _numbers(row: Mapping[str, Any], *keys: str) -> Iterator[str]:
+    for value in map(row.get, keys):
+        yield "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _printable(text: str) -> str:
