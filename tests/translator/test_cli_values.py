@@ -11,7 +11,8 @@ import orjson
 import pytest
 
 from interlingua.schemas import Datatype, InferResponse, Tensor
-from interlingua.translator.cli.values import RefusedError, as_json, as_text, read_tensor, write_npz
+from interlingua.translator.cli.arguments import RefusedError
+from interlingua.translator.cli.values import as_json, as_text, read_tensor, write_npz
 
 
 def answer(*tensors: Tensor) -> InferResponse:

@@ -216,11 +216,7 @@ _Value = Callable[[VersionStatistics], float]
 _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     ("request_success", "Successful inference requests.", lambda its: sum(its.latencies.counts)),
     ("count", "Batch elements computed, without cached answers.", attrgetter("inference_count")),
-    (
-        "exec_count",
-        "Model executions, one per batch, cached answers excluded.",
-        attrgetter("execution_count"),
-    ),
+    ("exec_count", "Model executions, one per batch, without cached answers.", attrgetter("execution_count")),
     (
         "request_duration_us",
         "Total time of successful requests in microseconds, cached ones included.",

@@ -50,11 +50,7 @@ def cache_families(cache: ResponseCache) -> Iterator[Family]:
         ("nv_cache_num_misses", "Lookups that found none.", lookups.count - cache.hits),
         ("nv_cache_num_evictions", "Cached answers evicted.", cache.evictions),
         ("nv_cache_lookup_duration", "Total time of lookups in microseconds.", lookups.ns // 1000),
-        (
-            "nv_cache_insertion_duration",
-            "Total time of insertions in microseconds.",
-            cache.insertions.ns // 1000,
-        ),
+        ("nv_cache_insertion_duration", "Total time of insertions in microseconds.", insertions.ns // 1000),
     )
     # Triton's are gauges even if they only grow
     for name, text, value in gauges:
@@ -122,12 +118,7 @@ def _started() -> float:
 
 
 _OF_THE_PROCESS: tuple[tuple[str, Kind, str, Callable[[], float]], ...] = (
-    (
-        "process_cpu_seconds_total",
-        "counter",
-        "CPU time, without Python models' processes.",
-        time.process_time,
-    ),
+    ("process_cpu_seconds_total", "counter", "CPU time, without worker processes.", time.process_time),
     ("process_resident_memory_bytes", "gauge", "Resident memory of the process.", lambda: _statm(1)),
     ("process_virtual_memory_bytes", "gauge", "Virtual memory of the process.", lambda: _statm(0)),
     ("process_open_fds", "gauge", "Open file descriptors.", lambda: _entries("fd")),

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from interlingua.translator.cli import check, conformance, convert, fidelity, infer, mirror, replay, serve
+from interlingua.translator.cli.arguments import RefusedError
 
 COMMANDS = {
     "serve": serve,
@@ -47,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=module.HELP, description=module.HELP, epilog=module.__doc__)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, command=name)
     return top
 
 
@@ -78,4 +79,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(nowhere, stream.fileno())
         return UNREAD
+    except (RefusedError, OSError) as error:
+        sys.stderr.write(f"interlingua {arguments.command}: {error}\n")
+        return 2
+    except Exception as error:
+        return _failed(error)
     return code
+
+
+def _failed(error: Exception) -> int:
+    """Print an ``InferenceError``; raise any other error."""
+    from interlingua.schemas import InferenceError
+
+    if not isinstance(error, InferenceError):
+        raise error
+    sys.stderr.write(f"{error.code.name}: {error.message}\n")
+    return 1

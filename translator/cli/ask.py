@@ -24,7 +24,8 @@ from interlingua.schemas import (
     Signature,
     Tensor,
 )
-from interlingua.translator.cli.values import RefusedError, read_tensor
+from interlingua.translator.cli.arguments import RefusedError
+from interlingua.translator.cli.values import read_tensor
 from interlingua.translator.config.bindings import binding_of
 from interlingua.translator.config.wording import unknown
 

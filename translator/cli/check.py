@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interlingua.translator.cli.numbers import positive
+from interlingua.translator.cli.arguments import RefusedError, positive
 
 if TYPE_CHECKING:
     from interlingua.translator.config import Config
@@ -35,8 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     from interlingua.translator.config import ConfigError, load
 
     if arguments.json and not arguments.probe:
-        sys.stderr.write("interlingua check: --json needs --probe\n")
-        return 2
+        raise RefusedError("--json needs --probe")
     try:
         config = load(arguments.config)
     except ConfigError as error:

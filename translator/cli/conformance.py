@@ -7,15 +7,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from interlingua.translator.cli.arguments import RefusedError, add_server
+
 HELP = "test whether any server conforms to its dialect"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``conformance``."""
     add = parser.add_argument
-    add("--dialect", required=True, metavar="D", help="the server's dialect, such as oip or graphpipe")
-    add("--transport", required=True, metavar="T", help="its transport: http, grpc, brpc or tcp")
-    add("--url", required=True, metavar="U", help="host:port, http://host:port/prefix or unix:path")
+    add_server(parser)
     add("--model", action="append", metavar="M", dest="models", help="a model; repeatable")
     add(
         "--signature",
@@ -37,11 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         import hypothesis  # noqa: F401
     except ImportError:
-        sys.stderr.write(
-            "interlingua conformance: install the extra: pip install 'interlingua[conformance]'\n"
-        )
-        return 2
-    from interlingua.schemas import InferenceError
+        raise RefusedError("install the extra: pip install 'interlingua[conformance]'") from None
     from interlingua.translator.conformance.kit import Effort
     from interlingua.translator.conformance.report import as_details, as_junit, as_line, as_markdown, summary
     from interlingua.translator.conformance.session import UsageError, examine
@@ -67,14 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
             if getattr(arguments, name):
                 Path(getattr(arguments, name)).write_bytes(write([(tested, results)]))
     except UsageError as error:
-        sys.stderr.write(f"interlingua conformance: {error}\n")
-        return 2
-    except OSError as error:
-        sys.stderr.write(f"interlingua conformance: {error}\n")
-        return 2
-    except InferenceError as error:
-        sys.stderr.write(f"{error.code.name}: {error.message}\n")
-        return 1
+        raise RefusedError(str(error)) from error
     failed = [result for result in results if result.status.bad]
     for result in failed:
         sys.stdout.write(f"\n{as_details(result)}\n")

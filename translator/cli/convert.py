@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interlingua.translator.cli.numbers import count, positive
+from interlingua.translator.cli.arguments import RefusedError, count, positive
 
 if TYPE_CHECKING:
     from interlingua.protocols.dialect import Binding
@@ -59,7 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Convert, and print the verdict. Returns 1 if the dialect cannot carry the message, or, with --strict,
     all of it."""
     from interlingua.schemas import InferenceError
-    from interlingua.translator.cli.values import RefusedError
     from interlingua.translator.config.bindings import binding_named
     from interlingua.translator.recording.files import RecordingError
 
@@ -69,9 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
         message = b"" if converted.message is None else _written(converted, arguments.form, to)
         if message and arguments.output:
             Path(arguments.output).write_bytes(message)
-    except (RefusedError, RecordingError, ValueError, OSError) as error:
-        sys.stderr.write(f"interlingua convert: {error}\n")
-        return 2
+    except (RecordingError, ValueError) as error:
+        raise RefusedError(str(error)) from error
     except InferenceError as error:
         sys.stderr.write(f"message unreadable: {error.code.name}: {error.message}\n")
         return 1
@@ -135,7 +133,6 @@ def _recorded(
     arguments: argparse.Namespace,
 ) -> tuple[InferRequest, InferResponse | InferenceError, Signature, bool]:
     """The request, its answer, the signature inferred from both, and whether the batch size is known."""
-    from interlingua.translator.cli.values import RefusedError
     from interlingua.translator.recording.files import RecordingReader
     from interlingua.translator.recording.unknown import seen_signature
 
@@ -157,7 +154,7 @@ def _recorded(
 
 def _signature(arguments: argparse.Namespace, source: Binding | None, model: str) -> Signature | None:
     from interlingua.protocols.transport import loop
-    from interlingua.translator.cli.values import RefusedError, given_signature
+    from interlingua.translator.cli.values import given_signature
 
     if arguments.url is None:
         return given_signature(arguments.signature)
@@ -182,7 +179,6 @@ async def _fetched_signature(arguments: argparse.Namespace, source: Binding, mod
 
 def _written(converted: Conversion, form: str, to: Binding) -> bytes:
     from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpCall
-    from interlingua.translator.cli.values import RefusedError
     from interlingua.translator.conformance.exchange import shown_request
     from interlingua.translator.conversion import raw
 

@@ -7,6 +7,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from interlingua.translator.cli.arguments import RefusedError
+
 if TYPE_CHECKING:
     from interlingua.translator.fidelity.parties import Party
 
@@ -28,15 +30,11 @@ def run(arguments: argparse.Namespace) -> int:
     from interlingua.translator.fidelity.path import judge
     from interlingua.translator.fidelity.words import as_json, in_brief, in_words
 
-    try:
-        chosen = [
-            judge(caller, target)
-            for caller in _chosen(callers(), arguments.caller, "--from")
-            for target in _chosen(targets(), arguments.target, "--to")
-        ]
-    except ValueError as error:
-        sys.stderr.write(f"interlingua fidelity: {error}\n")
-        return 2
+    chosen = [
+        judge(caller, target)
+        for caller in _chosen(callers(), arguments.caller, "--from")
+        for target in _chosen(targets(), arguments.target, "--to")
+    ]
     if arguments.json:
         sys.stdout.write(as_json(chosen).decode())
     elif arguments.caller and arguments.target:
@@ -53,5 +51,5 @@ def _chosen(ends: dict[str, Party], name: str | None, option: str) -> list[Party
     if name is None:
         return list(ends.values())
     if name not in ends:
-        raise ValueError(f"{option}: {unknown('end', name, ends)}")
+        raise RefusedError(f"{option}: {unknown('end', name, ends)}")
     return [ends[name]]

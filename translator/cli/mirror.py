@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
+
+from interlingua.translator.cli.arguments import RefusedError
 
 HELP = "print the reports of mirrors"
 
@@ -25,27 +28,18 @@ def run(arguments: argparse.Namespace) -> int:
     import orjson
 
     from interlingua.protocols.transport import loop
-    from interlingua.schemas import InferenceError
     from interlingua.translator.mirror.table import as_text
 
     try:
         if arguments.file is not None:
-            with open(arguments.file, "rb") as file:
-                report = orjson.loads(file.read())
+            report = orjson.loads(Path(arguments.file).read_bytes())
         else:
             report = loop.run(_fetch(arguments.url))
         text = as_text(report)
         different = bool(report["different"])
-    except InferenceError as error:
-        sys.stderr.write(f"{error.code.name}: {error.message}\n")
-        return 1
-    except OSError as error:
-        sys.stderr.write(f"interlingua mirror: {error}\n")
-        return 2
     # any other document
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        sys.stderr.write(f"interlingua mirror: not a mirror report: {error}\n")
-        return 2
+        raise RefusedError(f"not a mirror report: {error}") from error
     if arguments.json:
         text = orjson.dumps(report, option=orjson.OPT_INDENT_2).decode() + "\n"
     sys.stdout.write(text)

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interlingua.translator.cli.numbers import count, not_negative, positive
+from interlingua.translator.cli.arguments import RefusedError, add_server, count, not_negative, positive
 
 if TYPE_CHECKING:
     from interlingua.translator.recording.replay import Destination
@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``replay``."""
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="a recording of a tap or a mirror")
-    add("--dialect", required=True, metavar="D", help="the server's dialect, such as oip or graphpipe")
-    add("--transport", required=True, metavar="T", help="its transport: http, grpc, brpc or tcp")
-    add("--url", required=True, metavar="U", help="host:port, http://host:port/prefix or unix:path")
+    add_server(parser)
     add("--model", metavar="M", help="the server's model (default: as recorded)")
     add(
         "--map",
@@ -66,7 +64,6 @@ def run(arguments: argparse.Namespace) -> int:
     import orjson
 
     from interlingua.protocols.transport import loop
-    from interlingua.translator.cli.values import RefusedError
     from interlingua.translator.diff import Tolerance
     from interlingua.translator.recording.files import RecordingError, RecordingReader
     from interlingua.translator.recording.pace import Pace
@@ -74,8 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     timed = arguments.rate is not None or arguments.speed is not None
     pace = Pace(arguments.rate, arguments.speed, None if timed else arguments.concurrency or 1)
+    destination = _destination(arguments)
     try:
-        destination = _destination(arguments)
         with ExitStack() as opened:
             readers = [opened.enter_context(RecordingReader(Path(name))) for name in arguments.files]
             report = loop.run(
@@ -89,9 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
                     limit=arguments.limit,
                 )
             )
-    except (RecordingError, RefusedError, OSError) as error:
-        sys.stderr.write(f"interlingua replay: {error}\n")
-        return 2
+    except RecordingError as error:
+        raise RefusedError(str(error)) from error
     for damage in (reader.damage for reader in readers if reader.damage):
         sys.stderr.write(f"interlingua replay: {damage}\n")
     if arguments.json:
@@ -104,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _destination(arguments: argparse.Namespace) -> Destination:
     from interlingua.protocols.registry import DIALECTS
     from interlingua.translator.cli.ask import upstream_of
-    from interlingua.translator.cli.values import RefusedError, given_signature
+    from interlingua.translator.cli.values import given_signature
     from interlingua.translator.recording.replay import Destination
 
     reach = partial(

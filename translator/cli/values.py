@@ -16,10 +16,7 @@ from numpy.typing import NDArray
 
 from interlingua.schemas import Datatype, InferResponse, Signature, Tensor
 from interlingua.schemas.datatypes import datatype_of
-
-
-class RefusedError(Exception):
-    """A value cannot be converted to the required type or form; the message names the tensor."""
+from interlingua.translator.cli.arguments import RefusedError
 
 
 def read_tensor(name: str, text: str, datatype: Datatype | None) -> Tensor:

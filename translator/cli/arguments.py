@@ -1,6 +1,20 @@
-"""Number types for argparse, whose errors show their names."""
+"""Arguments that several commands share, and the error of a command with wrong ones."""
 
 from __future__ import annotations
+
+import argparse
+
+
+class RefusedError(Exception):
+    """An argument, or a value, is invalid; the message says why. The exit code is 2."""
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """The arguments that name a server."""
+    add = parser.add_argument
+    add("--dialect", required=True, metavar="D", help="the server's dialect, such as oip or graphpipe")
+    add("--transport", required=True, metavar="T", help="its transport: http, grpc, brpc or tcp")
+    add("--url", required=True, metavar="U", help="host:port, http://host:port/prefix or unix:path")
 
 
 def positive(text: str) -> float:
@@ -27,6 +41,6 @@ def count(text: str) -> int:
     return value
 
 
-# shown in argparse's errors
+# argparse shows the names of types in its errors
 positive.__name__, not_negative.__name__ = "number above 0", "number of at least 0"
 count.__name__ = "integer of at least 1"
