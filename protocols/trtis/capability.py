@@ -1,8 +1,7 @@
 """What version 1 carries: every datatype but BF16, in its own byte form; BYTES is called STRING.
 
-It has no parameters beside those that the IR has fields for. Ids, versions and the ids of sequences are
-numbers; another id stays here, while another version or sequence is refused. A scalar has no form of its own;
-as a dimension of 1 it comes through all the same.
+It has no parameters except those with fields in the IR. Ids, versions and the ids of sequences are numbers;
+any other id is dropped, any other version or sequence refused. A scalar travels as a dimension of 1.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ OVER_GRPC = Capability(
     reported_as={
         ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR,
         ErrorCode.UNREPRESENTABLE: ErrorCode.UNSUPPORTED,
-        ErrorCode.NOT_FOUND: ErrorCode.UNAVAILABLE,  # where the words do not tell that it is the model
+        ErrorCode.NOT_FOUND: ErrorCode.UNAVAILABLE,  # unless the message is that of an unknown model
         ErrorCode.UNAUTHENTICATED: ErrorCode.INVALID_TENSOR,
         ErrorCode.FORBIDDEN: ErrorCode.INVALID_TENSOR,
         ErrorCode.TOO_LARGE: ErrorCode.INVALID_TENSOR,

@@ -1,8 +1,4 @@
-"""What the dialect asks of an upstream: one table, of HTTP calls and of gRPC calls.
-
-The forms of the calls and of their answers belong to ``client_http`` and ``client_grpc``, which are alike;
-what a status means to ``client_status``, inference to ``client_codec``.
-"""
+"""The calls to an upstream: one table for HTTP and gRPC, whose modules have the same names."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ def _calls(over: Any) -> Calls:
 
 
 def _tolerant(call: UpstreamCall[Any, Any]) -> UpstreamCall[Any, Any]:
-    """``call``, where a model that the upstream does not know is one that is not ready."""
+    """``call``, where an unknown model is not ready."""
 
     def decode(form: Any, reply: Any) -> Any:
         try:

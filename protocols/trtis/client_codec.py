@@ -1,9 +1,5 @@
-"""Inference as a client: a request of the IR into its header, the header of an answer into the IR.
-
-Contract: pure functions between the IR and the messages of ``schemas.trtis``, the other way round than
-``codec``, for both transports. Where headers and contents stand in a call belongs to ``client_http`` and
-``client_grpc``.
-"""
+"""Inference as a client, for both transports: a request of the IR into its header, the header of an answer
+into the IR. ``client_http`` and ``client_grpc`` place headers and contents in a call."""
 
 from __future__ import annotations
 
@@ -44,16 +40,16 @@ LATEST = -1
 _MAX_UINT64 = 2**64 - 1
 
 Take = Callable[[str, Datatype, int], memoryview]
-"""``take(name, datatype, count)``: the contents of the next output, exactly ``count`` elements. It raises
-where there are not as many."""
+"""``take(name, datatype, count)``: the contents of the next output, exactly ``count`` elements. Raises if
+there are fewer."""
 
 _UNKNOWN = Signature((), ())
 _LENGTH = struct.Struct("<I")
 
 
 @dataclass(slots=True)
-class Asked:
-    """What the answer to an inference must be read with."""
+class PendingCall:
+    """What the answer to an inference is read with."""
 
     version: str
     batch_size: int
@@ -61,14 +57,15 @@ class Asked:
     signature: Signature
 
 
-def encode_request(request: InferRequest, signature: Signature | None) -> tuple[Any, list[Buffer], Asked]:
-    """An ``InferRequestHeader``, the contents of the inputs that are not in shared memory, and what to
-    read the answer with.
+def encode_request(
+    request: InferRequest, signature: Signature | None
+) -> tuple[Any, list[Buffer], PendingCall]:
+    """An ``InferRequestHeader``, the contents of the inputs that are not in shared memory, and what to read
+    the answer with.
 
-    The dialect has no word for "all outputs", so they are named; classes are never asked, since they
-    are ranked from the raw output here. An id that is no number and the parameters stay here. Raises
-    UNREPRESENTABLE naming what the dialect has no form for: a datatype, a batch, a sequence id;
-    INVALID_TENSOR for another datatype than the model's.
+    The dialect has no form for "all outputs", so the header names them. Classes are never requested: they are
+    ranked here. An id that is not a number and the parameters are dropped. Raises UNREPRESENTABLE for a
+    datatype, a batch or a sequence id without a form, INVALID_TENSOR for another datatype than the model's.
     """
     signature = signature or _UNKNOWN
     batch_size = _batch_size(request.inputs, signature)
@@ -100,39 +97,36 @@ def encode_request(request: InferRequest, signature: Signature | None) -> tuple[
             _write_sequence(header, request.sequence)
     except ValueError as error:
         raise not_carried(DIALECT_NAME, f"this request: {error}") from error
-    return header, contents, Asked(request.version, batch_size, placements, signature)
+    return header, contents, PendingCall(request.version, batch_size, placements, signature)
 
 
-def decode_response(asked: Asked, header: Any, take: Take) -> InferResponse:
-    """The answer that ``header`` (an ``InferResponseHeader``) describes.
-
-    ``take`` is called for every output in the header's order, but for those in shared memory. Raises
-    INVALID_TENSOR naming the output.
-    """
+def decode_response(pending: PendingCall, header: Any, take: Take) -> InferResponse:
+    """The answer with ``header``, an ``InferResponseHeader``. ``take`` is called for every output that is not
+    in shared memory, in order. Raises INVALID_TENSOR naming the output."""
     outputs: list[Tensor] = []
-    if header.batch_size not in (0, asked.batch_size):
-        raise invalid_tensor(f"a batch of {header.batch_size} was answered to one of {asked.batch_size}")
+    if header.batch_size not in (0, pending.batch_size):
+        raise invalid_tensor(f"a batch of {header.batch_size} was answered to one of {pending.batch_size}")
     for entry in header.output:
         name = entry.name
-        spec = asked.signature.output_names.get(name)
+        spec = pending.signature.output_names.get(name)
         if spec is None:
             raise invalid_tensor(f"output '{name}' is none of the model's outputs")
         if not entry.HasField("raw"):
-            raise invalid_tensor(f"output '{name}' is told as classes, which nobody asked for")
-        outputs.append(_output(asked, spec, entry.raw, take))
-    # a server without versions leaves it out, and 0 is left out on the wire as well
-    version = str(header.model_version) if header.model_version else asked.version
+            raise invalid_tensor(f"output '{name}' is classes, which were not requested")
+        outputs.append(_output(pending, spec, entry.raw, take))
+    # protobuf omits 0, as a server without versions omits the field
+    version = str(header.model_version) if header.model_version else pending.version
     return InferResponse(header.model_name, tuple(outputs), version, str(header.id or ""))
 
 
 def size_of(name: str, datatype: Datatype, count: int, contents: memoryview) -> int:
-    """How many bytes of ``contents`` the first ``count`` elements take. Raises INVALID_TENSOR where there
-    are not as many."""
+    """The size in bytes of the first ``count`` elements of ``contents``. Raises INVALID_TENSOR if there are
+    fewer."""
     if datatype is not Datatype.BYTES:
         size = count * datatype.itemsize
     else:
         size, end = 0, len(contents)
-        # every string costs four bytes at least, so a false claim ends here, before the walk
+        # every string has at least four bytes, so a false claim fails before the walk
         if count * _LENGTH.size > end:
             raise invalid_tensor(f"output '{name}' has {end} bytes, too few for {count} strings")
         for _ in range(count):
@@ -147,7 +141,7 @@ def size_of(name: str, datatype: Datatype, count: int, contents: memoryview) -> 
 
 
 def version_of(version: str, model: str) -> int:
-    """``version`` as the number that the wire has for it. Raises UNREPRESENTABLE for what is none."""
+    """``version`` as a number. Raises UNREPRESENTABLE for other text."""
     if not version:
         return LATEST
     number = version_number(version)
@@ -157,7 +151,7 @@ def version_of(version: str, model: str) -> int:
 
 
 def _check_datatype(tensor: Tensor, signature: Signature) -> None:
-    """The wire has no datatypes: the server would take the bytes for those of its own."""
+    """The wire has no datatypes: the server would read the bytes as its own datatype."""
     spec = signature.input_names.get(tensor.name)
     if spec is not None and spec.datatype is not tensor.datatype:
         raise invalid_tensor(
@@ -167,7 +161,7 @@ def _check_datatype(tensor: Tensor, signature: Signature) -> None:
 
 
 def _batch_size(inputs: tuple[Tensor, ...], signature: Signature) -> int:
-    """The batch that all inputs have; 1 where the model takes none."""
+    """The batch of all inputs; 1 for a model without batches."""
     if not signature.max_batch_size or not inputs:
         return 1
     for tensor in inputs:
@@ -212,15 +206,15 @@ def _write_sequence(header: Any, sequence: Sequence) -> None:
     header.flags = sequence.start * SEQUENCE_START | sequence.end * SEQUENCE_END
 
 
-def _output(asked: Asked, spec: TensorSpec, raw: Any, take: Take) -> Tensor:
+def _output(pending: PendingCall, spec: TensorSpec, raw: Any, take: Take) -> Tensor:
     name, datatype = spec.name, spec.datatype
-    shape = unfold(tuple(raw.dims), asked.batch_size, spec, asked.signature)
+    shape = unfold(tuple(raw.dims), pending.batch_size, spec, pending.signature)
     count = element_count(shape, name)
-    place = asked.placements.get(name)
+    place = pending.placements.get(name)
     if place is not None:
         return Tensor(name, datatype, shape, place)
     contents = take(name, datatype, count)
-    # of strings this size may be wrong: readers go by the length of each
+    # for strings this size may be wrong: readers use the length of each
     if datatype is not Datatype.BYTES and raw.batch_byte_size not in (0, len(contents)):
         raise invalid_tensor(
             f"output '{name}' of shape {list(shape)} is said to have {raw.batch_byte_size} bytes"

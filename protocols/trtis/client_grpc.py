@@ -1,7 +1,7 @@
 """Calls to an upstream over gRPC, and its answers.
 
-A gRPC status other than OK does not come from the dialect itself: it tells of the connection, of bytes
-that were no message, or of something between us and the server.
+A gRPC status other than OK is not from the dialect: it concerns the connection, bytes that are not a message,
+or a proxy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.protobuf_message import parse
-from interlingua.protocols.trtis.client_codec import Asked, version_of
+from interlingua.protocols.trtis.client_codec import PendingCall, version_of
 from interlingua.protocols.trtis.client_status import check_status
 from interlingua.protocols.trtis.codec import DIALECT_NAME
 from interlingua.protocols.trtis.codec_grpc import SERVICE, decode_answer, encode_call, split_answer
@@ -34,16 +34,16 @@ Fields = Mapping[str, Any]
 _CODES = {**CODE_OF_GRPC_STATUS, 5: ErrorCode.NOT_FOUND}
 
 
-def _decode_infer(asked: Asked, answer: GrpcAnswer) -> InferResponse:
+def _decode_infer(pending: PendingCall, answer: GrpcAnswer) -> InferResponse:
     if answer.code:
         raise grpc_error(answer, _CODES)
     message, raws = read_reply(lambda: split_answer(answer.message))
     check_status(message.request_status)
-    return read_reply(lambda: decode_answer(asked, message.meta_data, raws))
+    return read_reply(lambda: decode_answer(pending, message.meta_data, raws))
 
 
 def _call(rpc: str, fields: Callable[[Any], Fields], read: Callable[[Any, Any], Any]) -> Call:
-    """A call of ``rpc``: ``fields`` of the request out of the argument, ``read`` makes the result of the
+    """A call of ``rpc``: the ``fields`` of the request out of the argument, the result by ``read`` out of the
     answer and the argument."""
     request = MESSAGES[f"nvidia.inferenceserver.{rpc}Request"]
     response = MESSAGES[f"nvidia.inferenceserver.{rpc}Response"]
@@ -65,19 +65,21 @@ def _call(rpc: str, fields: Callable[[Any], Fields], read: Callable[[Any, Any], 
 
 
 def health_call(mode: str) -> Call:
-    """Asks whether the server is ``live`` or ``ready``: a ``Readiness``."""
-    return _call("Health", lambda argument: {"mode": mode}, lambda told, argument: Readiness(told.health))
+    """Whether the server is ``live`` or ``ready``: a ``Readiness``."""
+    return _call("Health", lambda argument: {"mode": mode}, lambda answer, argument: Readiness(answer.health))
 
 
 def status_call(read_status: Callable[[Any, Any], Any]) -> Call:
-    """Asks for the status of a model, or of the server for None: what ``read_status`` makes of it."""
-    return _call("Status", _status_fields, lambda told, model: read_status(told.server_status, model))
+    """The status of a model, or of the server for None, as read by ``read_status``."""
+    return _call("Status", _status_fields, lambda answer, model: read_status(answer.server_status, model))
 
 
 def control_call(kind: str) -> Call:
-    """Asks the server to ``load`` or ``unload`` a model."""
+    """A ``load`` or ``unload`` of a model."""
     fields = {"type": kind.upper()}
-    return _call("ModelControl", lambda model: {"model_name": model.name, **fields}, lambda told, model: None)
+    return _call(
+        "ModelControl", lambda model: {"model_name": model.name, **fields}, lambda answer, model: None
+    )
 
 
 def _status_fields(model: ModelRef | None) -> Fields:
@@ -87,8 +89,8 @@ def _status_fields(model: ModelRef | None) -> Fields:
     return {"model_name": model.name}
 
 
-def _index(told: Any, argument: None) -> tuple[ModelStatus, ...]:
-    return tuple([ModelStatus(model.name) for model in told.index.models])
+def _index(answer: Any, argument: None) -> tuple[ModelStatus, ...]:
+    return tuple([ModelStatus(model.name) for model in answer.index.models])
 
 
 INFER_CALL: Call = UpstreamCall(encode_call, _decode_infer)

@@ -1,8 +1,7 @@
 """Calls to an upstream over HTTP, and its replies.
 
-Requests are written as the original client writes them, but for the blank behind the colon of a header.
-Of an answer to an inference the header ``NV-InferResponse`` is read and the body as far as the tensors
-go: what comes behind them repeats the header, for clients that asked for classes.
+Requests are those of the original client, with a blank after the colon of a header. In the body of an
+inference's answer the tensors are followed by a copy of the header ``NV-InferResponse``, which is not read.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from google.protobuf.message import DecodeError
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.trtis.client_codec import (
     LATEST,
-    Asked,
+    PendingCall,
     decode_response,
     encode_request,
     size_of,
@@ -57,15 +56,14 @@ CODE_OF_HTTP_STATUS: Mapping[int, ErrorCode] = {
     503: ErrorCode.UNAVAILABLE,
     504: ErrorCode.DEADLINE_EXCEEDED,
 }
-"""What a status means without an NV-Status beside it, from something between us and the server; any other
-is BAD_UPSTREAM."""
+"""The meaning of a status without an NV-Status, for instance from a proxy; any other is BAD_UPSTREAM."""
 
 _BINARY = "format=binary"
 _INFER_HEADERS = {"Content-Type": "application/octet-stream"}
 _CONTROL_HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 _LONGEST_TEXT = 2000
 
-# servers take a segment as it stands, so nothing can be quoted in it
+# servers do not decode a segment
 _SEGMENT = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@%]+")
 
 
@@ -78,7 +76,7 @@ def _path(prefix: str, model: str) -> str:
 
 
 def _succeeded(reply: HttpReply) -> None:
-    """Raise the error that ``reply`` tells, by its NV-Status where it has one."""
+    """Raise the error in ``reply``, by its NV-Status if it has one."""
     given = reply.headers.get(STATUS.lower())
     if given is None:
         text = b"" if reply.status == 200 else bytes(reply.body[:_LONGEST_TEXT]).strip()
@@ -102,25 +100,25 @@ def _body(message_type: Any, reply: HttpReply) -> Any:
 # --- inference
 
 
-def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpCall, Asked]:
-    header, parts, asked = encode_request(request, signature)
+def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpCall, PendingCall]:
+    header, parts, pending = encode_request(request, signature)
     path = _path("/api/infer", request.model)
     version = version_of(request.version, request.model)
     if version != LATEST:
         path = f"{path}/{version}"
     headers = {REQUEST: write_request_header(header), **_INFER_HEADERS}
-    return HttpCall("POST", path, _BINARY, headers, parts=parts), asked
+    return HttpCall("POST", path, _BINARY, headers, parts=parts), pending
 
 
-def _decode_infer(asked: Asked, reply: HttpReply) -> InferResponse:
+def _decode_infer(pending: PendingCall, reply: HttpReply) -> InferResponse:
     _succeeded(reply)
     given = reply.headers.get(RESPONSE.lower())
     if given is None:
         raise bad_upstream(f"the upstream answered without {RESPONSE}")
-    return read_reply(lambda: _read_infer(asked, read(RESPONSE_HEADER, given), reply))
+    return read_reply(lambda: _read_infer(pending, read(RESPONSE_HEADER, given), reply))
 
 
-def _read_infer(asked: Asked, header: Any, reply: HttpReply) -> InferResponse:
+def _read_infer(pending: PendingCall, header: Any, reply: HttpReply) -> InferResponse:
     rest = memoryview(reply.body).toreadonly()
 
     def take(name: str, datatype: Datatype, count: int) -> memoryview:
@@ -129,14 +127,14 @@ def _read_infer(asked: Asked, header: Any, reply: HttpReply) -> InferResponse:
         contents, rest = rest[:size], rest[size:]
         return contents
 
-    return decode_response(asked, header, take)
+    return decode_response(pending, header, take)
 
 
 # --- all that is not inference
 
 
 def health_call(mode: str) -> Call:
-    """Asks whether the server is ``live`` or ``ready``: a ``Readiness``."""
+    """Whether the server is ``live`` or ``ready``: a ``Readiness``."""
     return UpstreamCall(_get(f"/api/health/{mode}"), _decode_health)
 
 
@@ -145,7 +143,7 @@ def _get(path: str) -> Callable[[None, Signature | None], tuple[HttpCall, None]]
 
 
 def _decode_health(form: None, reply: HttpReply) -> Readiness:
-    """Only the status of HTTP tells: NV-Status says that it was asked with success."""
+    """By the HTTP status: NV-Status reports the success of the probe itself."""
     if reply.status == 200:
         return Readiness(True)
     given = reply.headers.get(STATUS.lower())
@@ -154,7 +152,7 @@ def _decode_health(form: None, reply: HttpReply) -> Readiness:
 
 
 def status_call(read_status: Callable[[Any, Any], T]) -> Call:
-    """Asks for the status of a model, or of the server for None: what ``read_status`` makes of it."""
+    """The status of a model, or of the server for None, as read by ``read_status``."""
 
     def decode(model: ModelRef | None, reply: HttpReply) -> T:
         _succeeded(reply)
@@ -176,17 +174,13 @@ def _decode_index(form: None, reply: HttpReply) -> tuple[ModelStatus, ...]:
 
 
 def control_call(kind: str) -> Call:
-    """Asks the server to ``load`` or ``unload`` a model."""
+    """A ``load`` or ``unload`` of a model."""
 
     def encode(model: ModelRef, signature: Signature | None) -> tuple[HttpCall, None]:
         path = _path(f"/api/modelcontrol/{kind}", model.name)
         return HttpCall("POST", path, headers=_CONTROL_HEADERS), None
 
-    return UpstreamCall(encode, _decode_control)
-
-
-def _decode_control(form: None, reply: HttpReply) -> None:
-    _succeeded(reply)
+    return UpstreamCall(encode, lambda form, reply: _succeeded(reply))
 
 
 INFER_CALL: Call = UpstreamCall(_encode_infer, _decode_infer)

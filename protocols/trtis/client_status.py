@@ -1,8 +1,6 @@
-"""What an upstream's statuses mean: why a request failed, and what the server tells of its models.
+"""``RequestStatus`` and ``ServerStatus`` messages of an upstream to the IR: errors, metadata and readiness.
 
-Contract: pure functions from ``RequestStatus`` and ``ServerStatus`` messages to the IR. Version 1 has one
-answer for metadata and readiness, which holds the whole configuration of every model asked for; how it
-was asked belongs to ``client_http`` and ``client_grpc``.
+Version 1 has one answer for metadata and readiness, with the whole configuration of every requested model.
 """
 
 from __future__ import annotations
@@ -44,22 +42,21 @@ CODES: Mapping[int, ErrorCode] = {
     UNSUPPORTED: ErrorCode.UNSUPPORTED,
     ALREADY_EXISTS: ErrorCode.ALREADY_EXISTS,
 }
-"""What a ``RequestStatusCode`` means; any other is BAD_UPSTREAM."""
+"""The meaning of a ``RequestStatusCode``; any other is BAD_UPSTREAM."""
 
 _UNKNOWN_MODEL = re.compile(
     "no status available for unknown model|Inference request for unknown model"
     "|Request for unknown model: .* is not found",
     re.DOTALL,
 )
-"""What a server says of a model that it does not know; the codes beside it are INVALID_ARG and
-UNAVAILABLE, which say less."""
+"""The messages for an unknown model; their codes, INVALID_ARG and UNAVAILABLE, are less precise."""
 
 _READY = 1
 _DATATYPES = {number: datatype for datatype, number in DATATYPE_NUMBERS.items()}
 
 
 def check_status(status: Any) -> None:
-    """Raise the error that a ``RequestStatus`` tells, in the upstream's words."""
+    """Raise the error in a ``RequestStatus``, in the upstream's words."""
     if status.code == SUCCESS:
         return
     code = CODES.get(status.code, ErrorCode.BAD_UPSTREAM)
@@ -69,38 +66,37 @@ def check_status(status: Any) -> None:
 
 
 def server_metadata(status: Any, model: None) -> ServerMetadata:
-    """The server's id, which tells replicas apart, and its release."""
+    """The server's id, which differs between replicas, and its release."""
     return ServerMetadata(status.id, status.version)
 
 
 def model_metadata(status: Any, model: ModelRef) -> ModelMetadata:
-    """The model as its configuration has it, with the versions that are ready. That configuration can be
-    read as version 2's: it has kept the fields of version 1.
+    """The model by its configuration, with the versions that are ready. Version 2 kept the fields of this
+    configuration. For a model with ``reshape``, clients use the ``dims``, and so do we.
 
-    Raises NOT_FOUND for a version that is not known, BAD_UPSTREAM where the configuration makes no sense,
-    UNREPRESENTABLE for a shape tensor of a model with batches. Of a model with ``reshape`` clients use
-    the ``dims``, and so do we.
+    Raises NOT_FOUND for an unknown version, BAD_UPSTREAM for an invalid configuration, UNREPRESENTABLE for a
+    shape tensor of a model with batches.
     """
-    told = _told(status, model)
-    if model.version and int(model.version) not in told.version_status:
+    found = _status_of(status, model)
+    if model.version and int(model.version) not in found.version_status:
         raise InferenceError(
             ErrorCode.NOT_FOUND,
             f"Request for unknown model: '{model.name}' version {model.version} is not found",
         )
-    config = told.config
+    config = found.config
     batched = config.max_batch_size > 0
     signature = Signature(
         _specs("input", config.input, batched),
         _specs("output", config.output, batched),
         max(config.max_batch_size, 0),
     )
-    versions = tuple(str(version) for version in sorted(_ready(told)))
+    versions = tuple(str(version) for version in sorted(_ready(found)))
     return ModelMetadata(model.name, signature, versions, config.platform, config=config.SerializeToString())
 
 
 def model_readiness(status: Any, model: ModelRef) -> Readiness:
-    """Whether the version asked for is ready, any version where none is asked."""
-    ready = _ready(_told(status, model))
+    """Whether the requested version is ready, or any version if none is requested."""
+    ready = _ready(_status_of(status, model))
     if not ready:
         return Readiness(False, f"model '{model.name}' has no version that is ready")
     if model.version and int(model.version) not in ready:
@@ -108,14 +104,14 @@ def model_readiness(status: Any, model: ModelRef) -> Readiness:
     return Readiness(True)
 
 
-def _told(status: Any, model: ModelRef) -> Any:
+def _status_of(status: Any, model: ModelRef) -> Any:
     if model.name not in status.model_status:
         _invalid(f"it holds no status of model '{model.name}'")
     return status.model_status[model.name]
 
 
-def _ready(told: Any) -> set[int]:
-    return {version for version, state in told.version_status.items() if state.ready_state == _READY}
+def _ready(found: Any) -> set[int]:
+    return {version for version, state in found.version_status.items() if state.ready_state == _READY}
 
 
 def _specs(role: str, given: Iterable[Any], batched: bool) -> tuple[TensorSpec, ...]:
@@ -136,8 +132,7 @@ def _specs(role: str, given: Iterable[Any], batched: bool) -> tuple[TensorSpec, 
 
 
 def _is_scalar(tensor: Any) -> bool:
-    """Whether a tensor is one element that the model sees without a dimension; the dialect itself has no
-    scalars."""
+    """Whether a tensor is one element that is a scalar to the model; the dialect has no scalars."""
     return tensor.HasField("reshape") and not tensor.reshape.shape and list(tensor.dims) == [1]
 
 

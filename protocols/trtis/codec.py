@@ -1,10 +1,9 @@
 """What HTTP and gRPC share of version 1: the header of a request into the IR, the header of an answer.
 
-Contract: pure functions between the messages of ``schemas.trtis`` and the IR. The wire's dimensions
-never contain the batch, the IR's shapes always do; the model's signature says which is which. Before
-anything runs a request is held against the signature, in the words that users of the original server
-match on. Where the bytes of a tensor come from, and where headers travel, belongs to ``codec_http`` and
-``codec_grpc``; what became of a request, and all that is not inference, to ``status``.
+The wire's dimensions never contain the batch, the IR's shapes always do; the model's signature says whether
+there is one. A request is checked against the signature before it runs, with the messages of the original
+server, which its users match on. ``codec_http`` and ``codec_grpc`` place headers and tensor bytes; statuses
+and all other operations belong to ``status``.
 """
 
 from __future__ import annotations
@@ -70,14 +69,14 @@ _MAX_INT64 = 2**63 - 1
 _SCALAR = (1,)
 
 Take = Callable[[str, int], memoryview]
-"""``take(name, size)``: the next ``size`` bytes of the request, for input ``name``. It raises where
-there are not as many."""
+"""``take(name, size)``: the next ``size`` bytes of the request, for input ``name``. Raises if there are
+fewer."""
 
 
 @dataclass(slots=True)
 class TrtisReplyForm:
-    """What an answer owes to its request: the id that it repeats, the batch, the outputs in the order
-    asked, the signature that they fold by, and the context that its status tells of."""
+    """The form of an answer: its id and batch, the requested outputs in order, the signature for folding
+    them, and the context of its status."""
 
     id: int
     batch_size: int
@@ -87,16 +86,16 @@ class TrtisReplyForm:
 
 
 def fold(shape: tuple[int, ...], signature: Signature) -> tuple[int, ...]:
-    """The wire's dimensions of a full ``shape``: without the batch. A scalar has the dimension 1, as
-    models of the original server declare it."""
+    """The wire's dimensions of a full ``shape``: without the batch. A scalar has the dimension 1, which
+    models of the original server declare."""
     return (shape[1:] if signature.max_batch_size else shape) or _SCALAR
 
 
 def unfold(
     dims: tuple[int, ...], batch_size: int, spec: TensorSpec | None, signature: Signature
 ) -> tuple[int, ...]:
-    """The full shape of the wire's ``dims``: what :func:`fold` makes them of. ``spec`` is the tensor as
-    its model declares it, where that is known."""
+    """The full shape of the wire's ``dims``: the inverse of :func:`fold`. ``spec`` is the declared tensor, if
+    known."""
     batch = (batch_size,) if signature.max_batch_size else ()
     if dims == _SCALAR and spec is not None and len(spec.shape) == len(batch):
         return batch
@@ -116,14 +115,14 @@ def decode_request(
     *,
     shared_memory_size: str = "size",
 ) -> tuple[InferRequest, TrtisReplyForm]:
-    """The request that ``header`` (an ``InferRequestHeader``) announces, and the form of its answer.
+    """The request with ``header``, an ``InferRequestHeader``, and the form of its answer.
 
-    ``take`` is called once for every input that is not in shared memory, in the header's order.
-    ``shared_memory_size`` is what the size of a shared memory region is called in an error. Raises
-    INVALID_TENSOR naming the input or output at fault, UNREPRESENTABLE for an output in BF16.
+    ``take`` is called once for every input that is not in shared memory, in order. ``shared_memory_size`` is
+    the name of the size of a region in errors. Raises INVALID_TENSOR naming the input or output,
+    UNREPRESENTABLE for an output in BF16.
     """
     check = _Check(model, signature)
-    # in the original's order: who sends one input too many, and that twice, is told of the latter
+    # in the original's order: duplicates are reported before surplus inputs
     _once(header.input, "input '{}' already exists in request")
     _once(header.output, "output '{}' already requested")
     check.batch(header.batch_size)
@@ -146,7 +145,7 @@ def decode_request(
 
 
 def _sequence(header: Any) -> SequencePosition | None:
-    """Its place in a sequence; without a correlation id there is none, whatever the flags."""
+    """The place in a sequence; None without a correlation id, whatever the flags."""
     correlation_id, flags = header.correlation_id, header.flags
     if not correlation_id:
         return None
@@ -154,7 +153,7 @@ def _sequence(header: Any) -> SequencePosition | None:
 
 
 class _Check:
-    """Holds the parts of a request against the signature of ``model``."""
+    """Checks the parts of a request against the signature of ``model``."""
 
     __slots__ = ("_model", "_signature")
 
@@ -166,12 +165,12 @@ class _Check:
         limit = self._signature.max_batch_size
         if not size:
             raise invalid_tensor(f"inference request batch-size must be >= 1 for '{self._model}'")
-        # a model without batches has a batch of one, and says 0 to every other
+        # a model without batches has a batch of one; for others the message has 0
         if size > max(limit, 1):
             raise invalid_tensor(f"inference request batch-size must be <= {limit} for '{self._model}'")
 
     def inputs(self, entries: Sequence[Any]) -> None:
-        """That every input is there and no other; none is there twice."""
+        """Raise for a missing or an unknown input; duplicates are known to be absent."""
         specs = self._signature.input_names
         required = sum(not spec.optional for spec in specs.values())
         if not required <= len(entries) <= len(specs):
@@ -184,15 +183,15 @@ class _Check:
                 raise invalid_tensor(f"unexpected inference input '{entry.name}' for model '{self._model}'")
 
     def outputs(self, entries: Sequence[Any]) -> Iterator[RequestedOutput]:
-        """The outputs asked for, in their order."""
+        """The requested outputs, in order."""
         specs = self._signature.output_names
         for entry in entries:
             name, count = entry.name, entry.cls.count
             spec = specs.get(name)
             if spec is None:
                 raise invalid_tensor(f"unexpected inference output '{name}' for model '{self._model}'")
-            # the original servers hold no size against its region, and perf_client of 1.9 to 1.12 gives every
-            # output 102,400 bytes of a region that is as large as the output
+            # the original servers do not check the size against the region; perf_client of 1.9 to 1.12 states
+            # 102,400 bytes for every output, in a region of the output's size
             placement = _place(entry, upper_limit=True)
             if not count:
                 check_carried("output", name, spec.datatype)
@@ -203,7 +202,7 @@ class _Check:
             yield RequestedOutput(name, count, placement)
 
     def input(self, entry: Any, batch_size: int, take: Take, shared_memory_size: str) -> Tensor:
-        """One input, over the bytes that ``take`` gives or at its place in shared memory."""
+        """One input, over the bytes of ``take`` or in shared memory."""
         name = entry.name
         spec = self._signature.input_names[name]
         check_carried("input", name, spec.datatype)
@@ -233,7 +232,7 @@ class _Check:
         return Tensor(name, spec.datatype, shape, place)
 
     def _dims(self, given: Sequence[int], spec: TensorSpec) -> tuple[int, ...]:
-        """The dimensions of an input. They may be left out where the model leaves none open."""
+        """The dimensions of an input. A request may omit them if the model declares no free one."""
         declared = spec.shape[1:] if self._signature.max_batch_size else spec.shape
         dims = tuple(given)
         if not dims:
@@ -243,7 +242,7 @@ class _Check:
                     f"request must specify input shape for model '{self._model}'"
                 )
             return declared
-        # an upstream that tells no shape declares none, which looks like a scalar
+        # an upstream without a shape in its metadata looks like a scalar
         unknown = not declared and not self._signature.max_batch_size
         if not unknown and not _fits(dims, declared or _SCALAR):
             raise invalid_tensor(
@@ -254,7 +253,7 @@ class _Check:
 
 
 def _once(entries: Sequence[Any], refusal: str) -> None:
-    """Refuse the first of ``entries`` whose name was there before; ``refusal`` has a place for it."""
+    """Refuse the first repeated name of ``entries``; ``refusal`` is a format for it."""
     if len(entries) < 2:
         return
     given = set[str]()
@@ -276,7 +275,7 @@ def _strings(name: str, shape: tuple[int, ...], data: memoryview) -> Tensor:
         return Tensor.checked(name, Datatype.BYTES, shape, data)
     except InferenceError:
         found, position, expected = 0, 0, element_count(shape)
-        # one too many says enough
+        # one surplus element is enough
         while position + 4 <= len(data) and found <= expected:
             position += 4 + int.from_bytes(data[position : position + 4], "little")
             found += 1
@@ -304,11 +303,11 @@ def _fits(dims: tuple[int, ...], declared: tuple[int, ...]) -> bool:
 
 
 def encode_response(form: TrtisReplyForm, response: InferResponse) -> tuple[Any, list[Buffer]]:
-    """An ``InferResponseHeader`` and the contents of its outputs: one for each, in the order asked,
-    empty where the output is told as classes or stands in shared memory.
+    """An ``InferResponseHeader`` and the contents of its outputs, in the requested order; empty for classes
+    and shared memory.
 
-    A version that is no number is left out. Raises UNREPRESENTABLE for an output in BF16 and for names
-    that are no Unicode; MODEL_FAILED where an output is missing or has another batch than the request.
+    A version that is not a number is omitted. Raises UNREPRESENTABLE for an output in BF16 and for names that
+    are not Unicode; MODEL_FAILED for an output that is missing or has another batch than the request.
     """
     given = {tensor.name: tensor for tensor in response.outputs}
     contents: list[Buffer] = []
@@ -319,14 +318,14 @@ def encode_response(form: TrtisReplyForm, response: InferResponse) -> tuple[Any,
             batch_size=form.batch_size,
             id=form.id,
         )
-        for asked in form.outputs:
-            tensor = given.get(asked.name)
+        for requested in form.outputs:
+            tensor = given.get(requested.name)
             if tensor is None:
-                _failed(f"model '{response.model}' answered without output '{asked.name}'")
+                _failed(f"model '{response.model}' answered without output '{requested.name}'")
             _check_batch(form, response.model, tensor)
-            output = header.output.add(name=asked.name)
-            if asked.classification:
-                _write_classes(output, form.signature, tensor, asked.classification)
+            output = header.output.add(name=requested.name)
+            if requested.classification:
+                _write_classes(output, form.signature, tensor, requested.classification)
                 contents.append(b"")
             else:
                 contents.append(_write_raw(output.raw, form.signature, tensor))
@@ -336,7 +335,7 @@ def encode_response(form: TrtisReplyForm, response: InferResponse) -> tuple[Any,
 
 
 def version_number(version: str) -> int | None:
-    """``version`` as the wire has it, None for what is no number from 0 to 2^63-1."""
+    """``version`` as a number from 0 to 2^63-1, None for other text."""
     if not (version.isascii() and version.isdigit() and len(version) < 20):
         return None
     number = int(version)
@@ -355,7 +354,7 @@ def _write_raw(raw: Any, signature: Signature, tensor: Tensor) -> Buffer:
     check_carried("output", tensor.name, tensor.datatype)
     raw.dims.extend(fold(tensor.shape, signature))
     if isinstance(tensor.data, SharedMemoryRef):
-        # the place may be larger than what stands in it, but for strings nobody counts them
+        # the place may be larger than the tensor; strings are not measured
         fixed = element_count(tensor.shape, tensor.name) * tensor.datatype.itemsize
         raw.batch_byte_size = tensor.data.size if tensor.datatype is Datatype.BYTES else fixed
         return b""

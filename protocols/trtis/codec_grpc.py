@@ -1,8 +1,7 @@
 """Inference over gRPC: Infer messages to and from the IR, as a server and as a client.
 
-Tensor bytes are never copied on the way in: a message is split into its raw contents, as views, and the
-small rest, which protobuf parses. On the way out they are copied once, into the finished message. How a
-failure is told belongs to ``server_grpc`` and ``client_grpc``.
+A received message is split into its raw contents, as views, and the small rest, which protobuf parses. An
+outgoing message copies tensor bytes once. Errors belong to ``server_grpc`` and ``client_grpc``.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 from interlingua.protocols.dialect import Action, Opened
 from interlingua.protocols.protobuf_message import parse_split
 from interlingua.protocols.protobuf_wire import MAX_MESSAGE_BYTES, join
-from interlingua.protocols.trtis.client_codec import LATEST, Asked, size_of, version_of
+from interlingua.protocols.trtis.client_codec import LATEST, PendingCall, size_of, version_of
 from interlingua.protocols.trtis.client_codec import decode_response as read_response
 from interlingua.protocols.trtis.client_codec import encode_request as write_request
 from interlingua.protocols.trtis.codec import (
@@ -52,10 +51,7 @@ Raws = list[memoryview]
 
 
 def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    """Read the head of an Infer request; version -1 is the latest, 0 one like any other.
-
-    Raises MALFORMED.
-    """
+    """Read the headers of an Infer request; version -1 is the latest, 0 is a version. Raises MALFORMED."""
     message, raws = parse_split(_REQUEST, request.message, _RAW_INPUT)
     version = "" if message.model_version == LATEST else str(message.model_version)
     return Opened(_INFER, message.model_name, version, (message.meta_data, raws, request.context))
@@ -69,8 +65,8 @@ def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[Infe
 
 
 def encode_infer(form: TrtisReplyForm, response: InferResponse) -> GrpcAnswer:
-    """The answer, with raw contents for every output: empty ones where it is told as classes or stands
-    in shared memory. Raises as ``codec.encode_response``, and TOO_LARGE."""
+    """The answer, with raw contents for every output, empty for classes and shared memory. Raises as
+    ``codec.encode_response``, and TOO_LARGE."""
     header, contents = encode_response(form, response)
     size = sum(map(len, contents))
     if size > MAX_MESSAGE_BYTES:
@@ -86,7 +82,7 @@ _INFER: Action[GrpcAnswer] = Action(Operation.INFER, encode_infer, decode_infer)
 
 
 def _in_turn(model: str, raws: Raws) -> Take:
-    """Hands out ``raws`` one after the other; what is left of them at the end is ignored."""
+    """Gives ``raws`` one by one; surplus ones are ignored."""
     rest = enumerate(raws)
 
     def take(name: str, size: int) -> memoryview:
@@ -108,15 +104,15 @@ def _in_turn(model: str, raws: Raws) -> Take:
 # --- as a client
 
 
-def encode_call(request: InferRequest, signature: Signature | None) -> tuple[GrpcRequest, Asked]:
+def encode_call(request: InferRequest, signature: Signature | None) -> tuple[GrpcRequest, PendingCall]:
     """The call and what to read its answer with. Raises as ``client_codec.encode_request``, and TOO_LARGE."""
-    header, contents, asked = write_request(request, signature)
+    header, contents, pending = write_request(request, signature)
     version = version_of(request.version, request.model)
     try:
         head = _REQUEST(model_name=request.model, model_version=version, meta_data=header)
     except ValueError as error:
         raise not_carried(DIALECT_NAME, f"the model name {request.model!a}: {error}") from error
-    return GrpcRequest(f"{SERVICE}Infer", join(head.SerializeToString(), _RAW_INPUT, contents)), asked
+    return GrpcRequest(f"{SERVICE}Infer", join(head.SerializeToString(), _RAW_INPUT, contents)), pending
 
 
 def split_answer(message: Buffer) -> tuple[Any, Raws]:
@@ -124,13 +120,13 @@ def split_answer(message: Buffer) -> tuple[Any, Raws]:
     return parse_split(_RESPONSE, message, _RAW_OUTPUT)
 
 
-def decode_answer(asked: Asked, header: Any, raws: Raws) -> InferResponse:
+def decode_answer(pending: PendingCall, header: Any, raws: Raws) -> InferResponse:
     """An upstream's answer. Raises INVALID_TENSOR naming the output."""
     if len(raws) != len(header.output):
         raise invalid_tensor(f"there are {len(header.output)} outputs, but {len(raws)} raw_output")
     # those in shared memory have an entry too, by position
     rest = iter(
-        [raw for entry, raw in zip(header.output, raws, strict=True) if entry.name not in asked.placements]
+        [raw for entry, raw in zip(header.output, raws, strict=True) if entry.name not in pending.placements]
     )
 
     def take(name: str, datatype: Datatype, count: int) -> memoryview:
@@ -142,4 +138,4 @@ def decode_answer(asked: Asked, header: Any, raws: Raws) -> InferResponse:
             )
         return raw
 
-    return read_response(asked, header, take)
+    return read_response(pending, header, take)

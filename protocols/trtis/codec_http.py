@@ -1,10 +1,9 @@
 """Inference over HTTP: the message in headers, tensors in the body.
 
-Contract: pure functions between requests, answers and the IR. A request's header stands in
-``NV-InferRequest`` and its body is the inputs one after the other; nothing says where one ends but the
-header and the model. The body of an answer is the outputs one after the other and then the whole
-``InferResponseHeader`` once more, binary or as text. Tensors are views over the received body, and what
-is written are lists of parts. Paths belong to ``server``, the text of headers to ``header_text``.
+A request has its header in ``NV-InferRequest`` and the inputs, one after the other, as its body; only header
+and model tell their sizes. The body of an answer has the outputs, then a copy of the ``InferResponseHeader``,
+binary or as text. Tensors are views over the received body, and a written body is a list of parts. Paths
+belong to ``server``, the text of headers to ``header_text``.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ from interlingua.schemas import (
 )
 
 REQUEST, RESPONSE, STATUS = "NV-InferRequest", "NV-InferResponse", "NV-Status"
-"""The headers that hold messages."""
+"""The headers with messages."""
 
 BINARY: tuple[str, str] = ("Content-Type", "application/octet-stream")
 
 _SHORT = 4096
-"""A client asks the same question again and again, and only the tensors differ: headers up to this size
-are remembered, which makes small requests a fifth cheaper. Longer ones would take memory."""
+"""Clients repeat a header with other tensors. Headers up to this size are cached, which saves a fifth of the
+cost of small requests."""
 
 
 @dataclass(slots=True)
 class TrtisHttpReplyForm:
-    """What an answer owes to its request; ``binary`` is the form in which the body ends."""
+    """The form of an answer; ``binary`` is the form of the header in its body."""
 
     form: codec.TrtisReplyForm
     binary: bool
 
 
 def query_format(request: HttpRequest) -> str | None:
-    """What the query's ``format`` asks for, None where it is not there."""
+    """The ``format`` in the query, None if absent."""
     for pair in request.query.split("&"):
         key, _, value = pair.partition("=")
         if key == "format":
@@ -57,18 +56,16 @@ def query_format(request: HttpRequest) -> str | None:
 
 
 class MissingHeaderError(InferenceError):
-    """An inference request without its header. Of all malformed requests the original server explains this
-    one alone, in the body of its answer."""
+    """An inference request without its header: the only malformed request that the original server explains,
+    in the body of its answer."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.MALFORMED, f"missing header {REQUEST} in an inference request")
 
 
 def read_header(request: HttpRequest) -> Any:
-    """The ``InferRequestHeader`` of ``request``, which may be shared with others: not to be changed.
-
-    Raises MALFORMED, as ``MissingHeaderError`` where there is none.
-    """
+    """The ``InferRequestHeader`` of ``request``; read-only, because requests may share it. Raises MALFORMED,
+    ``MissingHeaderError`` if there is none."""
     given = request.headers.get(REQUEST.lower())
     if given is None:
         raise MissingHeaderError
@@ -78,7 +75,7 @@ def read_header(request: HttpRequest) -> Any:
 def decode_request(
     request: HttpRequest, header: Any, model: str, version: str, signature: Signature
 ) -> tuple[InferRequest, TrtisHttpReplyForm]:
-    """The request that ``header`` announces and the body holds, and the form of its answer.
+    """The request with ``header``, its inputs in the body, and the form of its answer.
 
     Raises as :func:`protocols.trtis.codec.decode_request`, INVALID_TENSOR for a body too short or long.
     """
@@ -104,7 +101,7 @@ def decode_request(
 
 
 def encode_response(form: TrtisHttpReplyForm, response: InferResponse) -> HttpAnswer:
-    """The answer, outputs in the order asked. Raises as :func:`protocols.trtis.codec.encode_response`."""
+    """The answer, outputs in the requested order. Raises as :func:`protocols.trtis.codec.encode_response`."""
     header, parts = codec.encode_response(form.form, response)
     data = header.SerializeToString()
     if form.binary:
@@ -120,8 +117,7 @@ def encode_response(form: TrtisHttpReplyForm, response: InferResponse) -> HttpAn
 
 
 def _success_text(context: Context) -> str:
-    """The status of a request that was answered: from one to the next only the number changes, which stands
-    last."""
+    """The status of a success, cached up to the request number at its end."""
     text = _remembered_success(context.server_id)
     return f"{text} request_id: {context.request_number}" if context.request_number else text
 

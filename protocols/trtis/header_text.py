@@ -1,9 +1,7 @@
 """Messages in HTTP headers: protobuf's text format on one line.
 
-Contract: pure functions between header values and messages. Protobuf's own parser takes every form of
-text there is, and its time; the one form that clients and servers really write is read here, and whatever
-is not of that form is left to that parser, so the results are the same. What is written is ASCII whatever
-the names, as a header must be.
+Protobuf's own parser is slow. The form that clients and servers write is read here, any other form by that
+parser; the results are the same. Written text is ASCII, as headers require.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _CODES: dict[int, str] = {
 
 
 class _Field(NamedTuple):
-    """How a field is read: ``kind`` is the C++ type of protobuf, ``inner`` the fields of a message."""
+    """A field: ``kind`` is protobuf's C++ type, ``inner`` has the fields of a message."""
 
     kind: int
     repeated: bool
@@ -49,12 +47,12 @@ class _Field(NamedTuple):
 
 
 def read(message_type: type[Message], text: str) -> Any:
-    """The message that ``text``, a header's value, holds. Raises MALFORMED."""
+    """The message in ``text``, a header's value. Raises MALFORMED."""
     message = _read_plain(message_type(), text)
     if message is None:
         try:
             message = text_format.Parse(text, message_type())
-        # half a surrogate pair for a word comes out as the latter
+        # the latter for half a surrogate pair as a word
         except (text_format.ParseError, UnicodeError, SystemError) as error:
             raise malformed(f"no {message_type.DESCRIPTOR.name} in {text[:_SHOWN]!a}: {error}") from error
     return message
@@ -73,10 +71,8 @@ def write_status(status: Any) -> str:
 
 
 def write_response_header(header: Any) -> str:
-    """The value of the header ``NV-InferResponse`` for an ``InferResponseHeader``.
-
-    Without its classes: clients read those in the body, and refuse a header of more than 100 KB.
-    """
+    """The value of the header ``NV-InferResponse`` for an ``InferResponseHeader``, without its classes:
+    clients read those in the body, and refuse a header of more than 100 KB."""
     parts = [f"model_name: {_quoted(header.model_name)}"] if header.model_name else []
     if header.model_version:
         parts.append(f"model_version: {header.model_version}")
@@ -125,12 +121,12 @@ def _shared_memory(entry: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    # escapes are of bytes, and Latin-1 is bytes as text
+    # escapes are for bytes, and Latin-1 is bytes as text
     return f'"{text.encode().decode("latin-1").translate(_ESCAPES)}"'
 
 
 def _read_plain(message: Any, text: str) -> Any:
-    """``message`` filled from ``text``, None where that is not plain or not right."""
+    """``message`` filled from ``text``; None if that is not plain or not valid."""
     if _PLAIN.fullmatch(text) is None:
         return None
     fields = _fields(message.DESCRIPTOR)
@@ -162,11 +158,11 @@ def _read_plain(message: Any, text: str) -> Any:
             if repeated:
                 getattr(message, name).append(value)
             elif getattr(message, name):
-                return None  # said twice
+                return None  # a repeated field
             else:
                 setattr(message, name, value)
     except (KeyError, IndexError, ValueError):
-        # no such field, a brace too many, a number or word where another is due, or out of range
+        # an unknown field, a surplus brace, a wrong type, or out of range
         return None
     return None if outer else message
 

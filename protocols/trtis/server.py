@@ -1,15 +1,14 @@
-"""What the dialect offers over HTTP: one table of endpoints.
+"""The HTTP endpoints of the dialect.
 
-Whatever is asked, the answer is 200, or 400 with the header ``NV-Status`` telling why; never another
-status, but for a method that an endpoint does not have. A path or a request header that makes no sense
-gets a 400 with nothing in it. Paths are taken as sent: clients do not quote the names in them. What
-bodies and headers mean belongs to ``codec_http`` and ``status``.
+An answer has status 200, or 400 with the reason in the header ``NV-Status``; 405 for a wrong method. An
+unknown path or an invalid request header gets an empty 400. Paths are not decoded: clients do not quote
+names.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -52,8 +51,6 @@ from interlingua.schemas import (
     malformed,
 )
 
-Open = Callable[[HttpRequest], Opened[HttpAnswer]]
-
 _TEXT = ("Content-Type", "text/plain")
 _JSON = ("Content-Type", "application/json")
 
@@ -66,11 +63,11 @@ _METHODS = {
     "sharedmemorycontrol": ("GET", "POST"),
     "repository": ("GET",),
 }
-"""The methods of everything below ``/api/{family}``; they are looked at before the rest of the path."""
+"""The methods of all paths below ``/api/{family}``, checked before the rest of the path."""
 
 
 def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
-    """The answer to a path or method that no endpoint has."""
+    """The answer to an unknown path or method."""
     family = _FAMILY.match(request.path)
     methods = _METHODS.get(family[1]) if family else None
     if allowed or (methods and request.method not in methods):
@@ -79,7 +76,7 @@ def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
 
 
 def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
-    """``error`` as the dialect has it: in ``NV-Status``, or nowhere for a request that makes no sense."""
+    """``error`` in ``NV-Status``; nowhere for a request that cannot be read."""
     if opened is None and error.code is ErrorCode.MALFORMED:
         return HttpAnswer(400, (), [error.message.encode() if isinstance(error, MissingHeaderError) else b""])
     return HttpAnswer(400, ((STATUS, write_status(failure(request.context, opened, error))),))
@@ -88,7 +85,7 @@ def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: Inferen
 def _fail_infer(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
     answer = fail(request, opened, error)
     if answer.headers:
-        # the header of an answer that is none repeats the id alone
+        # the header of a failure has only the id
         header = RESPONSE_HEADER(id=opened.message[1].id if opened else 0)
         answer.headers = ((RESPONSE, write_response_header(header)), *answer.headers, BINARY)
     return answer
@@ -138,14 +135,14 @@ def _encode_done(opened: Opened[HttpAnswer], result: None) -> HttpAnswer:
     return HttpAnswer(200, (_succeeded(opened.message),))
 
 
-def _encode_status(opened: Opened[HttpAnswer], told: ServerStatus) -> HttpAnswer:
+def _encode_status(opened: Opened[HttpAnswer], status: ServerStatus) -> HttpAnswer:
     request: HttpRequest = opened.message
     wanted = query_format(request)
-    # an exact match, since that is what the original server looks for
+    # an exact match, as on the original server
     if wanted == "json" or (wanted is None and request.headers.get("accept") == _JSON[1]):
-        text = json_format.MessageToJson(server_status(told), preserving_proto_field_name=True, indent=None)
+        text = json_format.MessageToJson(server_status(status), preserving_proto_field_name=True, indent=None)
         return HttpAnswer(200, (_succeeded(request), _JSON), [text.encode()])
-    return _message(request, server_status(told))
+    return _message(request, server_status(status))
 
 
 def _encode_index(opened: Opened[HttpAnswer], models: Iterable[ModelStatus]) -> HttpAnswer:
@@ -157,7 +154,7 @@ def _encode_regions(opened: Opened[HttpAnswer], regions: Iterable[SharedMemoryRe
 
 
 def _message(request: HttpRequest, message: Any) -> HttpAnswer:
-    """``message`` as the body, binary where that is asked for, else as text of many lines."""
+    """``message`` as the body, binary if requested, else as text of many lines."""
     if query_format(request) == "binary":
         return HttpAnswer(200, (_succeeded(request), BINARY), [message.SerializeToString()])
     text = text_format.MessageToString(message, as_utf8=False)
@@ -170,7 +167,7 @@ def _open(action: Action[HttpAnswer], request: HttpRequest) -> Opened[HttpAnswer
 
 def _open_register(request: HttpRequest) -> Opened[HttpAnswer]:
     params = request.params
-    # the path shows it as an empty segment: a key begins with a slash
+    # a key begins with a slash, which makes an empty segment
     key, offset, size = f"/{params['key']}", _number(params["offset"]), _number(params["size"])
     region = SharedMemoryRegion(params["name"], key, offset, size)
     return Opened(_REGISTER, message=request, argument=region)
@@ -189,35 +186,33 @@ def _open_unregister(request: HttpRequest) -> Opened[HttpAnswer]:
 _REGISTER: Action[HttpAnswer] = Action(Operation.SHARED_MEMORY_REGISTER, _encode_done)
 _UNREGISTER: Action[HttpAnswer] = Action(Operation.SHARED_MEMORY_UNREGISTER, _encode_done)
 
-_LIVE: Open = partial(_open, Action(Operation.LIVE, _encode_health))
-_READY: Open = partial(_open, Action(Operation.READY, _encode_health))
-_STATUS: Open = partial(_open, Action(Operation.STATUS, _encode_status))
-_LOAD: Open = partial(_open, Action(Operation.MODEL_LOAD, _encode_done))
-_UNLOAD: Open = partial(_open, Action(Operation.MODEL_UNLOAD, _encode_done))
-_INDEX: Open = partial(_open, Action(Operation.REPOSITORY_INDEX, _encode_index))
-_REGIONS: Open = partial(_open, Action(Operation.SHARED_MEMORY_STATUS, _encode_regions))
+_PLAIN: tuple[tuple[str, Operation, Any, tuple[str, ...]], ...] = (
+    ("GET", Operation.LIVE, _encode_health, ("health/live",)),
+    ("GET", Operation.READY, _encode_health, ("health/ready",)),
+    ("GET", Operation.STATUS, _encode_status, ("status", "status/", "status/{model}")),
+    ("POST", Operation.MODEL_LOAD, _encode_done, ("modelcontrol/load/{model}",)),
+    ("POST", Operation.MODEL_UNLOAD, _encode_done, ("modelcontrol/unload/{model}",)),
+    ("GET", Operation.REPOSITORY_INDEX, _encode_index, ("repository/index",)),
+    # release 1.6 requests the regions with POST
+    ("GET", Operation.SHARED_MEMORY_STATUS, _encode_regions, ("sharedmemorycontrol/status",)),
+    ("POST", Operation.SHARED_MEMORY_STATUS, _encode_regions, ("sharedmemorycontrol/status",)),
+)
 
 HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
     HttpEndpoint("POST", "/api/infer/{model}", _open_infer, _fail_infer),
     HttpEndpoint("POST", "/api/infer/{model}/{version}", _open_infer, _fail_infer),
     *(
+        HttpEndpoint(method, f"/api/{path}", partial(_open, Action(operation, encode)), fail)
+        for method, operation, encode, paths in _PLAIN
+        for path in paths
+    ),
+    *(
         HttpEndpoint(method, f"/api/{path}", open_request, fail)
         for method, path, open_request in (
-            ("GET", "health/live", _LIVE),
-            ("GET", "health/ready", _READY),
-            ("GET", "status", _STATUS),
-            ("GET", "status/", _STATUS),
-            ("GET", "status/{model}", _STATUS),
-            ("POST", "modelcontrol/load/{model}", _LOAD),
-            ("POST", "modelcontrol/unload/{model}", _UNLOAD),
-            ("GET", "repository/index", _INDEX),
             ("POST", "sharedmemorycontrol/register/{name}//{key}/{offset}/{size}", _open_register),
             ("POST", "sharedmemorycontrol/cudaregister/{name}/{size}/{device}", _open_register_cuda),
             ("POST", "sharedmemorycontrol/unregister/{name}", _open_unregister),
             ("POST", "sharedmemorycontrol/unregisterall", _open_unregister),
-            ("GET", "sharedmemorycontrol/status", _REGIONS),
-            ("POST", "sharedmemorycontrol/status", _REGIONS),
         )
     ),
 )
-"""The endpoints of a listener. Release 1.6 asked for the regions of shared memory with POST."""

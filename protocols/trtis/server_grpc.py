@@ -1,7 +1,6 @@
-"""What the dialect offers over gRPC: one table of methods.
+"""The gRPC methods of the dialect.
 
-Whatever becomes of a request is told inside an ordinary answer, under the gRPC status OK; only bytes
-that are no message get INTERNAL. Inference belongs to ``codec_grpc``.
+Errors are in ordinary answers, under the gRPC status OK; only bytes that are not a message get INTERNAL.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ Open = Callable[[GrpcRequest], Opened[GrpcAnswer]]
 Fail = Callable[[GrpcRequest, Opened[GrpcAnswer] | None, InferenceError], GrpcAnswer]
 Write = Callable[[Any], Mapping[str, Any]]
 Repeated = Callable[[Opened[GrpcAnswer] | None], Mapping[str, Any]]
-"""The fields of an answer that tell what was asked, when it failed."""
+"""The fields of the request that the answer to a failure repeats."""
 
 _GRPC_INTERNAL = 13
 
 _REGIONS = 2
-"""The field of regions in the answer to a question for shared memory. The contract says 1; the original
-server has always written 2, and clients fail on what the contract says."""
+"""The field of regions in the status of shared memory. The contract says 1; the original server writes 2, and
+clients fail on 1."""
 
 
 def _message(rpc: str, kind: str) -> Any:
@@ -67,11 +66,11 @@ def _encode_health(opened: Opened[GrpcAnswer], state: Readiness) -> GrpcAnswer:
 
 def _encode_regions(opened: Opened[GrpcAnswer], regions: Iterable[SharedMemoryRegion]) -> GrpcAnswer:
     head = _message("SharedMemoryControl", "Response")(request_status=success(opened.message.context))
-    told = [region.SerializeToString() for region in shared_memory_status(regions).shared_memory_region]
-    return GrpcAnswer(join(head.SerializeToString(), _REGIONS, [join(b"", _REGIONS, told)]))
+    found = [region.SerializeToString() for region in shared_memory_status(regions).shared_memory_region]
+    return GrpcAnswer(join(head.SerializeToString(), _REGIONS, [join(b"", _REGIONS, found)]))
 
 
-_STATUS = _action(Operation.STATUS, "Status", lambda told: {"server_status": server_status(told)})
+_STATUS = _action(Operation.STATUS, "Status", lambda status: {"server_status": server_status(status)})
 _HEALTH = {"live": Action(Operation.LIVE, _encode_health), "ready": Action(Operation.READY, _encode_health)}
 _REPOSITORY = _action(
     Operation.REPOSITORY_INDEX, "Repository", lambda models: {"index": repository_index(models)}
@@ -89,8 +88,8 @@ _SHARED_MEMORY = {
 
 
 def _open_status(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    asked = parse(_message("Status", "Request"), request.message)
-    return Opened(_STATUS, asked.model_name, message=request)
+    message = parse(_message("Status", "Request"), request.message)
+    return Opened(_STATUS, message.model_name, message=request)
 
 
 def _open_health(request: GrpcRequest) -> Opened[GrpcAnswer]:
@@ -101,10 +100,10 @@ def _open_health(request: GrpcRequest) -> Opened[GrpcAnswer]:
 
 
 def _open_model_control(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    asked = parse(_message("ModelControl", "Request"), request.message)
-    if asked.type not in _MODEL_CONTROL:
-        raise UnknownRequestError(f"unknown modelcontrol request type {asked.type}")
-    return Opened(_MODEL_CONTROL[asked.type], asked.model_name, message=request)
+    message = parse(_message("ModelControl", "Request"), request.message)
+    if message.type not in _MODEL_CONTROL:
+        raise UnknownRequestError(f"unknown modelcontrol request type {message.type}")
+    return Opened(_MODEL_CONTROL[message.type], message.model_name, message=request)
 
 
 def _open_repository(request: GrpcRequest) -> Opened[GrpcAnswer]:
@@ -114,10 +113,10 @@ def _open_repository(request: GrpcRequest) -> Opened[GrpcAnswer]:
 
 
 def _open_shared_memory(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    asked = read_control(request.message)
-    if asked is None:
+    message = read_control(request.message)
+    if message is None:
         raise UnknownRequestError("unknown sharedmemorycontrol request type")
-    operation, argument = asked
+    operation, argument = message
     return Opened(_SHARED_MEMORY[operation], message=request, argument=argument)
 
 
@@ -132,7 +131,7 @@ def _failing(response: type[Message], repeated: Repeated = lambda opened: {}) ->
 
 
 def _request_id(opened: Opened[GrpcAnswer] | None) -> Mapping[str, Any]:
-    """The id of an inference: a client of a stream finds its request by it, and waits for ever without."""
+    """The id of an inference: clients of a stream find the request by it, and wait forever without."""
     return {"meta_data": {"id": opened.message[0].id if opened else 0}}
 
 
@@ -154,4 +153,3 @@ GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
         for rpc, open_message in _OPENERS.items()
     ),
 )
-"""The methods that the dialect offers."""

@@ -1,7 +1,7 @@
-"""What a SharedMemoryControl request asks, in any of the shapes that it had.
+"""SharedMemoryControl requests, in the shapes of every release.
 
-Releases 1.5, 1.6 and 1.7 each changed the message, and 1.8 once more; the field numbers were used
-again, so one contract cannot read them all. They are told apart by what stands in which field:
+Releases 1.5 to 1.8 each changed the message and reused field numbers, so one contract cannot read them all.
+The fields tell them apart:
 
 ==================  =====================================  ==============================
 release             register                               unregister
@@ -26,39 +26,37 @@ from interlingua.protocols.wire import Buffer
 from interlingua.schemas import Operation, SharedMemoryRegion, invalid_tensor, malformed
 
 Fields = Mapping[int, int | memoryview]
-Asked = tuple[Operation, SharedMemoryRegion | str | None]
+Control = tuple[Operation, SharedMemoryRegion | str | None]
 
 _UNREGISTER_ALL_OF_1_6 = 2
 _NOTHING = memoryview(b"")
 _MAX_UINT64 = 2**64 - 1
 
 
-def read_control(message: Buffer) -> Asked | None:
-    """The operation and its argument; None where none is named.
-
-    Raises MALFORMED for bytes that are no such message, INVALID_TENSOR for memory of a GPU.
-    """
+def read_control(message: Buffer) -> Control | None:
+    """The operation and its argument; None if the message has none. Raises MALFORMED, INVALID_TENSOR for
+    memory of a GPU."""
     try:
         return _read(read_fields(message))
     except (DecodeError, UnicodeDecodeError) as error:
         raise malformed(f"unable to parse SharedMemoryControlRequest: {error}") from error
 
 
-def _read(asked: Fields) -> Asked | None:
-    control = asked.get(1)
+def _read(request: Fields) -> Control | None:
+    control = request.get(1)
     if isinstance(control, memoryview):
         return Operation.SHARED_MEMORY_REGISTER, _registered(read_fields(control))
-    if control == _UNREGISTER_ALL_OF_1_6 or 3 in asked:
+    if control == _UNREGISTER_ALL_OF_1_6 or 3 in request:
         return Operation.SHARED_MEMORY_UNREGISTER, None
-    if 2 in asked:
-        region = _message(asked, 2)
+    if 2 in request:
+        region = _message(request, 2)
         name = _text(region, 1)
         if region.keys() <= {1}:
             return Operation.SHARED_MEMORY_UNREGISTER, name
         return Operation.SHARED_MEMORY_REGISTER, SharedMemoryRegion(
             name, key=_text(region, 2), offset=_number(region, 3), byte_size=_number(region, 4)
         )
-    if 4 in asked:
+    if 4 in request:
         return Operation.SHARED_MEMORY_STATUS, None
     return None
 
@@ -68,7 +66,7 @@ def _registered(region: Fields) -> SharedMemoryRegion:
     if 3 in region:
         raise invalid_tensor(f"failed to register CUDA shared memory region: '{name}', GPUs not supported")
     system = _message(region, 2)
-    if isinstance(system.get(2), memoryview):  # 1.7, where the offset stood beside the key's message
+    if isinstance(system.get(2), memoryview):  # 1.7 has the offset outside of the key's message
         return SharedMemoryRegion(
             name, key=_text(system, 2), offset=_number(region, 4), byte_size=_number(region, 5)
         )

@@ -1,8 +1,4 @@
-"""What became of a request, and what a server tells of itself: all of version 1 but inference.
-
-Contract: pure functions from the IR's errors and status to the messages of ``schemas.trtis``. Where
-these travel (headers, bodies, gRPC messages) belongs to ``server`` and ``codec_grpc``.
-"""
+"""Errors, statuses and metadata of the IR as messages of ``schemas.trtis``."""
 
 from __future__ import annotations
 
@@ -52,10 +48,10 @@ STATUS_CODES: Mapping[ErrorCode, int] = {
     ErrorCode.BAD_UPSTREAM: INTERNAL,
     ErrorCode.INTERNAL: INTERNAL,
 }
-"""The code that we answer with for each error, where the operation has none of its own for it."""
+"""The code of each error, unless the operation has its own."""
 
 _UNKNOWN_MODEL = {Operation.INFER: UNAVAILABLE, Operation.STATUS: INVALID_ARG}
-"""What the original server says of a model that it does not know, by what was asked of it."""
+"""The original server's code for an unknown model, by operation."""
 
 REQUEST_STATUS: Any = MESSAGES["nvidia.inferenceserver.RequestStatus"]
 SERVER_STATUS: Any = MESSAGES["nvidia.inferenceserver.ServerStatus"]
@@ -63,7 +59,7 @@ SHARED_MEMORY_STATUS: Any = MESSAGES["nvidia.inferenceserver.SharedMemoryStatus"
 REPOSITORY_INDEX: Any = MESSAGES["nvidia.inferenceserver.ModelRepositoryIndex"]
 
 _RELEASE = "1.15.0"
-"""The release whose protocol this is, the last of version 1: what its servers told of themselves."""
+"""The version in the metadata: the last release of this protocol."""
 
 _MODEL_STATES = {
     ModelState.UNKNOWN: "MODEL_UNKNOWN",
@@ -83,27 +79,26 @@ _COUNTED = {
     "model_control_stats": (Operation.MODEL_LOAD, Operation.MODEL_UNLOAD),
     "repository_stats": (Operation.REPOSITORY_INDEX,),
 }
-"""The counters of the server, and the operations that each one adds up."""
+"""The counters of the server, and the operations that each one counts."""
 
 
 _MAX_TEXT_BYTES = 8192
-"""How much of an error's text is told: it travels in a header line, escaped to four times its size, and
-clients take lines of 64 KiB."""
+"""The limit of an error's text: a header has it escaped, at up to four times its size, and clients accept
+lines of 64 KiB."""
 
 
-# --- what became of a request
+# --- the outcome of a request
 
 
 class UnknownRequestError(InferenceError):
-    """A request without a known type: the original server answers ``UNKNOWN``, to no other error."""
+    """A request of an unknown type, the only error for which the original server answers ``UNKNOWN``."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.UNSUPPORTED, message)
 
 
 def status_code(error: InferenceError, operation: Operation | None) -> int:
-    """The ``RequestStatusCode`` of ``error``; ``operation`` is what was asked, None where that was not
-    understood."""
+    """The ``RequestStatusCode`` of ``error``; ``operation`` is None if the request was not understood."""
     if isinstance(error, UnknownRequestError):
         return UNKNOWN
     if error.model_not_found:
@@ -112,20 +107,20 @@ def status_code(error: InferenceError, operation: Operation | None) -> int:
 
 
 def error_text(error: InferenceError) -> str:
-    """The words of ``error`` as version 1 has them, as text that UTF-8 can carry: a message may quote what is
-    no Unicode, and names of any length."""
+    """The message of ``error`` in version 1's words, of limited length and in valid Unicode, which a quoted
+    name may lack."""
     text = in_own_words(error.message).encode(errors="backslashreplace")
-    # no harm is done but to a character that is cut in two
+    # the cut may split a character, which is dropped
     return text[:_MAX_TEXT_BYTES].decode(errors="ignore")
 
 
 def success(context: Context) -> Any:
-    """The ``RequestStatus`` of a request that was answered."""
+    """The ``RequestStatus`` of a success."""
     return REQUEST_STATUS(code=SUCCESS, server_id=context.server_id, request_id=context.request_number)
 
 
 def failure(context: Context, opened: Opened[Any] | None, error: InferenceError) -> Any:
-    """The ``RequestStatus`` of a request that failed."""
+    """The ``RequestStatus`` of a failure."""
     return REQUEST_STATUS(
         code=status_code(error, opened.action.operation if opened else None),
         msg=error_text(error),
@@ -135,31 +130,31 @@ def failure(context: Context, opened: Opened[Any] | None, error: InferenceError)
 
 
 def probed(context: Context, state: Readiness) -> Any:
-    """The ``RequestStatus`` of a probe. To be told that a server is not ready is a success; that it will
-    not be again is none."""
+    """The ``RequestStatus`` of a probe: a success also if the server is not ready, unless it is shutting
+    down."""
     if state.leaving:
         return failure(context, None, InferenceError(ErrorCode.UNAVAILABLE, "Server exiting"))
     return success(context)
 
 
-# --- what a server tells
+# --- metadata
 
 
-def server_status(told: ServerStatus) -> Any:
+def server_status(status: ServerStatus) -> Any:
     """A ``ServerStatus``. Raises INTERNAL for a model whose configuration is no message."""
     message = SERVER_STATUS(
-        id=told.id, version=_RELEASE, uptime_ns=told.uptime_ns, ready_state=_SERVER_STATES[told.state]
+        id=status.id, version=_RELEASE, uptime_ns=status.uptime_ns, ready_state=_SERVER_STATES[status.state]
     )
     for field, operations in _COUNTED.items():
-        counted = [told.requests[each.value] for each in operations if each.value in told.requests]
+        counted = [status.requests[each.value] for each in operations if each.value in status.requests]
         _write_sum(getattr(message, field).success, counted)
-    for name, model in told.models.items():
+    for name, model in status.models.items():
         _write_model(message.model_status[name], model)
     return message
 
 
 def repository_index(models: Iterable[ModelStatus]) -> Any:
-    """A ``ModelRepositoryIndex``, which has the names alone."""
+    """A ``ModelRepositoryIndex``, which has only names."""
     return REPOSITORY_INDEX(models=[{"name": model.name} for model in models])
 
 
@@ -182,13 +177,13 @@ def _write_model(target: Any, model: ModelStatus) -> None:
         raise InferenceError(
             ErrorCode.INTERNAL, f"the configuration of model '{model.name}' is no message: {error}"
         ) from error
-    # what version 2 has added; a client would print it as numbers
+    # fields of version 2, which a client would print as numbers
     config.DiscardUnknownFields()
-    # a route may lead to another model, and one that could not be read says nothing
+    # a route may lead to another model, and an unreadable configuration is empty
     config.name = model.name
     for tensor in (*config.input, *config.output):
         if not tensor.dims and not tensor.HasField("reshape"):
-            # version 1 has no scalars: they are declared, and sent, as one element that is reshaped
+            # version 1 has no scalars: they are one element with a reshape
             tensor.dims.append(1)
             tensor.reshape.SetInParent()
     for version in model.versions:
@@ -213,14 +208,14 @@ def _write_statistics(target: Any, statistics: RequestStatistics) -> None:
     _write_sum(target.success, [statistics.success])
     _write_sum(target.failed, [statistics.failed])
     _write_sum(target.queue, [statistics.queue])
-    # one figure here: the parts have fields of their own only for version 2
+    # only version 2 has fields for the parts
     parts = (statistics.compute_input, statistics.compute_infer, statistics.compute_output)
     target.compute.count = statistics.compute_infer.count
     target.compute.total_time_ns = sum(part.ns for part in parts)
 
 
 def _write_sum(target: Any, durations: Iterable[Duration]) -> None:
-    """The sum of ``durations``; written where it is zero too, for clients that look for it."""
+    """The sum of ``durations``; present even if zero, for clients that expect it."""
     target.SetInParent()
     for duration in durations:
         target.count += duration.count

@@ -1,7 +1,6 @@
-"""Version 1's own words for errors that the runtime, or a server behind it, tells in those of version 2.
+"""Version 1's words for error messages of the runtime and of upstreams, which are those of version 2.
 
-Users of version 1 match on texts, since its clients hide the code. Contract: a pure function on a text; what
-it does not know stays.
+Users of version 1 match on texts, because its clients hide the code.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from interlingua.schemas import Datatype
 _PHRASES = (
     # correlation ids were numbers
     (re.compile("non-zero or non-empty correlation ID"), "non-zero correlation ID"),
-    # version 2 tells a name that no repository has from a model without versions
+    # version 2 distinguishes an unknown name from a model without versions
     (
         re.compile("^(failed to load '.*', )failed to poll from model repository", re.DOTALL),
         r"\1no version is available",

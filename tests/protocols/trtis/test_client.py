@@ -320,7 +320,7 @@ def test_what_is_tolerated(transport: str, case: str) -> None:
 
 BAD: dict[str, tuple[Any, list[bytes]]] = {
     "output 'z'": (head(raw("z", 2, size=16)), [NUMBERS]),
-    "output 'p' is told as classes": (
+    "output 'p' is classes": (
         head({"name": "p", "batch_classes": [{"cls": [{"idx": 1}]}, {"cls": [{"idx": 1}]}]}),
         [b""],
     ),
