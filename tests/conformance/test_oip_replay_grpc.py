@@ -3,6 +3,7 @@ byte for byte."""
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from interlingua.protocols.oip.codec import GRPC_STATUS
 from interlingua.protocols.oip.grpc_probes import HEALTH_CHECK
 from interlingua.schemas.oip import HEALTH_MESSAGES
+from interlingua.translator.serving.pipeline import Pipeline
 from tests.conformance.golden_models import golden_models
 from tests.conformance.mutations import mutated
 from tests.conformance.oip_deviations import GRPC, by_exchange
@@ -22,18 +24,24 @@ PROBES = ("ServerLive", "Check")
 
 OK, INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED = 0, 3, 5, 12
 
-MODELS, NOT_LOADABLE = golden_models()
-SERVER = pipeline(MODELS)
 RECORDINGS = grpc_recordings("triton")
-LATER = {str(one): one.later(NOT_LOADABLE) for one in RECORDINGS}
+LATER = {str(one): one.later(()) for one in RECORDINGS}
 SELECTED = [one for one in RECORDINGS if not LATER[str(one)]]
 DEVIATIONS = by_exchange(GRPC)
+
+
+@functools.cache
+def server() -> Pipeline:
+    """Made by the first test that needs it: each model is a process."""
+    models, failed = golden_models()
+    assert not failed
+    return pipeline(models)
 
 
 @pytest.mark.parametrize("recording", SELECTED, ids=str)
 def test_answered_as_by_triton(recording: GrpcRecording) -> None:
     assert recording.request is not None
-    answer = send_grpc(SERVER, recording.method, recording.request)
+    answer = send_grpc(server(), recording.method, recording.request)
     row = DEVIATIONS.get(recording.name)
     assert grpc_differences(recording, answer) == (row.differs if row else set())
     if row:
@@ -61,13 +69,13 @@ def test_what_is_held_against_the_recording() -> None:
 @pytest.mark.parametrize("recording", [one for one in RECORDINGS if one.rpc in PROBES], ids=str)
 def test_a_server_that_failed_to_load_a_model(recording: GrpcRecording) -> None:
     # as the recorded one by then: alive, not ready, and the health check is about the latter
-    server = pipeline(MODELS, failed={"nope": "failed to poll from model repository"})
-    answer = send_grpc(server, recording.method, recording.request or b"")
+    unready = pipeline(golden_models()[0], failed={"nope": "failed to poll from model repository"})
+    answer = send_grpc(unready, recording.method, recording.request or b"")
     assert (answer.code, answer.message) == (OK, recording.reply.message)
 
 
 def test_the_health_check_of_a_server_that_is_ready() -> None:
-    answer = send_grpc(SERVER, HEALTH_CHECK, b"")
+    answer = send_grpc(server(), HEALTH_CHECK, b"")
     response = HEALTH_MESSAGES["grpc.health.v1.HealthCheckResponse"]
     assert response.FromString(answer.message) == response(status="SERVING")
 
@@ -78,8 +86,8 @@ NOT_OFFERED = [one for one in RECORDINGS if LATER[str(one)] not in ("", "control
 @pytest.mark.parametrize("recording", NOT_OFFERED, ids=str)
 def test_what_is_not_offered_yet_is_refused(recording: GrpcRecording) -> None:
     # streams are more than Triton had: its health was not watched, its contracts not reflected
-    if SERVER.handlers["grpc"].offers(recording.method) == "unary":
-        answer = send_grpc(SERVER, recording.method, recording.request or b"")
+    if server().handlers["grpc"].offers(recording.method) == "unary":
+        answer = send_grpc(server(), recording.method, recording.request or b"")
         assert answer.code in (INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED)
     else:
         assert recording.rpc != "ModelInfer"
@@ -89,7 +97,7 @@ def test_what_is_not_offered_yet_is_refused(recording: GrpcRecording) -> None:
 @given(recording=st.sampled_from(SELECTED), data=st.data())
 def test_broken_requests_are_answered_too(recording: GrpcRecording, data: st.DataObject) -> None:
     message = data.draw(mutated(recording.request or b""))
-    answer = send_grpc(SERVER, recording.method, message)
+    answer = send_grpc(server(), recording.method, message)
     assert answer.code in {OK, *GRPC_STATUS.values()}
     assert bool(answer.code) == bool(answer.details)
     assert answer.details != UNFORESEEN
