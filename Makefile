@@ -5,8 +5,8 @@ TORCH ?= torch==2.13.0
 TRITON ?= .venv-triton
 MLSERVER ?= .venv-mlserver
 PERF_ANALYZER ?= .venv-perf
-# parallel test processes; tests of one file share a process
-WORKERS ?= 2
+# parallel test processes: three keep two cores busy, since tests wait as well; tests of one file share a process
+WORKERS ?= 3
 BIN := $(VENV)/bin
 # the daemons and commands that tests start would compile every module again
 unexport PYTHONDONTWRITEBYTECODE

@@ -7,9 +7,10 @@ against a small tree with one seeded violation, which it must find.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,8 @@ _FILE_ENDING = re.compile(r"\.(?:py|md|desc|proto|fbs|yaml|json)$")
 Violations = Iterator[tuple[Path, str]]
 
 
-def imports(path: Path) -> set[str]:
+@functools.cache
+def imports(path: Path) -> Set[str]:
     """Every module name that ``path`` imports, anywhere in it, relative ones with their dots."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(), str(path))):

@@ -216,7 +216,7 @@ def test_health_is_there_until_the_last_request_is_done(tmp_path: Path) -> None:
     daemon = Daemon.start(tmp_path, config(models={"slow": slow}, server={"drain_secs": 0.3}))
     admin = operators(daemon)
     base = f"http://{daemon.addresses[0]}/v2"
-    body = {"inputs": [{"name": "TURNS", "datatype": "INT64", "shape": [], "data": [3_000_000]}]}
+    body = {"inputs": [{"name": "TURNS", "datatype": "INT64", "shape": [], "data": [1_800_000]}]}
     replies: list[requests.Response] = []
     asking = threading.Thread(
         target=lambda: replies.append(requests.post(f"{base}/models/slow/infer", json=body, timeout=60))

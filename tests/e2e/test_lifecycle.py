@@ -37,7 +37,7 @@ def config(**more: Any) -> dict[str, Any]:
 
 
 def slow_model(folder: Path) -> Path:
-    """A model that counts to its input: about a second for a hundred thousand turns."""
+    """A model that counts to its input: about a second for a million turns."""
     count = helper.make_tensor_value_info("TURNS", TensorProto.INT64, [])
     total = helper.make_tensor_value_info("TOTAL", TensorProto.INT64, [])
     one = helper.make_node("Constant", [], ["one"], value=helper.make_tensor("v", TensorProto.INT64, [], [1]))
@@ -77,7 +77,7 @@ def test_sigterm_finishes_requests_and_exits_with_zero(tmp_path: Path) -> None:
         ),
     )
     base = f"http://{daemon.addresses[0]}/v2"
-    turns = 2_000_000
+    turns = 1_200_000
     body = {"inputs": [{"name": "TURNS", "datatype": "INT64", "shape": [], "data": [turns]}]}
     replies: list[requests.Response] = []
 
@@ -118,7 +118,7 @@ def test_a_deadline_ends_the_waiting(tmp_path: Path) -> None:
     try:
         with triton_grpc.InferenceServerClient(daemon.addresses[0]) as client:
             given = triton_grpc.InferInput("TURNS", [], "INT64")
-            given.set_data_from_numpy(np.array(2_000_000))
+            given.set_data_from_numpy(np.array(800_000))
             with pytest.raises(triton_grpc.InferenceServerException, match="DEADLINE_EXCEEDED"):
                 client.infer("slow", [given], client_timeout=0.1)
             given.set_data_from_numpy(np.array(3))

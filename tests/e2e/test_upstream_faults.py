@@ -207,7 +207,7 @@ class Traffic:
     async def _call(self, model: str) -> None:
         while True:
             self.told.append(await ask(self._world, model))
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.06)
 
     def statuses(self, model: str, since: float = 0.0) -> Counter[int]:
         return Counter(each.status for each in self.told if each.model == model and each.began >= since)

@@ -28,7 +28,7 @@ from interlingua.translator.conformance.wires import wires
 from interlingua.translator.serving.pipeline import Pipeline
 from tests.loopback import GrpcLoopback, HttpLoopback, echoing, serving
 
-EFFORT = Effort(examples=15, secs=2, shrink=False)
+EFFORT = Effort(examples=8, secs=2, shrink=False)
 
 
 def signature(datatype: Datatype, names: int = 1, batch: int = 0) -> Signature:
