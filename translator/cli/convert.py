@@ -180,20 +180,20 @@ async def _fetched_signature(arguments: argparse.Namespace, source: Binding, mod
 def _written(converted: Conversion, form: str, to: Binding) -> bytes:
     from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpCall
     from interlingua.translator.conformance.exchange import shown_request
-    from interlingua.translator.conversion import raw
+    from interlingua.translator.conversion.raw import FORMS
 
-    message = converted.message
+    message, raw_form = converted.message, FORMS[to.transport]
     assert message is not None, "it was converted"  # noqa: S101
     if form == "curl":
         if not isinstance(message, HttpCall | GrpcRequest | BrpcRequest | FramedRequest):
             raise RefusedError("--form curl is for requests")
-        if len(raw.body(message)) > 2048:
+        if len(raw_form.body(message)) > 2048:
             raise RefusedError("the message is too long for a command: write it with --form body -o FILE")
         place = f"localhost:{_PORTS[to.transport]}"
-        return f"{shown_request(message, place)}\n".encode()
+        return f"{shown_request(to.transport, message, place)}\n".encode()
     if form == "hex":
-        return f"{raw.write(message).hex()}\n".encode()
-    return raw.body(message) if form == "body" else raw.write(message)
+        return f"{raw_form.write(message).hex()}\n".encode()
+    return raw_form.body(message) if form == "body" else raw_form.write(message)
 
 
 def _loses(converted: Conversion) -> list[bool]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from interlingua.protocols.transport.brpc.frame import write_request
 from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
@@ -18,18 +18,13 @@ from interlingua.protocols.wire import (
     HttpReply,
 )
 from interlingua.schemas import InferenceError
+from interlingua.translator.conversion.raw import FORMS
 
 Sent = HttpCall | GrpcRequest | BrpcRequest | FramedRequest
 Reply = HttpReply | GrpcAnswer | BrpcAnswer | FramedReply
 
 _LONGEST_SHOWN = 2048
 """Messages up to this size are shown in full."""
-
-_SIZE = 4
-"""The size prefix of a message over tcp."""
-
-_PREFIX = 5
-"""The flag and length before a gRPC message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,62 +46,63 @@ class WireExchange:
     error: InferenceError | None = None
 
 
-def body_of(sent: Sent) -> bytes:
-    """The body or message of a request."""
-    if isinstance(sent, FramedRequest):
-        return frame_of(sent)[_SIZE:]
-    return b"".join(map(bytes, sent.parts)) if isinstance(sent, HttpCall) else bytes(sent.message)
+def shown_request(transport: str, sent: Sent | GrpcStream, url: str) -> str:
+    """A shell command that sends ``sent`` to the server at ``url`` over ``transport``."""
+    place = url.removeprefix("http://").removeprefix("tcp://").rstrip("/")
+    return _COMMANDS[transport](sent, place.removeprefix("unix:"), place.startswith("unix:"))
 
 
-def frame_of(sent: Sent) -> bytes:
-    """A message over tcp with its size."""
-    if not isinstance(sent, FramedRequest):
-        raise TypeError("not sent over tcp")
-    return b"".join(map(bytes, sent.parts))
-
-
-def with_body(sent: Sent, body: bytes) -> Sent:
-    """The same request with another body."""
-    if isinstance(sent, HttpCall):
-        return replace(sent, parts=[body] if body else [])
-    if isinstance(sent, FramedRequest):
-        return replace(sent, parts=[len(body).to_bytes(_SIZE, "little"), body])
-    return replace(sent, message=body)
-
-
-def shown_request(sent: Sent | GrpcStream, url: str) -> str:
-    """A shell command that sends ``sent`` to the server at ``url``."""
-    place, unix = (url.removeprefix("http://").rstrip("/"), "")
-    if place.startswith("unix:"):
-        place, unix = "localhost", f" --unix-socket {shlex.quote(place.removeprefix('unix:'))}"
-    if isinstance(sent, BrpcRequest):
-        frame = b"".join(map(bytes, write_request(sent.service, sent.method, 1, sent.message)))
-        return f"# {sent.service}/{sent.method}\n{_bytes_of(frame)} | nc {place.replace(':', ' ')} | xxd"
-    if isinstance(sent, FramedRequest):
-        place = place.removeprefix("tcp://")
-        reached = f"-U {shlex.quote(unix.split()[-1])}" if unix else place.replace(":", " ")
-        return f"{_bytes_of(frame_of(sent))} | nc -N {reached} | xxd"
-    if isinstance(sent, GrpcRequest | GrpcStream):
-        messages = sent.messages if isinstance(sent, GrpcStream) else (bytes(sent.message),)
-        framed = b"".join(map(_grpc_frame, messages))
-        return (
-            f"{_bytes_of(framed)} | curl{unix} --http2-prior-knowledge -v -H 'te: trailers' "
-            f"-H 'content-type: application/grpc' --data-binary @- http://{place}{sent.method} | xxd"
-        )
-    path = f"{sent.path}?{sent.query}" if sent.query else sent.path
+def _http_command(sent: HttpCall, place: str, unix: bool) -> str:
     headers = "".join(f" -H {shlex.quote(f'{name}: {value}')}" for name, value in sent.headers.items())
     if "content-type" not in map(str.lower, sent.headers):
         # curl would add its default
         headers += " -H 'Content-Type:'"
-    command = f"curl{unix} -i -X {sent.method}{headers}"
-    address = shlex.quote(f"http://{place}{path}")
-    body = body_of(sent)
+    command = f"{_curl(place, unix)} -i -X {sent.method}{headers}"
+    path = f"{sent.path}?{sent.query}" if sent.query else sent.path
+    address = shlex.quote(f"http://{'localhost' if unix else place}{path}")
+    body = b"".join(map(bytes, sent.parts))
     if not body:
         return f"{command} {address}"
     text = _plain_text(body)
     if text is not None:
         return f"{command} --data-binary {shlex.quote(text)} {address}"
     return f"{_bytes_of(body)} | {command} --data-binary @- {address}"
+
+
+def _grpc_command(sent: GrpcRequest | GrpcStream, place: str, unix: bool) -> str:
+    messages = sent.messages if isinstance(sent, GrpcStream) else (bytes(sent.message),)
+    # each with its prefix: no compression, and the length
+    framed = b"".join(b"\0" + len(message).to_bytes(4, "big") + message for message in messages)
+    return (
+        f"{_bytes_of(framed)} | {_curl(place, unix)} --http2-prior-knowledge -v -H 'te: trailers' "
+        "-H 'content-type: application/grpc' --data-binary @- "
+        f"http://{'localhost' if unix else place}{sent.method} | xxd"
+    )
+
+
+def _brpc_command(sent: BrpcRequest, place: str, unix: bool) -> str:
+    frame = FORMS["brpc"].write(sent)
+    return f"# {sent.service}/{sent.method}\n{_bytes_of(frame)} | nc {_nc(place, unix)} | xxd"
+
+
+def _tcp_command(sent: FramedRequest, place: str, unix: bool) -> str:
+    return f"{_bytes_of(FORMS['tcp'].write(sent))} | nc -N {_nc(place, unix)} | xxd"
+
+
+_COMMANDS: Mapping[str, Callable[[Any, str, bool], str]] = {
+    "http": _http_command,
+    "grpc": _grpc_command,
+    "brpc": _brpc_command,
+    "tcp": _tcp_command,
+}
+
+
+def _nc(place: str, unix: bool) -> str:
+    return f"-U {shlex.quote(place)}" if unix else place.replace(":", " ")
+
+
+def _curl(place: str, unix: bool) -> str:
+    return f"curl --unix-socket {shlex.quote(place)}" if unix else "curl"
 
 
 def shown_reply(exchange: WireExchange) -> str:
@@ -122,11 +118,6 @@ def shown_reply(exchange: WireExchange) -> str:
     if reply is not None:
         return _readable(bytes(reply.message))
     return exchange.error.message if exchange.error is not None else "nothing"
-
-
-def _grpc_frame(message: bytes) -> bytes:
-    """A gRPC message with its prefix."""
-    return b"\0" + len(message).to_bytes(_PREFIX - 1, "big") + message
 
 
 def _plain_text(body: bytes) -> str | None:

@@ -186,6 +186,8 @@ def _failed(
         result,
         status=status,
         reason=violation.message,
-        request=shown_request(exchange.sent, server.url) if exchange is not None else "",
+        request=shown_request(server.binding.transport, exchange.sent, server.url)
+        if exchange is not None
+        else "",
         reply=shown_reply(exchange) if exchange is not None else "",
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.wire import HttpCall
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError, skip_if
-from interlingua.translator.conformance.exchange import WireExchange, body_of, with_body
+from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.wire import Mistake, expect, http_request
 
@@ -21,9 +21,9 @@ _SECS = 10.0
 @MALFORMED("A truncated message is refused, and the server survives.")
 def cut_short(server: ServerUnderTest, draw: Draw) -> None:
     sent = server.encoded(server.sample())
-    body = body_of(sent)
+    body = server.form.body(sent)
     end = draw(st.integers(0, max(len(body) - 1 - server.wire.padding, 0)))
-    _not_accepted(server, server.send(with_body(sent, body[:end])), f"{end} of {len(body)} bytes")
+    _not_accepted(server, server.send(server.form.with_body(sent, body[:end])), f"{end} of {len(body)} bytes")
     _lives(server)
 
 
@@ -32,10 +32,10 @@ def garbage(server: ServerUnderTest, draw: Draw) -> None:
     sent = server.encoded(server.sample())
     # byte 255 starts no JSON, no protobuf field and no flatbuffers offset
     noise = b"\xff" + draw(st.binary(max_size=64))
-    if len(noise) == len(body_of(sent)):
+    if len(noise) == len(server.form.body(sent)):
         # a raw body of the same length would be valid
         noise += b"\xff"
-    _not_accepted(server, server.send(with_body(sent, noise)), "garbage")
+    _not_accepted(server, server.send(server.form.with_body(sent, noise)), "garbage")
     _lives(server)
 
 
@@ -43,7 +43,7 @@ def garbage(server: ServerUnderTest, draw: Draw) -> None:
 def changed(server: ServerUnderTest, draw: Draw) -> None:
     skip_if(server.sequential, "a changed request may start a sequence that is never ended")
     sent = server.encoded(server.sample())
-    body = body_of(sent)
+    body = server.form.body(sent)
     place = st.integers(0, len(body))
     start, end = sorted((draw(place), draw(place)))
     broken = draw(
@@ -55,7 +55,7 @@ def changed(server: ServerUnderTest, draw: Draw) -> None:
             )
         )
     )
-    server.send(with_body(sent, broken))
+    server.send(server.form.with_body(sent, broken))
     _lives(server)
 
 
@@ -64,13 +64,13 @@ def connection_kept(server: ServerUnderTest, draw: Draw) -> None:
     good = server.encoded(server.sample())
     if not isinstance(good, HttpCall):
         raise InapplicableError("connections are not visible over this transport")
-    bad = http_request(with_body(good, b"\xff\xff"))
+    bad = http_request(server.form.with_body(good, b"\xff\xff"))
     connection = _connection(server)
     try:
         statuses = []
         for sent in (good, bad, good):
             path = f"{server.place.base}{sent.path}" + (f"?{sent.query}" if sent.query else "")
-            connection.request(sent.method, path, body_of(sent), dict(sent.headers))
+            connection.request(sent.method, path, server.form.body(sent), dict(sent.headers))
             reply = connection.getresponse()
             reply.read()
             statuses.append(reply.status)

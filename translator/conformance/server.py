@@ -35,6 +35,7 @@ from interlingua.translator.conformance.exchange import Sent, WireExchange
 from interlingua.translator.conformance.relations import Relation
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake, Wire, expect
+from interlingua.translator.conversion.raw import FORMS, RawForm
 
 T = TypeVar("T")
 
@@ -103,6 +104,11 @@ class ServerUnderTest:
     def capability(self) -> Capability:
         """What the dialect can carry."""
         return self.binding.capability
+
+    @property
+    def form(self) -> RawForm:
+        """The server's messages as bytes."""
+        return FORMS[self.binding.transport]
 
     @property
     def address(self) -> Address:

@@ -1,5 +1,5 @@
-"""One message from one dialect to another, with neither a server nor a connection, and what becomes of it.
+"""Converts one message from one dialect to another, without a server, and reports what became of it.
 
-``raw`` turns bytes into the messages of a transport and back, ``ends`` reads and writes those by the tables
-of a dialect, as its server and as its client; ``convert`` puts two ends together and judges.
+``raw`` turns bytes into the messages of a transport and back, ``codec`` decodes and encodes these as the
+server and as the client of a dialect, ``convert`` combines two dialects and judges.
 """

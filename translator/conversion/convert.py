@@ -1,6 +1,6 @@
-"""One request or one answer in the form of another dialect, and what became of everything in it.
+"""One request or one answer in the form of another dialect, and what became of each part.
 
-The verdicts are seen, not declared: what was written is read again as the other side would read it.
+The verdicts are observed: the written message is read again as the other side would read it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from interlingua.translator.conversion.codec import (
     encode_answer,
     encode_request,
     received,
+    sent,
 )
 from interlingua.translator.diff import Tolerance, compare_tensors
 from interlingua.translator.fidelity.verdict import Outcome, Verdict
 from interlingua.translator.recording.unknown import shown_signature
 
 _UNKNOWN = Tensor.from_numpy("input", np.zeros(1, np.float32))
-"""The input of a request of which nothing is known but its answer."""
+"""The input of an unknown request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one thing."""
+    """What became of one part."""
 
     what: str
     verdict: Verdict
@@ -53,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """The message in the other dialect; None, and the ``error``, where that cannot carry it."""
+    """The message in the other dialect, or the ``error`` if that cannot carry it."""
 
     message: raw.Call | raw.Answer | None
     findings: tuple[Finding, ...]
@@ -61,7 +62,7 @@ class Conversion:
 
     @property
     def outcome(self) -> Outcome:
-        """The worst of it."""
+        """The worst outcome."""
         if self.message is None:
             return Outcome.REFUSED
         outcomes = {finding.verdict.outcome for finding in self.findings}
@@ -78,10 +79,11 @@ def read_request(
     headers: Mapping[str, str] | None = None,
     path: str = "",
 ) -> InferRequest:
-    """The request in ``data``, as a server of ``source`` reads it. ``model`` is its name where the message
-    has none, or has the version joined to it. Raises ``InferenceError``."""
+    """The request in ``data``, as a server of ``source`` reads it. ``model`` is the name of a model that the
+    message does not name, or names together with the version. Raises ``InferenceError``."""
     like = encode_request(source, _guess(model, signature), signature)[0]
-    asked = decode_request(source, raw.read_request(data, like, headers or {}, path), signature)
+    form = raw.FORMS[source.transport]
+    asked = decode_request(source, form.read_request(data, like, headers or {}, path), signature)
     request = asked.request
     request.version = request.version or asked.opened.version
     if model and request.model.startswith(f"{model}-") and source.capability.joined_versions:
@@ -100,10 +102,10 @@ def read_answer(
     model: str = "",
     headers: Mapping[str, str] | None = None,
 ) -> InferResponse | InferenceError:
-    """The answer in ``data``, as the client of ``source`` reads it that sent ``request``, or the error that
-    the server tells. Raises ``InferenceError`` for what is no answer."""
-    like, form = encode_request(source, request or _guess(model, signature), signature)
-    reply = raw.read_answer(data, like, headers or {})
+    """The answer in ``data``, as a client of ``source`` reads it after ``request``, or the error in it.
+    Raises BAD_UPSTREAM for an invalid answer."""
+    _, form = encode_request(source, request or _guess(model, signature), signature)
+    reply = raw.FORMS[source.transport].read_answer(data, headers or {})
     try:
         return decode_answer(source, form, reply)
     except InferenceError as error:
@@ -115,12 +117,12 @@ def read_answer(
 def convert_request(
     request: InferRequest, to: Binding, signature: Signature | None = None, *, batch_known: bool = True
 ) -> Conversion:
-    """``request`` as a client of ``to`` sends it. ``signature`` is the model's, where it is known;
-    ``batch_known`` whether it tells of a batch."""
+    """``request`` as a client of ``to`` sends it. ``signature`` is the model's, if known; ``batch_known``
+    whether its batch size is known."""
     known = signature or _shown(request)
     try:
-        sent, _ = encode_request(to, request, known)
-        again = decode_request(to, sent, known)
+        call, _ = encode_request(to, request, known)
+        again = decode_request(to, sent(to, call), known)
     except InferenceError as error:
         alone = replace(request, outputs=None, parameters={}, sequence=None, version="", id="")
         findings = [
@@ -139,7 +141,7 @@ def convert_request(
         *_outputs(request, again.request),
         *_batch(request.inputs, to, batch_known and signature is not None),
     ]
-    return Conversion(sent, tuple(findings))
+    return Conversion(call, tuple(findings))
 
 
 def convert_answer(
@@ -150,18 +152,18 @@ def convert_answer(
     *,
     batch_known: bool = True,
 ) -> Conversion:
-    """``response`` as a server of ``to`` answers ``request``, or one that asks for all of it. ``signature``
-    and ``batch_known`` are as in :func:`convert_request`."""
+    """``response`` as a server of ``to`` answers ``request``, or a request for all outputs. For the others
+    see :func:`convert_request`."""
     outputs = response.outputs if isinstance(response, InferResponse) else ()
     asked = request or _guess("" if isinstance(response, InferenceError) else response.model, signature)
     known = signature or shown_signature(asked.inputs, outputs)
     try:
-        sent, form = encode_request(to, asked, known)
-        question = decode_request(to, sent, known)
+        call, form = encode_request(to, asked, known)
+        question = decode_request(to, sent(to, call), known)
         answer = encode_answer(to, question, response)
         if isinstance(response, InferenceError):
             return Conversion(answer, (_error(response, to, form, answer),))
-        again = decode_answer(to, form, received(answer))
+        again = decode_answer(to, form, received(to, answer))
     except InferenceError as error:
         findings = [Finding(f"output '{tensor.name}'", _declared(tensor, to)) for tensor in outputs]
         return Conversion(None, (*findings, *_of_all(findings, error, "answer")), error)
@@ -175,7 +177,7 @@ def convert_answer(
 
 
 def _batch(tensors: Sequence[Tensor], to: Binding, known: bool) -> Iterator[Finding]:
-    """That nobody can tell a batch from a first dimension, where ``to`` has another place for batches."""
+    """The doubt about the first dimension, if ``to`` carries batches outside of shapes."""
     if to.capability.folds_batch and not known and tensors and all(tensor.shape for tensor in tensors):
         note = "written without a batch; a model with max_batch_size refuses that"
         yield Finding("the batch", Verdict(Outcome.UNKNOWN, by=to.name, note=note))
@@ -188,7 +190,7 @@ def _guess(model: str, signature: Signature | None) -> InferRequest:
 
 
 def _shown(request: InferRequest) -> Signature:
-    """What ``request`` shows of the model's signature; of outputs that is the names."""
+    """The part of the model's signature that ``request`` shows; only the names of outputs."""
     names = [output.name for output in request.outputs or ()]
     outputs = tuple(TensorSpec(name, Datatype.FP32, (-1,)) for name in names)
     return replace(shown_signature(request.inputs), outputs=outputs)
@@ -202,19 +204,19 @@ def _blank(name: str, datatype: Datatype, shape: Sequence[int]) -> Tensor:
 
 
 def _alone(request: InferRequest, tensor: Tensor, to: Binding, known: Signature) -> Verdict:
-    """What becomes of one input by itself, where the whole is refused."""
+    """What becomes of one input alone, after the whole was refused."""
     spec = tuple(each for each in known.inputs if each.name == tensor.name)
     one = replace(known, inputs=spec)
     try:
-        sent, _ = encode_request(to, replace(request, inputs=(tensor,)), one)
-        again = decode_request(to, sent, one).request
+        call, _ = encode_request(to, replace(request, inputs=(tensor,)), one)
+        again = decode_request(to, sent(to, call), one).request
     except InferenceError as error:
         return _refused(error, to)
     return _verdict(tensor, again.inputs[0] if again.inputs else None, to)
 
 
 def _of_all(findings: Sequence[Finding], error: InferenceError, what: str) -> Iterator[Finding]:
-    """That the whole is refused, where no tensor says so."""
+    """A finding for the refused whole, unless a tensor has one."""
     if not any(finding.verdict.outcome is Outcome.REFUSED for finding in findings):
         yield Finding(f"the {what}", Verdict(Outcome.REFUSED, code=error.code, note=error.message))
 
@@ -235,7 +237,7 @@ def _refused(error: InferenceError, to: Binding) -> Verdict:
 def _tensors(kind: str, given: Sequence[Tensor], again: Sequence[Tensor], to: Binding) -> Iterator[Finding]:
     named = {tensor.name: tensor for tensor in again}
     for place, tensor in enumerate(given):
-        # where the wire has no names, the order is what counts
+        # a dialect without names keeps the order
         found = named.get(tensor.name, again[place] if place < len(again) else None)
         yield Finding(f"{kind} '{tensor.name}' {tensor.datatype.value}", _verdict(tensor, found, to))
 
@@ -244,7 +246,7 @@ def _verdict(tensor: Tensor, again: Tensor | None, to: Binding) -> Verdict:
     if again is None:
         return Verdict(Outcome.DROPPED, by=to.name)
     if isinstance(tensor.data, SharedMemoryRef):
-        # the bytes are not here, only where they stand
+        # a reference, without the bytes
         return Verdict(Outcome.CARRIED if again.data == tensor.data else Outcome.DROPPED, by=to.name)
     wider = to.capability.widened.get(tensor.datatype)
     same = again.datatype is tensor.datatype
@@ -252,10 +254,10 @@ def _verdict(tensor: Tensor, again: Tensor | None, to: Binding) -> Verdict:
         return Verdict(Outcome.WIDENED, wider, by=to.name) if wider else Verdict(Outcome.EXACT)
     if again.datatype is wider:
         return Verdict(Outcome.WIDENED, wider, by=to.name)
-    told = compare_tensors(tensor, again, Tolerance())
-    if told.fault is None:
+    difference = compare_tensors(tensor, again, Tolerance())
+    if difference.fault is None:
         return Verdict(Outcome.DROPPED, by=to.name, note="the values are the same, which NaN it was is lost")
-    note = f"{told.fault.value}: {told.actual} for {told.expected}"
+    note = f"{difference.fault.value}: {difference.actual} for {difference.expected}"
     return Verdict(Outcome.DROPPED, by=to.name, note=note)
 
 
@@ -277,7 +279,7 @@ def _parameters(what: str, given: Mapping[str, Any], again: Mapping[str, Any]) -
 def _outputs(given: InferRequest, again: InferRequest) -> Iterator[Finding]:
     if given.outputs is None:
         if again.outputs == ():
-            # a dialect without a word for all of them names each, and none is known
+            # the dialect names every output, and none is known
             yield Finding("all outputs", Verdict(Outcome.DROPPED, note="the signature has to name them"))
         return
     asked = {output.name: output for output in again.outputs or ()}
@@ -286,7 +288,7 @@ def _outputs(given: InferRequest, again: InferRequest) -> Iterator[Finding]:
         verdict = Verdict(Outcome.CARRIED if found else Outcome.DROPPED)
         yield Finding(f"requested output '{output.name}'", verdict)
         if output.classification:
-            # as to an upstream, whose raw output is ranked here
+            # an upstream sends the raw output, which is ranked here
             kept = found is not None and found.classification == output.classification
             verdict = Verdict(Outcome.CARRIED if kept else Outcome.DROPPED)
             yield Finding(f"classification of '{output.name}'", verdict)
@@ -302,9 +304,9 @@ def _outputs(given: InferRequest, again: InferRequest) -> Iterator[Finding]:
 def _error(error: InferenceError, to: Binding, form: Any, answer: raw.Answer) -> Finding:
     what = f"error {error.code.name}"
     try:
-        decode_answer(to, form, received(answer))
-    except InferenceError as told:
-        if told.code is error.code:
+        decode_answer(to, form, received(to, answer))
+    except InferenceError as again:
+        if again.code is error.code:
             return Finding(what, Verdict(Outcome.CARRIED))
-        return Finding(what, Verdict(Outcome.DROPPED, code=told.code, by=to.name))
+        return Finding(what, Verdict(Outcome.DROPPED, code=again.code, by=to.name))
     return Finding(what, Verdict(Outcome.DROPPED, by=to.name, note="it is read as an answer"))

@@ -91,7 +91,7 @@ def test_what_is_shown_can_be_run(served: dict[str, str], dialect: str, transpor
     with bare_server(dialect, transport, served[transport]) as server:
         server.signature = signature
         request = InferRequest(model, (Tensor.from_numpy("INPUT0", INT32),))
-        command = shown_request(server.encoded(request), served[transport])
+        command = shown_request(transport, server.encoded(request), served[transport])
     done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=20, check=True)
     shown = done.stdout + done.stderr
     assert sign in shown or sign in b"".join(shown.split())

@@ -26,7 +26,6 @@ from interlingua.schemas import (
     pack_bytes,
 )
 from interlingua.translator.config.bindings import binding_named, binding_of
-from interlingua.translator.conversion import raw
 from interlingua.translator.conversion.convert import (
     Conversion,
     convert_answer,
@@ -34,6 +33,7 @@ from interlingua.translator.conversion.convert import (
     read_answer,
     read_request,
 )
+from interlingua.translator.conversion.raw import FORMS
 from interlingua.translator.fidelity.verdict import Outcome
 from tests.properties.through import WIRES
 from tests.strategies import signature_of
@@ -57,7 +57,7 @@ def written(binding: Binding, request: InferRequest = REQUEST) -> bytes:
     """The request as it goes over the wire."""
     message = convert_request(request, binding, SIGNATURE).message
     assert message is not None
-    return raw.write(message)
+    return FORMS[binding.transport].write(message)
 
 
 @pairs
@@ -68,7 +68,7 @@ def test_a_request_in_any_dialect(source: Binding, to: Binding) -> None:
     assert findings(converted)["input 'x' INT32"] is Outcome.EXACT
     assert converted.outcome in (Outcome.EXACT, Outcome.DROPPED)
     assert converted.message is not None
-    again = read_request(to, raw.write(converted.message), SIGNATURE, model="m")
+    again = read_request(to, FORMS[to.transport].write(converted.message), SIGNATURE, model="m")
     assert again.inputs == INPUTS
 
 
@@ -77,12 +77,12 @@ def test_an_answer_in_any_dialect(source: Binding, to: Binding) -> None:
     given = InferResponse("m", OUTPUTS, "1")
     message = convert_answer(given, source, REQUEST, SIGNATURE).message
     assert message is not None
-    response = read_answer(source, raw.write(message), REQUEST, SIGNATURE)
+    response = read_answer(source, FORMS[source.transport].write(message), REQUEST, SIGNATURE)
     assert isinstance(response, InferResponse)
     converted = convert_answer(response, to, REQUEST, SIGNATURE)
     assert findings(converted)["output 'y' FP32"] is Outcome.EXACT
     assert converted.message is not None
-    again = read_answer(to, raw.write(converted.message), REQUEST, SIGNATURE)
+    again = read_answer(to, FORMS[to.transport].write(converted.message), REQUEST, SIGNATURE)
     assert isinstance(again, InferResponse)
     assert again.outputs == OUTPUTS
 
@@ -91,7 +91,7 @@ def test_an_answer_in_any_dialect(source: Binding, to: Binding) -> None:
 def test_an_answer_whose_request_is_not_known(to: Binding) -> None:
     message = convert_answer(InferResponse("m", OUTPUTS), to, signature=SIGNATURE).message
     assert message is not None
-    response = read_answer(to, raw.write(message), signature=SIGNATURE)
+    response = read_answer(to, FORMS[to.transport].write(message), signature=SIGNATURE)
     assert isinstance(response, InferResponse)
     assert response.outputs == OUTPUTS
 
@@ -102,7 +102,7 @@ def test_an_error(to: Binding) -> None:
         InferenceError(ErrorCode.INVALID_TENSOR, "no such thing"), to, REQUEST, SIGNATURE
     )
     assert converted.message is not None
-    told = read_answer(to, raw.write(converted.message), REQUEST, SIGNATURE)
+    told = read_answer(to, FORMS[to.transport].write(converted.message), REQUEST, SIGNATURE)
     assert isinstance(told, InferenceError)
     assert "no such thing" in told.message
     kept = told.code is ErrorCode.INVALID_TENSOR
@@ -231,7 +231,7 @@ def test_damaged_messages_are_refused_in_our_words(binding: Binding, at: int, ju
     answer = convert_answer(InferResponse("m", OUTPUTS, "1"), binding, REQUEST, SIGNATURE).message
     assert question is not None and answer is not None
     for message, read in ((question, read_request), (answer, read_answer)):
-        data = raw.write(message)
+        data = FORMS[binding.transport].write(message)
         damaged = (data[:at] + junk + data[at + len(junk) :])[:keep]
         with contextlib.suppress(InferenceError):
             read(binding, damaged, signature=SIGNATURE, model="m")  # type: ignore[operator]

@@ -13,7 +13,7 @@ from interlingua.protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
 from interlingua.protocols.wire import Buffer, FramedReply, HttpCall
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation
 from interlingua.translator.conformance.check import Draw, Group, ViolationError, skip_if
-from interlingua.translator.conformance.exchange import Sent, WireExchange, body_of, frame_of, with_body
+from interlingua.translator.conformance.exchange import Sent, WireExchange
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import (
@@ -127,7 +127,7 @@ def outputs_in_order(server: ServerUnderTest, draw: Draw) -> None:
 def bytes_after(server: ServerUnderTest, draw: Draw) -> None:
     sent = server.encoded(server.sample())
     right = server.send(sent)
-    more = with_body(sent, body_of(sent) + draw(st.binary(min_size=1, max_size=9)))
+    more = server.form.with_body(sent, server.form.body(sent) + draw(st.binary(min_size=1, max_size=9)))
     _same_body(server, right, more, "with bytes after the message")
 
 
@@ -160,9 +160,9 @@ def metadata_by_get(server: ServerUnderTest, draw: Draw) -> None:
 def pipelined_in_order(server: ServerUnderTest, draw: Draw) -> None:
     asked = [server.encoded(server.sample(number)) for number in range(3)]
     right = [_framed(server.send(sent)) for sent in asked]
-    bad = with_body(asked[0], b"\xff" * draw(st.integers(0, 9)))
+    bad = server.form.with_body(asked[0], b"\xff" * draw(st.integers(0, 9)))
     order = draw(st.lists(st.sampled_from((None, 0, 1, 2)), min_size=2, max_size=6))
-    frames = [frame_of(bad if place is None else asked[place]) for place in order]
+    frames = [server.form.write(bad if place is None else asked[place]) for place in order]
     for number, (place, got) in enumerate(zip(order, _pipelined(server, frames), strict=True)):
         exchange = WireExchange(bad if place is None else asked[place], FramedReply(got))
         if place is None:

@@ -19,7 +19,7 @@ from interlingua.protocols.wire import BrpcAnswer, GrpcAnswer
 from interlingua.schemas import Datatype, InferRequest, Operation
 from interlingua.schemas.grps import MESSAGES
 from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError, skip_if
-from interlingua.translator.conformance.exchange import WireExchange, body_of, with_body
+from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.wire import (
     Mistake,
@@ -167,7 +167,7 @@ def _echoes(server: ServerUnderTest) -> bool:
 def _as_json(server: ServerUnderTest) -> Document:
     sent = server.encoded(server.sample())
     try:
-        document: Document = orjson.loads(body_of(sent))
+        document: Document = orjson.loads(server.form.body(sent))
     except orjson.JSONDecodeError:
         raise InapplicableError("the request is plain bytes") from None
     skip_if("gtensors" not in document, "the request has no tensors")
@@ -175,7 +175,7 @@ def _as_json(server: ServerUnderTest) -> Document:
 
 
 def _tensors(server: ServerUnderTest, sent: Any, document: Document) -> Any:
-    exchange = server.send(with_body(sent, orjson.dumps(document)))
+    exchange = server.send(server.form.with_body(sent, orjson.dumps(document)))
     expect(_http_succeeded(exchange), "a good request was refused", exchange)
     _check_http_answer(server.request(()), exchange)
     answer = _document(exchange)

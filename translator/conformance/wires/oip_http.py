@@ -14,7 +14,7 @@ from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.schemas import Datatype, InferRequest, Operation, element_count
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.translator.conformance.check import Draw, Group, ViolationError, skip_if
-from interlingua.translator.conformance.exchange import WireExchange, with_body
+from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.wire import (
     Mistake,
@@ -290,7 +290,7 @@ def _nest(data: list[Any], shape: list[int]) -> list[Any]:
 
 def _outputs(server: ServerUnderTest, sent: HttpCall, document: Document) -> Mapping[str, Document]:
     """The outputs by name of an answer that must be valid."""
-    exchange = server.send(with_body(sent, orjson.dumps(document)))
+    exchange = server.send(server.form.with_body(sent, orjson.dumps(document)))
     reply = http_reply(exchange)
     if not _succeeded(exchange):
         text = bytes(reply.body[:200]).decode(errors="replace")
@@ -314,7 +314,7 @@ def _same_outputs(
 
 def _refused(server: ServerUnderTest, sent: HttpCall, document: Document | bytes, what: str) -> None:
     body = document if isinstance(document, bytes) else orjson.dumps(document)
-    server.refuses(server.send(with_body(sent, body)), Mistake.MALFORMED, what)
+    server.refuses(server.send(server.form.with_body(sent, body)), Mistake.MALFORMED, what)
 
 
 WIRE = Wire(

@@ -17,7 +17,7 @@ from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 from interlingua.schemas.trtis import MESSAGES
 from interlingua.translator.conformance.check import Draw, Group, ViolationError, skip_if
-from interlingua.translator.conformance.exchange import WireExchange, body_of
+from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.wire import (
     Mistake,
@@ -277,7 +277,7 @@ def id_of_a_refusal(server: ServerUnderTest, draw: Draw) -> None:
 @_GRPC("An empty batch is refused.", once=True)
 def empty_batch(server: ServerUnderTest, draw: Draw) -> None:
     sent = grpc_request(server.encoded(server.sample()))
-    call = _CALL.FromString(body_of(sent))
+    call = _CALL.FromString(server.form.body(sent))
     call.meta_data.batch_size = 0
     exchange = server.send(replace(sent, message=call.SerializeToString()))
     server.refuses(exchange, Mistake.INVALID, "an empty batch")
