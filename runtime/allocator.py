@@ -1,9 +1,8 @@
-"""Makes glibc keep big blocks instead of handing each back to the kernel.
+"""Makes glibc keep big blocks instead of returning each to the kernel.
 
 By default every buffer of a few MiB is mapped, faulted in page by page, and unmapped again; for large
-messages that costs more than everything else together. Raising the two thresholds lets freed blocks
-be used again, for some tens of MiB held in reserve. Nothing here belongs to a request: it is set once,
-before the first one.
+messages that costs more than everything else together. With higher thresholds, freed blocks are reused, for
+some tens of MiB held in reserve. Set once, before the first request.
 """
 
 from __future__ import annotations
@@ -16,17 +15,16 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 MMAP_THRESHOLD_BYTES = 32 << 20
-"""Blocks from this size on are still mapped on their own; 32 MiB is the most that glibc takes."""
+"""Blocks of this size and above are still mapped separately; glibc accepts at most 32 MiB."""
 
 TRIM_THRESHOLD_BYTES = 512 << 20
-"""How much may lie free at the top of the heap before it goes back to the kernel."""
+"""How much free memory the top of the heap keeps."""
 
 _OWN_SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def tune_allocator() -> bool:
-    """Raise the thresholds of this process. False where there is nothing to raise: another C library,
-    or set in the environment already."""
+    """Raise the thresholds of this process. False with another C library, or if the environment sets them."""
     if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _OWN_SETTINGS):
         return False
     mallopt = ctypes.CDLL(None).mallopt

@@ -1,13 +1,12 @@
-"""Regions of POSIX shared memory that clients have registered, and the tensors that stand in them.
+"""Regions of POSIX shared memory that clients have registered, and the tensors in them.
 
-A client on this machine puts its inputs into an object under ``/dev/shm`` and names region, offset and
-size instead of sending bytes; outputs go back the same way. Inputs are views on the mapping, outputs are
-written once into their place. Codecs only carry references; here they are resolved. Who may use shared
-memory at all is decided by the caller.
+A client on this machine writes its inputs to an object under ``/dev/shm`` and sends region, offset and size
+instead of bytes; outputs return the same way. Inputs are views on the mapping, outputs are copied once to
+their place. Codecs carry references; this module resolves them. The caller decides who may use shared memory.
 
-A mapping is never closed by hand: it goes with the last view on it, so a region that is unregistered
-while a request runs stays readable for that request. Writing goes through the file descriptor, where a
-client that has shrunk its object gets an error instead of the process a signal.
+A mapping is freed with the last view on it, so a region that is unregistered while a request runs stays
+readable for that request. Sizes are checked before access: a client that has shrunk its object gets an error,
+where the process would get a signal.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from interlingua.schemas.errors import SHARED_MEMORY_REGION
 
 FOLDER = "/dev/shm"  # noqa: S108 where POSIX shared memory is on Linux, no temporary file of ours
 RESERVED_PREFIX = "triton_python_backend_shm_region_"
-"""Begins the keys that Triton's Python backend keeps for itself."""
+"""The prefix of keys that Triton's Python backend reserves."""
 
 
 def is_used(request: InferRequest) -> bool:
-    """Whether an input of ``request`` stands in shared memory, or an output shall."""
+    """Whether an input of ``request`` is in shared memory, or an output is to be."""
     for tensor in request.inputs:
         if isinstance(tensor.data, SharedMemoryRef):
             return True
@@ -47,7 +46,7 @@ def is_used(request: InferRequest) -> bool:
 
 
 class SharedMemory:
-    """The registered regions by name. One for the whole server, whatever the dialect."""
+    """The registered regions by name, one table for the whole server."""
 
     def __init__(self) -> None:
         self._regions: dict[str, _Region] = {}
@@ -55,8 +54,8 @@ class SharedMemory:
     def register(self, region: SharedMemoryRegion) -> None:
         """Open and map ``region``.
 
-        Raises ALREADY_EXISTS for a name that is taken, INVALID_TENSOR for a key that no object can have,
-        INTERNAL for an object that cannot be opened or is too small.
+        Raises ALREADY_EXISTS for a used name, INVALID_TENSOR for an invalid key, INTERNAL for an object that
+        cannot be opened or is too small.
         """
         if region.name in self._regions:
             raise InferenceError(
@@ -65,14 +64,14 @@ class SharedMemory:
         self._regions[region.name] = _Region(region)
 
     def unregister(self, name: str | None = None) -> None:
-        """Forget region ``name``, all where that is None. One that is not there is forgotten already."""
+        """Remove region ``name``, or all. An unknown region is ignored."""
         if name is None:
             self._regions.clear()
         else:
             self._regions.pop(name, None)
 
     def status(self, name: str | None = None) -> tuple[SharedMemoryRegion, ...]:
-        """Region ``name``, all where that is None. Raises NOT_FOUND."""
+        """Region ``name``, or all. Raises NOT_FOUND."""
         if name is None:
             return tuple(region.described for region in self._regions.values())
         if name not in self._regions:
@@ -80,11 +79,11 @@ class SharedMemory:
         return (self._regions[name].described,)
 
     def resolve(self, request: InferRequest) -> Placement:
-        """Put the bytes in place of every reference in ``request``, and take the places of its outputs
-        out of it, which no target needs to know.
+        """Replace every reference in ``request`` by its bytes, and remove the places of its outputs, which no
+        target needs.
 
-        Raises NOT_FOUND for a region that is not there, INVALID_TENSOR for a place outside of it and for
-        an input whose size is not the one that its shape needs, INTERNAL for an object that has shrunk.
+        Raises NOT_FOUND for an unknown region, INVALID_TENSOR for a place outside of it and for an input of
+        the wrong size, INTERNAL for an object that has shrunk.
         """
         request.inputs = tuple(
             self._resolved(tensor, tensor.data, request.model)
@@ -129,10 +128,10 @@ class Placement:
         self._places = places
 
     def fill(self, response: InferResponse) -> None:
-        """Write the outputs that have a place into it; what remains of them in ``response`` is the
-        reference, as large as what was written.
+        """Write the outputs that have a place to it, and replace them in ``response`` by references of the
+        written size.
 
-        Raises INTERNAL for a place that is too small, INVALID_TENSOR where a place is an upper limit and the
+        Raises INTERNAL for a place that is too small, INVALID_TENSOR if a place is an upper limit and the
         region too small.
         """
         if self._places:
@@ -157,7 +156,7 @@ class Placement:
 
 
 class _Region:
-    """A region that is mapped from the page that it begins in."""
+    """A mapped region. The mapping begins at a page boundary."""
 
     def __init__(self, described: SharedMemoryRegion) -> None:
         self.described = described
@@ -185,7 +184,7 @@ class _Region:
             ) from error
 
     def check(self, place: SharedMemoryRef) -> None:
-        """Raise INVALID_TENSOR where ``place`` is not inside, INTERNAL where the object has shrunk."""
+        """Raise INVALID_TENSOR if ``place`` is not inside, INTERNAL if the object has shrunk."""
         if not place.upper_limit and place.offset + place.size > self.described.byte_size:
             raise InferenceError(
                 ErrorCode.INVALID_TENSOR,
@@ -194,7 +193,6 @@ class _Region:
         self._check_size()
 
     def view(self, place: SharedMemoryRef) -> memoryview:
-        """The bytes of ``place``, as they stand there."""
         start = self._skipped + place.offset
         return memoryview(self._mapping)[start : start + place.size].toreadonly()
 

@@ -66,7 +66,6 @@ class EnsembleInstance:
 
     @property
     def composition(self) -> Composition:
-        """See ``RequestInstance``."""
         return self
 
     async def stream(
@@ -115,7 +114,6 @@ class EnsembleInstance:
         yield
 
     def join(self, hooks: ServerHooks) -> None:
-        """See ``RequestInstance``."""
         self._hooks = hooks
 
     def readiness(self, place: int | None = None) -> Readiness:

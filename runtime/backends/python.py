@@ -13,6 +13,7 @@ import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,10 @@ class PythonInstance:
             for each in settings:
                 self._workers.append(self._adopted(Worker(each)))
         except WorkerError:
-            for worker in self._workers:
-                if worker is not None:
-                    worker.stop()
+            for worker in self._at(None):
+                worker.stop()
             raise
-        first = self._workers[0]
-        config = first.config if first is not None else {}
+        config = self._at(None)[0].config
         self.decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled", False))
         self.batches = "dynamic_batching" in config
         self.signature: Signature | None = _signature(config)
@@ -82,7 +81,6 @@ class PythonInstance:
     async def stream(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
     ) -> AsyncGenerator[InstanceAnswer, None]:
-        """See ``RequestInstance``."""
         place = await self.claim(request.context.cancel)
         (answers,) = place.run([Job(request, inputs, outputs)])
         try:
@@ -92,13 +90,12 @@ class PythonInstance:
             await answers.aclose()
 
     async def claim(self, cancel: CancelToken | None = None, place: int | None = None) -> Worker:
-        """See ``RequestInstance``."""
         self._attach()
         worker = None if self._waiting else self._free(place)
         if worker is not None:
             worker.promised = True
             return worker
-        if not self._has(place):
+        if not self._at(place):
             raise _unavailable(self._failure or _RESTARTING)
         waiter: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
 
@@ -123,7 +120,6 @@ class PythonInstance:
             self._waiting.pop(waiter, None)
 
     def guard(self, context: Context) -> AbstractContextManager[None]:
-        """See ``RequestInstance``."""
         caller = context.caller
         return self._called_by(caller) if isinstance(caller, Worker) else _CLIENT_CALL
 
@@ -142,28 +138,22 @@ class PythonInstance:
             caller.called.remove(self)
 
     def join(self, hooks: ServerHooks) -> None:
-        """See ``RequestInstance``."""
         self._hooks = hooks
-        for worker in self._workers:
-            if worker is not None:
-                worker.calls.hooks = hooks
+        for worker in self._at(None):
+            worker.calls.hooks = hooks
 
     def readiness(self, place: int | None = None) -> Readiness:
         """Ready while one worker is, or the one at ``place``."""
         self._attach()
-        return Readiness(True) if self._has(place) else Readiness(False, self._failure or _RESTARTING)
+        return Readiness(True) if self._at(place) else Readiness(False, self._failure or _RESTARTING)
 
     async def close(self) -> None:
         """Wait for what runs, some time, then let every worker finalize and end it."""
         self._closing.set()
         try:
             async with asyncio.timeout(_CLOSE_SECS):
-                while self._waiting or any(
-                    # promised: the claimant has not run yet
-                    worker.held or worker.promised
-                    for worker in self._workers
-                    if worker is not None
-                ):
+                # promised: the claimant has not run yet
+                while self._waiting or any(worker.held or worker.promised for worker in self._at(None)):
                     self._attach()
                     await asyncio.sleep(0.01)
         except TimeoutError:
@@ -171,6 +161,7 @@ class PythonInstance:
                 "requests unfinished at unload", extra={"facts": {"instance": self._settings[0]["instance"]}}
             )
         for worker in self._workers:
+            # one that exits meanwhile is None by then
             if worker is not None:
                 worker.calls.close()
                 worker.detach()
@@ -179,18 +170,16 @@ class PythonInstance:
 
     # --- how it is done
 
-    def _has(self, place: int | None = None) -> bool:
-        return any(worker is not None for worker in self._at(place))
-
     def _free(self, place: int | None) -> Worker | None:
         """The worker that is free and has the fewest requests: those of coroutines and of iterative sequences
         go on in one that is free again."""
-        free = (worker for worker in self._at(place) if worker is not None and worker.idle)
-        return max(free, key=_room, default=None)
+        free = (worker for worker in self._at(place) if worker.idle)
+        return max(free, key=attrgetter("room"), default=None)
 
-    def _at(self, place: int | None) -> Sequence[Worker | None]:
-        """The worker at ``place``, all for None."""
-        return self._workers if place is None else (self._workers[place],)
+    def _at(self, place: int | None) -> list[Worker]:
+        """The running workers, or the one at ``place``."""
+        workers = self._workers if place is None else (self._workers[place],)
+        return [worker for worker in workers if worker is not None]
 
     def _wake(self) -> None:
         """Promise workers that are free to those who wait, in their order."""
@@ -223,7 +212,7 @@ class PythonInstance:
         self._workers[index] = None
         _log.error("model process exited", extra={"facts": {"instance": self._settings[index]["instance"]}})
         for waiter, place in list(self._waiting.items()):
-            if not self._has(place):
+            if not self._at(place):
                 del self._waiting[waiter]
                 if not waiter.done():
                     waiter.set_exception(_unavailable("its process has ended"))
@@ -349,15 +338,11 @@ def _waits_for_itself(instance: RequestInstance, above: list[RequestInstance]) -
     if not isinstance(instance, PythonInstance):
         return False
     above = [*above, instance]
-    running = [worker for worker in instance._workers if worker is not None]
+    running = instance._at(None)
     return bool(running) and all(
         worker.running and any(each in above or _waits_for_itself(each, above) for each in worker.called)
         for worker in running
     )
-
-
-def _room(worker: Worker) -> int:
-    return worker.room
 
 
 def _unavailable(reason: str) -> InferenceError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from queue import SimpleQueue
 
 from interlingua.runtime.backends import Instance
@@ -47,9 +49,9 @@ class Spread:
 
 def _in_turn(devices: Sequence[str]) -> list[str]:
     """``devices`` so that the same one stands as far apart as can be: each once, each a second time …"""
-    seen: dict[str, int] = {}
+    seen = Counter[str]()
     turns: list[tuple[int, str]] = []
     for device in devices:
-        turns.append((seen.get(device, 0), device))
-        seen[device] = seen.get(device, 0) + 1
-    return [device for _, device in sorted(turns, key=lambda turn: turn[0])]
+        turns.append((seen[device], device))
+        seen[device] += 1
+    return [device for _, device in sorted(turns, key=itemgetter(0))]

@@ -44,8 +44,13 @@ def send(sock: socket.socket, data: bytes | memoryview, descriptors: Sequence[in
 
 
 def receive(sock: socket.socket) -> tuple[bytes, list[int]]:
-    """What has arrived; no bytes when the other side has closed."""
-    data, ancillary, _, _ = sock.recvmsg(READ_SIZE, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+    """What has arrived; no bytes if the other side has closed or is gone. Raises ``BlockingIOError``."""
+    try:
+        data, ancillary, _, _ = sock.recvmsg(READ_SIZE, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return b"", []
     descriptors = array.array("i")
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

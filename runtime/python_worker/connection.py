@@ -123,7 +123,7 @@ class WorkerConnection:
         self._reading = True
         self._turn.release()
         try:
-            data, descriptors = self._receive()
+            data, descriptors = channel.receive(self._sock)
         finally:
             self._turn.acquire()
             self._reading = False
@@ -142,12 +142,6 @@ class WorkerConnection:
         self._closed = True
         for box in list(self._boxes.values()):
             box.wake()
-
-    def _receive(self) -> tuple[bytes, list[int]]:
-        try:
-            return channel.receive(self._sock)
-        except OSError:
-            return b"", []
 
     def _sort(self, frame: channel.ChannelFrame) -> None:
         if frame.value[0] != "answer":

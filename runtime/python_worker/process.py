@@ -235,10 +235,7 @@ class Worker:
             # it has ended already, as reading will show
             _log.debug("worker exited before the load request")
         while True:
-            try:
-                data, descriptors = channel.receive(self._sock)
-            except ConnectionError:
-                data, descriptors = b"", []
+            data, descriptors = channel.receive(self._sock)
             if not data:
                 how = launch.how_ended(self._process)
                 raise WorkerError(f"the process of '{self._instance}' ended while loading: {how}")
@@ -286,8 +283,6 @@ class Worker:
             data, descriptors = channel.receive(self._sock)
         except BlockingIOError:
             return
-        except OSError:
-            data, descriptors = b"", []
         if not data:
             self._lose()
             return

@@ -11,8 +11,8 @@ from interlingua.schemas import ModelState, ModelStatus, VersionStatus
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A model that is known and not served; ``blocks`` is why the server is not ready without it, empty
-    for one that was unloaded."""
+    """A known model that is not served; ``blocks`` is why the server is not ready without it, empty for one
+    that a client unloaded."""
 
     status: ModelStatus
     blocks: str
@@ -29,19 +29,18 @@ def absent_by(name: str, error: LoadError, known_config: bytes = b"") -> Absent:
 
 
 def partial_failure(model: Target) -> LoadError:
-    """What the failed versions of ``model`` come to."""
+    """The failed versions of ``model`` as one error."""
     reasons = {int(number): reason for number, reason in model.failed.items()}
     return LoadError("; ".join(reasons[number] for number in sorted(reasons)), reasons)
 
 
 def all_in(status: ModelStatus, state: ModelState, reason: str = "") -> ModelStatus:
-    """``status`` with all its versions in another state."""
     versions = tuple(replace(version, state=state, reason=reason) for version in status.versions)
     return replace(status, versions=versions)
 
 
 def not_renewed(status: ModelStatus, failure: LoadError) -> ModelStatus:
-    """The ``status`` of a model that goes on being served although its last load failed."""
+    """The ``status`` of a model that is still served although its last load failed."""
     versions = {int(version.version): version for version in status.versions}
     for number, version in versions.items():
         # a failure that is of no version is of them all

@@ -1,4 +1,4 @@
-"""Loads and unloads that go on when their caller has gone away."""
+"""Loads and unloads that continue after their caller disconnects."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ class BackgroundTasks:
         self._running: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run ``work``."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def finish(self) -> None:
-        """Wait until nothing runs."""
         while self._running:
             await asyncio.wait(self._running)
 

@@ -1,9 +1,9 @@
-"""Every model that the server knows, now: what is served, what failed, what a client has unloaded.
+"""Every model that the server knows: served, failed, unloaded by a client.
 
-The catalog is what the router looks models up in, so a load or an unload shows at once. A model that is
-loaded again is replaced: the new versions are ready before the old ones take no more requests, and these
-finish what they have; versions that have not changed stay. How files become a model belongs to
-``runtime.repository.files``; who may ask for a load to ``runtime.repository.repositories``.
+The router looks models up in the catalog, so a load or an unload takes effect at once. A model that is loaded
+again is replaced: the new versions are ready before the old ones stop accepting requests; unchanged versions
+stay. ``runtime.repository.files`` makes models from files; ``runtime.repository.repositories`` decides who
+may request a load.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from interlingua.schemas import (
 
 _PLAIN = ModelControl()
 _KEPT_GONE = 1000
-"""Of how many models whose files have gone the status is kept, the latest ones."""
+"""How many models without files keep their status, the latest ones."""
 
 _STATUS_SECS = 2.0
-"""How long the status of everything waits for one upstream to tell of its model."""
+"""The timeout of one upstream in a status of all models."""
 
 _log = logging.getLogger(__name__)
 
 
 class ModelCatalog:
-    """The models of the server. ``models`` is the live mapping of those that are served.
+    """``models`` is the live mapping of served models.
 
-    ``changes`` reports changes of :meth:`readiness` of local models. ``failed`` are the models
-    that could not be loaded. Clients may load and unload the models of controlled ``repositories``, except
-    those in ``fixed``, which the configuration defines; where two repositories have a model, the later one
-    counts. ``requested_models`` are those that clients or new files have loaded. Use on one event loop.
+    ``changes`` reports changes of :meth:`readiness` of local models. ``failed`` are models that could not be
+    loaded. Clients may load and unload the models of controlled ``repositories``, except those in ``fixed``,
+    which the configuration defines; of two repositories with one model, the later one counts.
+    ``requested_models`` are those that clients or new files have loaded. Use on one event loop.
     """
 
     def __init__(
@@ -83,17 +83,17 @@ class ModelCatalog:
             model.join(self._hooks)
 
     def names(self) -> list[str]:
-        """The models that are served or were, sorted; without those whose files have gone."""
+        """All known models, sorted, except those whose files have gone."""
         return sorted(self._models.keys() | self._absent.keys())
 
     @property
     def is_empty(self) -> bool:
-        """Whether no model is served, and none would be but for a client who has unloaded it."""
+        """Whether no model is served, or would be if no client had unloaded it."""
         return not self._models and all(absent.blocks for absent in self._absent.values())
 
     @property
     def reports_all_changes(self) -> bool:
-        """Whether ``changes`` covers every model, because none is remote."""
+        """Whether ``changes`` covers every model."""
         return all(model.reports_changes for model in self._models.values())
 
     def home(self, name: str) -> Repository | None:
@@ -101,14 +101,14 @@ class ModelCatalog:
         return self._homes.get(name)
 
     def find(self, name: str) -> Target:
-        """The model of that name, where it is served. Raises NOT_FOUND."""
+        """The served model of that name. Raises NOT_FOUND."""
         target = self._models.get(name)
         if target is None:
             raise self.missing(name)
         return target
 
     def missing(self, name: str, version: str = "") -> InferenceError:
-        """NOT_FOUND for a model that is not served, in the words that Triton's clients match on."""
+        """NOT_FOUND for a model that is not served, in Triton's words, which clients match on."""
         absent = self._absent.get(name)
         status = self._gone.get(name) if absent is None else absent.status
         known = [] if status is None else [each.version for each in status.versions]
@@ -121,7 +121,7 @@ class ModelCatalog:
         return InferenceError(ErrorCode.NOT_FOUND, f"Request for unknown model: '{name}' {why}", origin=name)
 
     def standing(self, name: str, version: str = "") -> Readiness:
-        """Whether a model would be run now, as far as that is known here: an upstream is not asked."""
+        """Whether a model would run now, without a request to an upstream."""
         target = self._models.get(name)
         if target is None:
             return Readiness(False, self.absence(name))
@@ -135,7 +135,8 @@ class ModelCatalog:
         return absent.blocks or f"it is {UNLOADED}"
 
     async def readiness(self, names: Iterable[str]) -> Readiness:
-        """Whether each of ``names`` is ready with all its versions, or was unloaded; else what is not."""
+        """Whether each of ``names`` is ready with all its versions or unloaded by a client; else the first
+        that is not."""
         served = []
         for name in sorted(names):
             target = self._models.get(name)
@@ -154,8 +155,8 @@ class ModelCatalog:
         return Readiness(True)
 
     async def status(self, name: str) -> ModelStatus | None:
-        """The status of one model, whose files may have gone; None for one that is not known. Raises
-        UNAVAILABLE where an upstream cannot be asked."""
+        """The status of one model, also after its files have gone; None for an unknown one. Raises
+        UNAVAILABLE if an upstream does not answer."""
         target = self._models.get(name)
         if target is not None:
             status = replace(await target.status(), name=name)
@@ -165,8 +166,8 @@ class ModelCatalog:
         return self._gone.get(name) if absent is None else absent.status
 
     async def statuses(self) -> dict[str, ModelStatus]:
-        """The status of every model that is served or was, those included whose files have gone; a name alone
-        where an upstream does not tell."""
+        """The status of every known model, also of those whose files have gone; only a name if its upstream
+        does not answer."""
         return {**self._gone, **await self._statuses()}
 
     async def _statuses(self) -> dict[str, ModelStatus]:
@@ -175,8 +176,8 @@ class ModelCatalog:
         return dict(zip(names, reported, strict=True))
 
     async def index(self, repository: str = "") -> tuple[ModelStatus, ...]:
-        """Every model that is served or was, and those of the repositories that never were, by name alone;
-        where ``repository`` is named, the models of that one. Raises UNSUPPORTED for a name that is none."""
+        """Every known model, and by name alone all others in the repositories; only those of ``repository``
+        if it is not empty. Raises UNSUPPORTED for an unknown repository."""
         known = await self._statuses()
         chosen = self.repositories.named(repository)
         held: set[str] = set()
@@ -191,8 +192,8 @@ class ModelCatalog:
         return tuple(known[name] for name in sorted(known))
 
     async def warm_up(self) -> None:
-        """Have every model run its samples before clients come. One that fails is not served, and has the
-        status of a model that could not be loaded."""
+        """Have every model run its samples before clients connect. A model that fails is not served, as one
+        that could not be loaded."""
         models = list(self._models.values())
         failures = await asyncio.gather(*map(failing_sample, models))
         for model, failure in zip(models, failures, strict=True):
@@ -205,12 +206,12 @@ class ModelCatalog:
                 self.changes.happened()
 
     async def load(self, name: str, control: ModelControl = _PLAIN) -> None:
-        """Load a model, again where it is served already; it goes on being served if that fails. What its
-        requests go through is loaded before it, where it is not served and may be loaded.
+        """Load a model, or load it again; if that fails, the served one stays. Models that it needs are
+        loaded before it if they are not served and may be loaded.
 
-        Raises UNAVAILABLE where loading is not allowed, FORBIDDEN where a configuration or files may not
-        be given, UNSUPPORTED for a repository that there is not, INTERNAL in the original servers' words
-        for a model that is not there, MODEL_FAILED for one of which a version could not be loaded.
+        Raises UNAVAILABLE if loading is not allowed, FORBIDDEN for a configuration or files that are not
+        allowed, UNSUPPORTED for an unknown repository, INTERNAL in the original servers' words for an unknown
+        model, MODEL_FAILED if a version could not be loaded.
         """
         chosen = self.repositories.named(control.repository)
         remote = self._remote(name, control)
@@ -231,10 +232,10 @@ class ModelCatalog:
         await asyncio.shield(self._tasks.start(self._load_with_needs(name, repository, control, (name,))))
 
     async def unload(self, name: str, control: ModelControl = _PLAIN) -> None:
-        """Take no more requests for a model and free it when those in flight are done, which is not
-        waited for; with its dependents, where that is asked: the models that were loaded for it alone. A
-        model that is not known is unloaded already, unless it was to be ``served``. Raises UNAVAILABLE where
-        unloading is not allowed, UNSUPPORTED for a repository that there is not, NOT_FOUND."""
+        """Accept no more requests for a model and free it after those in flight, without waiting for that;
+        with ``control.dependents`` also the models that were loaded only for it. An unknown model counts as
+        unloaded, unless it must be ``served``. Raises UNAVAILABLE if unloading is not allowed, UNSUPPORTED
+        for an unknown repository, NOT_FOUND."""
         chosen = self.repositories.named(control.repository)
         remote = self._remote(name, control)
         if remote is not None:
@@ -251,8 +252,8 @@ class ModelCatalog:
             await asyncio.shield(self._tasks.start(self._unload(name, dependents=control.dependents)))
 
     async def follow(self, name: str, repository: Repository | None) -> None:
-        """Serve a model as its files are now, in ``repository``; where that is None they are gone, and so is
-        the model. Failures are logged and show in the model's status."""
+        """Serve a model as its files are now in ``repository``; None if the files have gone, and then unload
+        it. Failures are logged and part of the model's status."""
         if repository is None:
             await asyncio.shield(self._tasks.start(self._unload(name, gone=True)))
             return
@@ -271,7 +272,7 @@ class ModelCatalog:
     async def _load_with_needs(
         self, name: str, repository: Repository, control: ModelControl, above: tuple[str, ...]
     ) -> None:
-        """Load a model after those that it needs; ``above`` are those that are being loaded for it."""
+        """Load a model after those that it needs; ``above`` are the models whose load needs this one."""
         source = replace(repository.source(name), config=control.config)
         for needed in await asyncio.to_thread(needed_models, source):
             home = self.repositories.controlled_home(needed)
@@ -329,8 +330,8 @@ class ModelCatalog:
             raise _not_loaded(ErrorCode.MODEL_FAILED, name, f"versions that are not available: {numbers}")
 
     async def _warm(self, model: Target, sent: SentFiles | None, old: Target | None) -> None:
-        """Have ``model`` run its samples among the models that are served. Raises ``LoadError``; it is freed
-        then, but for what it shares with ``old``."""
+        """Have ``model`` run its samples. Raises ``LoadError`` after freeing all that ``model`` does not
+        share with ``old``."""
         model.join(self._hooks)
         try:
             await model.warm_up(old)
@@ -339,7 +340,7 @@ class ModelCatalog:
             raise
 
     def _serve(self, model: Target, sent: SentFiles | None, before: ModelStatus) -> None:
-        """Put ``model`` in the place of whatever has its name; its status was ``before``."""
+        """Replace the model of that name, whose status was ``before``."""
         name = model.name
         old, old_files = self._models.get(name), self._files.pop(name, None)
         model.continue_statistics({each.version: each.statistics for each in before.versions})
@@ -353,7 +354,7 @@ class ModelCatalog:
         _log.info("model loaded", extra={"facts": {"model": name, "versions": ",".join(model.loaded)}})
 
     async def _unload(self, name: str, dependents: bool = False, gone: bool = False) -> None:
-        """Unload a model; with its ``dependents``; for good where its files are ``gone``."""
+        """Unload a model, with its ``dependents``, for good if its files are ``gone``."""
         async with self._lock(name):
             before = await self.status(name) or ModelStatus(name)
             target = self._models.pop(name, None)
@@ -380,8 +381,8 @@ class ModelCatalog:
         self._freed(unloading, unloaded)
 
     def _freed(self, unloading: Absent, unloaded: Absent | None) -> None:
-        """A model that was ``unloading`` is ``unloaded`` now, or where that is None gone: its status alone is
-        kept, for clients that read the counts of what was there."""
+        """Replace the status ``unloading`` by ``unloaded``; None if the files have gone: then only the status
+        is kept, for clients that read the counts."""
         name = unloading.status.name
         # it may have been loaded again meanwhile
         if self._absent.get(name) is not unloading:
@@ -408,13 +409,13 @@ class ModelCatalog:
         return name in self._models or name in self._absent
 
     def _failure(self, name: str) -> str:
-        """Why the last load of a model failed, as far as that still counts."""
+        """Why the last load of a model failed, if that still counts."""
         absent = self._absent.get(name)
         return absent.blocks if absent is not None else str(self._not_renewed.get(name, ""))
 
     def _remote(self, name: str, control: ModelControl) -> Target | None:
-        """The upstream's model ``name``, where clients may control it there. Raises
-        UNSUPPORTED for what does not travel to it."""
+        """The upstream's model ``name`` if clients may control it there. Raises UNSUPPORTED for arguments
+        that an upstream cannot take."""
         target = self._models.get(name)
         if target is None or not target.controlled:
             return None

@@ -1,9 +1,8 @@
-"""From files to models: single ONNX files, model folders and whole repositories of folders.
+"""From files to models: single ONNX files, model folders and repositories of folders.
 
-A model folder is what Triton and the TensorRT Inference Server have: ``config.pbtxt`` (optional), label
-files, and one folder per version that is named by its number and holds the model file, which tells the
-backend where no configuration does. A model that cannot be loaded does not stop the others: it is among the
-failures, with its reason. Nothing here prints; a callback shows progress.
+A model folder is laid out as for Triton and the TensorRT Inference Server: ``config.pbtxt`` (optional), label
+files, and one numbered folder per version with the model file, whose name implies the backend if no
+configuration does. A model that cannot be loaded does not stop the others.
 """
 
 from __future__ import annotations
@@ -44,20 +43,19 @@ from interlingua.schemas import Parameter, Signature
 State = Literal["loading", "ready", "failed"]
 
 Progress = Callable[[str, State], None]
-"""Gets the name and state of each model, one call at a time, from the threads that load."""
+"""Called with the name and state of each model, one call at a time, from the threads that load."""
 
 ALL = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a model is and what is stated of it beside its own configuration, which it overrides.
+    """The place of a model, and settings that override its own configuration.
 
-    ``path`` is a model folder or a single model file, None for a backend that needs no file.
-    An empty ``backend`` is the one that the model's configuration names, else that of the model file; 0
-    ``instances`` is the configuration's number, else :func:`default_instances`. For ``device`` and
-    ``providers`` see ``ModelConfig``, as for ``limits``. ``config`` is a serialized ``inference.ModelConfig``
-    in place of the folder's own.
+    ``path`` is a model folder or a single model file, None for a backend without files. An empty ``backend``
+    is that of the model's configuration or model file; 0 ``instances`` is the configuration's number or
+    :func:`default_instances`. ``ModelConfig`` describes ``device``, ``providers`` and ``limits``. ``config``
+    is a serialized ``inference.ModelConfig`` that replaces the folder's own.
     """
 
     name: str
@@ -75,8 +73,8 @@ class ModelSource:
 
 @dataclass(slots=True)
 class Loaded:
-    """What became of the models that were asked for, by name and in that order; ``failed`` has the reasons. A
-    model of which only some versions failed is among ``models``; its own ``failed`` tells them."""
+    """The requested models by name, in that order; ``failed`` has the reasons. A model of which only some
+    versions failed is among ``models``."""
 
     models: dict[str, Target] = field(default_factory=dict)
     failed: dict[str, LoadError] = field(default_factory=dict)
@@ -84,9 +82,9 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A folder of model folders, by a ``name`` that clients may choose it by. ``controlled``: whether they
-    may load and unload its models; ``overrides``: what they may put in place of a model's own when they
-    load it, nothing, its configuration, or its files too; ``watched``: which models follow their files."""
+    """A folder of model folders; clients may choose it by ``name``. ``controlled``: clients may load and
+    unload its models; ``overrides``: what they may replace when they load one; ``watched``: the models that
+    follow their files."""
 
     path: Path
     controlled: bool = False
@@ -95,7 +93,7 @@ class Repository:
     watched: frozenset[str] | Literal["*"] = frozenset()
 
     def names(self) -> list[str]:
-        """The models that the folder holds now. Raises ``LoadError`` where it cannot be read."""
+        """The models that the folder holds now. Raises ``LoadError`` if it is unreadable."""
         try:
             folders = sorted(entry.name for entry in self.path.iterdir() if entry.is_dir())
         except OSError as error:
@@ -103,26 +101,23 @@ class Repository:
         return [name for name in folders if not name.startswith(".")]
 
     def holds(self, name: str) -> bool:
-        """Whether the folder holds a model ``name`` now, which may be any text that a client has sent."""
+        """Whether the folder holds a model ``name`` now; ``name`` may be any text of a client."""
         # os.path, because pathlib raises for a name that is too long to be one
         return is_model_name(name) and os.path.isdir(self.path / name)
 
     def source(self, name: str) -> ModelSource:
-        """Where model ``name`` is, or would be."""
         return ModelSource(name, self.path / name)
 
 
 def is_model_name(name: str) -> bool:
-    """Whether a model folder may be called ``name``."""
     return bool(name) and not name.startswith(".") and "/" not in name
 
 
 def find_models(folder: Path, names: Iterable[str] | Literal["*"] = ALL) -> list[ModelSource]:
-    """The models in repository ``folder`` by name, or those of ``names`` in that order, and then the models
-    there that these need.
+    """The models in repository ``folder``: all, or those of ``names`` in that order and then the models there
+    that they need.
 
-    A name without a folder is listed anyway and fails when it is loaded. Raises ``LoadError``
-    where the repository cannot be read.
+    A name without a folder fails when it is loaded. Raises ``LoadError`` if the repository is unreadable.
     """
     repository = Repository(folder)
     if names == ALL:
@@ -172,9 +167,9 @@ def load_models(sources: Sequence[ModelSource], progress: Progress | None = None
 def load_model(source: ModelSource, before: Target | None = None) -> Target:
     """Load one model with every version that its version policy chooses.
 
-    Versions of ``before``, the model as it is served, are taken over where nothing has changed; it comes back
-    itself where nothing has changed at all. Raises ``LoadError`` naming the file at fault where no version
-    could be loaded, or where a folder cannot be read. Blocks.
+    Takes over unchanged versions of ``before``, the served model, and returns ``before`` itself if nothing
+    has changed. Raises ``LoadError`` naming the file at fault if no version could be loaded or a folder is
+    unreadable. Blocks.
     """
     try:
         # looked at before anything is read, so that a change meanwhile shows later
@@ -182,9 +177,7 @@ def load_model(source: ModelSource, before: Target | None = None) -> Target:
         where, config, found = _located(source)
     except OSError as error:
         raise LoadError(str(error)) from error
-    backend_name, backend = _backend(where, config, found)
-    if source.path is None and backend.filename:
-        raise LoadError(f"model '{source.name}': its backend needs a path")
+    backend_name, backend = _backend(source, where, config, found)
     instances = 0 if backend.inline else config.instances or backend.instances or default_instances()
     if config.sequence_batching is not None:
         # each has slots of its own, so none is there unasked
@@ -234,15 +227,13 @@ def load_model(source: ModelSource, before: Target | None = None) -> Target:
 
 
 def examine_model(source: ModelSource) -> list[str]:
-    """Why a model, or a version of it, would not be loaded, as far as its files tell: no engine is started,
-    and nothing of the model's runs. Blocks."""
+    """Why a model or a version would fail to load, judged by its files: no engine starts, no code of the
+    model runs. Blocks."""
     try:
         where, config, found = _located(source)
-        _, backend = _backend(where, config, found)
+        _, backend = _backend(source, where, config, found)
     except (LoadError, OSError) as error:
         return [str(error)]
-    if source.path is None and backend.filename:
-        return [f"model '{source.name}': its backend needs a path"]
     chosen = config.version_policy.choose(found)
     missing = sorted(set(config.version_policy.specific) - set(found))
     reasons = [f"{where}: there is no version {number}" for number in missing]
@@ -257,8 +248,7 @@ def examine_model(source: ModelSource) -> list[str]:
 
 
 def needed_models(source: ModelSource) -> tuple[str, ...]:
-    """The models that this one sends its requests through, as its configuration tells; none where that
-    cannot be read. Blocks."""
+    """The models that this one calls, by its configuration; none if that is unreadable. Blocks."""
     try:
         _, config, _ = _located(source)
     except (LoadError, OSError):
@@ -272,7 +262,7 @@ def needs(config: ModelConfig) -> tuple[str, ...]:
 
 
 def _unchanged(model: Target, origin: Origin) -> dict[int, Version]:
-    """The versions of ``model`` that loading from ``origin`` would only load again."""
+    """The versions of ``model`` that are the same in ``origin``."""
     old = model.origin
     if old is None or old.files is None or origin.files is None:
         return {}
@@ -324,7 +314,6 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
 
 
 def _loaded(file: Path, backend: Backend, config: ModelConfig) -> Instance | RequestInstance:
-    """The model in ``file``, on each of its devices."""
     if not config.devices or backend.whole_requests:
         return backend.load(file, config)
     return Spread(
@@ -333,7 +322,7 @@ def _loaded(file: Path, backend: Backend, config: ModelConfig) -> Instance | Req
 
 
 def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
-    """What to call the place in messages, the configuration, and the versions that are there."""
+    """A name of the place for messages, the configuration, and the version folders."""
     path = source.path
     if path is None:
         path = Path(source.name)
@@ -349,7 +338,6 @@ def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
 
 
 def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:
-    """``config`` with what the source states over it."""
     device, devices = _devices(source, config)
     config = replace(
         config,
@@ -365,7 +353,7 @@ def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:
 
 
 def _devices(source: ModelSource, config: ModelConfig) -> tuple[str, tuple[str, ...]]:
-    """The device of all instances, or that of each where they are not all on one."""
+    """The device of all instances, or one for each if they differ."""
     where = source.path or Path(source.name)
     if source.device or not config.devices:
         return source.device or placed(where, config.device), ()
@@ -376,18 +364,22 @@ def _devices(source: ModelSource, config: ModelConfig) -> tuple[str, tuple[str, 
     return (devices[0], ()) if len(set(devices)) == 1 else ("", devices)
 
 
-def _backend(path: Path, config: ModelConfig, versions: Mapping[int, Path]) -> tuple[str, Backend]:
+def _backend(
+    source: ModelSource, path: Path, config: ModelConfig, versions: Mapping[int, Path]
+) -> tuple[str, Backend]:
     name = config.backend or BACKEND_OF_PLATFORM.get(config.platform, config.platform)
     name = name or _backend_of_files(path, config, versions)
     backend = BACKENDS.get(name)
     if backend is None:
         raise LoadError(f"{path}: backend '{name}' is not one of {', '.join(BACKENDS)}")
+    if source.path is None and backend.filename:
+        raise LoadError(f"model '{source.name}': its backend needs a path")
     return name, backend
 
 
 def _backend_of_files(path: Path, config: ModelConfig, versions: Mapping[int, Path]) -> str:
-    """The backend that the model file tells, where no configuration does: the stated file by its suffix, else
-    the file that the highest version has under a well-known name."""
+    """The backend by the suffix of the stated model file, else by the well-known file in the highest
+    version."""
     if config.default_model_filename or not versions:
         return BACKEND_OF_SUFFIX.get(Path(config.default_model_filename).suffix, "onnxruntime")
     known = {f"model{suffix}": backend for suffix, backend in BACKEND_OF_SUFFIX.items()}
@@ -399,7 +391,6 @@ def _backend_of_files(path: Path, config: ModelConfig, versions: Mapping[int, Pa
 
 
 def _versions(folder: Path) -> dict[int, Path]:
-    """The version folders by number; whatever has another name is no version."""
     found: dict[int, Path] = {}
     for entry in folder.iterdir():
         number = version_number(entry.name)

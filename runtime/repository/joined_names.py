@@ -1,4 +1,4 @@
-"""Names that join a model and a version by a dash, as callers of grps write them."""
+"""Names that join a model and a version by a dash, as grps clients write them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class JoinedNames:
         self._resolved: dict[str, tuple[Target, ModelRef]] = {}
 
     async def resolve(self, text: str) -> ModelRef:
-        """The model, or model and version, that ``text`` names; the model ``text`` where nothing served
-        matches. Models and versions may contain dashes themselves, so each model is tried.
+        """The model, or model and version, that ``text`` names; the model ``text`` if no served one matches.
+        Models and versions may contain dashes themselves, so each model is tried.
 
-        Raises UNAVAILABLE where an upstream that may have the version does not answer.
+        Raises UNAVAILABLE if an upstream that may have the version does not answer.
         """
         if text in self._models:
             return ModelRef(text)
@@ -44,8 +44,8 @@ class JoinedNames:
 
 
 async def _has(target: Target, version: str) -> bool:
-    """Whether ``target`` has ``version``: its metadata list it, or exist for it, since some servers list one
-    version only. Raises as ``Target.metadata``."""
+    """Whether ``target`` has ``version``: its metadata list it, or there are metadata for it, since some
+    servers list one version only. Raises as ``Target.metadata``."""
     if version in (await target.metadata()).versions:
         return True
     return version in (await target.metadata(version)).versions

@@ -1,7 +1,7 @@
-"""Files that a client has sent to be loaded in place of a model's own.
+"""Files that a client sends to be loaded instead of a model's own.
 
-They are written to a folder of their own, laid out like a model's, which lives as long as the model that
-was loaded from it. Paths come from a client, so none may lead out of the folder.
+They are written to a temporary folder, laid out like a model's, which lives as long as the loaded model.
+Paths come from a client, so none may lead out of the folder.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ SentFiles = tempfile.TemporaryDirectory[str]
 
 
 def write_files(name: str, files: Mapping[str, bytes]) -> SentFiles:
-    """A folder with ``files`` by their path in it. Blocks. Raises ``LoadError`` naming the path that leads
-    out of the folder or cannot be written; nothing is left of the folder then."""
+    """A folder with ``files`` by their path in it. Blocks. Raises ``LoadError`` naming a path that leads out
+    of the folder or is not writable, after removing the folder."""
     folder = tempfile.TemporaryDirectory(prefix="interlingua-model-")
     try:
         for path, content in files.items():

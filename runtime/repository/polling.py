@@ -1,9 +1,7 @@
 """Polls repositories whose models follow their files, and updates the catalog.
 
-A model is loaded, loaded again or unloaded when its files have changed and two polls in a row then find the
-same: files that are still being written are left alone. A model that cannot be loaded is tried again when its
-files change, not before. How a model is loaded belongs to ``runtime.repository.files``, what is served to
-``runtime.repository.catalog``.
+A model is loaded or unloaded when its files have changed and two polls in a row find the same: files that are
+still being written are left alone. A model that failed is tried again when its files change.
 """
 
 from __future__ import annotations
@@ -20,30 +18,28 @@ from interlingua.runtime.repository.files import ALL, Repository
 from interlingua.runtime.repository.snapshot import Snapshot, snapshot
 
 SETTLE_SECS = 1.0
-"""After how long at most files that have changed are looked at again, to see whether that is all."""
+"""The longest time until changed files are polled again, to see whether they have settled."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """A model as it was seen in ``repository``."""
-
     repository: Repository
     files: Snapshot
 
 
 @dataclass(slots=True)
 class _Look:
-    """What was seen at one time: the models, and the paths of those that could not be made out."""
+    """The models of one poll, and the paths of those that were unreadable."""
 
     models: dict[str, _Sight] = field(default_factory=dict)
     unclear: set[Path] = field(default_factory=set)
 
 
 class Poller:
-    """Has the watched models of ``catalog`` follow their files, ``secs`` apart. ``start`` it on the
-    catalog's event loop, and ``stop`` it before the catalog is closed."""
+    """Polls the watched models of ``catalog`` every ``secs``. ``start`` it on the catalog's event loop, and
+    ``stop`` it before the catalog is closed."""
 
     def __init__(self, catalog: ModelCatalog, secs: float) -> None:
         self._catalog = catalog
@@ -55,23 +51,22 @@ class Poller:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything to watch."""
         return any(each.watched for each in self._catalog.repositories.by_precedence)
 
     def start(self) -> None:
-        """Look from now on, starting from the files that the models were loaded from."""
+        """Poll from now on, starting from the files that the models were loaded from."""
         self._followed = self._last = dict(self._served())
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> None:
-        """Look no more. A load that has begun goes on."""
+        """Poll no more. A load that has begun continues."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def look(self) -> bool:
-        """Look once, and have the catalog follow what has changed and settled; whether something has
-        changed and not settled yet."""
+        """Poll once and load what has changed and settled. Returns whether something has changed and not
+        settled."""
         look = await asyncio.to_thread(self._look)
         now, before, self._last = look.models, self._last, look.models
         due: dict[str, Repository | None] = {}
@@ -106,7 +101,7 @@ class Poller:
             secs = min(self._secs, SETTLE_SECS) if unsettled else self._secs
 
     def _served(self) -> Iterator[tuple[str, _Sight]]:
-        """The watched models that are served, as their files were when they were loaded."""
+        """The watched models that are served, with their files as they were loaded."""
         for name, model in self._catalog.models.items():
             origin = model.origin
             if origin is None or origin.files is None:
@@ -116,7 +111,7 @@ class Poller:
                     yield name, _Sight(repository, origin.files)
 
     def _look(self) -> _Look:
-        """Look at every model that is watched. Blocks."""
+        """Look at every watched model. Blocks."""
         look = _Look()
         seen = set(self._catalog.repositories.fixed)
         for repository in self._catalog.repositories.by_precedence:
@@ -139,12 +134,13 @@ class Poller:
         return look
 
     def _is_watched(self, name: str, repository: Repository) -> bool:
-        """Whether ``name`` follows its files in ``repository``, unless it is of one without a watch."""
+        """Whether ``name`` follows its files in ``repository``; not if it was loaded from one without a
+        watch."""
         home = self._catalog.home(name)
         return _watches(repository, name) and (home is None or _watches(home, name))
 
     def _names(self, repository: Repository) -> list[str] | None:
-        """The models that ``repository`` holds; None where it cannot be read, which is said once."""
+        """The models that ``repository`` holds; None if it is unreadable, which is logged once."""
         try:
             names = repository.names()
         except LoadError as error:

@@ -19,8 +19,8 @@ from interlingua.schemas import ModelControl
 def load_from(
     repository: Repository, name: str, control: ModelControl, before: Target | None
 ) -> tuple[Target, SentFiles | None]:
-    """The model, and the folder that it was loaded from if a client sent its files; ``before`` itself if
-    nothing has changed. Blocks."""
+    """The model, and its folder if a client sent the files; ``before`` itself if nothing has changed.
+    Blocks."""
     source = replace(repository.source(name), config=control.config)
     if not control.files:
         return load_model(source, before), None

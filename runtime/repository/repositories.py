@@ -1,7 +1,6 @@
-"""The repositories of the server together: which of them a model is of, and what clients may do with it.
+"""The repositories of the server: which of them holds a model, and what clients may do with it.
 
-Of two repositories with one model the later counts. Loading belongs to ``runtime.repository.files``, what is
-served to ``runtime.repository.catalog``.
+Of two repositories with one model the later counts.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ _log = logging.getLogger(__name__)
 
 
 class Repositories:
-    """``repositories`` in the order of the configuration; ``fixed`` are the models that the configuration
-    defines, which clients cannot load or unload."""
+    """``repositories`` in the order of the configuration; clients cannot load or unload ``fixed`` models,
+    which the configuration defines."""
 
     def __init__(self, repositories: Sequence[Repository] = (), fixed: Iterable[str] = ()) -> None:
         self.by_precedence = tuple(reversed(repositories))
         self.fixed = frozenset(fixed)
 
     def named(self, repository: str) -> tuple[Repository, ...]:
-        """The repositories of that name, all for none. Raises UNSUPPORTED."""
+        """The repositories of that name; all for an empty one. Raises UNSUPPORTED."""
         if not repository:
             return self.by_precedence
         named = tuple(each for each in self.by_precedence if each.name == repository)
@@ -41,32 +40,31 @@ class Repositories:
         return named
 
     def home(self, name: str, chosen: Iterable[Repository] | None = None) -> Repository | None:
-        """The one among ``chosen``, or among all, that holds model ``name`` now. Reads folders."""
+        """The repository among ``chosen``, or among all, that holds model ``name`` now. Reads folders."""
         chosen = self.by_precedence if chosen is None else chosen
         return next((each for each in chosen if each.holds(name)), None)
 
     def controlled_home(self, name: str) -> Repository | None:
-        """The repository of model ``name``, where clients may load it. Reads folders."""
+        """The repository of model ``name`` if clients may load it. Reads folders."""
         home = None if name in self.fixed else self.home(name)
         return home if home is not None and home.controlled else None
 
     def home_of_files(self, name: str, chosen: Iterable[Repository]) -> Repository | None:
-        """The one among ``chosen`` that model ``name`` may be of where all its files are sent, so that it
-        needs no folder."""
+        """The repository among ``chosen`` for a model whose files are all sent, which needs no folder."""
         if not is_model_name(name):
             return None
         return next((each for each in chosen if each.controlled), None)
 
     def check_control(self, name: str, home: Repository | None) -> None:
-        """Raise UNAVAILABLE where clients may not control ``name``, of the repository ``home``."""
+        """Raise UNAVAILABLE if clients may not control ``name``, of the repository ``home``."""
         allowed = home.controlled if home else any(each.controlled for each in self.by_precedence)
         if not allowed or name in self.fixed:
             raise InferenceError(ErrorCode.UNAVAILABLE, f"{_NOT_ALLOWED}: model '{name}'", retryable=False)
 
 
 def check_overrides(name: str, repository: Repository, control: ModelControl) -> None:
-    """Raise FORBIDDEN for what ``repository`` does not let clients put in place of a model's own,
-    INVALID_TENSOR for files without a configuration."""
+    """Raise FORBIDDEN for overrides that ``repository`` does not allow, INVALID_TENSOR for files without a
+    configuration."""
     if control.files and control.config is None:
         raise InferenceError(
             ErrorCode.INVALID_TENSOR,
@@ -83,7 +81,7 @@ def check_overrides(name: str, repository: Repository, control: ModelControl) ->
 
 
 def names_in(repository: Repository) -> list[str]:
-    """The models that ``repository`` holds now; none, and a warning, where it cannot be read."""
+    """The models that ``repository`` holds now; none, and a warning, if it is unreadable."""
     try:
         return repository.names()
     except LoadError as error:

@@ -1,7 +1,5 @@
-"""What the files of a model look like, so that a change of them shows without reading them.
-
-Two snapshots are equal while no file was added, removed, replaced or written to. What a change leads to
-belongs to ``runtime.repository.files`` and ``runtime.repository.polling``.
+"""Snapshots of a model's files: two are equal while no file was added, removed, replaced or written to. No
+contents are read.
 """
 
 from __future__ import annotations
@@ -12,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 Files = tuple[tuple[str, int, int, int], ...]
-"""Files by their path, sorted, each with its size in bytes, the ns of its last change and its inode."""
+"""Files sorted by path, each with its size in bytes, modification time in ns and inode."""
 
 _WRITTEN_WHEN_LOADED = "__pycache__"
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The files of a model: those of each version, by its number, and the ``common`` ones beside them."""
+    """The files of each version, by its number, and the ``common`` ones."""
 
     common: Files = ()
     versions: Mapping[int, Files] = field(default_factory=dict)
@@ -27,18 +25,18 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a model was loaded from: ``stated`` is its source, compared as a whole, ``files`` how they looked
-    right before; None where it has none."""
+    """``stated`` is the source of a model, compared as a whole; ``files`` is the snapshot before the load,
+    None if there are no files."""
 
     stated: object
     files: Snapshot | None
 
 
 def snapshot(path: Path) -> Snapshot:
-    """How the model folder or model file at ``path`` looks now. Hidden files do not count, nor what Python
-    leaves beside a module that it has loaded.
+    """A snapshot of the model folder or model file at ``path``, without hidden files and compiled Python
+    modules.
 
-    Blocks. Raises ``OSError`` where it cannot be read, as while files are being removed.
+    Blocks. Raises ``OSError`` if it is unreadable, for example while files are being removed.
     """
     if not path.is_dir():
         return Snapshot((_file(path.name, path),))
@@ -56,14 +54,14 @@ def snapshot(path: Path) -> Snapshot:
 
 
 def version_number(name: str) -> int | None:
-    """The version that a folder called ``name`` holds; None where it is none."""
+    """The version of a folder called ``name``; None for any other folder."""
     return int(name) if name.isdecimal() and name == str(int(name)) else None
 
 
 def _below(
     folder: os.DirEntry[str], path: str, above: tuple[tuple[int, int], ...]
 ) -> Iterator[tuple[str, int, int, int]]:
-    """The files in ``folder``, whose own path is ``path``. A link to a folder around it leads nowhere."""
+    """The files in ``folder``, whose own path is ``path``. Links to an enclosing folder are not followed."""
     found = folder.stat()
     here = (found.st_dev, found.st_ino)
     if here in above:

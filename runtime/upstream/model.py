@@ -172,7 +172,7 @@ class UpstreamModel(Target):
         if self._strict and not known.check.passes(heads):
             return None
         ours, names = known.ours, self._names
-        passed = PassthroughNames(
+        passthrough_names = PassthroughNames(
             model,
             self._remote,
             tuple(ours.output_names),
@@ -182,12 +182,11 @@ class UpstreamModel(Target):
             bool(ours.inputs or ours.outputs),
             version,
         )
-        return Forward(passed, heads, ours, known.theirs, context)
+        return Forward(passthrough_names, heads, ours, known.theirs, context)
 
     async def forward(
         self, forward: Forward, message: Any, read: Callable[[Any], tuple[Any, str] | InferResponse]
     ) -> Any:
-        """See ``Target``."""
         ours, context = forward.signature, forward.context
         began = time.monotonic_ns()
         size = batch_size(forward.heads, ours)
@@ -304,7 +303,8 @@ class UpstreamModel(Target):
             theirs: ModelMetadata = await self._query(Operation.MODEL_METADATA, version)
         except InferenceError as error:
             # a declared signature is there because this upstream cannot tell
-            if self._declared is None or not _is_unanswered(error):
+            unanswered = isinstance(error, UnansweredError) or error.code is ErrorCode.UNSUPPORTED
+            if self._declared is None or not unanswered:
                 raise
             theirs = ModelMetadata(self._remote, self._declared)
         ours = self._declared or self._names.here(theirs.signature)
@@ -321,11 +321,11 @@ class UpstreamModel(Target):
         versions; as it was last where it was unloaded there through us."""
         if self.unloaded and not (await self.ready()).ready:
             return all_in(self._last, ModelState.UNAVAILABLE, UNLOADED)
-        told = await self.metadata()
-        versions = told.versions or (self._counts.answered,)
+        metadata = await self.metadata()
+        versions = metadata.versions or (self._counts.answered,)
         self._last = ModelStatus(
             self.name,
-            await self._config(told),
+            await self._config(metadata),
             tuple(VersionStatus(each, ModelState.READY, "", self._counts.of(each)) for each in versions),
         )
         return self._last
@@ -370,7 +370,6 @@ class UpstreamModel(Target):
         self._counts.failure(version, size, began, end, context)
 
     def count_undecoded(self, end: BaseException, version: str, began: int, context: Context) -> None:
-        """See ``Target``."""
         self._counts.failure(version, 1, began, end, context)
 
     async def load(self) -> None:
@@ -385,15 +384,15 @@ class UpstreamModel(Target):
         self.upstream.unloaded.add(self._remote)
         self._signatures.forget()
 
-    async def _config(self, told: ModelMetadata) -> bytes:
-        """The upstream's own configuration as our clients see it, told with its metadata or asked for, else
-        one made of these. Where a signature is declared nobody asks: such an upstream tells little."""
-        stated = read_config(told.config)
+    async def _config(self, metadata: ModelMetadata) -> bytes:
+        """The upstream's configuration as our clients see it: from its metadata, else requested, else made of
+        the metadata. No request if a signature is declared: such an upstream reports little."""
+        stated = read_config(metadata.config)
         if stated is None and self._declared is None:
             stated = await fetch_config(self.upstream, ModelRef(self._remote))
         signature = await self.signature()
         if stated is None:
-            made = ModelConfig(name=self.name, platform=told.platform, stated=self._attributes.stated())
+            made = ModelConfig(name=self.name, platform=metadata.platform, stated=self._attributes.stated())
             return config_message(made, signature)
         names = self._names.inputs_back, self._names.outputs_back
         return shown_config(stated, self.name, *names, signature, self._attributes)
@@ -404,12 +403,12 @@ class UpstreamModel(Target):
             known.decoupled = is_decoupled(await fetch_config(self.upstream, ModelRef(self._remote)))
         return known.decoupled
 
-    async def _known(self, version: str, context: Context, *, anew: bool = False) -> KnownSignature:
-        """The signature of ``version``, discovered again with ``anew``. A request that fails for want of it
-        is counted."""
+    async def _known(self, version: str, context: Context, *, again: bool = False) -> KnownSignature:
+        """The signature of ``version``, discovered ``again`` if requested. Counts a request that fails
+        because it is unavailable."""
         began = time.monotonic_ns()
         try:
-            return await (self._signatures.renewed(version) if anew else self._signatures.of(version))
+            return await (self._signatures.renewed(version) if again else self._signatures.of(version))
         except (InferenceError, asyncio.CancelledError) as end:
             self.count_undecoded(end, version, began, context)
             raise
@@ -424,7 +423,7 @@ class UpstreamModel(Target):
             known.check.check(request)
             return known
         except InferenceError:
-            fresh = await self._known(request.version, request.context, anew=True)
+            fresh = await self._known(request.version, request.context, again=True)
         try:
             fresh.check.check(request)
         except InferenceError:
@@ -432,7 +431,3 @@ class UpstreamModel(Target):
             self._names.refuse_hidden(request)
             raise
         return fresh
-
-
-def _is_unanswered(error: InferenceError) -> bool:
-    return isinstance(error, UnansweredError) or error.code is ErrorCode.UNSUPPORTED

@@ -29,7 +29,6 @@ from interlingua.schemas import (
     ModelRef,
     Operation,
     Signature,
-    TensorSpec,
 )
 
 RENEWAL_SECS = 1.0
@@ -190,13 +189,11 @@ def _configured(metadata: Signature, config: Any) -> Signature:
     inputs are optional."""
     batched = all(spec.shape[:1] == (-1,) for spec in (*metadata.inputs, *metadata.outputs))
     optional = {tensor.name for tensor in config.input if tensor.optional}
-    inputs = tuple(_optional(spec) if spec.name in optional else spec for spec in metadata.inputs)
+    inputs = tuple(
+        replace(spec, optional=True) if spec.name in optional else spec for spec in metadata.inputs
+    )
     limit = max(config.max_batch_size, 0) if batched else 0
     return Signature(inputs, metadata.outputs, metadata.max_batch_size or limit)
-
-
-def _optional(spec: TensorSpec) -> TensorSpec:
-    return replace(spec, optional=True)
 
 
 def _kept(finding: Coroutine[Any, Any, KnownSignature]) -> asyncio.Task[KnownSignature]:

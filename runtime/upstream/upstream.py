@@ -112,7 +112,7 @@ class Upstream:
         call = await self._call(operation, context)
         try:
             if call.shared is not None:
-                return await self._call_shared(operation, call, argument)
+                return await self._call_shared(operation, call, call.shared, argument)
             if operation in _EVERYWHERE:
                 return await self._call_everywhere(call, argument, self._bounded(context))
             if call.unnamed:
@@ -121,7 +121,8 @@ class Upstream:
             self._prepare(request, context)
             if call.optional is not None:
                 return await self._request_optional(call, request, form, dispensable)
-            return await self._request(operation, request, _inference(argument), partial(call.decode, form))
+            inference = argument if isinstance(argument, InferRequest) else None
+            return await self._request(operation, request, inference, partial(call.decode, form))
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
@@ -169,15 +170,9 @@ class Upstream:
         attempt = self.pool.attempt(harmless=True)
         while True:
             with attempt:
-                member = attempt.member
+                send, label = self._send, self._label
                 return await unanswered.request(
-                    member,
-                    call,
-                    message,
-                    form,
-                    self._send,
-                    dispensable=dispensable,
-                    label=self._label,
+                    attempt.member, call, message, form, send, dispensable=dispensable, label=label
                 )
 
     async def stream(
@@ -202,11 +197,11 @@ class Upstream:
             error.origin = error.origin or self.name
             raise
 
-    async def _call_shared(self, operation: Operation, call: UpstreamCall[Any, Any], argument: Any) -> Any:
-        """What the form makes of the shared reply, which is no caller's own: no caller's deadline counts."""
+    async def _call_shared(
+        self, operation: Operation, call: UpstreamCall[Any, Any], shared: SharedReply[Any], argument: Any
+    ) -> Any:
+        """The result of the form on the shared reply. No caller's deadline applies to it."""
         request, form = call.encode(argument, None)
-        shared = call.shared
-        assert shared is not None, "chosen by the caller"  # noqa: S101
 
         async def fetch() -> Any:
             self._prepare(request, None)
@@ -300,12 +295,10 @@ class Upstream:
             request, form = call.encode(None, None)
             request.context = Context(deadline=time.monotonic() + timeout_secs)
             self._forwarding.of_our_own(request)
-            if call.optional is not None:
-                answer: Readiness = await unanswered.request(
-                    member, call, request, form, _send_plain, dispensable=True
-                )
+            if call.optional is None:
+                answer: Readiness = call.decode(form, await member.client.send(request))
             else:
-                answer = call.decode(form, await member.client.send(request))
+                answer = await unanswered.request(member, call, request, form, _send, dispensable=True)
             return answer
 
         return ask
@@ -324,12 +317,8 @@ class Upstream:
             raise
 
 
-async def _send_plain(client: Any, request: Any) -> Any:
+async def _send(client: Any, request: Any) -> Any:
     return await client.send(request)
-
-
-def _inference(argument: Any) -> InferRequest | None:
-    return argument if isinstance(argument, InferRequest) else None
 
 
 def _nbytes(request: Any) -> int:
