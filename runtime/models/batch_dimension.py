@@ -1,8 +1,7 @@
-"""The batch dimension of tensors that go from a model with batches to one without, or back.
+"""The batch dimension of tensors between a model with batches and one without, as steps of one ensemble.
 
-Models of both kinds may be steps of one ensemble. Where the dimensions of a tensor fit but for the batch, the
-tensor is a batch of one; where they do not, its first dimension is the batch, on both sides. Version 1 and
-Triton do the same.
+If only the batch does not fit, the tensor becomes a batch of one, or stops being one; otherwise its first
+dimension is the batch on both sides. Version 1 and Triton do the same.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from interlingua.schemas import Tensor
 
 
 def fitted(tensor: Tensor, declared: tuple[int, ...], batched: bool) -> Tensor:
-    """``tensor`` with a batch of one before its shape, or without it, where only that fits ``declared``; else
-    the tensor as it is. ``declared`` is a full shape, which begins with a batch where it is ``batched``. The
-    data is the same."""
+    """``tensor``, with or without a batch of one before its shape if only that fits ``declared``, a full
+    shape that begins with a batch if ``batched``. The data is the same."""
     shape = tensor.shape
     if len(shape) == len(declared):
         return tensor

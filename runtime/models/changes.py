@@ -1,4 +1,4 @@
-"""Tells those who wait for it that the readiness of something has changed."""
+"""Notifies waiting tasks of changed readiness."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import contextlib
 
 
 class Changes:
-    """Counts changes. What is read after ``count`` was, and before :meth:`since` that count, misses none."""
+    """Counts changes. A reader that reads ``count`` first and then waits with :meth:`since` misses none."""
 
     def __init__(self) -> None:
         self.count = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
     def happened(self) -> None:
-        """There was one more. Called where those who wait run, on their event loop."""
+        """Count a change. Called on the event loop of the waiting tasks."""
         self.count += 1
         waiting, self._waiting = self._waiting, set()
         for waiter in waiting:
@@ -22,7 +22,7 @@ class Changes:
                 waiter.set_result(None)
 
     async def since(self, count: int, secs: float | None) -> None:
-        """Wait until there was one more than ``count``, or for ``secs`` where that is stated."""
+        """Wait for a change after ``count``, at most ``secs`` (None: without limit)."""
         if self.count != count:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

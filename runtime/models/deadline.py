@@ -1,4 +1,4 @@
-"""How long a request may still wait for a model that runs here."""
+"""The deadline of a request to a local model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def seconds_left(model: str, context: Context) -> float | None:
 
 
 async def next_answer(answers: AsyncIterator[InstanceAnswer], model: str, context: Context) -> InstanceAnswer:
-    """The next of ``answers`` of ``model``. Raises as :func:`seconds_left`, and what ``answers`` raise."""
+    """The next of ``answers`` of ``model``. Raises as :func:`seconds_left`, and the errors of ``answers``."""
     left = seconds_left(model, context)
     if left is None:
         return await anext(answers)
@@ -36,10 +36,8 @@ async def next_answer(answers: AsyncIterator[InstanceAnswer], model: str, contex
 
 
 def cancelled(model: str) -> InferenceError:
-    """The error for a request to ``model`` whose caller has cancelled it."""
     return InferenceError(ErrorCode.CANCELLED, f"request to model '{model}' was cancelled")
 
 
 def too_late(model: str) -> InferenceError:
-    """The error for a request to ``model`` whose deadline has passed."""
     return InferenceError(ErrorCode.DEADLINE_EXCEEDED, f"model '{model}' did not answer before the deadline")

@@ -1,8 +1,7 @@
-"""What an ensemble is made of: models, and which tensor of one is which of another.
+"""The plan of an ensemble: its models, and how their tensors connect.
 
-The tensors of an ensemble have names of their own. Its inputs are there from the start; each step takes
-some and gives others; its outputs are among them. Here stands the plan alone; who carries it out is
-``runtime.backends.ensemble``. The names of the fields are those of ``config.pbtxt``.
+The tensors of an ensemble have their own names. Each step consumes some and produces others.
+``runtime.backends.ensemble`` runs the plan. The names of the fields are those of ``config.pbtxt``.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A model and its part: ``inputs`` are the model's inputs to the ensemble's tensors, ``outputs`` the
-    model's outputs to the ensemble's tensors. An empty ``version`` is the one that the model's policy
-    chooses."""
+    """A model; ``inputs`` and ``outputs`` map its tensors to the ensemble's. An empty ``version`` is the one
+    that the model's policy chooses."""
 
     model: str
     inputs: Mapping[str, str]
@@ -24,22 +22,22 @@ class Step:
 
 
 Needed = tuple[Step, tuple[str, ...]]
-"""A step that has to run, with those outputs of its model that are wanted."""
+"""A step that has to run, with the outputs of its model that are needed."""
 
 _ONCE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class EnsemblePlan:
-    """The steps of an ensemble, in an order in which each finds its inputs, and its ``outputs``."""
+    """The steps of an ensemble, each after those that produce its inputs, and its ``outputs``."""
 
     steps: tuple[Step, ...]
     outputs: tuple[str, ...] = ()
 
     def mixture(self, decoupled: Collection[int]) -> str:
-        """What is wrong with the plan where the models of the steps at these places are ``decoupled``; empty
-        for nothing. A step runs once for every answer of the decoupled step that it follows, so all that it
-        takes, and all outputs of the ensemble, must follow the same one. Triton refuses others too."""
+        """Why the plan does not work if the models of the steps at these places are ``decoupled``; empty if
+        it does. A step runs once for every answer of the decoupled step that it follows, so all its inputs,
+        and all outputs of the ensemble, must follow the same one. Triton refuses other plans too."""
         origins: dict[str, int] = {}
         for place, step in enumerate(self.steps):
             found = {origins.get(tensor, _ONCE) for tensor in step.inputs.values()}
@@ -66,8 +64,8 @@ class EnsemblePlan:
 def plan(steps: Sequence[Step], inputs: Iterable[str], outputs: Iterable[str]) -> EnsemblePlan:
     """``steps`` in order, for an ensemble with ``inputs`` and ``outputs``.
 
-    Raises ``ValueError``, naming tensor and step: no steps, a tensor that two give, one that a step or the
-    ensemble wants and none gives, steps that wait for each other, a tensor or an input without a consumer.
+    Raises ``ValueError``, naming tensor and step: no steps, a tensor from two sources or from none, steps
+    that wait for each other, a tensor or an input without a consumer.
     """
     if not steps:
         raise ValueError("an ensemble needs at least one step")
@@ -96,7 +94,7 @@ def plan(steps: Sequence[Step], inputs: Iterable[str], outputs: Iterable[str]) -
 
 
 def downstream(first: Needed, waiting: Iterable[Needed]) -> list[Needed]:
-    """Those of ``waiting``, which are in order, that take what ``first`` gives, directly or not."""
+    """The steps of ``waiting``, in order, that need outputs of ``first``, directly or not."""
     tensors = set(first[0].outputs.values())
     found = []
     for each in waiting:

@@ -1,8 +1,8 @@
-"""Tensors that may be kept for as long as one likes.
+"""Tensors that may be kept for any time.
 
-Most tensors are views on memory that is never written to again. Those in memory that is shared with another
-process are not: a client writes its region again, and a Python model's process waits for its region to come
-back. Here they are copied.
+Most tensors are views on memory that is never written again. Memory shared with another process is different:
+a client overwrites its region, and a Python model's process waits until its region is free. This module
+copies such tensors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from interlingua.schemas import Tensor
 
 
 def kept(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    """``tensors``, the bytes of those copied that lie in memory shared with another process."""
     return tuple([_kept(tensor) for tensor in tensors])
 
 
@@ -27,7 +26,7 @@ def _kept(tensor: Tensor) -> Tensor:
 
 
 def _is_shared(view: memoryview) -> bool:
-    """Whether ``view`` is, through any number of views and arrays, one on a mapping."""
+    """Whether ``view`` is a view on a mapping, directly or through other views and arrays."""
     owner: object = view.obj
     if type(owner) is bytes:
         return False  # most are, and callers wait for this

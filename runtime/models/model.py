@@ -1,9 +1,4 @@
-"""A model that runs here: its loaded versions, and how a request waits for one of them.
-
-``LocalModel`` chooses the version, has the request checked and run, and stops waiting when the caller's
-deadline passes or the caller disconnects. Versions belong to ``tensor_version`` and ``request_version``,
-loading to ``runtime.repository.files``.
-"""
+"""A local model: its loaded versions, and how a request waits for one of them."""
 
 from __future__ import annotations
 
@@ -50,13 +45,10 @@ UNLOADED = "unloaded"
 
 
 class LocalModel(Target):
-    """A ``Target`` that runs here.
-
-    ``versions`` are ready, at least one; ``failed`` are the reasons of versions of the version policy that
+    """``versions`` are ready, at least one; ``failed`` are the reasons of versions of the version policy that
     could not be loaded. ``config`` is the serialized ``inference.ModelConfig``; ``samples`` are what
     :meth:`warm_up` runs. With ``caches`` it uses the server's response cache, if there is one. Not bound to
-    an event loop until the first request.
-    """
+    an event loop until the first request."""
 
     passthrough = None
     reports_changes = True
@@ -103,12 +95,11 @@ class LocalModel(Target):
         return {number: version.statistics for number, version in self.loaded.items()}
 
     async def infer(self, request: InferRequest) -> InferResponse:
-        """Run ``request`` on the version it asks for, the highest where it asks for none.
+        """Run ``request`` on the requested version, by default the highest.
 
-        Raises NOT_FOUND or UNAVAILABLE for a version that is not there, INVALID_TENSOR from the checks,
-        UNSUPPORTED for a decoupled model (for its second answer, where its only one will do), OVERLOADED
-        and UNAVAILABLE where too many wait or it has waited too long, DEADLINE_EXCEEDED, CANCELLED, and
-        what the instance raises.
+        Raises NOT_FOUND or UNAVAILABLE for the version, INVALID_TENSOR from the checks, UNSUPPORTED for a
+        decoupled model (for its second answer if the caller takes only one), OVERLOADED and UNAVAILABLE for a
+        full queue or a queue timeout, DEADLINE_EXCEEDED, CANCELLED, and the instance's errors.
         """
         version = self.version(request.version)
         if version.learns:
@@ -155,7 +146,7 @@ class LocalModel(Target):
         return InferResponse(self.name, answer.outputs, version.number, request.id, answer.parameters)
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
-        """The responses of a decoupled model as it gives them, else the one that :meth:`infer` gives.
+        """The responses of a decoupled model, or the one of :meth:`infer`.
 
         A response with an error is not the end, unless it is raised. Raises as :meth:`infer` does.
         """
@@ -203,21 +194,18 @@ class LocalModel(Target):
             raise
 
     async def decoupled(self, version: str = "") -> bool:
-        """Whether ``version`` answers any number of times."""
         found = self.version(version)
         if found.learns:
             await found.learn()
         return found.decoupled
 
     async def signature(self, version: str = "") -> Signature:
-        """The signature of ``version``, of the highest where that is empty."""
         found = self.version(version)
         if found.learns:
             await found.learn_labels()
         return found.signature
 
     async def metadata(self, version: str = "") -> ModelMetadata:
-        """The model as ``version`` declares it, with every version that is ready."""
         signature = self.version(version).signature
         return ModelMetadata(
             self.name,
@@ -229,7 +217,7 @@ class LocalModel(Target):
         )
 
     async def status(self) -> ModelStatus:
-        """Every version that is ready, that could not be loaded, or that was served before."""
+        """The ready, failed and retired versions."""
         reasons = {**dict.fromkeys(self._retired, UNLOADED), **self.failed}
         versions = []
         for number, version in self.loaded.items():
@@ -245,8 +233,6 @@ class LocalModel(Target):
         return ModelStatus(self.name, config, tuple(versions))
 
     def continue_statistics(self, counted: Mapping[str, VersionStatistics]) -> None:
-        """Continue the counts ``counted``, by version: a version that is loaded again keeps its count, and so
-        does one that is no longer served."""
         for number, version in self.loaded.items():
             version.statistics = counted.get(number, version.statistics)
         self._retired = {

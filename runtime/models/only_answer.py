@@ -1,7 +1,7 @@
-"""One answer of a model that may give any number: the only one that it gives.
+"""The only answer of a model that may answer any number of times.
 
-A caller that cannot take a stream may still call such a model where its dialect has one call for every
-model. More than one answer does not fit into one, so that is refused, and the model is cancelled.
+A caller that cannot take a stream may call such a model if its dialect has one call for all models. A second
+answer is refused, and the model cancelled.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from interlingua.schemas import ErrorCode, InferenceError, InferResponse
 
 
 async def only_answer(responses: AsyncGenerator[InferResponse, None], model: str) -> InferResponse:
-    """The only response of ``responses`` that says something, or an empty one where none does.
+    """The only response of ``responses`` with outputs, or an empty one.
 
-    Raises as they do, the error of a response too, and UNSUPPORTED for a second one.
+    Raises their errors, the error of a response too, and UNSUPPORTED for a second one.
     """
     only: InferResponse | None = None
     empty: InferResponse | None = None

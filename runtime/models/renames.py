@@ -8,24 +8,22 @@ from dataclasses import replace
 from interlingua.schemas import ErrorCode, InferenceError, Signature, Tensor, TensorSpec
 
 Renames = Mapping[str, str]
-"""New names by old ones; what is not among them keeps its name."""
+"""New names by old ones; other names stay."""
 
 
 def reversed_names(names: Renames) -> Renames:
-    """The same the other way round."""
     return {new: old for old, new in names.items()}
 
 
 def renamed(tensors: tuple[Tensor, ...], names: Renames) -> tuple[Tensor, ...]:
-    """``tensors`` by their new names."""
     if not names:
         return tensors
     return tuple(tensor.renamed(names.get(tensor.name, tensor.name)) for tensor in tensors)
 
 
 def refuse_hidden(kind: str, requested: Iterable[str], renames: Renames, back: Renames, model: str) -> None:
-    """Raise INVALID_TENSOR where one of ``requested`` is the new name of a tensor of ``model``: clients know
-    the old names, and an output would come back under another name. ``back`` is ``renames`` reversed."""
+    """Raise INVALID_TENSOR if one of ``requested`` is the new name of a tensor of ``model``: clients know the
+    old names, and an output would return under another name. ``back`` is ``renames`` reversed."""
     for name in requested:
         if name in back and name not in renames:
             raise InferenceError(
@@ -35,7 +33,6 @@ def refuse_hidden(kind: str, requested: Iterable[str], renames: Renames, back: R
 
 
 def renamed_signature(signature: Signature, inputs: Renames, outputs: Renames) -> Signature:
-    """``signature`` with the new names of its ``inputs`` and ``outputs``."""
     if not inputs and not outputs:
         return signature
     return Signature(

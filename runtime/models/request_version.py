@@ -1,4 +1,4 @@
-"""A version of a model whose instance gets whole requests, and may answer more than once."""
+"""A version of a model whose instance receives whole requests, and may answer more than once."""
 
 from __future__ import annotations
 
@@ -27,12 +27,8 @@ from interlingua.schemas import Sequence as Place
 
 
 class RequestVersion(Version):
-    """A ``Version`` whose instance gets whole requests; ``decoupled`` is the instance's own.
-
-    ``input_reshapes`` and ``output_reshapes`` are for tensors whose shape clients see differently from the
-    instance. ``scheduling`` says how requests wait, whether they share an execution, and whether they belong
-    together.
-    """
+    """``input_reshapes`` and ``output_reshapes`` are for tensors whose shape clients see differently from the
+    instance. ``scheduling`` states the queue, batches and sequences."""
 
     def __init__(
         self,
@@ -94,7 +90,7 @@ class RequestVersion(Version):
             )
 
     async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
-        """See ``Version``. The final flag may come by itself, after the answer."""
+        """See ``Version``. The final flag may be an answer of its own."""
         found: InstanceAnswer | None = None
         final = False
         async with aclosing(self.answers(request, outputs)) as answers:
@@ -112,7 +108,7 @@ class RequestVersion(Version):
         self, request: InferRequest, outputs: tuple[str, ...]
     ) -> AsyncGenerator[InstanceAnswer, None]:
         """See ``Version``; the tensors have the shapes that clients see. Raises INVALID_TENSOR for a request
-        outside a sequence where it must be in one."""
+        outside a sequence if the model requires one."""
         inputs = inward(request.inputs, self._input_reshapes)
         if self._iterations is not None:
             request = self._iterated(request, self._iterations)
@@ -125,7 +121,7 @@ class RequestVersion(Version):
 
     def _iterated(self, request: InferRequest, ids: Iterator[int]) -> InferRequest:
         """``request`` at the start of its sequence. Raises INVALID_TENSOR for a batch, and for a request that
-        goes on with a sequence: there is none that waits for it."""
+        continues a sequence: none waits for it."""
         if self.signature.max_batch_size:
             check_alone(request.model, request.inputs)
         place = request.sequence
@@ -158,7 +154,7 @@ class RequestVersion(Version):
                     yield answer
 
     async def warm_up(self, sample: WarmupSample) -> None:
-        """See ``Version``: on every place of the instance, or once where it has none."""
+        """See ``Version``: on every place of the instance, or once if it has none."""
         request = sample.request
         outputs = self.check(request)
         inputs = inward(request.inputs, self._input_reshapes)
@@ -209,7 +205,7 @@ class RequestVersion(Version):
 
 
 async def _to_the_end(answers: Answers | AsyncGenerator[InstanceAnswer, None]) -> None:
-    """Read all ``answers`` and drop them. Raises the error of a failed one."""
+    """Read and drop all ``answers``. Raises the first error."""
     async with aclosing(answers):
         async for answer in answers:
             if answer.error is not None:
@@ -217,7 +213,7 @@ async def _to_the_end(answers: Answers | AsyncGenerator[InstanceAnswer, None]) -
 
 
 async def _taken(answer: asyncio.Future[SharedAnswers]) -> SharedAnswers:
-    """The result of ``answer``; its answers are closed where the caller goes away at the same moment."""
+    """The result of ``answer``; closes its answers if the caller disconnects at the same moment."""
     try:
         return await answer
     except asyncio.CancelledError:

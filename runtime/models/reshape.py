@@ -1,7 +1,7 @@
-"""Tensors that clients see in another shape than the model does, as ``reshape`` in a configuration says.
+"""Tensors that clients see in another shape than the model, by ``reshape`` in the configuration.
 
-A v1 client cannot send a scalar or leave out a dimension of one, so its model declares ``dims`` for the
-client and a ``reshape`` for itself. The data is the same on both sides; only shapes change here.
+A v1 client cannot send a scalar or omit a dimension, so its model declares ``dims`` for the client and a
+``reshape`` for itself. Only shapes change, never the data.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Run = Callable[[tuple[Tensor, ...], tuple[str, ...]], tuple[Tensor, ...]]
 class Reshape:
     """One tensor's full shape as clients see it (``outer``) and as the model does (``inner``).
 
-    Both have as many free dimensions, -1, which take the same values in the same order (the batch is
-    the first of them), and their fixed dimensions have the same product. Raises ``ValueError``.
+    Both have as many free dimensions, -1, which take the same values in the same order (the batch is the
+    first of them), and their fixed dimensions have the same product. Raises ``ValueError``.
     """
 
     outer: tuple[int, ...]
@@ -33,17 +33,15 @@ class Reshape:
             raise ValueError("both must have as many elements")
 
     def to_inner(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """What ``shape``, which fits ``outer``, is to the model. Raises ``ValueError``."""
         return _carried(shape, self.outer, self.inner)
 
     def to_outer(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """What ``shape``, which fits ``inner``, is to clients. Raises ``ValueError``."""
         return _carried(shape, self.inner, self.outer)
 
 
 def reshaped(run: Run, inputs: Mapping[str, Reshape], outputs: Mapping[str, Reshape]) -> Run:
-    """``run`` as clients see it. Raises MODEL_FAILED where the model answers in a shape that it has not
-    declared."""
+    """``run`` with the shapes that clients see. Raises MODEL_FAILED if the model answers in an undeclared
+    shape."""
 
     def run_reshaped(tensors: tuple[Tensor, ...], requested: tuple[str, ...]) -> tuple[Tensor, ...]:
         return outward(run(inward(tensors, inputs), requested), outputs)
@@ -52,7 +50,7 @@ def reshaped(run: Run, inputs: Mapping[str, Reshape], outputs: Mapping[str, Resh
 
 
 def inward(tensors: tuple[Tensor, ...], reshapes: Mapping[str, Reshape]) -> tuple[Tensor, ...]:
-    """What clients gave, as the model sees it."""
+    """The tensors of clients in the shapes of the model."""
     return tuple(
         _with_shape(tensor, reshapes[tensor.name].to_inner(tensor.shape))
         if tensor.name in reshapes
@@ -62,7 +60,7 @@ def inward(tensors: tuple[Tensor, ...], reshapes: Mapping[str, Reshape]) -> tupl
 
 
 def outward(tensors: tuple[Tensor, ...], reshapes: Mapping[str, Reshape]) -> tuple[Tensor, ...]:
-    """What the model gave, as clients see it. Raises MODEL_FAILED as :func:`reshaped`."""
+    """The tensors of the model in the shapes of clients. Raises MODEL_FAILED as :func:`reshaped`."""
     return tuple(_outward(tensor, reshapes) for tensor in tensors)
 
 

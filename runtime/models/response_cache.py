@@ -1,8 +1,8 @@
-"""Answers that were given before, for models whose configuration says that asking again tells nothing new.
+"""The response cache, for models whose configuration allows it.
 
-One cache for the whole server, bounded in bytes; what was not used for longest makes room. An answer is found
-by the exact content of its question. Whether a question may be answered from here at all is for
-``runtime.models.model`` to say. Everything is called on the event loop, so nothing here locks.
+One cache for the whole server, limited in bytes; the least recently used response is evicted. The key is the
+exact content of a request. ``runtime.models.model`` decides which requests may use it. Everything runs on the
+event loop, so there are no locks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from interlingua.schemas import Duration, InferRequest, Tensor
 from interlingua.schemas.messages import Parameter
 
 _ENTRY_BYTES = 512
-"""What an entry costs beside its tensors: about what the objects around them take."""
+"""The cost of an entry besides its tensors, estimated."""
 
 
 _scopes = count(1)
@@ -26,8 +26,8 @@ _scopes = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """An answer: the outputs with memory of their own, and the parameters. ``scope`` is what it belongs
-    to, ``nbytes`` what it counts against the limit."""
+    """A response with memory of its own. ``scope`` is the version that it belongs to, ``nbytes`` its size
+    against the limit."""
 
     scope: int
     outputs: tuple[Tensor, ...]
@@ -36,9 +36,8 @@ class Cached:
 
 
 class ResponseCache:
-    """At most ``limit_bytes`` of answers. ``used_bytes`` is what is there now, ``evictions`` counts answers
-    that had to make room, ``hits`` look-ups that found one. ``lookups`` and ``insertions`` count both with
-    the time that they took."""
+    """At most ``limit_bytes`` of responses, currently ``used_bytes``. ``evictions`` and ``hits`` are counts,
+    ``lookups`` and ``insertions`` counts with their time."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -54,7 +53,7 @@ class ResponseCache:
         return len(self._entries)
 
     def get(self, key: bytes, began: int) -> Cached | None:
-        """The answer to the question with ``key``, if it is there. The key was computed from ``began`` on, a
+        """The response for ``key``, if cached. The key was computed from ``began`` on, a
         ``time.monotonic_ns()``: most of the time of a look-up."""
         found = self._entries.get(key)
         if found is not None:
@@ -66,7 +65,7 @@ class ResponseCache:
     def put(
         self, key: bytes, scope: int, outputs: tuple[Tensor, ...], parameters: Mapping[str, Parameter]
     ) -> None:
-        """Keep an answer, copied, unless it is larger than the whole cache."""
+        """Keep a copy of a response, unless it is larger than the whole cache."""
         nbytes = len(key) + _ENTRY_BYTES + sum(tensor.nbytes + len(tensor.name) for tensor in outputs)
         if nbytes > self.limit_bytes:
             return
@@ -85,7 +84,6 @@ class ResponseCache:
         self.insertions.add(time.monotonic_ns() - began)
 
     def forget(self, scope: int) -> None:
-        """Drop every answer of ``scope``."""
         for key in [key for key, entry in self._entries.items() if entry.scope == scope]:
             self._drop(key)
 
@@ -96,16 +94,16 @@ class ResponseCache:
 
 
 def new_scope() -> int:
-    """A number that nothing else has: what belongs to it can be forgotten together."""
+    """A unique number: responses of one scope can be dropped together."""
     return next(_scopes)
 
 
 def key_of(scope: int, request: InferRequest, outputs: tuple[str, ...]) -> bytes:
-    """What tells one question from every other: the ``scope`` of what answers it, the ``outputs`` to
-    compute, the parameters, and each input's name, datatype, shape and bytes, whatever their order.
+    """The key of a request: the ``scope`` of its version, the ``outputs`` to compute, the parameters, and
+    each input's name, datatype, shape and bytes, in any order.
 
-    A digest of 256 bits, so that two questions never meet by accident nor by intent. Inputs must be in
-    memory: those in a shared region are read as they are now.
+    A digest of 256 bits: no collisions, accidental or intended. Inputs must be in memory: those in a shared
+    region are read as they are now.
     """
     digest = hashlib.sha256()
     parameters = sorted(request.parameters.items())

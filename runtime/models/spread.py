@@ -12,11 +12,11 @@ from interlingua.schemas import Tensor
 
 
 class Spread:
-    """An ``Instance`` made of one per device. ``devices`` names one for each run that may go on at once, the
-    same one several times where it takes several; ``load`` gives the instance on a device.
+    """An ``Instance`` made of one per device. ``devices`` names one for each concurrent run, the same one
+    several times for several runs; ``load`` returns the instance on a device.
 
-    A run without a free device waits. Runs go round the devices in turn
-    while all are free. Raises what ``load`` raises, with nothing left loaded.
+    A run without a free device waits. Runs use the devices in turn while all are free. Raises the errors of
+    ``load``, with nothing left loaded.
     """
 
     def __init__(self, devices: Sequence[str], load: Callable[[str], Instance]) -> None:
@@ -34,7 +34,7 @@ class Spread:
             self._free.put(self._instances[device])
 
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """Run on the device that has been free for longest. Raises what the instance raises."""
+        """Run on the device that has been free for longest. Raises the instance's errors."""
         instance = self._free.get()
         try:
             return instance.run(inputs, outputs)
@@ -42,13 +42,12 @@ class Spread:
             self._free.put(instance)
 
     def close(self) -> None:
-        """Free the model on every device."""
         for instance in self._instances.values():
             instance.close()
 
 
 def _in_turn(devices: Sequence[str]) -> list[str]:
-    """``devices`` so that the same one stands as far apart as can be: each once, each a second time …"""
+    """``devices`` with equal ones as far apart as possible: each once, each a second time …"""
     seen = Counter[str]()
     turns: list[tuple[int, str]] = []
     for device in devices:

@@ -1,7 +1,6 @@
-"""Counts what a model was asked and how long each part of it took.
+"""Enters requests into the counters of ``schemas.status``.
 
-The counters are the plain values of ``schemas.status``; here stands how a request enters them. Times
-are ``time.monotonic_ns()``. Everything is called on the event loop, so nothing here locks.
+Times are ``time.monotonic_ns()``. Everything runs on the event loop, so there are no locks.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from interlingua.schemas import Context, ErrorCode, InferenceError, InferHeads, 
 from interlingua.schemas.status import ExecutionStatistics, RequestStatistics, VersionStatistics
 
 MOST_BATCH_SIZES = 1024
-"""How many different sizes of batch are counted apart; later ones enter the totals alone, so that no
-client can make the counters grow without end."""
+"""How many batch sizes have counters; other sizes count in the totals only, so that clients cannot grow the
+counters without end."""
 
 
 class Course(NamedTuple):
-    """When a request that was answered came from one part of its way to the next: it ``began``, its
-    inputs were ``ready``, it was ``started`` after waiting, the model had ``ended``, it was ``done``. A batch
-    that holds it took ``gathering`` ns of its run to be put together."""
+    """The times of an answered request: it ``began``, its inputs were ``ready``, it ``started`` after the
+    queue, the model ``ended``, it was ``done``. Gathering its batch took ``gathering`` ns of its run."""
 
     began: int
     ready: int
@@ -33,16 +31,16 @@ class Course(NamedTuple):
 
 @dataclass(slots=True)
 class Execution:
-    """One run of a model with a batch of ``rows``; whether it is ``counted``, which the first of its requests
-    that is answered sees to."""
+    """One run of a model with a batch of ``rows``. The first of its requests that is answered makes it
+    ``counted``."""
 
     rows: int
     counted: bool = False
 
 
 def batch_size(request: InferRequest | InferHeads, signature: Signature) -> int:
-    """How many batch elements ``request`` asks for; 1 where the model has no batches, and for a size
-    that it does not take."""
+    """The batch elements of ``request``; 1 for a model without batches, and for a size that the model does
+    not take."""
     if signature.max_batch_size and request.inputs:
         shape = request.inputs[0].shape
         if shape and 0 < shape[0] <= signature.max_batch_size:
@@ -51,15 +49,15 @@ def batch_size(request: InferRequest | InferHeads, signature: Signature) -> int:
 
 
 def entered(counted: VersionStatistics, context: Context) -> VersionStatistics | None:
-    """Where a request with ``context`` enters: ``counted``, or nowhere for a mirrored copy."""
+    """The counters for a request with ``context``: ``counted``, or None for a mirrored copy."""
     return None if context.copied else counted
 
 
 def count_success(
     counted: VersionStatistics | None, size: int, course: Course, execution: Execution | None = None
 ) -> None:
-    """Enter a request of ``size`` batch elements that was answered, by an ``execution`` that it may share,
-    else by one of its own."""
+    """Enter an answered request of ``size`` batch elements, run by a shared ``execution`` or one of its
+    own."""
     if counted is None:
         return
     input_ns = course.ready - course.began + course.gathering
@@ -83,9 +81,8 @@ def count_success(
 
 
 def count_hit(counted: VersionStatistics | None, size: int, began: int, looked: int) -> None:
-    """Enter a request of ``size`` batch elements that was answered from the response cache, where it was
-    ``looked`` for. As on Triton it counts as one that has waited, and leaves the time of the last inference
-    alone."""
+    """Enter a request of ``size`` batch elements that the response cache answered at ``looked``. As on Triton
+    it counts in the queue and leaves the time of the last inference alone."""
     if counted is None:
         return
     now = time.monotonic_ns()
@@ -98,14 +95,13 @@ def count_hit(counted: VersionStatistics | None, size: int, began: int, looked: 
 
 
 def count_refusal(counted: VersionStatistics | None) -> None:
-    """Enter a request that contradicts the signature."""
     if counted is not None:
         counted.refused += 1
 
 
 def count_failure(counted: VersionStatistics | None, size: int, began: int, failure: BaseException) -> None:
-    """Enter a request of ``size`` batch elements that failed just now by ``failure``: an ``InferenceError``,
-    or what ends a task whose caller has gone away."""
+    """Enter a request of ``size`` batch elements that failed now by ``failure``: an ``InferenceError``, or
+    the cancellation of a disconnected caller."""
     if counted is None:
         return
     code = failure.code if isinstance(failure, InferenceError) else ErrorCode.CANCELLED
@@ -116,7 +112,6 @@ def count_failure(counted: VersionStatistics | None, size: int, began: int, fail
 
 
 def _count_execution(counted: VersionStatistics, rows: int, input_ns: int, ran: int, taken: int) -> None:
-    """Enter a run with ``rows`` whose input, inference and output took so many ns."""
     counted.execution_count += 1
     executions = counted.executions.get(rows)
     if executions is None:

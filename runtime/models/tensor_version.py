@@ -34,18 +34,14 @@ _READY = Readiness(True)
 
 
 def default_instances() -> int:
-    """How many runs of one model go on at once where the configuration does not say."""
+    """The default number of concurrent runs of one model."""
     return min(4, os.cpu_count() or 1)
 
 
 class TensorVersion(Version):
-    """A ``Version`` whose instance is a function on tensors.
-
-    ``instances`` is how many runs may go on at once; 0 runs on the event loop itself. ``run`` is the
-    instance's own, or what stands around it where clients see other shapes than the instance.
-    ``scheduling`` says how requests wait; there is a ``scheduler`` where they may meet in batches or belong
-    together, else they wait for ``threads``. What runs on the event loop never waits.
-    """
+    """``instances`` is the number of concurrent runs; 0 runs on the event loop itself, without a queue.
+    ``run`` wraps the instance's own if clients see other shapes. ``scheduling`` states the queue; with
+    batches or sequences there is a ``scheduler``, otherwise requests wait for ``threads``."""
 
     def __init__(
         self,
@@ -89,8 +85,8 @@ class TensorVersion(Version):
                 self.scheduler = Scheduler(model, signature, scheduling, runner, self.admission)
 
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> Timed:
-        """Run once, by the clock. Raises what the instance raises, and MODEL_FAILED where a batch comes out
-        with another number of rows than went in."""
+        """Run once and measure. Raises the instance's errors, and MODEL_FAILED for a batch with another
+        number of rows."""
         started = time.monotonic_ns()
         tensors = self._run(inputs, outputs)
         ended = time.monotonic_ns()

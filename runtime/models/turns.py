@@ -1,7 +1,6 @@
-"""Turns: who asks for the same thing gets it one after the other, in the order of asking.
+"""Turns: tasks with the same key run one after the other, in the order of their requests.
 
-Contract: turns of one key never overlap; those of different keys do not wait for each other. Nothing is
-kept of a key that nobody has, or waits for.
+Tasks of different keys do not wait for each other. A key without tasks takes no memory.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """The turns of any number of keys."""
-
     def __init__(self) -> None:
         self._locks: dict[Hashable, asyncio.Lock] = {}
         self._users: dict[Hashable, int] = {}

@@ -1,8 +1,8 @@
-"""Holds a request against the signature of the model that shall answer it.
+"""Checks a request against the signature of its model.
 
-The texts are Triton's, since its users match on them; they begin where Triton's request id prefix
-ends. Whether a tensor's bytes agree with its own shape was checked when it was decoded. This stands
-on the hot path: a good request costs one dictionary look-up and two comparisons per tensor.
+The texts are Triton's, since its users match on them, after Triton's request id prefix. The decoder has
+checked the bytes of a tensor against its own shape. This is the hot path: a good request costs one dictionary
+look-up and two comparisons per tensor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Inputs = Sequence[Tensor | TensorHead]
 
 
 class RequestCheck:
-    """The checks for one version of model ``model``, which give requests ``leeway``."""
+    """The checks for one version of ``model``, with ``leeway`` for requests."""
 
     def __init__(self, model: str, signature: Signature, leeway: Leeway = NO_LEEWAY) -> None:
         self._model = model
@@ -42,8 +42,8 @@ class RequestCheck:
     def check(self, request: InferRequest) -> tuple[str, ...]:
         """The names of the outputs to compute, in the model's order.
 
-        Raises INVALID_TENSOR naming the input or output at fault. Where an output goes, and whether it
-        is ranked, is nothing to a model: that is done with its answer.
+        Raises INVALID_TENSOR naming the input or output at fault. Placement and classification of outputs are
+        not the model's concern.
         """
         if not self._leeway.inputs:
             self._check_inputs(request.inputs)
@@ -52,7 +52,6 @@ class RequestCheck:
         return self._requested([output.name for output in request.outputs])
 
     def passes(self, request: InferHeads) -> bool:
-        """Whether ``request`` passes :meth:`check`."""
         try:
             if not self._leeway.inputs:
                 self._check_inputs(request.inputs)
@@ -91,11 +90,11 @@ class RequestCheck:
             self._check_batch(inputs)
 
     def _may_be(self, tensor: Tensor | TensorHead, spec: TensorSpec) -> bool:
-        """Whether nothing is known against the other datatype of ``tensor``."""
+        """Whether the model may take the other datatype of ``tensor``."""
         return self._leeway.datatypes or self._leeway.carried.get(tensor.datatype) is spec.datatype
 
     def _may_have_shape(self, tensor: Tensor | TensorHead, spec: TensorSpec) -> bool:
-        """Whether nothing is known against the shape of ``tensor``, which is not that of ``spec``."""
+        """Whether the model may take the shape of ``tensor``, which is not that of ``spec``."""
         if tensor.name in self._leeway.shapes:
             return True
         return self._leeway.batches and bool(tensor.shape) and fits(tensor.shape, (-1, *spec.shape[1:]))

@@ -12,10 +12,9 @@ _LAST_NUMBER = 2**63 - 1
 
 
 def version_number(requested: str) -> str:
-    """``requested`` in the one spelling that versions have; the texts are Triton's.
+    """The canonical spelling of ``requested``; the texts are Triton's.
 
-    Raises INVALID_TENSOR: MALFORMED would be too much for a well-formed message that asks for no version of a
-    model.
+    Raises INVALID_TENSOR, since the message itself is well-formed.
     """
     if _NUMBER.fullmatch(requested) is None or abs(int(requested)) > _LAST_NUMBER:
         raise InferenceError(

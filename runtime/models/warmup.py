@@ -1,7 +1,7 @@
-"""The requests that a model runs before clients come: the samples of ``model_warmup`` in a configuration.
+"""The requests that a model runs before clients connect: the samples of ``model_warmup`` in a configuration.
 
-Engines put off work until the first request of a size; a sample takes that request's place. This module makes
-a request of a sample; ``Version.warm_up`` runs it.
+Engines defer work until the first request of a size; a sample takes that request's place. This module makes a
+request of a sample; ``Version.warm_up`` runs it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 from interlingua.schemas import Datatype, InferenceError, InferRequest, Tensor
 
 FOLDER = "warmup"
-"""Where the files of samples are, in the model's folder."""
+"""The folder of sample files, in the model's folder."""
 
 _SEED = 0
 _WORD = 8
-"""How many letters a random element of BYTES has."""
+"""The length of a random element of BYTES."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarmupInput:
-    """One input of a sample: ``shape`` without the batch, and the ``file`` with the bytes of one element of
-    the batch; without one the values are zeros or, where it is ``random``, drawn."""
+    """One input of a sample: ``shape`` without the batch, and the ``file`` with the bytes of one batch
+    element; without a file the values are zeros or ``random``."""
 
     name: str
     datatype: Datatype
@@ -36,7 +36,7 @@ class WarmupInput:
 
 @dataclass(frozen=True, slots=True)
 class Warmup:
-    """A sample as the configuration states it, to be run ``count`` times with ``batch_size`` elements."""
+    """A sample of the configuration, to be run ``count`` times with ``batch_size`` elements."""
 
     name: str
     batch_size: int
@@ -46,8 +46,6 @@ class Warmup:
 
 @dataclass(frozen=True, slots=True)
 class WarmupSample:
-    """A request that is ready to be run ``count`` times."""
-
     name: str
     request: InferRequest
     count: int
@@ -56,11 +54,11 @@ class WarmupSample:
 def read_samples(
     model: str, folder: Path, warmups: tuple[Warmup, ...], batched: bool
 ) -> tuple[WarmupSample, ...]:
-    """The requests to model ``model`` that ``warmups`` state; ``batched``: shapes begin with a batch. A batch
-    of 0 is skipped, as by Triton.
+    """The requests to ``model`` that ``warmups`` state; ``batched``: shapes begin with a batch. Skips a batch
+    of 0, like Triton.
 
-    Blocks. Raises ``ValueError`` naming the sample and the input: a dimension that is free, a file that is
-    not there or not of its size, a batch for a model without one.
+    Blocks. Raises ``ValueError`` naming the sample and the input: a free dimension, a missing file or one of
+    the wrong size, a batch for a model without one.
     """
     return tuple(
         WarmupSample(warmup.name, _request(model, folder, warmup, batched), warmup.count)

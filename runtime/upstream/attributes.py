@@ -1,7 +1,7 @@
-"""What a configuration adds to the signature of an upstream's model, declared or discovered.
+"""What a configuration adds to the signature of an upstream's model.
 
-Some attributes of tensors do not travel: the labels of classes stand in files of the server, and few dialects
-say how an image lies in memory. The names are those that our clients use.
+Some attributes of tensors are on no wire: class labels are in files of the server, and few dialects state the
+memory layout of images. The names are those of our clients.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """``labels`` by output, in index order, and ``formats`` by input, as an ``inference.ModelConfig`` has
-    them: ``FORMAT_NHWC`` or ``FORMAT_NCHW``."""
+    """``labels`` by output, in index order, and ``formats`` by input, as in ``inference.ModelConfig``:
+    ``FORMAT_NHWC`` or ``FORMAT_NCHW``."""
 
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     formats: Mapping[str, str] = field(default_factory=dict)
 
     def labelled(self, model: str, signature: Signature) -> Signature:
-        """The ``signature`` of ``model`` with the labels. What it has no tensor for is logged."""
+        """The ``signature`` of ``model`` with the labels. Logs attributes without a tensor."""
         unknown = [
             *(f"labels.{name}" for name in self.labels if name not in signature.output_names),
             *(f"format.{name}" for name in self.formats if name not in signature.input_names),
@@ -43,14 +43,14 @@ class Attributes:
         return replace(signature, outputs=tuple(outputs))
 
     def stated(self) -> bytes:
-        """The formats as a serialized ``inference.ModelConfig`` of which nothing else is known."""
+        """The formats as a serialized ``inference.ModelConfig`` without other fields."""
         config = MODEL_CONFIG()
         for name, form in self.formats.items():
             config.input.add(name=name, format=form)
         return serialized(config)
 
     def write(self, config: Any) -> None:
-        """Put the formats into ``config``, an ``inference.ModelConfig`` in our clients' names."""
+        """Write the formats to ``config``, an ``inference.ModelConfig`` in our clients' names."""
         for tensor in config.input:
             if tensor.name in self.formats:
                 tensor.format = self.formats[tensor.name]

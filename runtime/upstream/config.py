@@ -1,4 +1,4 @@
-"""The configuration of an upstream's model: requested from it, and as our clients see it."""
+"""The configuration of an upstream's model: as the upstream has it, and as our clients see it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def read_config(serialized: bytes) -> Any:
 
 
 async def fetch_config(upstream: Upstream, model: ModelRef) -> Any:
-    """The ``inference.ModelConfig`` that ``upstream`` has of ``model``; None where it has none, as many
-    servers whose dialect has a call for it. Raises retryable errors, such as UNAVAILABLE."""
+    """The ``inference.ModelConfig`` of ``model`` at ``upstream``; None if it has none, like many servers
+    whose dialect has a call for it. Raises retryable errors, such as UNAVAILABLE."""
     if not upstream.offers(Operation.MODEL_CONFIG):
         return None
     try:
@@ -32,19 +32,18 @@ async def fetch_config(upstream: Upstream, model: ModelRef) -> Any:
 
 
 def is_decoupled(config: Any) -> bool:
-    """Whether a model with ``config``, None where there is none, answers any number of times."""
+    """Whether a model with ``config`` (None: without one) answers any number of times."""
     return config is not None and bool(config.model_transaction_policy.decoupled)
 
 
 def shown_config(
     config: Any, name: str, inputs: Renames, outputs: Renames, signature: Signature, attributes: Attributes
 ) -> bytes:
-    """``config``, an ``inference.ModelConfig``, of a model that our clients know as ``name``, serialized with
-    the ``signature`` that is served and the ``attributes``. ``inputs`` and ``outputs`` map the upstream's
-    names to the clients'.
+    """``config``, an ``inference.ModelConfig``, serialized for clients that use ``name``, with the served
+    ``signature`` and the ``attributes``. ``inputs`` and ``outputs`` map the upstream's names to the clients'.
 
-    The steps of an ensemble are left out: they name models of the upstream, of which nothing is counted here,
-    and clients would look for those among ours.
+    Without the steps of an ensemble: they name models of the upstream, which clients would look for among
+    ours.
     """
     config.name = name
     for tensors, names in ((config.input, inputs), (config.output, outputs)):

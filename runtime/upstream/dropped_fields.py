@@ -1,7 +1,6 @@
 """Fields of a request that an upstream's dialect cannot carry: named, counted, or refused.
 
-Contract: exactly the fields that the dialect's codec omits when it writes a request. What the codec refuses
-itself, and datatypes, do not belong here.
+Contract: exactly the fields that the dialect's codec omits. The codec itself refuses others, and datatypes.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ KINDS = ("id", "parameter", "sequence", "priority")
 
 
 def dropped_fields(request: InferRequest, carried: Capability) -> Iterator[tuple[str, str]]:
-    """The kind of each dropped field, and words for it."""
+    """The kind and description of each dropped field."""
     if request.id and carried.ids != "text" and not (carried.ids and _is_number(request.id)):
         yield "id", f"the id '{request.id}'"
     for name, value in request.parameters.items():
@@ -44,7 +43,7 @@ class DroppedFields:
 
     def note(self, request: InferRequest, upstream: str) -> None:
         """Count the dropped fields of ``request`` to ``upstream``. Raises UNREPRESENTABLE, with the field's
-        name, where ``strict``."""
+        name, if ``strict``."""
         for kind, thing in dropped_fields(request, self._carried):
             if self._strict and kind != "id":
                 raise InferenceError(
@@ -56,7 +55,7 @@ class DroppedFields:
 
 
 def _is_number(identity: str) -> bool:
-    """Whether this is how a number from 1 to 2^64-1 is written."""
+    """Whether it is the decimal form of a number from 1 to 2^64-1."""
     if not (identity.isascii() and identity.isdigit() and len(identity) <= 20):
         return False
     return str(int(identity)) == identity and 0 < int(identity) < 1 << 64

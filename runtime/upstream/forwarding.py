@@ -49,7 +49,6 @@ class Forwarding:
             )
 
     def of_our_own(self, message: Any) -> None:
-        """Add the configuration's own headers to ``message``."""
         if self._own:
             message.add_headers({name: file.value() for name, file in self._own.items()})
 

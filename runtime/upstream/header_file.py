@@ -1,4 +1,4 @@
-"""A header whose value stands in a file: a token that another process renews."""
+"""A header whose value is in a file, such as a token that another process renews."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 MAX_BYTES = 8192
-"""The longest value: what servers of HTTP commonly take for a header."""
+"""The common limit of HTTP servers for one header."""
 
 _log = logging.getLogger(__name__)
 
@@ -15,8 +15,8 @@ Stamp = tuple[int, int, int]
 
 
 def read_value(path: str | Path) -> str:
-    """The header value in the file at ``path``, without white space around it. Raises ``OSError``, and
-    ``ValueError`` for what no header can hold; neither quotes the value."""
+    """The header value in the file at ``path``, without surrounding white space. Raises ``OSError``, and
+    ``ValueError`` for an invalid header value; neither quotes the value."""
     with Path(path).open("rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
@@ -30,8 +30,8 @@ def read_value(path: str | Path) -> str:
 
 
 class HeaderFile:
-    """The value in the file at ``path``, read again when the file changes. A change that cannot be read is
-    logged, and the value before it stays. Raises as :func:`read_value`. The value is never logged."""
+    """The value in the file at ``path``, read again when the file changes. An unreadable change is logged,
+    and the last value stays. Raises as :func:`read_value`. The value is never logged."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -39,7 +39,6 @@ class HeaderFile:
         self._value = read_value(path)
 
     def value(self) -> str:
-        """The value now."""
         try:
             stamp = self._look()
         except OSError as error:
@@ -61,7 +60,7 @@ class HeaderFile:
         return found.st_mtime_ns, found.st_ino, found.st_size
 
     def _keep(self, stamp: Stamp | None, reason: str) -> None:
-        """Note once that the file, as it is now, is of no use."""
+        """Log once that the file, as it is now, is unreadable."""
         if stamp != self._stamp:
             self._stamp = stamp
             facts = {"file": str(self._path), "reason": reason}

@@ -1,8 +1,4 @@
-"""A model of an upstream, as a target like local models.
-
-An ``UpstreamModel`` is a model of an ``Upstream`` under the name, and with the tensor names, that our
-clients know it by. What is asked of it is counted here.
-"""
+"""A model of an upstream, under the names that our clients use, with its counts."""
 
 from __future__ import annotations
 
@@ -53,22 +49,18 @@ from interlingua.schemas import (
 )
 
 _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
-"""Errors after which the upstream's model may have changed under us: ask for its signature again."""
+"""Errors after which the upstream's model may have changed, so its signature is discovered again."""
 
 _CONFIG_SECS = 2.0
-"""How long an upstream may take to say whether its model is decoupled."""
+"""The timeout for discovering whether a model is decoupled."""
 
 
 class UpstreamModel(Target):
-    """A ``Target`` that asks a model of an upstream.
-
-    ``inputs`` and ``outputs`` map the names that our clients use to the upstream's. ``declared`` is
-    the signature in our clients' names, for upstreams whose metadata is missing or wrong. ``controlled``:
-    whether clients may have it loaded and unloaded there. ``statistics`` are by version. ``dropped_fields``
-    counts what the upstream's dialect cannot carry, ``widened`` is what it carries as another datatype.
-    With ``strict_signature`` the upstream gets no request that does not fit the signature, to which
-    ``attributes`` are added.
-    """
+    """``inputs`` and ``outputs`` map our clients' names to the upstream's. ``declared`` is the signature in
+    our clients' names, for upstreams whose metadata is missing or wrong. ``controlled``: clients may load and
+    unload it there. ``dropped_fields`` counts what the upstream's dialect cannot carry, ``widened`` is what
+    it carries as another datatype. With ``strict_signature`` the upstream gets only requests that fit the
+    signature, to which ``attributes`` are added."""
 
     def __init__(
         self,
@@ -111,11 +103,11 @@ class UpstreamModel(Target):
         return self._remote in self.upstream.unloaded
 
     async def infer(self, request: InferRequest) -> InferResponse:
-        """Ask the upstream; names are translated both ways, the answer is put in signature order.
+        """See ``Target``; names are translated both ways.
 
-        Requests of one sequence are asked one after the other: on their way, each by itself, they could
-        overtake each other. Where the only answer of a model that streams will do, such a model is asked for
-        a stream as soon as it is known, which is when it has refused to give one answer.
+        Requests of one sequence run one after the other: concurrent ones could overtake each other. A caller
+        that takes only one answer gets it from a stream if the model is known to be decoupled, which shows
+        when it refuses to give one answer.
         """
         if request.answers == "only":
             known = await self._known(request.version, request.context)
@@ -167,7 +159,7 @@ class UpstreamModel(Target):
         return self.upstream.passthrough
 
     async def accept(self, heads: InferHeads, model: str, version: str, context: Context) -> Forward | None:
-        """See ``Target``. None as well where the request does not fit the signature."""
+        """See ``Target``. None also if the request does not fit the signature."""
         known = await self._known(version, context)
         if self._strict and not known.check.passes(heads):
             return None
@@ -212,8 +204,8 @@ class UpstreamModel(Target):
         return answer
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
-        """The upstream's responses as they come; the one that :meth:`infer` gives where it has no streams
-        in its dialect, or does not know that method. Sequences are as there."""
+        """The upstream's responses as they come; the one of :meth:`infer` if its dialect has no streams, or
+        the server does not know that method. Sequences are as there."""
         async with AsyncExitStack() as turn:
             if request.sequence is not None:
                 await turn.enter_async_context(self._turns.of(request.sequence.id))
@@ -278,8 +270,7 @@ class UpstreamModel(Target):
             yield InferResponse(self.name, (), request.version, request.id)
 
     async def decoupled(self, version: str = "") -> bool:
-        """Whether its configuration there says so; False where it cannot be asked in streams, and where
-        nobody says so in time."""
+        """Whether its configuration there says so; False without streams, and after a timeout."""
         if not self._streams:
             return False
         try:
@@ -289,16 +280,13 @@ class UpstreamModel(Target):
             return False
 
     async def signature(self, version: str = "") -> Signature:
-        """The signature in our clients' names: declared, or asked of the upstream once."""
         return (await self._signatures.of(version)).ours
 
     async def renew_signature(self, version: str = "") -> None:
-        """Ask the upstream for the signature again, unless that was just done, because a request does not fit
-        the one that is known. Raises NOT_FOUND."""
         await self._signatures.renewed(version)
 
     async def metadata(self, version: str = "") -> ModelMetadata:
-        """What the upstream says now, in our clients' names."""
+        """The upstream's metadata in our clients' names."""
         try:
             theirs: ModelMetadata = await self._query(Operation.MODEL_METADATA, version)
         except InferenceError as error:
@@ -317,8 +305,8 @@ class UpstreamModel(Target):
         )
 
     async def status(self) -> ModelStatus:
-        """The configuration as the upstream has it, or as its metadata tell it, and what we have asked of its
-        versions; as it was last where it was unloaded there through us."""
+        """The configuration from the upstream or its metadata, and our counts by version; the last status for
+        a model that a client has unloaded there."""
         if self.unloaded and not (await self.ready()).ready:
             return all_in(self._last, ModelState.UNAVAILABLE, UNLOADED)
         metadata = await self.metadata()
@@ -331,8 +319,8 @@ class UpstreamModel(Target):
         return self._last
 
     async def ready(self, version: str = "") -> Readiness:
-        """Whether the upstream says that the model is ready; False where it cannot be asked. A server that
-        answers no such question is ready when it can be connected to, if the signature is declared."""
+        """Whether the upstream reports the model as ready. A server without such a call is ready if it
+        accepts connections and the signature is declared."""
         try:
             said: Readiness = await self._query(Operation.MODEL_READY, version)
         except InferenceError as error:
@@ -351,13 +339,14 @@ class UpstreamModel(Target):
         """Nothing of its own to close: the connections belong to the upstream."""
 
     def _translated(self, request: InferRequest) -> InferRequest:
-        """The request in the upstream's names. Raises UNREPRESENTABLE for what may not be left out of it."""
+        """The request in the upstream's names. Raises UNREPRESENTABLE for a field that must not be
+        dropped."""
         if self.dropped_fields is not None:
             self.dropped_fields.note(request, self.upstream.name)
         return self._names.to_upstream(request, self._remote)
 
     def _own(self, answer: InferResponse, request: InferRequest) -> None:
-        """Put our names on an answer, and note which version gives them."""
+        """Put our names on an answer, and note its version."""
         answer.model, answer.id = self.name, request.id
         self._counts.answered = answer.version or self._counts.answered
 
@@ -398,7 +387,7 @@ class UpstreamModel(Target):
         return shown_config(stated, self.name, *names, signature, self._attributes)
 
     async def _is_decoupled(self, known: KnownSignature) -> bool:
-        """Whether the upstream says that the model answers any number of times; asked once."""
+        """Whether the upstream says that the model answers any number of times; requested once."""
         if known.decoupled is None:
             known.decoupled = is_decoupled(await fetch_config(self.upstream, ModelRef(self._remote)))
         return known.decoupled
@@ -414,8 +403,7 @@ class UpstreamModel(Target):
             raise
 
     async def _fitting(self, request: InferRequest) -> KnownSignature:
-        """The signature that ``request`` fits. Raises INVALID_TENSOR where it does not, in the words of
-        models that run here."""
+        """The signature that ``request`` fits. Raises INVALID_TENSOR in the words of local models."""
         known = await self._known(request.version, request.context)
         if not self._strict:
             return known

@@ -1,4 +1,4 @@
-"""The tensors of an upstream's model by two names each: our clients' and the upstream's."""
+"""The two names of each tensor of an upstream's model: our clients' and the upstream's."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from interlingua.schemas import (
 
 
 class UpstreamNames:
-    """The names of ``model`` of ``upstream``. ``inputs`` and ``outputs`` map our clients' to the
-    upstream's, ``inputs_back`` and ``outputs_back`` the other way."""
+    """``inputs`` and ``outputs`` of ``model`` map our clients' names to those of ``upstream``,
+    ``inputs_back`` and ``outputs_back`` the other way."""
 
     def __init__(self, model: str, upstream: str, inputs: Renames | None, outputs: Renames | None) -> None:
         self.inputs: Renames = inputs or {}
@@ -35,16 +35,14 @@ class UpstreamNames:
         self._upstream = upstream
 
     def here(self, signature: Signature) -> Signature:
-        """The upstream's ``signature`` in our clients' names."""
         return renamed_signature(signature, self.inputs_back, self.outputs_back)
 
     def there(self, signature: Signature) -> Signature:
-        """Our clients' ``signature`` in the upstream's names."""
         return renamed_signature(signature, self.inputs, self.outputs)
 
     def to_upstream(self, request: InferRequest, remote: str) -> InferRequest:
-        """``request`` to the upstream's model ``remote``, in its names. Outputs are asked for raw: classes
-        are ranked here, from values that no server has rounded."""
+        """``request`` to the upstream's model ``remote``, in its names. It requests raw outputs: classes are
+        ranked here, from values that no server has rounded."""
         outputs = request.outputs
         if outputs is not None:
             outputs = tuple(map(self._raw, outputs))
@@ -54,11 +52,10 @@ class UpstreamNames:
         return replace(output, name=self.outputs.get(output.name, output.name), classification=0)
 
     def answered(self, response: InferResponse) -> tuple[Tensor, ...]:
-        """The outputs of ``response`` in our clients' names."""
         return renamed(response.outputs, self.outputs_back)
 
     def refuse_hidden(self, request: InferRequest) -> None:
-        """Raise INVALID_TENSOR for a tensor under its name there, which is not the one that clients know."""
+        """Raise INVALID_TENSOR for a tensor under its upstream name, which clients do not know."""
         inputs = [tensor.name for tensor in request.inputs]
         outputs = [output.name for output in request.outputs or ()]
         refuse_hidden("input", inputs, self.inputs, self.inputs_back, self._model)
@@ -70,8 +67,8 @@ class UpstreamNames:
         requested: tuple[RequestedOutput, ...] | None,
         signature: Signature,
     ) -> tuple[Tensor, ...]:
-        """The outputs asked for, in signature order; some servers answer with all of them in any. Raises
-        BAD_UPSTREAM naming one that is missing."""
+        """The requested outputs, in signature order; some servers answer with all of them in any order.
+        Raises BAD_UPSTREAM naming a missing one."""
         by_name = {tensor.name: tensor for tensor in answered}
         if requested is not None:
             missing = [output.name for output in requested if output.name not in by_name]

@@ -1,7 +1,7 @@
-"""A value that many want at the same time and one of them fetches.
+"""A value that concurrent callers share, fetched once.
 
-Contract: one fetch at a time; its value serves all who wait for it, and all who come within a while after it.
-A failure goes to the callers that wait, not to later ones. A fetch without waiting callers is cancelled.
+Contract: one fetch at a time; its value serves all waiting callers, and later ones for a while. A failure
+goes to the waiting callers only. A fetch without waiting callers is cancelled.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ class _Fetch(Generic[T]):
 
 
 class SharedValue(Generic[T]):
-    """A value that stays good for ``keep_secs``."""
-
     def __init__(self, keep_secs: float) -> None:
         self._keep_secs = keep_secs
         self._fetch: _Fetch[T] | None = None
@@ -31,7 +29,7 @@ class SharedValue(Generic[T]):
         self._good_until = -1.0
 
     async def get(self, fetch: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The value, kept or fetched. Raises as ``fetch`` does."""
+        """The value, kept for ``keep_secs`` or fetched. Raises as ``fetch`` does."""
         if time.monotonic() < self._good_until:
             return self._value
         if self._fetch is None or self._fetch.task.done():

@@ -1,9 +1,9 @@
-"""The signature of an upstream's model: declared in the configuration or discovered, and what it leaves open.
+"""The signature of an upstream's model, declared or discovered, and its leeway.
 
-Requests are held against it before the upstream sees them, as against that of a model here. Metadata tell
-less than a model that is loaded here does: ``Leeway`` says what they leave open. A server may load
-another model under the same name at any time: a discovered signature that a request does not fit is
-discovered again before the request is refused, at most once in ``RENEWAL_SECS``.
+Requests are checked against it before they are sent. Metadata state less than a loaded model does: ``Leeway``
+is the difference. A server may load another model under the same name at any time: a request that does not
+fit a discovered signature makes it discovered again before the request is refused, at most once in
+``RENEWAL_SECS``.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from interlingua.schemas import (
 )
 
 RENEWAL_SECS = 1.0
-"""How long a signature that was discovered again is believed, whatever does not fit it."""
+"""How long a signature that was discovered again stays valid, even for requests that do not fit it."""
 
 _KEPT = 64
-"""Some servers take any text for a version of their model, so clients could make us keep any number."""
+"""The limit of versions: some servers take any text as one, so clients could make us keep any number."""
 
 
 @dataclass(slots=True, eq=False)
 class KnownSignature:
-    """A signature, ``ours`` in our clients' names and ``theirs`` in the upstream's. ``check`` holds requests
-    in our clients' names against it. It was ``renewed`` at that ``time.monotonic()``, or a ``renewal`` is
-    under way. ``decoupled``: whether the model answers any number of times, None while that is unknown."""
+    """A signature, ``ours`` in our clients' names and ``theirs`` in the upstream's. ``check`` takes requests
+    in our clients' names. It was ``renewed`` at that ``time.monotonic()``, or a ``renewal`` is running.
+    ``decoupled``: whether the model answers any number of times, None while unknown."""
 
     ours: Signature
     theirs: Signature
@@ -54,7 +54,7 @@ class KnownSignature:
 
 @dataclass(slots=True)
 class _Question:
-    """A question for a signature that is under way, asked once for all who wait for its answer."""
+    """A discovery in progress, shared by all callers that wait for it."""
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0
@@ -64,9 +64,8 @@ class _Question:
 class UpstreamSignature:
     """The signatures of model ``remote`` of ``upstream``, by version; clients know it as ``model``.
 
-    Tensors have two ``names``. ``declared``, in our clients' names, takes the place of what the upstream
-    says. ``widened`` is what the upstream's dialect carries as another datatype, ``attributes`` are added to
-    whatever signature it is.
+    Tensors have two ``names``. ``declared``, in our clients' names, replaces the upstream's. ``widened`` is
+    what the upstream's dialect carries as another datatype; ``attributes`` are added to every signature.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class UpstreamSignature:
         self._queries: dict[str, _Question] = {}
 
     async def of(self, version: str) -> KnownSignature:
-        """What is known of ``version``; the upstream is asked where nothing is. Raises what it says."""
+        """The signature of ``version``, discovered once. Raises the upstream's error."""
         if self.declared is not None:
             version = ""  # the same for all
         known = self._known.get(version)
@@ -110,8 +109,8 @@ class UpstreamSignature:
                 del self._queries[version]
 
     async def renewed(self, version: str) -> KnownSignature:
-        """What is known of ``version`` now that a request does not fit it: discovered again, unless that was
-        just done. What is known stands where the upstream cannot tell. Raises NOT_FOUND."""
+        """The signature of ``version`` after a request that does not fit: discovered again, unless that was
+        just done. The known one stays if the upstream does not answer. Raises NOT_FOUND."""
         if self.declared is not None:
             return await self.of(version)
         known = self._known.get(version) or await self.of(version)
@@ -122,7 +121,7 @@ class UpstreamSignature:
         return await asyncio.shield(known.renewal)
 
     def forget(self) -> None:
-        """The upstream's model may be another than the one that is known."""
+        """The upstream's model may have been replaced."""
         self._known.clear()
 
     async def _renew(self, version: str, known: KnownSignature) -> KnownSignature:
@@ -164,12 +163,12 @@ class UpstreamSignature:
         return KnownSignature(ours, theirs, RequestCheck(self._model, ours, room), is_decoupled(config))
 
     def _leeway(self, leeway: Leeway, signature: Signature, config: Any, *, silent: bool) -> Leeway:
-        """What ``signature`` leaves open, added to the dialect's own ``leeway``. ``config`` is the upstream's
+        """The dialect's ``leeway`` and that of ``signature``. ``config`` is the upstream's
         ``inference.ModelConfig`` of the model, or None.
 
-        Only a configuration says which inputs are optional; a ``silent`` server leaves that open.
-        Metadata have one form for a scalar and for a shape that is not known. A shape tensor has no batch
-        dimension, though Triton's metadata give it one.
+        Only a configuration states which inputs are optional; a ``silent`` server leaves that open. Metadata
+        have one form for a scalar and for an unknown shape. A shape tensor has no batch dimension, though
+        Triton's metadata give it one.
         """
         shapes = {spec.name for spec in signature.inputs if not spec.shape}
         if config is not None:
@@ -185,8 +184,7 @@ class UpstreamSignature:
 
 
 def _configured(metadata: Signature, config: Any) -> Signature:
-    """``metadata`` with what Triton's metadata leave to the configuration: the limit of the batch, and which
-    inputs are optional."""
+    """``metadata`` with what Triton states only in the configuration: the batch limit and optional inputs."""
     batched = all(spec.shape[:1] == (-1,) for spec in (*metadata.inputs, *metadata.outputs))
     optional = {tensor.name for tensor in config.input if tensor.optional}
     inputs = tuple(
@@ -197,7 +195,7 @@ def _configured(metadata: Signature, config: Any) -> Signature:
 
 
 def _kept(finding: Coroutine[Any, Any, KnownSignature]) -> asyncio.Task[KnownSignature]:
-    """``finding`` as a task that goes on when those who wait for it have gone away."""
+    """``finding`` as a task that continues without waiting callers."""
     task = asyncio.create_task(finding)
     # without a waiter asyncio would log the failure as never retrieved
     task.add_done_callback(lambda done: done.cancelled() or done.exception())

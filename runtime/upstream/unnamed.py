@@ -1,9 +1,9 @@
 """Inference by servers whose answers have tensors without names.
 
-Contract: only its place tells which output a tensor is, and some of these servers (graphpipe-go's
-``Serve``) answer with every output in their own order, whatever a request names. So a request always names
-every output of the signature, in its order: servers of both kinds answer that alike, and the caller picks
-what it wants. The codec that reads the answer checks it against the signature.
+Only its position identifies an output, and some of these servers (graphpipe-go's ``Serve``) answer with every
+output in their own order, whatever a request names. So a request always names every output of the signature,
+in its order: servers of both kinds answer that alike, and the caller picks what it requested. The codec
+checks the answer against the signature.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Request
 def naming_all(request: InferRequest, signature: Signature | None) -> InferRequest:
     """``request`` for every output of ``signature``, in its order.
 
-    Raises INVALID_TENSOR for an output that the signature does not have, UNSUPPORTED where outputs are chosen
-    and no signature tells their order.
+    Raises INVALID_TENSOR for an unknown output, UNSUPPORTED for chosen outputs without a signature.
     """
     known = signature.output_names if signature is not None else {}
     chosen = {output.name: output for output in request.outputs or ()}

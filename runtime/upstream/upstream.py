@@ -1,8 +1,4 @@
-"""A remote server, in some dialect: the client side of the codecs that listeners use.
-
-An ``Upstream`` carries out operations there. What its models are to our clients belongs to
-``upstream_model``.
-"""
+"""A remote server, in any dialect: the client side of the codecs that listeners use."""
 
 from __future__ import annotations
 
@@ -36,7 +32,7 @@ from interlingua.schemas import (
 T = TypeVar("T")
 
 _FLAVORED = frozenset({Operation.INFER, Operation.INFER_STREAM, Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
-"""Operations that have another form on some servers."""
+"""Operations with another form on some servers."""
 
 _HARMLESS = frozenset(
     {
@@ -50,20 +46,18 @@ _HARMLESS = frozenset(
         Operation.REPOSITORY_INDEX,
     }
 )
-"""Operations that only read: another server may be asked when one breaks off."""
+"""Operations that only read: after a failure another server may get the same call."""
 
 _EVERYWHERE = frozenset({Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
-"""Operations that every server must carry out, to stay like the others."""
+"""Operations for every server, so that all stay alike."""
 
 
 class Upstream:
-    """Servers in some dialect that are alike, as if they were one: ``clients``, or the pool of them. ``gate``
-    bounds what is under way.
+    """Equivalent servers of one dialect: ``clients``, or their pool. ``gate`` limits the requests in flight.
 
-    ``flavors`` are the calls for servers of this dialect that need another form than ``calls``, by the
-    name that such a server's metadata gives; it is asked for that name before the first inference.
-    ``forwarding`` says which headers calls carry. ``named``: the name is more than an address, which clients
-    put into their errors themselves.
+    ``flavors`` are the calls for servers of this dialect with other forms than ``calls``, by the name in such
+    a server's metadata, requested before the first inference. ``forwarding`` adds headers to calls.
+    ``named``: the name is more than an address, which clients put into their errors themselves.
     """
 
     def __init__(
@@ -91,7 +85,7 @@ class Upstream:
         self._shared: dict[SharedReply[Any], SharedValue[Any]] = {}
         self._forwarding = forwarding or Forwarding()
         self.unloaded: set[str] = set()
-        """The models there that were unloaded through us, and not loaded since as far as is known."""
+        """The models that our clients have unloaded there, as far as known."""
 
     async def call(
         self,
@@ -103,10 +97,10 @@ class Upstream:
         dispensable: bool = False,
     ) -> Any:
         """Carry out ``operation`` there; arguments and results are those of ``UpstreamCall``. An inference
-        whose answers have no names gives every output, whichever were asked for. ``dispensable``: the caller
-        can do without the answer of a server that is there.
+        whose answers have no names returns every output. ``dispensable``: the caller does not need an answer
+        from a server that is reachable.
 
-        Raises the upstream's own error with its own words, or UNAVAILABLE, DEADLINE_EXCEEDED, OVERLOADED,
+        Raises the upstream's own error in its words, or UNAVAILABLE, DEADLINE_EXCEEDED, OVERLOADED,
         BAD_UPSTREAM, UNREPRESENTABLE; ``origin`` names the upstream.
         """
         call = await self._call(operation, context)
@@ -129,12 +123,11 @@ class Upstream:
 
     @property
     def passthrough(self) -> Passthrough[Any, Any, Any] | None:
-        """The passthrough whose messages may go there unread, if any."""
         call = self._calls.get(Operation.INFER)
         return None if call is None else call.passthrough
 
     async def forward(self, request: Any, context: Context, read: Callable[[Any], T]) -> T:
-        """What ``read`` makes of the reply to ``request``, an inference. Raises as :meth:`call` does."""
+        """The result of ``read`` on the reply to ``request``, an inference. Raises as :meth:`call` does."""
         await self._call(Operation.INFER, context)
         try:
             self._prepare(request, context)
@@ -178,7 +171,7 @@ class Upstream:
     async def stream(
         self, request: InferRequest, signature: Signature | None, context: Context
     ) -> AsyncGenerator[InferResponse, None]:
-        """The answers to an INFER_STREAM there, as they come. Raises as :meth:`call` does."""
+        """The answers to an INFER_STREAM, as they come. Raises as :meth:`call` does."""
         call = await self._call(Operation.INFER_STREAM, context)
         try:
             message, form = call.encode(request, signature)
@@ -213,7 +206,7 @@ class Upstream:
         return form(await self._shared[shared].get(fetch))
 
     async def _call_everywhere(self, call: UpstreamCall[Any, Any], argument: Any, context: Context) -> Any:
-        """One of the results of all servers. Raises one of their errors, when all have been asked."""
+        """One of the results of all servers. Raises one of their errors after all have answered."""
 
         async def ask(member: Member) -> Any:
             request, form = call.encode(argument, None)
@@ -242,14 +235,14 @@ class Upstream:
         return call
 
     def _prepare(self, message: Any, context: Context | None) -> None:
-        """Give ``message`` its limit and its headers."""
+        """Set the deadline and headers of ``message``."""
         message.context = self._bounded(context)
         if context is not None:
             self._forwarding.of_the_caller(message, context)
         self._forwarding.of_our_own(message)
 
     def _bounded(self, context: Context | None) -> Context:
-        """The caller's context with a deadline no later than the upstream's own limit."""
+        """The caller's context with the earlier of its deadline and the upstream's limit."""
         deadline = time.monotonic() + self._timeout
         caller = context or Context()
         if caller.deadline is not None:
@@ -257,17 +250,15 @@ class Upstream:
         return replace(caller, deadline=deadline)
 
     def offers(self, operation: Operation) -> bool:
-        """Whether the upstream's dialect has a call for ``operation``."""
         return operation in self._calls
 
     @property
     def streams_at_need(self) -> bool:
-        """Whether its streams are for models alone that cannot be asked otherwise."""
+        """Whether its streams are only for models that have no other call."""
         call = self._calls.get(Operation.INFER_STREAM)
         return call is not None and call.last_resort
 
     async def close(self) -> None:
-        """Close every connection."""
         await self.pool.close()
 
     async def _find_flavor(self, context: Context | None) -> None:
@@ -286,7 +277,7 @@ class Upstream:
 
     @cached_property
     def _probe(self) -> Probe | None:
-        """Asks a server whether it is ready, or alive where its dialect has only that."""
+        """Requests whether a server is ready, or alive if its dialect has only that."""
         call = self._calls.get(Operation.READY) or self._calls.get(Operation.LIVE)
         if call is None:
             return None
@@ -304,7 +295,7 @@ class Upstream:
         return ask
 
     def _passing(self, operation: Operation, request: Any) -> AbstractAsyncContextManager[None]:
-        """The gate, for what is inference."""
+        """The gate, for inference."""
         if self.gate is None or operation not in (Operation.INFER, Operation.INFER_STREAM):
             return nullcontext()
         return self.gate.passing(self.name, _nbytes(request), request.context.deadline)
@@ -322,7 +313,7 @@ async def _send(client: Any, request: Any) -> Any:
 
 
 def _nbytes(request: Any) -> int:
-    """The bytes of a message that is to be sent."""
+    """The bytes of a message."""
     if isinstance(request, HttpCall | FramedRequest):
         return sum(memoryview(part).nbytes for part in request.parts)
     return memoryview(request.message).nbytes

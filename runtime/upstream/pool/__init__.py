@@ -1,9 +1,8 @@
-"""The servers of one upstream: which of them is asked, and when none is.
+"""The servers of one upstream, and the choice among them.
 
-``member`` is one server and what is known of its health, ``pool`` chooses, ``homes`` remembers where
-sequences live, ``probes`` asks the servers how they are, ``unanswered`` asks what not every server answers,
-``names`` follows host names, ``gate`` bounds what is under way. What is asked, in which dialect, belongs to
-``runtime.upstream.upstream``.
+``member`` is one server and its health, ``pool`` chooses, ``homes`` remembers the servers of sequences,
+``probes`` checks health, ``unanswered`` makes calls that not every server answers, ``names`` follows host
+names, ``gate`` limits the requests in flight.
 """
 
 from interlingua.runtime.upstream.pool.gate import Gate

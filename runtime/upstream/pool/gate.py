@@ -1,7 +1,6 @@
-"""Bounds what is under way to an upstream: how many requests, and how many bytes of them.
+"""Limits the requests in flight to an upstream, and their bytes.
 
-Contract: who cannot go waits, in the order of coming, for a bounded time. A request that is larger than the
-limit of bytes goes when it is alone.
+Contract: other requests wait in order, for a limited time. A request larger than the byte limit passes alone.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from interlingua.schemas import ErrorCode, InferenceError
 
 
 class Gate:
-    """Lets in at most ``max_concurrency`` requests at once, and ``max_bytes`` of them (None: any number);
-    others wait at most ``max_wait_secs``. ``running`` requests of ``nbytes`` are in."""
+    """At most ``max_concurrency`` requests at once, and ``max_bytes`` of them (None: any number); others wait
+    at most ``max_wait_secs``. ``running`` and ``nbytes`` count those inside."""
 
     def __init__(
         self, max_concurrency: int | None = None, max_bytes: int | None = None, max_wait_secs: float = 1.0
@@ -31,13 +30,12 @@ class Gate:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
         return sum(not turn.done() for _, turn in self._waiting)
 
     @asynccontextmanager
     async def passing(self, upstream: str, nbytes: int, deadline: float | None) -> AsyncIterator[None]:
-        """Be in until the block ends. Raises OVERLOADED where that was not to be had in time,
-        DEADLINE_EXCEEDED where ``deadline`` came first; both name ``upstream``."""
+        """Be inside until the block ends. Raises OVERLOADED after the longest wait, DEADLINE_EXCEEDED if
+        ``deadline`` comes first; both name ``upstream``."""
         if self._waiting or not self._fits(nbytes):
             await self._turn(upstream, nbytes, deadline)
         else:
@@ -91,7 +89,7 @@ class Gate:
         self._let_in()
 
     def _let_in(self) -> None:
-        """Those who wait, as long as the first of them fits."""
+        """Let waiting requests in, as long as the first fits."""
         while self._waiting:
             nbytes, turn = self._waiting[0]
             if turn.done():

@@ -1,8 +1,8 @@
-"""One server of a pool, and what is known of its health: a circuit breaker.
+"""One server of a pool, and its health: a circuit breaker.
 
-The circuit opens when the server cannot be reached, or fails ``threshold`` times in a row; while it is open,
-the server is asked by one request at a time, as a trial, and only where no other is better off, or where
-nobody probes it and it has been left in peace for a while. Whatever the server answers closes it.
+The circuit opens when the server is unreachable or fails ``threshold`` times in a row. While it is open, the
+server gets one request at a time, as a trial, and only if no other is better, or if it is not probed and has
+had no requests for a while. Any answer closes it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 PEACE_SECS = 5.0
-"""How long a server that has failed and is not probed is left alone while there are others."""
+"""How long a failed server without probes gets no requests while there are others."""
 
 MUTE_SECS = 300.0
-"""How long a server that does not answer a call is not asked again."""
+"""How long a server that does not answer a call does not get it again."""
 
 Reach = Callable[[], Awaitable[str]]
-"""Why no connection comes about; empty where one does."""
+"""Opens a connection and closes it: why that failed, empty if it did not."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Member:
     """The server ``url``, called by ``client``. ``running`` counts its current requests, ``requests`` all of
     them, ``failures`` its failures, probes included, and ``ejections`` how often it was ejected for those;
     ``ready`` is its last answer to a probe. ``answers_optional``: it answers calls that not every server
-    answers. ``reach`` opens a connection to it and closes that."""
+    answers."""
 
     def __init__(self, client: Any, url: str, threshold: int = 3, reach: Reach | None = None) -> None:
         self.client = client
@@ -56,12 +56,11 @@ class Member:
 
     @property
     def usable(self) -> bool:
-        """Whether it takes a request now."""
         return not (self.open and self.trying)
 
     @property
     def rating(self) -> int:
-        """How badly off it is: it works, says that it is not ready, fails."""
+        """0 if it works, 1 if it reports not ready, 2 if it fails."""
         if not self.open:
             return 0 if self.ready else 1
         overdue = (not self.probed or self.mute) and time.monotonic() - self._failed_at > PEACE_SECS
@@ -69,20 +68,19 @@ class Member:
 
     @property
     def mute(self) -> bool:
-        """Whether it is known not to answer what not every server answers."""
+        """Whether it is known not to answer optional calls."""
         return self._mute_until > time.monotonic()
 
     async def unreachable(self) -> str:
-        """Why it cannot be connected to; empty where it can."""
         return "" if self._reach is None else await self._reach()
 
     def has_answered(self) -> None:
-        """It has answered what not every server answers."""
+        """It has answered an optional call."""
         self.answers_optional, self._hushed, self._mute_until = True, False, 0.0
 
     def falls_silent(self, why: str) -> None:
-        """It does not answer what not every server answers; all that can be known is whether it is there. One
-        that has answered before is taken for another server when it answers requests nevertheless."""
+        """It does not answer an optional call, so only its connections show whether it is there. A server
+        that has answered before counts as replaced if it still answers requests."""
         if self.answers_optional:
             self._hushed = True
             return
@@ -91,23 +89,20 @@ class Member:
         self._mute_until = time.monotonic() + MUTE_SECS
 
     def begin(self) -> None:
-        """A request begins."""
         self.running += 1
         self.requests += 1
         self._idle.clear()
 
     def end(self) -> None:
-        """It has ended."""
         self.running -= 1
         if not self.running:
             self._idle.set()
 
     async def idle(self) -> None:
-        """Wait until no request runs."""
         await self._idle.wait()
 
     def answered(self) -> None:
-        """It has said something: it is there."""
+        """It has answered anything."""
         self._in_a_row = 0
         if self._hushed:
             self.answers_optional = self._hushed = False
@@ -116,8 +111,8 @@ class Member:
             _log.info("upstream recovered", extra={"facts": self._facts()})
 
     def failed(self, reason: str, *, unreachable: bool = False) -> None:
-        """It broke off, or what it said makes no sense; ``unreachable``: there is no connection to it, which
-        is certain the first time."""
+        """It disconnected, or its answer was invalid; ``unreachable``: it refuses connections, so the first
+        failure is certain."""
         self.failures += 1
         self._in_a_row += 1
         self._failed_at = time.monotonic()
@@ -132,12 +127,12 @@ class Member:
             self._mute_until = 0.0  # another may come in its place
 
     def reached(self) -> None:
-        """It takes connections, which is all that can be known of it: no more than that is mended."""
+        """It accepts connections, which only proves that it is no longer unreachable."""
         if self.open and self._cut_off:
             self.answered()
 
     def said(self, ready: bool) -> None:
-        """It has said whether it is ready."""
+        """It has reported whether it is ready."""
         self.answered()
         if ready is not self.ready:
             self.ready = ready
@@ -145,7 +140,6 @@ class Member:
             _log.info(message, extra={"facts": self._facts()})
 
     async def close(self) -> None:
-        """Close its connections."""
         await self.client.close()
 
     def _facts(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Follows host names: each address of a name is a server of the pool, and comes and goes with it.
+"""Follows host names: each address of a name is a server of the pool.
 
-A name with one address of each family is one server, which is reached by whichever works. While a name cannot
-be looked up, what was known stays.
+A name with one address of each family is one server, reached by either. While a lookup fails, the known
+addresses stay.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dataclasses import dataclass
 from interlingua.runtime.upstream.pool.member import Member
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Gives the numeric addresses of a host. Raises ``OSError``."""
+"""Returns the numeric addresses of a host. Raises ``OSError``."""
 
 Change = Callable[[Sequence[Member], Sequence[Member]], None]
-"""Gets the servers that join and those that leave."""
+"""Called with the servers that join and those that leave."""
 
 _PATIENCE_SECS = 1.0
-"""How long requests wait for the first answer of a name server; from then on they go by the name."""
+"""How long requests wait for the first lookup; then they use the name itself."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class HostName:
-    """A ``host`` to follow. ``connect(address)`` makes the server at one of its addresses, or at its
-    name where ``address`` is empty; ``known`` are the servers in the pool."""
+    """A ``host`` to follow. ``connect(address)`` makes the server at one of its addresses, or at its name for
+    an empty ``address``; ``known`` are the servers in the pool."""
 
     host: str
     port: int
@@ -39,11 +39,11 @@ class HostName:
 
     @classmethod
     def of(cls, host: str, port: int, connect: Callable[[str], Member]) -> HostName:
-        """The name before it is looked up: one server."""
+        """The name before its first lookup: one server."""
         return cls(host, port, connect, {"": connect("")})
 
     def settle(self, addresses: Sequence[str]) -> tuple[list[Member], list[Member]]:
-        """Take ``addresses`` over. Returns the servers that come, and those that go."""
+        """Replace the addresses. Returns the servers that join, and those that leave."""
         new = [address for address in addresses if ":" in address]
         old = [address for address in addresses if ":" not in address]
         if len(new) == len(old) == 1:
@@ -70,8 +70,8 @@ class HostNames:
         self._known = asyncio.Event()
 
     async def follow(self, change: Change) -> None:
-        """Tell ``change`` of what changes from now on. Returns when all has been looked up once, or when that
-        takes too long."""
+        """Report changes to ``change`` from now on. Returns after the first lookup of all names, or after a
+        timeout."""
         if not self._names:
             return
         if self._task is None:
@@ -80,7 +80,6 @@ class HostNames:
             await asyncio.wait_for(self._known.wait(), _PATIENCE_SECS)
 
     async def stop(self) -> None:
-        """End, and wait for that."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))

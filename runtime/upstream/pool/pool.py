@@ -1,8 +1,8 @@
-"""Chooses the server that is asked, and the next one where that is safe.
+"""Chooses the server of a request, and the next one if that is safe.
 
-Contract: a request that may have reached a server goes to no other, unless it only reads. One that could not
-be sent goes to the next server, each of which is tried once. A sequence is asked where its state is, and
-nowhere else. Requests of one stream that are pinned stay together.
+Contract: a request that may have reached a server goes to no other, unless it only reads. A request that
+could not be sent goes to the next server, each of which is tried once. A sequence goes only to the server
+with its state. Pinned requests of one stream stay together.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 
 
 class Pool:
-    """``members`` are the servers of one upstream, at least one of them; more may come and go by ``names``.
-    Without ``probes`` their health shows in requests only."""
+    """``members`` are the servers of one upstream, at least one; ``names`` may add and remove some. Without
+    ``probes`` only requests show their health."""
 
     def __init__(
         self, members: Several[Member], probes: Probes | None = None, names: HostNames | None = None
@@ -60,7 +60,7 @@ class Pool:
             self._probes.start(members, self._ask)
 
     def _change(self, come: Several[Member], go: Several[Member]) -> None:
-        """Have other servers from now on; those that go finish what they have."""
+        """Add and remove servers; removed ones finish their requests."""
         self._begin(come)
         self.members = [member for member in self.members if member not in go] + list(come)
         facts = {
@@ -83,13 +83,12 @@ class Pool:
             await member.close()
 
     def attempt(self, request: InferRequest | None = None, *, harmless: bool = False) -> Attempt:
-        """How to ask a server; ``request`` is what will be asked, where it is an inference. ``harmless``:
-        to ask twice changes nothing."""
+        """``request`` is the inference to send, if it is one. ``harmless``: repeating it changes nothing."""
         return Attempt(self, request, harmless)
 
     def choose(self, tried: Several[Member]) -> Member | None:
-        """The server with the least to do among those that are best off, in turn among equals; None where
-        no server but those ``tried`` takes a request now."""
+        """The best server with the fewest requests, in turn among equals; None if no server except those
+        ``tried`` takes a request now."""
         count = len(self.members)
         best: tuple[int, int] | None = None
         chosen = self._turn
@@ -107,8 +106,8 @@ class Pool:
         return self.members[chosen]
 
     def pinned(self, pins: dict[object, object], tried: Several[Member]) -> Member | None:
-        """The server that the requests which share ``pins`` go to. They stay there while it works and says
-        that it is ready, then all go to another one."""
+        """The server of requests that share ``pins``. They stay there while it works and is ready, then all
+        move to another one."""
         member = pins.get(self)
         if (
             isinstance(member, Member)
@@ -123,8 +122,8 @@ class Pool:
         return chosen
 
     def home(self, request: InferRequest, tried: Several[Member]) -> Member | None:
-        """The server of a sequence. One that starts may choose among those that work; another goes where
-        its state is, or nowhere."""
+        """The server of a sequence. A new one may choose among those that work; others only go where their
+        state is."""
         sequence = request.sequence
         assert sequence is not None, "only a sequence has a home"  # noqa: S101
         key: Key = (request.model, sequence.id)
@@ -143,11 +142,9 @@ class Pool:
         return home
 
     def has_other(self, member: Member) -> bool:
-        """Whether a server besides ``member`` works."""
         return any(not other.open for other in self.members if other is not member)
 
     async def close(self) -> None:
-        """Stop looking after the servers and close every connection."""
         if self._names is not None:
             await self._names.stop()
         for leaving in list(self._leaving):
@@ -160,12 +157,11 @@ class Pool:
 
 
 class Attempt:
-    """One request, at one server after the other: enter it to get the client to ask, again and again until
-    the block is left by a result or an exception.
+    """One request, tried at one server after the other: enter it to get a client, again and again until the
+    block ends with a result or an exception.
 
-    The block is left without either, to be entered once more, where it raised ``ConnectionFailedError`` and
-    another server may be asked. To enter raises the last such error where no server is left, UNAVAILABLE
-    where none takes a request.
+    The block suppresses ``ConnectionFailedError`` if another server may be tried. Entering raises the last
+    such error if no server is left, UNAVAILABLE if none takes a request.
     """
 
     __slots__ = ("_failure", "_harmless", "_member", "_pins", "_pool", "_request", "_trial", "_tried")
@@ -216,11 +212,10 @@ class Attempt:
 
     @property
     def member(self) -> Member:
-        """The server that is asked."""
         return self._member
 
     def received(self) -> None:
-        """The server has said something, though not yet all."""
+        """The server has sent part of its answer."""
         self._member.answered()
         if self._trial:
             self._trial = self._member.trying = False

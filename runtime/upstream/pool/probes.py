@@ -1,8 +1,7 @@
-"""Asks the servers of a pool how they are, at intervals, and at once where one is under suspicion.
+"""Probes the servers of a pool, at intervals, and at once on suspicion.
 
-A probe that gets an answer of any kind shows that the server is there; the answer itself tells whether it
-wants requests. One that gets none counts as a failed request does, except from a server that answers no
-probes at all: that one is only connected to.
+Any answer shows that the server is there; the answer itself says whether it is ready. No answer counts as a
+failed request, except from a server that answers no probes at all: for that one a connection is enough.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.schemas import ErrorCode, InferenceError, Readiness
 
 Probe = Callable[[Member, float], Awaitable[Readiness]]
-"""Asks a server whether it is ready, within a number of seconds. Raises ``InferenceError``."""
+"""Requests whether a server is ready, within a number of seconds. Raises ``InferenceError``."""
 
 _AT_LEAST = 0.2
-"""How much of the interval lies between two probes, whatever is suspected."""
+"""The shortest time between two probes, as a part of the interval."""
 
 
 class Probes:
@@ -32,12 +31,10 @@ class Probes:
         self._tasks: dict[Member, asyncio.Task[None]] = {}
 
     def start(self, members: Iterable[Member], query: Probe) -> None:
-        """Begin with ``members``."""
         for member in members:
             self._tasks[member] = asyncio.create_task(self._watch(member, query))
 
     async def stop(self, members: Iterable[Member]) -> None:
-        """End with ``members``, and wait for that."""
         tasks = [self._tasks.pop(member) for member in members if member in self._tasks]
         for task in tasks:
             task.cancel()
@@ -55,7 +52,7 @@ class Probes:
 
 
 async def probe(member: Member, query: Probe, timeout_secs: float) -> None:
-    """Ask ``member`` once, and note what that tells."""
+    """Probe ``member`` once, and note the result."""
     try:
         readiness = await query(member, timeout_secs)
     except UnansweredError:

@@ -1,8 +1,8 @@
-"""Calls that not every server of a dialect answers: GraphPipe's for metadata, which also is its probe.
+"""Calls that not every server of a dialect answers: GraphPipe's for metadata, which is also its probe.
 
-Contract: a server that can be reached and has never answered such a call may not have it. That is no failure
-of the server, and it is not asked again for a while. A server that has answered is held to it, as to any
-other call, unless it answers requests and not this.
+Contract: a reachable server that has never answered such a call may not have it. That is not a failure, and
+the server does not get the call again for a while. A server that has answered it must keep answering, unless
+it answers requests and not this.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from interlingua.runtime.upstream.pool.member import Member
 from interlingua.schemas import ErrorCode, InferenceError, Readiness
 
 PATIENCE_SECS = 2.0
-"""How long a question may take whose answer the caller can do without."""
+"""The timeout of a call that the caller does not need."""
 
 _ADVICE = "some servers tell nothing of their model: declare its signature"
 
 _SILENT = "the upstream does not answer this"
 
 Send = Callable[[Any, Any], Awaitable[Any]]
-"""Sends a message with a client: the reply. Raises ``InferenceError``."""
+"""Sends a message with a client and returns the reply. Raises ``InferenceError``."""
 
 
 class UnansweredError(InferenceError):
-    """The server is there, and does not answer this call."""
+    """The server is reachable, and does not answer this call."""
 
 
 async def request(
@@ -42,9 +42,9 @@ async def request(
     dispensable: bool,
     label: str = "",
 ) -> Any:
-    """The result of an optional ``call``. ``dispensable``: the caller can do without, so a server that is
-    known not to answer is only connected to. Raises ``UnansweredError``, and what ``send`` and
-    ``call.decode`` raise; ``label`` begins errors of this module."""
+    """The result of an optional ``call``. ``dispensable``: the caller does not need it, so a server that is
+    known not to answer is only connected to. Raises ``UnansweredError``, and the errors of ``send`` and
+    ``call.decode``; ``label`` begins errors of this module."""
     if dispensable and not member.answers_optional:
         if member.mute and not member.open:
             if reason := await member.unreachable():
@@ -75,15 +75,15 @@ async def request(
 
 
 async def _is_silent(member: Member, error: InferenceError) -> bool:
-    """Whether ``error`` is what a server looks like that is there and has no such call: it closes the
-    connection, or does nothing."""
+    """Whether ``error`` is that of a reachable server without such a call: it closes the connection, or does
+    nothing."""
     if isinstance(error, ConnectionFailedError):
         return error.sent and error.code is ErrorCode.UNAVAILABLE
     return error.code is ErrorCode.DEADLINE_EXCEEDED and not await member.unreachable()
 
 
 def _words(call: UpstreamCall[Any, Any], form: Any, reply: Any) -> str:
-    """What a reply says that is no answer."""
+    """The message of a reply that is not an answer."""
     try:
         result = call.decode(form, reply)
     except InferenceError as error:
