@@ -263,10 +263,12 @@ class GrpcClient(Protocol):
         ``InferenceError`` DEADLINE_EXCEEDED, CANCELLED, TOO_LARGE.
         """
 
-    def stream(self, request: GrpcRequest) -> AsyncGenerator[GrpcAnswer, None]:
-        """Make one call of a streaming method with the one message of ``request``: the answers as they
-        come. A status of the server's own that is not OK is the last one; raises as :meth:`send` does.
-        To close the generator is to cancel the call."""
+    def stream(
+        self, request: GrpcRequest, messages: AsyncIterator[Buffer] | None = None
+    ) -> AsyncGenerator[GrpcAnswer, None]:
+        """Make one call of a streaming method with ``messages`` as they come, or with the one message of
+        ``request``: the answers as they come. A status of the server's own that is not OK is the last one;
+        raises as :meth:`send` does, and what ``messages`` raises. To close the generator cancels the call."""
 
     async def close(self) -> None:
         """Close the channel."""

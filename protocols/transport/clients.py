@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.brpc.client import BrpcConnectionClient
 from interlingua.protocols.transport.framed.client import PooledFramedClient
+from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.wire import BrpcClient, FramedClient, GrpcClient, HttpClient
 
 Client = HttpClient | GrpcClient | BrpcClient | FramedClient
@@ -37,13 +38,14 @@ def _http_library(url: Url, **options: Any) -> Client:
 
 
 def _grpc_library(url: Url, **options: Any) -> Client:
-    from interlingua.protocols.transport.grpc.library_client import GrpcChannelClient
+    from interlingua.protocols.transport.grpc.library_client import GrpcioClient
 
-    return GrpcChannelClient(url, **options)
+    return GrpcioClient(url, **options)
 
 
 CLIENTS: Mapping[tuple[str, str], Connect] = {
     ("http", "library"): _http_library,
+    ("grpc", "native"): GrpcChannelClient,
     ("grpc", "library"): _grpc_library,
     ("brpc", "native"): BrpcConnectionClient,
     ("tcp", "native"): PooledFramedClient,

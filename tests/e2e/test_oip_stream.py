@@ -19,7 +19,7 @@ from interlingua.protocols.oip.client import GRPC_CALLS
 from interlingua.protocols.oip.stream_grpc import METHOD
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address, parse_url
-from interlingua.protocols.transport.grpc.library_client import GrpcChannelClient
+from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.target import Target

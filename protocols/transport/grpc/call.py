@@ -23,25 +23,25 @@ from interlingua.protocols.transport.grpc.headers import (
 from interlingua.protocols.transport.grpc.messages import (
     PREFIX,
     PREFIX_BYTES,
-    MessageReader,
-    RefusedMessageError,
+    MessageError,
+    MessageStream,
+    lasting,
 )
 from interlingua.protocols.transport.grpc.status import (
     CANCELLED,
     DEADLINE_EXCEEDED,
     INTERNAL,
+    RESOURCE_EXHAUSTED,
     UNAVAILABLE,
     UNIMPLEMENTED,
     fitting,
+    too_large,
     unforeseen,
 )
-from interlingua.protocols.transport.h2.connection import H2Connection
-from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.transport.h2.frames import Code
+from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, Headers
 from interlingua.schemas import Context
-
-_COPIED_BYTES = 1 << 14
-"""Up to this size a message in one DATA frame is copied out of the received bytes; a larger one is a view."""
 
 _HELD_BYTES = 1 << 20
 """How much of a stream's messages is buffered before its flow-control window is held."""
@@ -66,14 +66,13 @@ class CallHost(Protocol):
         """Count it no longer."""
 
 
-class GrpcCall(Stream):
+class GrpcCall(MessageStream):
     """The common part of unary and streaming calls. ``_over``: the answer is complete, or nobody waits for
     it. ``_reset_at_work``: the connection counts the call among those reset whose task still runs."""
 
     __slots__ = (
         "_headers",
         "_host",
-        "_messages_in_parts",
         "_over",
         "_reset_at_work",
         "_started",
@@ -87,7 +86,7 @@ class GrpcCall(Stream):
     def __init__(
         self,
         host: CallHost,
-        connection: H2Connection[CallHeaders | None],
+        connection: ServerConnection[CallHeaders | None],
         number: int,
         headers: CallHeaders,
         ended: bool,
@@ -96,7 +95,6 @@ class GrpcCall(Stream):
         self.connection = connection
         self._host = host
         self._headers = headers
-        self._messages_in_parts: MessageReader | None = None
         self._task: asyncio.Task[None] | None = None
         self._started = self._working = self._over = self._reset_at_work = False
         metadata = headers.metadata
@@ -110,7 +108,7 @@ class GrpcCall(Stream):
         )
         host.call_began(self)
 
-    def on_reset(self) -> None:
+    def on_reset(self, code: int) -> None:
         """See ``Stream``."""
         self._over = True
         if self._reset_at_work:
@@ -141,29 +139,28 @@ class GrpcCall(Stream):
         """End the call with a status of the transport's own."""
         if not self.half_closed_local:
             self.connection.sender.send_end(self, self._ending(answer))
-        self.on_reset()
+        self.on_reset(Code.CANCEL)
 
     def _ending(self, answer: GrpcAnswer) -> bytes:
         """The field block that ends the call."""
         return trailers(answer) if self._started else trailers_only(answer)
 
     def _messages_in(self, data: bytes, start: int, stop: int) -> Iterable[Buffer]:
-        """The messages that ``data[start:stop]`` completes. Raises ``RefusedMessageError`` between them."""
-        limit = self._host.max_request_bytes
-        if stop - start >= PREFIX_BYTES and not self._partial:
-            # nearly every message fills one DATA frame
-            compressed, size = PREFIX.unpack_from(data, start)
-            begin = start + PREFIX_BYTES
-            if size == stop - begin and not compressed and (limit is None or size <= limit):
-                return (data[begin:stop] if size <= _COPIED_BYTES else memoryview(data)[begin:stop],)
-        if self._messages_in_parts is None:
-            self._messages_in_parts = MessageReader(self._headers.coding, limit)
-        return self._messages_in_parts.read(data, start, stop)
+        """The messages that ``data[start:stop]`` completes. Raises ``MessageError`` between them."""
+        return self.messages_in(data, start, stop, self._headers.coding, self._host.max_request_bytes)
 
-    @property
-    def _partial(self) -> bool:
-        """Whether part of a message has arrived."""
-        return self._messages_in_parts is not None and self._messages_in_parts.partial
+    def _refusal(self, error: MessageError) -> GrpcAnswer:
+        """What ends the call if a message cannot be taken."""
+        limit = self._host.max_request_bytes
+        if error.code != RESOURCE_EXHAUSTED or limit is None:
+            return GrpcAnswer(code=error.code, details=error.details)
+        if error.size is not None:
+            return too_large("request", error.size, "max_request_bytes", limit)
+        details = (
+            f"the request has more bytes when decompressed than the {limit} that max_request_bytes of this "
+            "listener allows"
+        )
+        return GrpcAnswer(code=RESOURCE_EXHAUSTED, details=details)
 
     def _done(self) -> None:
         """The task is done."""
@@ -188,10 +185,10 @@ class UnaryCall(GrpcCall):
                 request = GrpcRequest(self._headers.method, message, self._headers.metadata, self.context)
                 self._task = self._host.loop.create_task(self._run(request))
                 return
-        except RefusedMessageError as refused:
-            self.end(refused.answer)
+        except MessageError as error:
+            self.end(self._refusal(error))
             return
-        if ended and self._partial:
+        if ended and self.partial:
             self.end(GrpcAnswer(code=INTERNAL, details="the message of the call is cut short"))
         elif ended:
             self.end(GrpcAnswer(code=UNIMPLEMENTED, details="a unary call has one message, not none"))
@@ -221,7 +218,7 @@ class UnaryCall(GrpcCall):
         size = len(message)
         tail = trailers(answer) if answer.trailing else OK
         self.connection.sender.send_whole(
-            self, ANSWER_HEADERS, (PREFIX.pack(0, size), _lasting(message)), size + PREFIX_BYTES, tail
+            self, ANSWER_HEADERS, (PREFIX.pack(0, size), lasting(message)), size + PREFIX_BYTES, tail
         )
 
 
@@ -233,7 +230,7 @@ class StreamCall(GrpcCall):
     def __init__(
         self,
         host: CallHost,
-        connection: H2Connection[CallHeaders | None],
+        connection: ServerConnection[CallHeaders | None],
         number: int,
         headers: CallHeaders,
         ended: bool,
@@ -241,7 +238,7 @@ class StreamCall(GrpcCall):
         super().__init__(host, connection, number, headers, ended)
         self._messages: deque[Buffer] = deque()
         self._held = 0
-        self._fault: RefusedMessageError | None = None
+        self._fault: MessageError | None = None
         self._message_waiter: asyncio.Future[None] | None = None
         self._send_waiter: asyncio.Future[None] | None = None
         self._task = host.loop.create_task(
@@ -256,11 +253,10 @@ class StreamCall(GrpcCall):
             for message in self._messages_in(data, start, stop):
                 self._messages.append(message)
                 self._held += len(message) + PREFIX_BYTES
-            if ended and self._partial:
-                details = "the last message of the stream is cut short"
-                self._fault = RefusedMessageError(GrpcAnswer(code=INTERNAL, details=details))
-        except RefusedMessageError as refused:
-            self._fault = refused
+            if ended and self.partial:
+                self._fault = MessageError(INTERNAL, "the last message of the stream is cut short")
+        except MessageError as error:
+            self._fault = error
             self.window_held = True
         if self._held > _HELD_BYTES:
             self.window_held = True
@@ -293,8 +289,8 @@ class StreamCall(GrpcCall):
         self._working = True
         try:
             end = await self._send_all(self._host.handler.stream(request, self))
-        except RefusedMessageError as refused:
-            end = refused.answer
+        except MessageError as error:
+            end = self._refusal(error)
         except Exception:
             end = unforeseen(request.method)
         except BaseException:
@@ -303,7 +299,7 @@ class StreamCall(GrpcCall):
         finally:
             if not self._over:
                 self._over = True
-                self.connection.sender.send(self, (), self._ending(end))
+                self.connection.sender.send(self, (), self._ending(end), ended=True)
             self._done()
 
     async def _send_all(self, answers: AsyncIterator[GrpcAnswer]) -> GrpcAnswer:
@@ -319,7 +315,7 @@ class StreamCall(GrpcCall):
                 trailing = answer.trailing or trailing
                 self._start()
                 message = answer.message
-                self.connection.sender.send(self, (PREFIX.pack(0, len(message)), _lasting(message)))
+                self.connection.sender.send(self, (PREFIX.pack(0, len(message)), lasting(message)))
                 if self.queued > _WAITING_BYTES:
                     self._send_waiter = self._host.loop.create_future()
                     await self._send_waiter
@@ -334,11 +330,6 @@ class StreamCall(GrpcCall):
         if not self._started and not self._over:
             self._started = True
             self.connection.sender.send_headers(self, ANSWER_HEADERS)
-
-
-def _lasting(message: Buffer) -> Buffer:
-    """``message`` as bytes that do not change while queued."""
-    return message if isinstance(message, bytes) else bytes(message)
 
 
 def _wake(waiter: asyncio.Future[None] | None) -> None:

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from interlingua.protocols.content_coding import WINDOW_BITS
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, UNIMPLEMENTED, cut
 from interlingua.protocols.transport.h2.hpack import ENTRY_OVERHEAD, MAX_HEADER_LIST, FieldLines
+from interlingua.protocols.transport.h2.hpack_encoder import literal, text
 from interlingua.protocols.wire import GrpcAnswer
 
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _CONTENT_TYPE = re.compile(rb"application/grpc(\+proto)?([; ].*)?", re.IGNORECASE)
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
-_CONNECTION_SPECIFIC = frozenset(
+CONNECTION_SPECIFIC = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
 """Fields that make a request malformed (RFC 9113, 8.2.2)."""
@@ -43,43 +44,26 @@ class CallHeaders:
     refusal: bytes = b""
 
 
-def _literal(name: bytes, value: bytes) -> bytes:
-    """A literal field line that enters no table (RFC 7541, 6.2.2)."""
-    return b"\0" + _text(name) + _text(value)
-
-
-def _text(text: bytes) -> bytes:
-    size = len(text)
-    if size < 0x7F:
-        return bytes((size,)) + text
-    size -= 0x7F
-    length = bytearray((0x7F,))
-    while size >= 0x80:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    length.append(size)
-    return bytes(length) + text
-
-
 _STATUS_200 = b"\x88"
-_CONTENT_TYPE_FIELD = b"\x0f\x10" + _text(b"application/grpc")
-_ACCEPTED = _literal(b"grpc-accept-encoding", ", ".join(("identity", *WINDOW_BITS)).encode())
+_CONTENT_TYPE_FIELD = b"\x0f\x10" + text(b"application/grpc")
+ACCEPTED_CODINGS = ", ".join(("identity", *WINDOW_BITS)).encode()
+_ACCEPTED = literal(b"grpc-accept-encoding", ACCEPTED_CODINGS)
 
 ANSWER_HEADERS = _STATUS_200 + _CONTENT_TYPE_FIELD
 """The field block before the first message of an answer."""
 
-OK = _literal(b"grpc-status", b"0")
+OK = literal(b"grpc-status", b"0")
 """The trailers of a successful answer."""
 
 
 def trailers(answer: GrpcAnswer) -> bytes:
     """The trailers of an answer; overlong details are cut."""
-    block = _literal(b"grpc-status", b"%d" % answer.code) if answer.code else OK
+    block = literal(b"grpc-status", b"%d" % answer.code) if answer.code else OK
     if answer.details:
         details = cut(answer.details).encode(errors="replace")
-        block += _literal(b"grpc-message", _UNPRINTABLE.sub(_escaped, details))
+        block += literal(b"grpc-message", _UNPRINTABLE.sub(_escaped, details))
     for name, value in answer.trailing:
-        block += _literal(name.lower().encode(errors="replace"), value.encode(errors="replace"))
+        block += literal(name.lower().encode(errors="replace"), value.encode(errors="replace"))
     return block
 
 
@@ -105,7 +89,7 @@ def read_headers(fields: FieldLines) -> CallHeaders | None:
         regular = True
         if name in _OWN:
             own[name] = value
-        elif not _NAME.fullmatch(name) or name in _CONNECTION_SPECIFIC:
+        elif not _NAME.fullmatch(name) or name in CONNECTION_SPECIFIC:
             return None
         elif not name.endswith(b"-bin"):
             metadata[name.decode()] = _decoded(value)
@@ -114,8 +98,8 @@ def read_headers(fields: FieldLines) -> CallHeaders | None:
         return None
     headers = CallHeaders(_decoded(path), metadata)
     if not _CONTENT_TYPE.fullmatch(own.get(b"content-type", b"")):
-        headers.refusal = b"\x08\x03415" + _literal(b"grpc-status", b"2")
-        headers.refusal += _literal(b"grpc-message", b"the content-type is not application/grpc")
+        headers.refusal = b"\x08\x03415" + literal(b"grpc-status", b"2")
+        headers.refusal += literal(b"grpc-message", b"the content-type is not application/grpc")
         return headers
     if size > MAX_HEADER_LIST:
         details = f"the metadata has {size} bytes, more than the {MAX_HEADER_LIST} that are taken"
@@ -146,11 +130,11 @@ def _read_coding(headers: CallHeaders, stated: bytes) -> None:
         headers.refusal = trailers_only(GrpcAnswer(code=UNIMPLEMENTED, details=details)) + _ACCEPTED
 
 
-def _decoded(text: bytes) -> str:
+def _decoded(value: bytes) -> str:
     try:
-        return text.decode()
+        return value.decode()
     except UnicodeDecodeError:
-        return text.decode("latin-1")
+        return value.decode("latin-1")
 
 
 def _escaped(found: re.Match[bytes]) -> bytes:

@@ -7,15 +7,15 @@ and servers reject clients that ping often.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from interlingua.protocols.transport.address import Address, Url
-from interlingua.protocols.wire import ConnectionFailedError, GrpcAnswer, GrpcRequest
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.protocols.transport.grpc.client_errors import ClientErrors, unsendable
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 
 LARGEST_MESSAGE = 2**31 - 1
 
@@ -30,7 +30,7 @@ _BY_THE_SERVER = "server:"
 """grpcio's details for a message above a limit, and its mark on those from the other side."""
 
 
-class GrpcChannelClient:
+class GrpcioClient:
     """A ``GrpcClient``: a channel to ``url``, connected when first needed and again when it breaks; ``at`` is
     the numeric address of its host, where that has been looked up."""
 
@@ -42,8 +42,7 @@ class GrpcChannelClient:
         max_response_bytes: int | None = None,
         at: str = "",
     ) -> None:
-        self._url = url
-        self._limit = max_response_bytes
+        self._errors = ClientErrors(url, max_response_bytes)
         self._options: tuple[tuple[str, int | str], ...] = (
             ("grpc.max_receive_message_length", max_response_bytes or LARGEST_MESSAGE),
             ("grpc.max_send_message_length", LARGEST_MESSAGE),
@@ -72,27 +71,33 @@ class GrpcChannelClient:
         except grpc.aio.AioRpcError as status:
             return self._status(status, channel, heard)
         except grpc.aio.InternalError as fault:
-            raise _unsendable(request) from fault
+            raise unsendable(request) from fault
         finally:
             await channel.end()
         return GrpcAnswer(message)
 
-    async def stream(self, request: GrpcRequest) -> AsyncGenerator[GrpcAnswer, None]:
+    async def stream(
+        self, request: GrpcRequest, messages: AsyncIterator[Buffer] | None = None
+    ) -> AsyncGenerator[GrpcAnswer, None]:
         """Make one call of a streaming method; answers and errors are those of ``GrpcClient``."""
         timeout, channel = self._timeout(request), self._current()
         heard = channel.begin()
         call = None
         try:
-            call = channel.method(request.method, stream=True)(
-                bytes(request.message), timeout=timeout, metadata=tuple(request.metadata.items())
-            )
+            metadata = tuple(request.metadata.items())
+            if messages is None:
+                method = channel.method(request.method, stream=True)
+                call = method(bytes(request.message), timeout=timeout, metadata=metadata)
+            else:
+                method = channel.method(request.method, stream=True, streamed=True)
+                call = method(_as_bytes(messages), timeout=timeout, metadata=metadata)
             async for message in call:
                 channel.heard += 1
                 yield GrpcAnswer(message)
         except grpc.aio.AioRpcError as status:
             answer = self._status(status, channel, heard)
         except grpc.aio.InternalError as fault:
-            raise _unsendable(request) from fault
+            raise unsendable(request) from fault
         else:
             return
         finally:
@@ -111,7 +116,7 @@ class GrpcChannelClient:
         deadline = request.context.deadline
         timeout = None if deadline is None else deadline - time.monotonic()
         if timeout is not None and timeout <= 0:
-            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
+            raise self._errors.too_late()
         return timeout
 
     def _current(self) -> _Channel:
@@ -127,28 +132,17 @@ class GrpcChannelClient:
             # with a connection, the status may be that of a server that cannot reach its upstream
             connected = channel.connected
             if words.startswith(_NOBODY_THERE):
-                raise self._failure(f"cannot be reached: {details}", sent=connected) from status
+                raise self._errors.failed(f"cannot be reached: {details}", sent=connected) from status
             if not connected or any(text in words for text in _BROKEN):
-                words = f"closed the connection without an answer: {details}"
-                raise self._failure(words, sent=True) from status
+                raise self._errors.broken(details) from status
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             if channel.heard == heard:
                 channel.retired = True
-            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from status
+            raise self._errors.timed_out() from status
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in words and _BY_THE_SERVER not in words:
-            raise self._error(
-                ErrorCode.TOO_LARGE,
-                f"gave an answer larger than the {self._limit} bytes that max_response_bytes of this "
-                f"upstream allows: {details}",
-            ) from status
+            raise self._errors.too_large(details) from status
         channel.heard += 1
         return GrpcAnswer(code=code.value[0], details=details)
-
-    def _failure(self, what: str, *, sent: bool) -> ConnectionFailedError:
-        return ConnectionFailedError(ErrorCode.UNAVAILABLE, f"the upstream at {self._url} {what}", sent=sent)
-
-    def _error(self, code: ErrorCode, what: str) -> InferenceError:
-        return InferenceError(code, f"the upstream at {self._url} {what}")
 
 
 class _Channel:
@@ -157,19 +151,20 @@ class _Channel:
 
     def __init__(self, target: str, options: Sequence[tuple[str, int | str]]) -> None:
         self._channel = grpc.aio.insecure_channel(target, options=options)
-        self._methods: dict[str, Any] = {}
+        self._methods: dict[tuple[str, bool], Any] = {}
         self._running = 0
         self.heard = 0
         self.retired = False
 
-    def method(self, name: str, *, stream: bool) -> Any:
-        """What calls ``name`` with one message as bytes."""
-        method = self._methods.get(name)
+    def method(self, name: str, *, stream: bool, streamed: bool = False) -> Any:
+        """What calls ``name`` with messages as bytes; ``stream``: it answers with many, ``streamed``: it gets
+        many. If many are sent, grpcio has INTERNAL in place of the status of a server that answers before it
+        has read them, so one message is sent as such."""
+        method = self._methods.get((name, streamed))
         if method is None:
-            # one message goes out whatever the method takes; where a stream of them is written, grpcio has
-            # INTERNAL in place of the status of a server that answers before it has read
-            make = self._channel.unary_stream if stream else self._channel.unary_unary
-            method = self._methods[name] = make(name)
+            channel = self._channel
+            make = channel.unary_stream if stream else channel.unary_unary
+            method = self._methods[name, streamed] = (channel.stream_stream if streamed else make)(name)
         return method
 
     @property
@@ -194,8 +189,6 @@ class _Channel:
         await self._channel.close()
 
 
-def _unsendable(request: GrpcRequest) -> InferenceError:
-    """The metadata has a key or a value that HTTP/2 lacks."""
-    return InferenceError(
-        ErrorCode.MALFORMED, f"the metadata of this request cannot be sent: {sorted(request.metadata)}"
-    )
+async def _as_bytes(messages: AsyncIterator[Buffer]) -> AsyncIterator[bytes]:
+    async for message in messages:
+        yield bytes(message)

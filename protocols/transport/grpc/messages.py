@@ -1,17 +1,21 @@
 """Reads the messages of a gRPC call out of the bytes of its stream.
 
 Contract: a message is a flag, four bytes of length, and its bytes ("Length-Prefixed-Message"). One above the
-limit is refused by its length, before any of it is buffered. No sockets.
+limit is refused by its length, before any of it is buffered. A message is received into one buffer, which
+grows with what has arrived rather than with what the peer claims. No sockets.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from interlingua.protocols.content_coding import inflate
-from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, too_large
-from interlingua.protocols.wire import Buffer, GrpcAnswer
+from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED
+from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError
 
 PREFIX = struct.Struct(">BL")
@@ -19,17 +23,25 @@ PREFIX = struct.Struct(">BL")
 
 PREFIX_BYTES = 5
 
-_COPIED_BYTES = 4096
-"""Parts of a message up to this size are joined as they arrive: an object for each would take more memory
-than its bytes."""
+_COPIED_BYTES = 1 << 14
+"""Up to this size a message in one DATA frame is copied out of the received bytes; a larger one is a view."""
+
+_CLAIMED_BYTES = 8 << 20
+"""How much is allocated for a message of which nothing has arrived."""
+
+_GROWTH = 8
+"""How many times what has arrived the buffer may be: few copies of long messages, no memory for a claim."""
 
 
-class RefusedMessageError(Exception):
-    """A message is refused; ``answer`` ends the call."""
+class MessageError(Exception):
+    """A message cannot be taken. ``code`` is RESOURCE_EXHAUSTED for one above the limit, of ``size`` bytes
+    (None for one whose size is unknown, as it is compressed), otherwise INTERNAL."""
 
-    def __init__(self, answer: GrpcAnswer) -> None:
-        super().__init__(answer.details)
-        self.answer = answer
+    def __init__(self, code: int, details: str, size: int | None = None) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+        self.size = size
 
 
 class MessageReader:
@@ -41,16 +53,17 @@ class MessageReader:
         self._limit = limit
         self._prefix = b""
         self._compressed = 0
-        self._size = self._missing = 0
-        self._parts: list[bytearray | memoryview] = []
+        self._size = self._filled = 0
+        self._buffer = memoryview(b"")
 
     @property
     def partial(self) -> bool:
         """Whether part of a message has arrived."""
         return bool(self._prefix)
 
-    def read(self, data: bytes, start: int, stop: int) -> Iterator[Buffer]:
-        """The messages that ``data[start:stop]`` completes. Raises ``RefusedMessageError``."""
+    def read(self, data: Buffer, start: int, stop: int) -> Iterator[Buffer]:
+        """The messages that ``data[start:stop]`` completes. Raises ``MessageError``."""
+        view = memoryview(data)
         while start < stop:
             if len(self._prefix) < PREFIX_BYTES:
                 missing = PREFIX_BYTES - len(self._prefix)
@@ -58,47 +71,82 @@ class MessageReader:
                 start += missing
                 if len(self._prefix) < PREFIX_BYTES:
                     break
-                self._compressed, self._size = PREFIX.unpack(self._prefix)
-                self._missing = self._size
-                self._check()
-            upto = min(start + self._missing, stop)
+                self._begin()
+            upto = min(start + self._size - self._filled, stop)
             if upto > start:
-                self._keep(data, start, upto)
-                self._missing -= upto - start
+                filled = self._filled + upto - start
+                if filled > len(self._buffer):
+                    self._grow(filled)
+                self._buffer[self._filled : filled] = view[start:upto]
+                self._filled = filled
                 start = upto
-            if not self._missing:
+            if self._filled == self._size:
                 yield self._whole()
 
-    def _check(self) -> None:
+    def _begin(self) -> None:
+        self._compressed, self._size = PREFIX.unpack(self._prefix)
+        self._filled = 0
         if self._limit is not None and self._size > self._limit:
-            raise RefusedMessageError(too_large("request", self._size, "max_request_bytes", self._limit))
+            details = f"a message of {self._size} bytes, more than {self._limit}"
+            raise MessageError(RESOURCE_EXHAUSTED, details, self._size)
         if self._compressed & 1 and not self._coding:
-            details = "Compression bit set but no encoding configured"
-            raise RefusedMessageError(GrpcAnswer(code=INTERNAL, details=details))
+            raise MessageError(INTERNAL, "Compression bit set but no encoding configured")
+        self._buffer = _allocated(min(self._size, _CLAIMED_BYTES))
 
-    def _keep(self, data: bytes, start: int, stop: int) -> None:
-        parts = self._parts
-        if stop - start > _COPIED_BYTES:
-            parts.append(memoryview(data)[start:stop])
-        elif parts and isinstance(parts[-1], bytearray):
-            parts[-1] += data[start:stop]
-        else:
-            parts.append(bytearray(data[start:stop]))
+    def _grow(self, filled: int) -> None:
+        grown = _allocated(min(self._size, max(_CLAIMED_BYTES, _GROWTH * filled)))
+        grown[: self._filled] = self._buffer[: self._filled]
+        self._buffer = grown
 
     def _whole(self) -> Buffer:
-        parts, self._parts, self._prefix = self._parts, [], b""
-        message: Buffer = parts[0] if len(parts) == 1 and type(parts[0]) is memoryview else b"".join(parts)
+        message, self._buffer, self._prefix = self._buffer.toreadonly(), memoryview(b""), b""
         if not self._compressed & 1:
             return message
         try:
             return inflate(self._coding, message, self._limit)
         except InferenceError as fault:
             if fault.code is ErrorCode.TOO_LARGE:
-                details = (
-                    f"the request has more bytes when decompressed than the {self._limit} that "
-                    "max_request_bytes of this listener allows"
-                )
-                answer = GrpcAnswer(code=RESOURCE_EXHAUSTED, details=details)
-            else:
-                answer = GrpcAnswer(code=INTERNAL, details=f"Decompression failed: {fault.message}")
-            raise RefusedMessageError(answer) from None
+                raise MessageError(RESOURCE_EXHAUSTED, fault.message) from None
+            raise MessageError(INTERNAL, f"Decompression failed: {fault.message}") from None
+
+
+class MessageStream(Stream):
+    """A stream that receives messages: either end of a call."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, number: int, send_window: int, half_closed_remote: bool) -> None:
+        super().__init__(number, send_window, half_closed_remote)
+        self._reader: MessageReader | None = None
+
+    def messages_in(
+        self, data: bytes, start: int, stop: int, coding: str, limit: int | None
+    ) -> Iterable[Buffer]:
+        """The messages that ``data[start:stop]`` completes; ``coding`` and ``limit`` are those of
+        ``MessageReader``. Raises ``MessageError`` between them."""
+        if stop - start >= PREFIX_BYTES and not self.partial:
+            # nearly every message fills one DATA frame
+            compressed, size = PREFIX.unpack_from(data, start)
+            begin = start + PREFIX_BYTES
+            if size == stop - begin and not compressed and (limit is None or size <= limit):
+                return (data[begin:stop] if size <= _COPIED_BYTES else memoryview(data)[begin:stop],)
+        if self._reader is None:
+            self._reader = MessageReader(coding, limit)
+        return self._reader.read(data, start, stop)
+
+    @property
+    def partial(self) -> bool:
+        """Whether part of a message has arrived."""
+        return self._reader is not None and self._reader.partial
+
+
+def _allocated(size: int) -> memoryview:
+    """A buffer that is not filled with zeros."""
+    return np.empty(size, np.uint8).data
+
+
+def lasting(message: Buffer) -> Buffer:
+    """``message``, or a copy of it if it may change while it is queued."""
+    if isinstance(message, bytes) or (isinstance(message, memoryview) and message.readonly):
+        return message
+    return bytes(message)

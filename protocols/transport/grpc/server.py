@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from functools import partial
 from typing import cast
 from urllib.parse import quote
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.grpc.call import GrpcCall, StreamCall, UnaryCall
+from interlingua.protocols.transport.grpc.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.headers import CallHeaders, read_headers, trailers_only
 from interlingua.protocols.transport.grpc.status import (
     KEEPALIVE_SECS,
     KEEPALIVE_TIMEOUT_SECS,
     UNIMPLEMENTED,
 )
-from interlingua.protocols.transport.h2.connection import H2Connection
 from interlingua.protocols.transport.h2.frames import Code, rst_stream
 from interlingua.protocols.transport.h2.hpack import FieldLines
+from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener, hand_over
 from interlingua.protocols.transport.sockets import send_at_once
@@ -98,7 +98,7 @@ class GrpcServer:
 
 
 class _Connection(asyncio.Protocol):
-    """A connection: the ``asyncio.Protocol`` around an ``H2Connection``, and the host of its calls."""
+    """A connection: the ``asyncio.Protocol`` around an ``ServerConnection``, and the host of its calls."""
 
     def __init__(self, server: GrpcServer, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
@@ -107,8 +107,7 @@ class _Connection(asyncio.Protocol):
         self.max_request_bytes = server.max_request_bytes
         self.max_response_bytes = server.max_response_bytes
         self.calls: set[GrpcCall] = set()
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = 0.0
+        self._deadlines = Deadlines(loop, lambda: self.calls)
         self._draining = self._silent = self._closing = self._waited_for = False
 
     # called by the event loop
@@ -121,7 +120,7 @@ class _Connection(asyncio.Protocol):
         send_at_once(transport)
         self.peer = _grpc_peer(transport.get_extra_info("peername"))
         self._server.connections.open.add(self)
-        self._connection: H2Connection[CallHeaders | None] = H2Connection(
+        self._connection: ServerConnection[CallHeaders | None] = ServerConnection(
             self._server.interpret, self._accept, self._transport.write
         )
         self._timer = self.loop.call_later(self._server.stall_secs, self._look)
@@ -157,8 +156,7 @@ class _Connection(asyncio.Protocol):
         """Reset every stream."""
         self._timer.cancel()
         self._stall.cancel()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._deadlines.cancel()
         self._connection.connection_lost()
         self._server.connections.open.discard(self)
         self._server.connections.changed()
@@ -170,7 +168,7 @@ class _Connection(asyncio.Protocol):
         self.calls.add(call)
         self._server.connections.in_flight.add(call)
         if call.deadline is not None:
-            self._wake_at(call.deadline)
+            self._deadlines.add(call.deadline)
 
     def call_ended(self, call: GrpcCall) -> None:
         """See ``CallHost``."""
@@ -211,7 +209,7 @@ class _Connection(asyncio.Protocol):
 
     def _accept(
         self,
-        connection: H2Connection[CallHeaders | None],
+        connection: ServerConnection[CallHeaders | None],
         number: int,
         headers: CallHeaders | None,
         ended: bool,
@@ -223,29 +221,6 @@ class _Connection(asyncio.Protocol):
             connection.sender.refuse(number, headers.refusal, ended)
             return None
         return (StreamCall if headers.streaming else UnaryCall)(self, connection, number, headers, ended)
-
-    def _wake_at(self, deadline: float) -> None:
-        """Check deadlines at this time. One timer serves all calls: most deadlines come in order."""
-        if self._alarm is not None:
-            if self._alarm_at <= deadline:
-                return
-            self._alarm.cancel()
-        self._alarm_at = deadline
-        self._alarm = self.loop.call_later(max(0.0, deadline - time.monotonic()), self._expire)
-
-    def _expire(self) -> None:
-        self._alarm = None
-        now = time.monotonic()
-        nearest = None
-        for call in tuple(self.calls):
-            if call.deadline is None:
-                continue
-            if call.deadline <= now:
-                call.expire()
-            elif nearest is None or call.deadline < nearest:
-                nearest = call.deadline
-        if nearest is not None:
-            self._wake_at(nearest)
 
     def _look(self) -> None:
         """Ping a client that is silent while its calls run; abort where it does not answer."""

@@ -1,4 +1,4 @@
-"""Statuses that both engines of a gRPC listener send by themselves."""
+"""Numbers of gRPC's statuses, and those that both engines of a listener send by themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from interlingua.protocols.wire import GrpcAnswer
 
 LARGEST_MESSAGE = 2**31 - 1
 
-CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 1, 4, 8, 12, 13, 14
+CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, PERMISSION_DENIED = 1, 2, 4, 7
+RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 8, 12, 13, 14, 16
 """Numbers of gRPC's statuses."""
 
 KEEPALIVE_SECS, KEEPALIVE_TIMEOUT_SECS = 7200.0, 20.0

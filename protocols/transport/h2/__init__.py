@@ -1,1 +1,1 @@
-"""The server's side of HTTP/2, without a socket."""
+"""HTTP/2 without a socket: the server's and the client's end of a connection."""

@@ -1,4 +1,4 @@
-"""Reads HTTP/2 frames (RFC 9113, 4 and 6) out of the bytes of a client, cut anywhere.
+"""Reads HTTP/2 frames (RFC 9113, 4 and 6) out of the bytes of a peer, cut anywhere.
 
 Contract: DATA is handed over as it arrives, without padding, so that a large frame is never buffered; field
 blocks and all other frames are handed over whole, and are limited in size. A malformed frame raises
@@ -20,7 +20,6 @@ from interlingua.protocols.transport.h2.frames import (
     HEADERS,
     MAX_STREAM_ID,
     PADDED,
-    PREFACE,
     PRIORITY_FIELDS,
     SETTINGS,
     Code,
@@ -39,7 +38,7 @@ _MAX_CONTROL = MAX_FIELD_BLOCK + 256
 
 
 class NotHttp2Error(H2Error):
-    """The first bytes are not the connection preface (RFC 9113, 3.4)."""
+    """The first bytes are not the peer's connection preface (RFC 9113, 3.4)."""
 
 
 class FrameHandler(Protocol):
@@ -48,7 +47,7 @@ class FrameHandler(Protocol):
     closed: bool
 
     def on_preface(self) -> None:
-        """The client's connection preface."""
+        """The peer's connection preface; its SETTINGS frame follows."""
 
     def on_data_frame(self, number: int, size: int) -> Stream | None:
         """A DATA frame of stream ``number`` begins, ``size`` bytes with its padding. The stream that takes
@@ -65,11 +64,13 @@ class FrameHandler(Protocol):
 
 
 class FrameReader:
-    """Reads what one peer sends, for ``handler``."""
+    """Reads what one peer sends, for ``handler``. ``preface`` precedes the first frame: that of a client, and
+    nothing from a server (RFC 9113, 3.4)."""
 
-    def __init__(self, handler: FrameHandler, guard: FloodGuard) -> None:
+    def __init__(self, handler: FrameHandler, guard: FloodGuard, preface: bytes) -> None:
         self._handler = handler
         self._guard = guard
+        self._preface = preface
         self._preface_read = False
         self._rest = b""
         # the DATA frame under way, or the frame to be skipped: bytes still to come, and the stream that takes
@@ -133,17 +134,21 @@ class FrameReader:
         return position
 
     def _read_preface(self, data: bytes) -> int:
-        if not data.startswith(PREFACE):
-            if PREFACE.startswith(data):
+        preface = self._preface
+        if not data.startswith(preface):
+            if preface.startswith(data):
                 return 0
             raise NotHttp2Error(Code.PROTOCOL_ERROR, "this is not HTTP/2")
-        if len(data) < len(PREFACE) + HEADER_BYTES:
+        if len(data) < len(preface) + HEADER_BYTES:
             return 0
         self._preface_read = True
+        first = data[len(preface) + 3]
+        if not preface and first != SETTINGS:
+            raise NotHttp2Error(Code.PROTOCOL_ERROR, "this is not HTTP/2")
         self._handler.on_preface()
-        if data[len(PREFACE) + 3] != SETTINGS:
+        if first != SETTINGS:
             raise H2Error(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
-        return len(PREFACE)
+        return len(preface)
 
     def _whole(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         """A frame other than DATA."""
@@ -192,7 +197,7 @@ class FrameReader:
         stop = min(end, start + self._left)
         self._left -= stop - start
         stream = self._inside
-        if stream is not None and not stream.half_closed_local:
+        if stream is not None and not stream.closed:
             # the part that precedes the padding
             until = max(start, min(stop, stop + self._left - self._padding))
             if not self._left:

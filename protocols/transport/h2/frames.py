@@ -53,6 +53,14 @@ class Code(enum.IntEnum):
     HTTP_1_1_REQUIRED = 13
 
 
+def name_of(code: int) -> str:
+    """The name of an error code, the number of an unknown one."""
+    try:
+        return Code(code).name
+    except ValueError:
+        return str(code)
+
+
 class Setting(enum.IntEnum):
     """A setting (RFC 9113, 6.5.2)."""
 
@@ -78,9 +86,9 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
 
 
-def data_header(size: int, stream: int) -> bytes:
-    """The header of a DATA frame of ``size`` bytes without END_STREAM."""
-    return HEADER.pack(size >> 8, size & 0xFF, DATA, 0, stream)
+def data_header(size: int, stream: int, flags: int = 0) -> bytes:
+    """The header of a DATA frame of ``size`` bytes."""
+    return HEADER.pack(size >> 8, size & 0xFF, DATA, flags, stream)
 
 
 def header_frames(block: bytes, stream: int, *, ended: bool, largest: int) -> bytes:

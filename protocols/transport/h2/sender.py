@@ -1,7 +1,6 @@
-"""The sending half of an HTTP/2 connection: answers, within flow control (RFC 9113, 5.2) and the socket's
-buffer.
+"""The sending half of an HTTP/2 connection: within flow control (RFC 9113, 5.2) and the socket's buffer.
 
-Sans-IO. An answer that fits the windows is written at once; the rest waits in its stream's queue, and
+Sans-IO. A message that fits the windows is written at once; the rest waits in its stream's queue, and
 streams with queued data take turns.
 """
 
@@ -13,6 +12,7 @@ from interlingua.protocols.transport.h2.flood import FloodGuard
 from interlingua.protocols.transport.h2.frames import (
     DEFAULT_FRAME_BYTES,
     DEFAULT_WINDOW,
+    END_STREAM,
     MAX_WINDOW,
     Code,
     H2Error,
@@ -27,13 +27,13 @@ _TURN_BYTES = 1 << 18
 """How much one stream sends before the next one has its turn."""
 
 _JOINED_BYTES = 1 << 16
-"""Up to this size, joining the pieces of an answer costs less than writing each."""
+"""Up to this size, joining the pieces of a message costs less than writing each."""
 
 
 class Sender:
     """``initial_window`` and ``max_frame_size`` are the peer's settings (RFC 9113, 6.5.2); ``window`` is the
-    connection's flow-control window. ``streams`` are those of the connection: a stream leaves them when its
-    answer is complete."""
+    connection's flow-control window. ``streams`` are those of the connection: a stream leaves them when it
+    closes."""
 
     def __init__(
         self, write: Callable[[Buffer], None], streams: dict[int, Stream], guard: FloodGuard
@@ -51,7 +51,7 @@ class Sender:
     # called by the owner of the socket
 
     def pause(self) -> None:
-        """The socket's buffer is full: queue answers."""
+        """The socket's buffer is full: queue data."""
         self._paused = True
 
     def resume(self) -> None:
@@ -62,47 +62,51 @@ class Sender:
     # called by streams
 
     def send_whole(
-        self, stream: Stream, headers: bytes, message: Sequence[Buffer], size: int, trailers: bytes
+        self, stream: Stream, headers: bytes, message: Sequence[Buffer], size: int, trailers: bytes = b""
     ) -> None:
-        """Send a complete answer: a field block before and one after the pieces of the body, ``size`` bytes
-        together."""
+        """Send a complete message: a field block, the pieces of the body, ``size`` bytes together, and
+        trailers, which an answer has and a request has not."""
         number, largest = stream.id, self.max_frame_size
         if size <= self.window and size <= stream.send_window and size <= largest and not self._paused:
             self.window -= size
+            stream.trailers = trailers
             self._write(
                 b"".join(
                     (
                         header_frames(headers, number, ended=False, largest=largest),
-                        data_header(size, number),
+                        data_header(size, number, 0 if trailers else END_STREAM),
                         *message,
-                        header_frames(trailers, number, ended=True, largest=largest),
+                        header_frames(trailers, number, ended=True, largest=largest) if trailers else b"",
                     )
                 )
             )
-            self._close(stream)
+            self._ended(stream)
         else:
             self.send_headers(stream, headers)
-            self.send(stream, message, trailers)
+            self.send(stream, message, trailers, ended=True)
 
     def send_headers(self, stream: Stream, block: bytes) -> None:
-        """Send the field block that begins an answer."""
+        """Send the field block that begins a message."""
         self._write(header_frames(block, stream.id, ended=False, largest=self.max_frame_size))
 
-    def send(self, stream: Stream, message: Sequence[Buffer], trailers: bytes = b"") -> None:
-        """Send the pieces of a message; ``trailers``, a field block, end the answer. Data beyond the windows
+    def send(
+        self, stream: Stream, body: Sequence[Buffer], trailers: bytes = b"", *, ended: bool = False
+    ) -> None:
+        """Send pieces of a body; ``ended``: they are the last, but for ``trailers``. Data beyond the windows
         is queued."""
-        stream.queue(message)
+        stream.queue(body)
         stream.trailers = trailers
+        stream.ending = ended
         if stream.queued:
             self.ready[stream] = None
             self.flush()
-        elif trailers:
+        elif ended:
             self._finish(stream)
 
-    def send_end(self, stream: Stream, block: bytes) -> None:
-        """Drop queued data and end the answer with a field block."""
+    def send_end(self, stream: Stream, trailers: bytes) -> None:
+        """Drop queued data and end the answer with trailers."""
         self._discard(stream)
-        stream.trailers = block
+        stream.trailers = trailers
         self._finish(stream)
 
     def refuse(self, number: int, block: bytes, ended: bool) -> None:
@@ -120,7 +124,7 @@ class Sender:
 
     def forget(self, stream: Stream) -> None:
         """Close a stream without a frame."""
-        stream.half_closed_local = True
+        stream.half_closed_local = stream.closed = True
         self._streams.pop(stream.id, None)
         self._discard(stream)
 
@@ -130,7 +134,7 @@ class Sender:
         self._streams.clear()
         self.ready.clear()
         for stream in streams:
-            stream.half_closed_local = True
+            stream.half_closed_local = stream.closed = True
         return streams
 
     def resize_windows(self, size: int) -> None:
@@ -161,6 +165,8 @@ class Sender:
                 continue
             if stream.trailers:
                 self._finish(stream)
+            elif stream.ending:
+                self._ended(stream)
             stream.on_drained()
 
     def _send_data(self, stream: Stream, size: int) -> None:
@@ -172,7 +178,8 @@ class Sender:
         while left:
             part = min(left, self.max_frame_size)
             left -= part
-            written.append(data_header(part, stream.id))
+            last = stream.ending and part == stream.queued and not stream.trailers
+            written.append(data_header(part, stream.id, END_STREAM if last else 0))
             written += stream.take(part)
         if size <= _JOINED_BYTES:
             self._write(b"".join(written))
@@ -181,16 +188,23 @@ class Sender:
                 self._write(piece)
 
     def _finish(self, stream: Stream) -> None:
-        self._write(header_frames(stream.trailers, stream.id, ended=True, largest=self.max_frame_size))
-        self._close(stream)
+        """Send END_STREAM; the queue is empty."""
+        if stream.trailers:
+            self._write(header_frames(stream.trailers, stream.id, ended=True, largest=self.max_frame_size))
+        else:
+            self._write(data_header(0, stream.id, END_STREAM))
+        self._ended(stream)
 
-    def _close(self, stream: Stream) -> None:
-        """The answer is complete. Ask the client to stop sending a request that is not (RFC 9113, 8.1)."""
+    def _ended(self, stream: Stream) -> None:
+        """Our message is complete. An answer, which has trailers, closes its stream: the client is asked to
+        stop sending a request that is not complete (RFC 9113, 8.1)."""
         stream.half_closed_local = True
-        self._streams.pop(stream.id, None)
         self._guard.idle_frames = self._guard.resets = 0
-        if not stream.half_closed_remote:
-            self._write(rst_stream(stream.id, Code.NO_ERROR))
+        if stream.trailers:
+            stream.closed = True
+            self._streams.pop(stream.id, None)
+            if not stream.half_closed_remote:
+                self._write(rst_stream(stream.id, Code.NO_ERROR))
 
     def _discard(self, stream: Stream) -> None:
         stream.discard()

@@ -1,4 +1,4 @@
-"""One HTTP/2 stream as the server sees it (RFC 9113, 5.1): its two windows and the data waiting to be sent.
+"""One HTTP/2 stream (RFC 9113, 5.1): its two windows and its queue of data to send.
 
 Sans-IO. A subclass handles what arrives; the connection calls it, the sender takes what it queues.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.wire import Buffer
 
 
@@ -15,14 +16,16 @@ class Stream:
     """A request and its answer.
 
     ``send_window``: bytes of data the peer accepts now; negative after it shrank its window (6.9.2).
-    ``received``: bytes of data received since the last WINDOW_UPDATE. ``half_closed_remote``: the request is
-    complete; ``half_closed_local``: the answer is, or the stream was reset. ``window_held``: send no
-    WINDOW_UPDATE for now. ``queued``: bytes in the send queue; ``trailers``: the field block that ends the
-    answer, empty if it is not known yet.
+    ``received``: bytes of data received since the last WINDOW_UPDATE. ``half_closed_remote``: the peer has
+    sent all of its message; ``half_closed_local``: we have. ``closed``: nothing is sent or received any more.
+    ``window_held``: send no WINDOW_UPDATE for now. ``queued``: bytes in the send queue. ``ending``: the queue
+    ends our message, followed by ``trailers``, a field block, unless they are empty.
     """
 
     __slots__ = (
         "_queue",
+        "closed",
+        "ending",
         "half_closed_local",
         "half_closed_remote",
         "id",
@@ -38,19 +41,23 @@ class Stream:
         self.send_window = send_window
         self.received = 0
         self.half_closed_remote = half_closed_remote
-        self.half_closed_local = False
+        self.half_closed_local = self.closed = self.ending = False
         self.window_held = False
         self.queued = 0
         self.trailers = b""
         self._queue: deque[memoryview] | None = None
 
     def data_received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
-        """Take ``data[start:stop]``, which may be empty; ``ended``: the request is complete."""
+        """Take ``data[start:stop]``, which may be empty; ``ended``: the peer's message is complete."""
         raise NotImplementedError
 
-    def on_reset(self) -> None:
-        """The stream was reset, or the connection is lost. Nothing can be sent."""
+    def on_reset(self, code: int) -> None:
+        """The peer reset the stream, or broke a rule of it. ``code`` is that of RST_STREAM."""
         raise NotImplementedError
+
+    def on_lost(self) -> None:
+        """The connection is lost."""
+        self.on_reset(Code.CANCEL)
 
     def on_drained(self) -> None:
         """The send queue is empty."""

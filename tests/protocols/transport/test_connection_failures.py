@@ -16,7 +16,7 @@ import grpc.aio
 import pytest
 
 from interlingua.protocols.transport.address import parse_url
-from interlingua.protocols.transport.clients import DEFAULT_ENGINE, client_of
+from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.wire import (
     BrpcRequest,
     ConnectionFailedError,
@@ -25,6 +25,11 @@ from interlingua.protocols.wire import (
     HttpCall,
 )
 from interlingua.schemas import Context, ErrorCode, InferenceError
+
+each_client = pytest.mark.parametrize(("transport", "engine"), CLIENTS)
+each_grpc_client = pytest.mark.parametrize(
+    "engine", [engine for transport, engine in CLIENTS if transport == "grpc"]
+)
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -88,8 +93,8 @@ async def babbling(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     await asyncio.sleep(0.5)
 
 
-async def failure(transport: str, url: str, **options: float) -> ConnectionFailedError:
-    client: Any = client_of(transport)(parse_url(url), **options)  # type: ignore[arg-type]
+async def failure(transport: str, engine: str, url: str, **options: float) -> ConnectionFailedError:
+    client: Any = CLIENTS[transport, engine](parse_url(url), **options)  # type: ignore[arg-type]
     try:
         with pytest.raises(ConnectionFailedError) as caught:
             await client.send(request(transport))
@@ -99,44 +104,46 @@ async def failure(transport: str, url: str, **options: float) -> ConnectionFaile
     return caught.value
 
 
-@pytest.mark.parametrize("transport", DEFAULT_ENGINE)
-async def test_nothing_has_gone_out_where_nobody_is(transport: str, tmp_path: Path) -> None:
+@each_client
+async def test_nothing_has_gone_out_where_nobody_is(transport: str, engine: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refusing = "{}:{}".format(*taken.getsockname())
     for url in (refusing, f"unix:{tmp_path}/nobody"):
-        fault = await failure(transport, url)
+        fault = await failure(transport, engine, url)
         assert (fault.code, fault.sent) == (ErrorCode.UNAVAILABLE, False)
 
 
-@pytest.mark.parametrize("transport", DEFAULT_ENGINE)
-async def test_nothing_has_gone_out_where_no_connection_comes_about(transport: str) -> None:
+@each_client
+async def test_nothing_has_gone_out_where_no_connection_comes_about(transport: str, engine: str) -> None:
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         for waiting in (first, second):
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
-        fault = await failure(transport, "{}:{}".format(*full.getsockname()), connect_timeout_secs=0.3)
+        fault = await failure(
+            transport, engine, "{}:{}".format(*full.getsockname()), connect_timeout_secs=0.3
+        )
     assert (fault.code, fault.sent) == (ErrorCode.UNAVAILABLE, False)
 
 
 @pytest.mark.parametrize("behaviour", [closing, half_closing, resetting])
-@pytest.mark.parametrize("transport", DEFAULT_ENGINE)
-async def test_what_breaks_off_may_have_been_done(transport: str, behaviour: Behaviour) -> None:
+@each_client
+async def test_what_breaks_off_may_have_been_done(transport: str, engine: str, behaviour: Behaviour) -> None:
     async with behaving(transport, behaviour) as url:
-        fault = await failure(transport, url)
+        fault = await failure(transport, engine, url)
     assert (fault.code, fault.sent) == (ErrorCode.UNAVAILABLE, True)
 
 
-@pytest.mark.parametrize("transport", ["http", "brpc"])
-async def test_what_is_not_the_transport_may_have_been_done(transport: str) -> None:
+@pytest.mark.parametrize(("transport", "engine"), [each for each in CLIENTS if each[0] in ("http", "brpc")])
+async def test_what_is_not_the_transport_may_have_been_done(transport: str, engine: str) -> None:
     async with behaving(transport, babbling) as url:
-        fault = await failure(transport, url)
+        fault = await failure(transport, engine, url)
     assert (fault.code, fault.sent) == (ErrorCode.BAD_UPSTREAM, True)
 
 
 @asynccontextmanager
-async def refusing(words: str) -> AsyncIterator[Any]:
+async def refusing(engine: str, words: str) -> AsyncIterator[Any]:
     """A gRPC client of a server that says that it is UNAVAILABLE."""
 
     async def refuse(message: bytes, context: Any) -> None:
@@ -147,7 +154,7 @@ async def refusing(words: str) -> AsyncIterator[Any]:
             return grpc.unary_unary_rpc_method_handler(refuse)
 
     server = grpc.aio.server(handlers=(Everything(),))
-    client: Any = client_of("grpc")(parse_url(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"))
+    client: Any = CLIENTS["grpc", engine](parse_url(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"))
     await server.start()
     try:
         yield client
@@ -156,22 +163,23 @@ async def refusing(words: str) -> AsyncIterator[Any]:
         await server.stop(None)
 
 
-async def test_a_status_of_the_servers_own_is_an_answer() -> None:
+@each_grpc_client
+async def test_a_status_of_the_servers_own_is_an_answer(engine: str) -> None:
     words = "upstream 'b': failed to connect to all addresses"
-    async with refusing(words) as client:
+    async with refusing(engine, words) as client:
         answer = await client.send(request("grpc"))
     assert (answer.code, answer.details) == (14, words)
 
 
 async def test_a_server_with_grpcios_words_may_have_done_something() -> None:
-    async with refusing("failed to connect to all addresses; last error: none") as client:
+    async with refusing("library", "failed to connect to all addresses; last error: none") as client:
         with pytest.raises(ConnectionFailedError, match="cannot be reached") as caught:
             await client.send(request("grpc"))
     assert caught.value.sent
 
 
-@pytest.mark.parametrize("transport", DEFAULT_ENGINE)
-async def test_a_connection_that_fell_silent_is_not_used_again(transport: str) -> None:
+@each_client
+async def test_a_connection_that_fell_silent_is_not_used_again(transport: str, engine: str) -> None:
     accepted: list[Any] = []
 
     class Silent(asyncio.Protocol):
@@ -181,7 +189,7 @@ async def test_a_connection_that_fell_silent_is_not_used_again(transport: str) -
                 writer.write(SETTINGS)  # type: ignore[attr-defined]
 
     server = await asyncio.get_running_loop().create_server(Silent, "127.0.0.1", 0)
-    client: Any = client_of(transport)(parse_url("{}:{}".format(*server.sockets[0].getsockname())))
+    client: Any = CLIENTS[transport, engine](parse_url("{}:{}".format(*server.sockets[0].getsockname())))
     try:
         for expected in (1, 2):
             with pytest.raises(InferenceError) as caught:
@@ -195,8 +203,8 @@ async def test_a_connection_that_fell_silent_is_not_used_again(transport: str) -
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("transport", DEFAULT_ENGINE)
-async def test_a_host_that_has_been_looked_up_keeps_its_name(transport: str) -> None:
+@each_client
+async def test_a_host_that_has_been_looked_up_keeps_its_name(transport: str, engine: str) -> None:
     seen: list[bytes] = []
 
     async def reading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -205,7 +213,7 @@ async def test_a_host_that_has_been_looked_up_keeps_its_name(transport: str) -> 
 
     async with behaving(transport, reading, seen) as url:
         port = url.rpartition(":")[2]
-        client: Any = client_of(transport)(parse_url(f"nowhere.invalid:{port}"), at="127.0.0.1")
+        client: Any = CLIENTS[transport, engine](parse_url(f"nowhere.invalid:{port}"), at="127.0.0.1")
         with pytest.raises(InferenceError, match=f"nowhere.invalid:{port}"):
             await client.send(request(transport, 0.4))
         await client.close()

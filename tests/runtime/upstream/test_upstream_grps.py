@@ -17,7 +17,7 @@ from interlingua.protocols.grps.client_deployment import DeployedModel, read_mod
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.brpc.client import BrpcConnectionClient
-from interlingua.protocols.transport.grpc.library_client import GrpcChannelClient
+from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.http.client import PooledHttpClient
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.upstream import Upstream

@@ -14,8 +14,9 @@ import grpc.aio
 import pytest
 
 from interlingua.protocols.transport.address import Address, parse_url
+from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.grpc.library import GrpcioServer
-from interlingua.protocols.transport.grpc.library_client import GrpcChannelClient
+from interlingua.protocols.transport.grpc.library_client import GrpcioClient
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
 from interlingua.schemas import Context, ErrorCode, InferenceError
@@ -27,6 +28,10 @@ UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 
 Server = GrpcServer | GrpcioServer
 ENGINES: dict[str, type[Server]] = {"native": GrpcServer, "library": GrpcioServer}
+
+
+Client = GrpcChannelClient | GrpcioClient
+CLIENTS: dict[str, type[Client]] = {"native": GrpcChannelClient, "library": GrpcioClient}
 
 
 class OnEachEngine:
@@ -74,8 +79,8 @@ async def failed(
 
 
 @asynccontextmanager
-async def client(address: Address | str, **options: Any) -> AsyncIterator[GrpcChannelClient]:
-    made = GrpcChannelClient(parse_url(str(address), "grpc"), **options)
+async def client(address: Address | str, **options: Any) -> AsyncIterator[Client]:
+    made = CLIENTS["native"](parse_url(str(address), "grpc"), **options)
     try:
         yield made
     finally:
@@ -280,6 +285,10 @@ class TestStopping(OnEachEngine):
 
 
 class TestClient:
+    @pytest.fixture(autouse=True, params=CLIENTS)
+    def _engine(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(CLIENTS, "native", CLIENTS[request.param])
+
     @pytest.mark.parametrize("size", [0, 64, 5 * MIB])
     async def test_messages_pass_as_bytes(self, size: int) -> None:
         async def echo(message: bytes, call: Any) -> bytes:
@@ -314,7 +323,7 @@ class TestClient:
     async def test_the_status_of_a_server_that_answers_a_stream_before_it_has_read(self) -> None:
         request = GrpcRequest(STREAM, b"x")
 
-        async def told(sender: GrpcChannelClient) -> list[GrpcAnswer]:
+        async def told(sender: Client) -> list[GrpcAnswer]:
             return [answer async for answer in sender.stream(request)]
 
         async with grpcio_server(None) as address:

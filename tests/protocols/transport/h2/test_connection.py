@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK
-from interlingua.protocols.transport.h2.connection import MAX_STREAMS, H2Connection
 from interlingua.protocols.transport.h2.frame_reader import MAX_FIELD_BLOCK
 from interlingua.protocols.transport.h2.frames import PREFACE, Code
 from interlingua.protocols.transport.h2.hpack import FieldLines
+from interlingua.protocols.transport.h2.server import MAX_STREAMS, ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.wire import Buffer
 from tests.protocols.transport.h2.peer import (
@@ -70,7 +70,7 @@ class Recorder(Stream):
             content = b"".join(event[1] for event in events if event[0] == "data")
             self.server.connection.sender.send_whole(self, ANSWER_HEADERS, (content,), len(content), OK)
 
-    def on_reset(self) -> None:
+    def on_reset(self, code: int) -> None:
         self.server.events[self.id].append(("abandoned",))
 
     def on_drained(self) -> None:
@@ -91,7 +91,9 @@ class Server:
         def write(data: Buffer) -> None:
             self.sent.append(bytes(data))
 
-        self.connection: H2Connection[FieldLines] = H2Connection(lambda given: given, self.accept, write)
+        self.connection: ServerConnection[FieldLines] = ServerConnection(
+            lambda given: given, self.accept, write
+        )
 
     def accept(self, connection: Any, number: int, given: FieldLines, ended: bool) -> Stream:
         self.events[number] = [("head", dict(given).get(b":path"))]

@@ -1,0 +1,222 @@
+"""A gRPC client of one upstream, on HTTP/2 of our own: messages as bytes, calls that share connections.
+
+A new connection is opened when the server takes no more calls on the others, up to a maximum; further calls
+wait. HTTP/2 is spoken in the clear with prior knowledge (RFC 9113, 3.3), over TCP and unix sockets.
+``grpc.library_client`` does the same on grpcio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.connect import UnsentError, connect
+from interlingua.protocols.transport.grpc.client_call import (
+    StreamClientCall,
+    UnaryClientCall,
+    UnprocessedError,
+)
+from interlingua.protocols.transport.grpc.client_connection import GrpcClientConnection
+from interlingua.protocols.transport.grpc.client_errors import ClientErrors, unsendable
+from interlingua.protocols.transport.grpc.client_headers import UnsendableError
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+
+_MAX_CONNECTIONS = 16
+"""How many connections are open at one time, those that only finish their calls not counted."""
+
+_CLOSED = "closed: the client has ended"
+
+_ATTEMPTS = 3
+"""How often a call is made that servers close to or refuse without processing it."""
+
+
+class GrpcChannelClient:
+    """A ``GrpcClient`` of the server at ``url``; ``at`` is the numeric address of its host, if known."""
+
+    def __init__(
+        self,
+        url: Url,
+        *,
+        connect_timeout_secs: float = 5.0,
+        max_response_bytes: int | None = None,
+        at: str = "",
+    ) -> None:
+        self._address = url.address
+        self._host = at or url.address.host
+        self._authority = "localhost" if url.address.path else str(url.address)
+        self._connect_timeout = connect_timeout_secs
+        self._limit = max_response_bytes
+        self._errors = ClientErrors(url, max_response_bytes)
+        self._connections: list[GrpcClientConnection] = []
+        self._connecting: asyncio.Task[None] | None = None
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    async def send(self, request: GrpcRequest) -> GrpcAnswer:
+        """Make one unary call; errors are those of ``GrpcClient``."""
+        for _ in range(_ATTEMPTS):
+            connection = self._available() or await self._acquire(request)
+            call = UnaryClientCall(connection, request.context.deadline)
+            call.start(self._headers(connection, request), request.message)
+            try:
+                return await call.answer()
+            except UnprocessedError:
+                continue
+            except BaseException:
+                call.cancel()
+                raise
+        raise self._unprocessed()
+
+    async def stream(
+        self, request: GrpcRequest, messages: AsyncIterator[Buffer] | None = None
+    ) -> AsyncGenerator[GrpcAnswer, None]:
+        """Make one call of a streaming method; answers and errors are those of ``GrpcClient``."""
+        for _ in range(_ATTEMPTS if messages is None else 1):
+            connection = self._available() or await self._acquire(request)
+            call = StreamClientCall(connection, request.context.deadline)
+            call.start(self._headers(connection, request))
+            sending = None
+            try:
+                if messages is None:
+                    call.send(request.message, ended=True)
+                else:
+                    sending = connection.loop.create_task(call.send_all(messages))
+                async for message in call:
+                    yield GrpcAnswer(message)
+                status = call.ended()
+            except UnprocessedError:
+                continue
+            finally:
+                call.cancel()
+                if sending is not None:
+                    sending.cancel()
+                    await asyncio.wait((sending,))
+            if status.code:
+                yield status
+            return
+        raise self._unprocessed()
+
+    async def close(self) -> None:
+        """Close the connections; running calls fail."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait((self._connecting,))
+        for connection in self._connections:
+            connection.close(_CLOSED)
+
+    def _headers(self, connection: GrpcClientConnection, request: GrpcRequest) -> bytes:
+        """The field block of a call that begins now. Raises DEADLINE_EXCEEDED where no time is left."""
+        deadline = request.context.deadline
+        timeout = None
+        if deadline is not None:
+            timeout = deadline - time.monotonic()
+            if timeout <= 0:
+                raise self._errors.too_late()
+            connection.deadlines.add(deadline)
+        try:
+            return connection.headers.block(request.method, timeout, request.metadata)
+        except UnsendableError as fault:
+            raise unsendable(request) from fault
+
+    def _available(self) -> GrpcClientConnection | None:
+        """A connection that takes a call now."""
+        for connection in self._connections:
+            if connection.available:
+                return connection
+        return None
+
+    async def _acquire(self, request: GrpcRequest) -> GrpcClientConnection:
+        """Wait for a connection that takes a call; open one, if more are allowed. Raises
+        ``ConnectionFailedError`` if there is none and none can be opened."""
+        deadline = request.context.deadline
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise self._errors.too_late()
+        try:
+            async with asyncio.timeout(left):
+                while (connection := self._available()) is None:
+                    if self._may_connect:
+                        self._connecting = asyncio.get_running_loop().create_task(self._connect())
+                    await self._change()
+        except TimeoutError:
+            raise self._errors.timed_out() from None
+        return connection
+
+    async def _change(self) -> None:
+        """Wait until a connection may take a call. Raises the error of one that could not be opened."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._on_change()  # another waiter takes the place
+            raise
+
+    async def _connect(self) -> None:
+        """Open a connection and wait until the server has said that it speaks HTTP/2."""
+        loop = asyncio.get_running_loop()
+        started: asyncio.Future[None] = loop.create_future()
+        opened = None
+        what = ""
+
+        def changed() -> None:
+            if not started.done():
+                started.set_result(None)
+            self._on_change()
+
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                opened = await connect(
+                    self._address,
+                    self._host,
+                    lambda: GrpcClientConnection(loop, self._authority, self._errors, self._limit, changed),
+                    self._connect_timeout,
+                )
+                await started
+            what = opened.unusable()
+        except UnsentError as fault:
+            what = str(fault)
+        except TimeoutError:
+            what = f"did not begin with HTTP/2 within {self._connect_timeout:g} seconds"
+        except asyncio.CancelledError:
+            what = _CLOSED
+        self._connecting = None
+        if opened is not None and not what:
+            self._connections.append(opened)
+            self._on_change()
+            return
+        if opened is not None:
+            opened.close(what)
+        self._refuse(what)
+
+    def _refuse(self, what: str) -> None:
+        """No connection came about: fail the calls that wait, unless others will end."""
+        if not any(each.usable for each in self._connections):
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_exception(self._errors.failed(what, sent=False))
+            self._waiters.clear()
+
+    @property
+    def _may_connect(self) -> bool:
+        """Whether another connection may be opened now."""
+        return self._connecting is None and sum(each.usable for each in self._connections) < _MAX_CONNECTIONS
+
+    def _on_change(self) -> None:
+        """Drop closed connections, and wake as many waiters as may call now."""
+        if any(each.closed for each in self._connections):
+            self._connections = [each for each in self._connections if not each.closed]
+        if not self._waiters:
+            return
+        free = sum(each.free for each in self._connections) + self._may_connect
+        while free > 0 and self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                free -= 1
+
+    def _unprocessed(self) -> Exception:
+        return self._errors.failed("refused the call without processing it", sent=False)

@@ -1,0 +1,292 @@
+"""A gRPC call to an upstream, on one HTTP/2 stream: a request out, messages and a status in.
+
+A status of the server's own is an answer; everything else that ends a call is an error ("PROTOCOL-HTTP2").
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from interlingua.protocols.transport.grpc.client_errors import ClientErrors
+from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, known_coding, of_reset
+from interlingua.protocols.transport.grpc.messages import (
+    PREFIX,
+    PREFIX_BYTES,
+    MessageError,
+    MessageStream,
+    lasting,
+)
+from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, UNKNOWN
+from interlingua.protocols.transport.h2.client import ClientConnection, ClientStream
+from interlingua.protocols.transport.h2.frames import Code
+from interlingua.protocols.wire import Buffer, GrpcAnswer
+
+_HELD_BYTES = 1 << 20
+"""How much of a stream's answers is buffered before its flow-control window is held."""
+
+_WAITING_BYTES = 1 << 18
+"""How much of a stream's messages may be queued before the sender waits."""
+
+
+class UnprocessedError(Exception):
+    """The server has not processed the call and will not: it may be made again (RFC 9113, 8.7)."""
+
+
+class ClientHost(Protocol):
+    """The connection of a call: what its calls share. ``broken`` is why it is lost."""
+
+    connection: ClientConnection[AnswerHeaders]
+    loop: asyncio.AbstractEventLoop
+    errors: ClientErrors
+    limit: int | None
+    heard: int
+
+    def lost(self) -> Exception:
+        """The error of a call whose connection is lost."""
+
+    def retire(self) -> None:
+        """Make no more calls on this connection."""
+
+
+class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
+    """The common part of unary and streaming calls. ``outcome`` is the answer, or the error, that ended the
+    call. ``_heard`` is what the connection had received before the call."""
+
+    __slots__ = ("_head", "_heard", "_host", "deadline", "outcome")
+
+    def __init__(self, host: ClientHost, deadline: float | None) -> None:
+        super().__init__(0, 0, False)
+        self._host = host
+        self._heard = host.heard
+        self._head: AnswerHeaders | None = None
+        self.deadline = deadline
+        self.outcome: GrpcAnswer | Exception | None = None
+
+    # called by the client
+
+    def send(self, message: Buffer, *, ended: bool) -> None:
+        """Send a message; ``ended``: it is the last one."""
+        parts = (PREFIX.pack(0, len(message)), lasting(message))
+        self._host.connection.sender.send(self, parts, ended=ended)
+
+    def cancel(self) -> None:
+        """End the call, if it has not ended: its answer is no longer wanted."""
+        self._host.connection.cancel(self)
+
+    def fail(self, error: Exception) -> None:
+        """End the call, if it has not ended, with ``error``."""
+        self._host.connection.cancel(self)
+        self._finish(error)
+
+    def ended(self) -> GrpcAnswer:
+        """The answer that ended the call. Raises the error that did."""
+        if isinstance(self.outcome, GrpcAnswer):
+            return self.outcome
+        raise self.outcome or UnprocessedError
+
+    # called by the connection
+
+    def expire(self) -> None:
+        """End the call: its deadline has passed. A connection on which nothing has been received since it
+        began is not used again: the system may take minutes to notice that a machine is gone."""
+        if self._host.heard == self._heard:
+            self._host.retire()
+        self.fail(self._host.errors.timed_out())
+
+    def headers_received(self, headers: AnswerHeaders, ended: bool) -> None:
+        """See ``ClientStream``."""
+        if headers.malformed:
+            self._end(GrpcAnswer(code=INTERNAL, details=f"the answer is malformed: {headers.malformed}"))
+        elif ended:
+            self._trailers_received(headers)
+        elif headers.interim:
+            pass
+        elif self._head is not None:
+            self._end(GrpcAnswer(code=INTERNAL, details="the answer is malformed: it has headers twice"))
+        else:
+            self._head = headers
+            answer = headers.refusal()
+            if answer is None and not known_coding(headers.coding):
+                details = f"Compression algorithm '{headers.coding[:100]}' is not known"
+                answer = GrpcAnswer(code=INTERNAL, details=details)
+            if answer is not None:
+                self._end(answer)
+
+    def data_received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
+        """See ``Stream``."""
+        head = self._head
+        if head is None:
+            self._end(GrpcAnswer(code=INTERNAL, details="the answer is malformed: data before headers"))
+            return
+        try:
+            for message in self.messages_in(data, start, stop, head.coding, self._host.limit):
+                self._message_received(message)
+        except MessageError as error:
+            if error.code == RESOURCE_EXHAUSTED:
+                self.fail(self._host.errors.too_large(error.details))
+            else:
+                self._end(GrpcAnswer(code=error.code, details=error.details))
+            return
+        if ended:
+            self._end(GrpcAnswer(code=UNKNOWN, details="the answer ended without a status"))
+
+    def on_reset(self, code: int) -> None:
+        """See ``Stream``."""
+        if code == Code.REFUSED_STREAM:
+            self.on_unprocessed()
+        else:
+            self._finish(of_reset(code))
+
+    def on_lost(self) -> None:
+        """See ``Stream``."""
+        self._finish(self._host.lost())
+
+    def on_unprocessed(self) -> None:
+        """See ``ClientStream``."""
+        self._finish(UnprocessedError())
+
+    def _trailers_received(self, headers: AnswerHeaders) -> None:
+        if headers.status is None:
+            answer = headers.refusal() if self._head is None else None
+            self._end(answer or GrpcAnswer(code=UNKNOWN, details="the answer ended without a status"))
+        elif headers.status:
+            self._end(GrpcAnswer(code=headers.status, details=headers.details))
+        elif self.partial:
+            self._end(GrpcAnswer(code=INTERNAL, details="the last message of the answer is cut short"))
+        else:
+            self._end(self._succeeded())
+
+    def _end(self, answer: GrpcAnswer) -> None:
+        self._host.connection.release(self)
+        self._finish(answer)
+
+    def _finish(self, outcome: GrpcAnswer | Exception) -> None:
+        if self.outcome is None:
+            self.outcome = outcome
+            self._wake()
+
+    def _message_received(self, message: Buffer) -> None:
+        raise NotImplementedError
+
+    def _succeeded(self) -> GrpcAnswer:
+        """The answer of a call with status OK."""
+        raise NotImplementedError
+
+    def _wake(self) -> None:
+        """The call has ended."""
+        raise NotImplementedError
+
+
+class UnaryClientCall(ClientCall):
+    """One message, one answer."""
+
+    __slots__ = ("_message", "_waiter")
+
+    def __init__(self, host: ClientHost, deadline: float | None) -> None:
+        super().__init__(host, deadline)
+        self._message: Buffer | None = None
+        self._waiter: asyncio.Future[None] = host.loop.create_future()
+
+    def start(self, block: bytes, message: Buffer) -> None:
+        """Send the whole request; ``block`` are its headers."""
+        connection = self._host.connection
+        connection.open(self)
+        size = len(message)
+        parts = (PREFIX.pack(0, size), lasting(message))
+        connection.sender.send_whole(self, block, parts, size + PREFIX_BYTES)
+
+    async def answer(self) -> GrpcAnswer:
+        """The answer. Raises the error that ended the call."""
+        if self.outcome is None:
+            await self._waiter
+        return self.ended()
+
+    def _message_received(self, message: Buffer) -> None:
+        if self._message is not None:
+            raise MessageError(INTERNAL, "the answer to a unary call has more than one message")
+        self._message = message
+
+    def _succeeded(self) -> GrpcAnswer:
+        if self._message is None:
+            return GrpcAnswer(code=INTERNAL, details="the answer to a unary call has no message")
+        return GrpcAnswer(self._message)
+
+    def _wake(self) -> None:
+        _set(self._waiter)
+
+
+class StreamClientCall(ClientCall):
+    """Messages both ways: an ``AsyncIterator`` over those received, to the end of the call."""
+
+    __slots__ = ("_held", "_message_waiter", "_messages", "_send_waiter")
+
+    def __init__(self, host: ClientHost, deadline: float | None) -> None:
+        super().__init__(host, deadline)
+        self._messages: deque[Buffer] = deque()
+        self._held = 0
+        self._message_waiter: asyncio.Future[None] | None = None
+        self._send_waiter: asyncio.Future[None] | None = None
+
+    def start(self, block: bytes) -> None:
+        """Send the headers of the request."""
+        connection = self._host.connection
+        connection.open(self)
+        connection.sender.send_headers(self, block)
+
+    async def send_all(self, messages: AsyncIterator[Buffer]) -> None:
+        """Send ``messages`` as they come, no faster than the server takes them, and end the request. What
+        they raise ends the call."""
+        try:
+            async for message in messages:
+                if self.closed:
+                    return
+                self.send(message, ended=False)
+                while self.queued > _WAITING_BYTES:
+                    self._send_waiter = self._host.loop.create_future()
+                    await self._send_waiter
+        except Exception as error:
+            self.fail(error)
+        if not self.closed:
+            self._host.connection.sender.send(self, (), ended=True)
+
+    def on_drained(self) -> None:
+        """See ``Stream``."""
+        _set(self._send_waiter)
+
+    def __aiter__(self) -> AsyncIterator[Buffer]:
+        return self
+
+    async def __anext__(self) -> Buffer:
+        while not self._messages:
+            if self.outcome is not None:
+                raise StopAsyncIteration
+            self._message_waiter = self._host.loop.create_future()
+            await self._message_waiter
+        message = self._messages.popleft()
+        self._held -= len(message) + PREFIX_BYTES
+        if self.window_held and self._held <= _HELD_BYTES // 2:
+            self.window_held = False
+            self._host.connection.replenish(self)
+        return message
+
+    def _message_received(self, message: Buffer) -> None:
+        self._messages.append(message)
+        self._held += len(message) + PREFIX_BYTES
+        if self._held > _HELD_BYTES:
+            self.window_held = True
+        _set(self._message_waiter)
+
+    def _succeeded(self) -> GrpcAnswer:
+        return GrpcAnswer()
+
+    def _wake(self) -> None:
+        _set(self._message_waiter)
+        _set(self._send_waiter)
+
+
+def _set(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,165 @@
+"""A connection to a gRPC upstream: the ``asyncio.Protocol`` around an HTTP/2 ``ClientConnection``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from interlingua.protocols.transport.connect import reason_of
+from interlingua.protocols.transport.grpc.client_errors import ClientErrors
+from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, RequestHeaders, read_headers
+from interlingua.protocols.transport.grpc.deadlines import Deadlines
+from interlingua.protocols.transport.h2.client import ClientConnection
+from interlingua.protocols.transport.h2.frames import Code
+from interlingua.protocols.transport.sockets import send_at_once
+from interlingua.schemas import ErrorCode
+
+_PING_SECS, _PING_TIMEOUT_SECS = 300.0, 20.0
+"""After how long without a byte a server with running calls gets a PING, and how long it may take to answer.
+Servers close connections that ping more often (grpc-core: "too_many_pings")."""
+
+_GOODBYE_SECS = 1.0
+"""How long a server may take to read what is unsent when a connection ends."""
+
+_WRITE_BUFFER_BYTES = 1 << 20
+"""How much output the transport buffers before requests are queued by stream."""
+
+
+class GrpcClientConnection(asyncio.Protocol):
+    """``changed`` is called when the connection has become ready, takes more calls than before, or none."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        authority: str,
+        errors: ClientErrors,
+        limit: int | None,
+        changed: Callable[[], None],
+    ) -> None:
+        self.loop = loop
+        self.errors = errors
+        self.limit = limit
+        self.heard = 0
+        """How often something was received."""
+        self._authority = authority
+        self._changed = changed
+        self._retired = False
+        self._reason = "the connection was closed"
+        self._heard_at_look = -1
+
+    # called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send our preface."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        send_at_once(transport)
+        self.connection: ClientConnection[AnswerHeaders] = ClientConnection(
+            read_headers, self._transport.write, self._on_change
+        )
+        self.headers = RequestHeaders(self.connection.encoder, self._authority)
+        self.deadlines = Deadlines(self.loop, self.connection.streams.values)  # type: ignore[arg-type]
+        self._timer = self.loop.call_later(_PING_SECS, self._look)
+
+    def data_received(self, data: bytes) -> None:
+        """Frames, cut anywhere."""
+        self.heard += 1
+        connection = self.connection
+        connection.receive(data)
+        if connection.closed:
+            self._end()
+
+    def pause_writing(self) -> None:
+        """The server reads too slowly: queue requests."""
+        self.connection.sender.pause()
+
+    def resume_writing(self) -> None:
+        """The server has read most of them."""
+        self.connection.sender.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End every call."""
+        if isinstance(exc, OSError):
+            self._reason = reason_of(exc)
+        self._timer.cancel()
+        self.deadlines.cancel()
+        self.connection.connection_lost()
+        self._changed()
+
+    # called by calls
+
+    def lost(self) -> Exception:
+        """See ``ClientHost``."""
+        fault = self.connection.fault
+        if fault is not None:
+            what = f"gave an answer that is not HTTP/2: {fault}"
+            return self.errors.failed(what, sent=True, code=ErrorCode.BAD_UPSTREAM)
+        return self.errors.broken(self.connection.going_away or self._reason)
+
+    def retire(self) -> None:
+        """See ``ClientHost``."""
+        self._retired = True
+        self._on_change()
+
+    # called by the client
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes calls, now or when others have ended."""
+        return not self._retired and self.connection.usable
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended, and its calls with it."""
+        return self.connection.closed
+
+    @property
+    def free(self) -> int:
+        """How many more calls it takes now."""
+        return self.connection.max_streams - len(self.connection.streams) if self.usable else 0
+
+    def unusable(self) -> str:
+        """Why it takes no calls; empty if it does."""
+        if self.connection.fault is not None:
+            return f"cannot be reached: it does not speak HTTP/2 ({self.connection.fault})"
+        if self.usable and self.connection.ready:
+            return ""
+        return f"cannot be reached: {self.connection.going_away or self._reason}"
+
+    @property
+    def available(self) -> bool:
+        """Whether it takes a call now."""
+        return not self._retired and self.connection.available
+
+    def close(self, why: str) -> None:
+        """End every call and the connection."""
+        self._reason = why
+        self.connection.close(Code.NO_ERROR, "")
+        self._end()
+
+    def _on_change(self) -> None:
+        if not self.usable and not self.connection.streams:
+            self.connection.closed = True
+            self._end()
+        self._changed()
+
+    def _end(self) -> None:
+        """Close the socket; a server that is gone does not read what is unsent."""
+        if not self._transport.is_closing():
+            self._transport.close()
+            self.loop.call_later(_GOODBYE_SECS, self._transport.abort)
+
+    def _look(self) -> None:
+        """Ping a server that is silent while calls run; abort where it does not answer."""
+        connection = self.connection
+        silent = self.heard == self._heard_at_look
+        if silent and connection.ping_pending:
+            self._reason = "it did not answer a ping"
+            self._transport.abort()
+            return
+        self._heard_at_look = self.heard
+        if silent and connection.streams:
+            connection.ping()
+        secs = _PING_TIMEOUT_SECS if connection.ping_pending else _PING_SECS
+        self._timer = self.loop.call_later(secs, self._look)

@@ -1,0 +1,152 @@
+"""The client's end of an HTTP/2 connection, without a socket; see ``h2.connection``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from interlingua.protocols.transport.h2.connection import H2Connection
+from interlingua.protocols.transport.h2.frame_reader import FRAME_BYTES
+from interlingua.protocols.transport.h2.frames import (
+    DEFAULT_WINDOW,
+    MAX_STREAM_ID,
+    MAX_WINDOW,
+    PREFACE,
+    Code,
+    H2Error,
+    Setting,
+    name_of,
+    settings,
+    window_update,
+)
+from interlingua.protocols.transport.h2.hpack import MAX_HEADER_LIST, FieldLines
+from interlingua.protocols.transport.h2.hpack_encoder import HpackEncoder
+from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.wire import Buffer
+
+STREAM_WINDOW = 64 << 20
+"""The flow-control window of an answer. The server sends half of it before it needs a WINDOW_UPDATE, which is
+then already on its way: a tensor of 64 MiB does not wait."""
+
+CONNECTION_WINDOW = MAX_WINDOW
+"""That of all answers together; the windows of the streams bound memory."""
+
+H = TypeVar("H")
+
+
+class ClientStream(Stream, Generic[H]):
+    """A request and its answer, as the client sees them."""
+
+    __slots__ = ()
+
+    def headers_received(self, headers: H, ended: bool) -> None:
+        """What ``interpret`` made of the field block of an answer, of its trailers, or of an interim answer;
+        ``ended``: the answer is complete."""
+        raise NotImplementedError
+
+    def on_unprocessed(self) -> None:
+        """The server has not processed the request and will not: it may be sent elsewhere (RFC 9113, 8.7)."""
+        raise NotImplementedError
+
+
+class ClientConnection(H2Connection[H]):
+    """One connection; it may be used once it is ``ready``. ``interpret`` turns the field lines of an answer
+    into its headers; ``changed`` is called when the connection can take more streams than before, or none any
+    more."""
+
+    def __init__(
+        self,
+        interpret: Callable[[FieldLines], H],
+        write: Callable[[Buffer], None],
+        changed: Callable[[], None],
+    ) -> None:
+        super().__init__(
+            interpret,
+            write,
+            preface=b"",
+            stream_window=STREAM_WINDOW,
+            connection_window=CONNECTION_WINDOW,
+        )
+        self._changed = changed
+        self.encoder = HpackEncoder()
+        self.max_streams = MAX_STREAM_ID
+        self.ready = False
+        """Whether the server's settings have come."""
+        self.going_away = ""
+        """Why the server takes no more streams, empty if it does."""
+        self.fault: H2Error | None = None
+        """The rule that the server broke."""
+        stated = (
+            (Setting.ENABLE_PUSH, 0),
+            (Setting.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+            (Setting.MAX_FRAME_SIZE, FRAME_BYTES),
+            (Setting.MAX_HEADER_LIST_SIZE, MAX_HEADER_LIST),
+        )
+        write(PREFACE + settings(stated) + window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW))
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes streams, now or when others have ended."""
+        return not self.closed and not self.going_away and self.last_id < MAX_STREAM_ID
+
+    @property
+    def available(self) -> bool:
+        """Whether it takes a stream now."""
+        return self.ready and len(self.streams) < self.max_streams and self.usable
+
+    def open(self, stream: ClientStream[H]) -> None:
+        """Give ``stream`` the next number; its headers must be the next frame (RFC 9113, 5.1.1)."""
+        self.last_id += 2 if self.last_id else 1
+        stream.id = self.last_id
+        stream.send_window = self.sender.initial_window
+        self.streams[stream.id] = stream
+
+    def release(self, stream: Stream) -> None:
+        """The answer is complete. Stop sending a request that is not (RFC 9113, 8.1)."""
+        if not stream.closed:
+            if stream.half_closed_local:
+                self.sender.forget(stream)
+            else:
+                self.sender.reset(stream, Code.NO_ERROR)
+            self._guard.idle_frames = self._guard.resets = 0
+            self._changed()
+
+    def cancel(self, stream: Stream, code: Code = Code.CANCEL) -> None:
+        """Reset a stream whose answer is no longer wanted."""
+        if not stream.closed:
+            self.sender.reset(stream, code)
+            self._changed()
+
+    def on_fault(self, fault: H2Error) -> None:
+        """See ``H2Connection``."""
+        self.fault = fault
+        super().on_fault(fault)
+
+    def on_settings(self, stated: Mapping[int, int]) -> None:
+        """See ``H2Connection``."""
+        self.max_streams = stated.get(Setting.MAX_CONCURRENT_STREAMS, self.max_streams)
+        if Setting.HEADER_TABLE_SIZE in stated:
+            self.encoder.limit_table(stated[Setting.HEADER_TABLE_SIZE])
+        self.ready = True
+        self._changed()
+
+    def on_goaway(self, last: int, code: int, text: str) -> None:
+        """Streams after ``last`` were not processed (RFC 9113, 6.8)."""
+        self.going_away = f"GOAWAY {name_of(code)} {text}".rstrip()
+        for number in [number for number in self.streams if number > last]:
+            stream = self.streams[number]
+            self.sender.forget(stream)
+            stream.on_unprocessed()  # type: ignore[attr-defined]
+        self._changed()
+
+    def on_field_block(self, block: bytes, ended: bool, number: int) -> None:
+        """The headers of an answer, or its trailers (RFC 9113, 8.1)."""
+        headers = self._headers.read(block)
+        stream = self.streams.get(number)
+        if stream is not None:
+            stream.half_closed_remote = ended
+            stream.headers_received(headers, ended)  # type: ignore[attr-defined]
+        elif number > self.last_id:
+            raise H2Error(Code.PROTOCOL_ERROR, f"HEADERS on stream {number}, which is not open")
+        else:
+            self._guard.idle_frame()

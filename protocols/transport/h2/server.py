@@ -1,0 +1,130 @@
+"""The server's end of an HTTP/2 connection, without a socket; see ``h2.connection``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from interlingua.protocols.transport.h2.connection import H2Connection
+from interlingua.protocols.transport.h2.frame_reader import FRAME_BYTES, NotHttp2Error
+from interlingua.protocols.transport.h2.frames import (
+    DEFAULT_WINDOW,
+    MAX_STREAM_ID,
+    PREFACE,
+    Code,
+    H2Error,
+    Setting,
+    goaway,
+    rst_stream,
+    settings,
+    window_update,
+)
+from interlingua.protocols.transport.h2.hpack import MAX_HEADER_LIST, FieldLines
+from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.wire import Buffer
+
+MAX_STREAMS = 1024
+"""How many requests of one connection may be at work, reset ones included, and those whose answers wait for
+the peer."""
+
+STREAM_WINDOW, CONNECTION_WINDOW = 8 << 20, 16 << 20
+"""The flow-control windows that a client gets: large enough for a tensor of 4 MiB never to wait."""
+
+_NOT_HTTP2 = (
+    b"HTTP/1.1 426 Upgrade Required\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
+    b"this address speaks gRPC, which is HTTP/2 from the first byte on\n"
+)
+"""The answer to a client without the HTTP/2 preface, which probably speaks HTTP/1."""
+
+H = TypeVar("H")
+
+
+class ServerConnection(H2Connection[H]):
+    """One connection. ``interpret`` turns a request's field lines into its headers; ``accept`` begins to
+    answer it (``ended``: it has no body) and returns its stream, or None if it has refused it."""
+
+    def __init__(
+        self,
+        interpret: Callable[[FieldLines], H],
+        accept: Callable[[ServerConnection[H], int, H, bool], Stream | None],
+        write: Callable[[Buffer], None],
+    ) -> None:
+        super().__init__(
+            interpret,
+            write,
+            preface=PREFACE,
+            stream_window=STREAM_WINDOW,
+            connection_window=CONNECTION_WINDOW,
+        )
+        self._accept = accept
+        self.reset_at_work = 0
+        """How many streams the peer has reset whose work goes on; the streams count themselves."""
+        self._refuse_after = MAX_STREAM_ID
+
+    def announce_shutdown(self) -> None:
+        """Ask the peer to open no more streams. Streams it has opened meanwhile are accepted until
+        :meth:`refuse_new` (RFC 9113, 6.8)."""
+        self._write(goaway(MAX_STREAM_ID, Code.NO_ERROR, "the server is stopping"))
+        self.ping()
+
+    def refuse_new(self) -> None:
+        """Ignore streams after the last one opened, and tell the peer which that is (RFC 9113, 6.8)."""
+        if self._refuse_after == MAX_STREAM_ID:
+            self._refuse_after = self.last_id
+            self._write(goaway(self.last_id, Code.NO_ERROR, "the server is stopping"))
+
+    @property
+    def last_processed(self) -> int:
+        """See ``H2Connection``."""
+        return min(self.last_id, self._refuse_after)
+
+    def on_fault(self, fault: H2Error) -> None:
+        """See ``H2Connection``."""
+        if isinstance(fault, NotHttp2Error):
+            self.closed = True
+            self._write(_NOT_HTTP2)
+        else:
+            super().on_fault(fault)
+
+    def on_preface(self) -> None:
+        """Send our settings (RFC 9113, 3.4)."""
+        super().on_preface()
+        stated = (
+            (Setting.MAX_CONCURRENT_STREAMS, MAX_STREAMS),
+            (Setting.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+            (Setting.MAX_FRAME_SIZE, FRAME_BYTES),
+            (Setting.MAX_HEADER_LIST_SIZE, MAX_HEADER_LIST),
+        )
+        self._write(settings(stated) + window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW))
+
+    def on_field_block(self, block: bytes, ended: bool, number: int) -> None:
+        """A request, or the trailers of one (RFC 9113, 8.1)."""
+        if number <= self.last_id:
+            self._headers.decode(block)
+            self._trailers(number, ended)
+            return
+        self.last_id = number
+        headers = self._headers.read(block)
+        if number > self._refuse_after:
+            return
+        if len(self.streams) + self.reset_at_work >= MAX_STREAMS:
+            self._write(rst_stream(number, Code.REFUSED_STREAM))  # RFC 9113, 5.1.2
+            self._guard.reset()
+            return
+        stream = self._accept(self, number, headers, ended)
+        if stream is not None:
+            self.streams[number] = stream
+            if ended:
+                stream.data_received(b"", 0, 0, True)
+
+    def _trailers(self, number: int, ended: bool) -> None:
+        stream = self.streams.get(number)
+        if stream is None:
+            self._guard.idle_frame()
+        elif stream.half_closed_remote:
+            self.reset_stream(stream, Code.STREAM_CLOSED)  # RFC 9113, 5.1
+        elif not ended:
+            self.reset_stream(stream, Code.PROTOCOL_ERROR)  # RFC 9113, 8.1
+        else:
+            stream.half_closed_remote = True
+            stream.data_received(b"", 0, 0, True)
