@@ -8,7 +8,7 @@ from typing import cast
 
 from interlingua.protocols.transport.connect import reason_of
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors
-from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, RequestHeaders, read_headers
+from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, CallBlocks, read_headers
 from interlingua.protocols.transport.grpc.deadlines import Deadlines
 from interlingua.protocols.transport.h2.client import ClientConnection
 from interlingua.protocols.transport.h2.frames import Code
@@ -58,7 +58,7 @@ class GrpcClientConnection(asyncio.Protocol):
         self.connection: ClientConnection[AnswerHeaders] = ClientConnection(
             read_headers, self._transport.write, self._on_change
         )
-        self.headers = RequestHeaders(self.connection.encoder, self._authority)
+        self.headers = CallBlocks(self.connection.encoder, self._authority)
         self.deadlines = Deadlines(self.loop, self.connection.streams.values)  # type: ignore[arg-type]
         self._timer = self.loop.call_later(_PING_SECS, self._look)
 

@@ -70,7 +70,7 @@ class UnsendableError(Exception):
     """The metadata has a key or a value that HTTP/2 or gRPC lacks."""
 
 
-class RequestHeaders:
+class CallBlocks:
     """The field blocks of the requests of one connection, in order."""
 
     def __init__(self, encoder: HpackEncoder, authority: str) -> None:
