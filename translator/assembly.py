@@ -45,14 +45,9 @@ from interlingua.translator.admin.overview import ReadinessWatch
 from interlingua.translator.admin.site import Site, add_sources
 from interlingua.translator.admin.sources import Sources
 from interlingua.translator.config.bindings import bindings_of
-from interlingua.translator.config.options import (
-    Config,
-    ListenerOptions,
-    ModelOptions,
-    RepositoryOptions,
-    TapOptions,
-    UpstreamOptions,
-)
+from interlingua.translator.config.models import ModelOptions, RepositoryOptions
+from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
+from interlingua.translator.config.tap import TapOptions
 from interlingua.translator.mirror import Mirror
 from interlingua.translator.recording.files import RecordingWriter
 from interlingua.translator.recording.redaction import Redaction

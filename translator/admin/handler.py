@@ -44,7 +44,6 @@ class AdminHandler:
         return None
 
     async def serve(self, request: HttpRequest) -> HttpAnswer:
-        """Answer with the page that :meth:`head` found."""
         page: Page = request.endpoint
         try:
             return await page()
@@ -58,12 +57,10 @@ class AdminHandler:
 
 
 def plain(status: int, text: str, headers: Headers = ()) -> HttpAnswer:
-    """A line of text."""
     return answer(status, "text/plain; charset=utf-8", f"{text}\n".encode(errors="replace"), headers)
 
 
 def document(value: Any, status: int = 200) -> HttpAnswer:
-    """``value`` in JSON."""
     return answer(status, "application/json", plain_json(value))
 
 

@@ -4,7 +4,6 @@ last requests end."""
 from __future__ import annotations
 
 import logging
-from types import TracebackType
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.http.server import HttpServer
@@ -39,16 +38,13 @@ class AdminListener:
             _log.info("admin listening", extra={"facts": {"address": str(self.address)}})
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             await self._server.stop(_GRACE_SECS)
         if self._site is not None:
             await self._site.close()
 
     def show(self, site: Site) -> None:
-        """Serve the pages of ``site`` from now on."""
         self._site = site
         self._handler.pages = site.pages()
 

@@ -81,12 +81,10 @@ class Histogram:
         self._sum = 0.0
 
     def add(self, value: float) -> None:
-        """Count one value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def samples(self, labels: Labels | None = None) -> Iterator[Sample]:
-        """The samples, each with ``labels``."""
         return _samples(self._bounds, self._counts, self._sum, labels or {})
 
 

@@ -43,12 +43,10 @@ class _Version:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The labels of its samples."""
         return {"model": self.model, "version": self.version}
 
 
 def families(catalog: ModelCatalog) -> Iterator[Family]:
-    """The metrics of the models being served."""
     versions = [version for name, target in catalog.models.items() for version in _versions(name, target)]
     for name, text, value in _COUNTERS:
         samples = [Sample(value(each.statistics), each.labels) for each in versions]

@@ -43,7 +43,6 @@ class ReadinessWatch:
         self._known: dict[str, Any] = {"ready": False, "reasons": ["not known yet: waiting for an upstream"]}
 
     async def look(self) -> dict[str, Any]:
-        """The current or last known result."""
         asking = self._asking = self._asking or asyncio.create_task(readiness(self._service))
         await asyncio.wait((asking,), timeout=_PATIENCE_SECS)
         if asking.done():
@@ -53,14 +52,12 @@ class ReadinessWatch:
         return self._known
 
     async def close(self) -> None:
-        """Cancel a pending request."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait((self._asking,))
 
 
 def overview(service: Service, by_listener: ByListener) -> dict[str, Any]:
-    """The report of the server and its listeners."""
     return {
         "name": service.metadata.name,
         "id": service.id,

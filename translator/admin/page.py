@@ -38,7 +38,6 @@ HEADERS: Headers = (
 
 
 def page(view: Dashboard) -> bytes:
-    """The document that shows ``view``."""
     return "".join(_document(view)).encode(errors="replace")
 
 

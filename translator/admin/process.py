@@ -30,7 +30,6 @@ def families() -> Iterator[Family]:
 
 
 def build(version: str) -> Family:
-    """The version of the program."""
     labels = {"version": version, "python": platform.python_version()}
     return Family("interlingua_build_info", "gauge", "The version of the program.", [Sample(1, labels)])
 

@@ -64,7 +64,6 @@ class Site:
     watch: ReadinessWatch
 
     def pages(self) -> Mapping[str, Page]:
-        """The pages by path."""
         pages: dict[str, Page] = {
             "/": self._dashboard,
             "/view": self._view_in_json,
@@ -124,6 +123,5 @@ def _no_mirrors() -> dict[str, Any]:
 
 
 async def _read(source: ReportSource) -> Any:
-    """The current value of a source."""
     value: Any | Awaitable[Any] = source()
     return await value if isawaitable(value) else value

@@ -35,7 +35,6 @@ logging.getLogger("interlingua").addHandler(logging.NullHandler())
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
     top = argparse.ArgumentParser(
         prog="interlingua",
         description="A daemon that connects any model-inference client with any model server.",

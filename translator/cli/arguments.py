@@ -10,7 +10,6 @@ class RefusedError(Exception):
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
-    """The arguments that name a server."""
     add = parser.add_argument
     add("--dialect", required=True, metavar="D", help="the server's dialect, such as oip or graphpipe")
     add("--transport", required=True, metavar="T", help="its transport: http, grpc, brpc or tcp")

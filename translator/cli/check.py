@@ -14,13 +14,13 @@ from interlingua.translator.cli.arguments import RefusedError, positive
 
 if TYPE_CHECKING:
     from interlingua.translator.config import Config
-    from interlingua.translator.config.options import ModelOptions, RouteOptions
+    from interlingua.translator.config.models import ModelOptions
+    from interlingua.translator.config.routes import RouteOptions
 
 HELP = "check a configuration without starting the daemon"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``check``."""
     add = parser.add_argument
     add("-c", "--config", metavar="FILE", required=True, help="the configuration (YAML)")
     add("--load", action="store_true", help="load every model, with the time and memory that serving takes")
@@ -47,7 +47,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _look(arguments: argparse.Namespace, config: Config) -> int:
-    """Check models and servers, and print the results."""
     import orjson
 
     from interlingua.protocols.transport import loop

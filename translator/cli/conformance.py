@@ -13,7 +13,6 @@ HELP = "test whether any server conforms to its dialect"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``conformance``."""
     add = parser.add_argument
     add_server(parser)
     add("--model", action="append", metavar="M", dest="models", help="a model; repeatable")
@@ -38,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         import hypothesis  # noqa: F401
     except ImportError:
         raise RefusedError("install the extra: pip install 'interlingua[conformance]'") from None
+    from interlingua.translator.cli.values import signature_in
     from interlingua.translator.conformance.kit import Effort
     from interlingua.translator.conformance.report import as_details, as_junit, as_line, as_markdown, summary
     from interlingua.translator.conformance.session import UsageError, examine
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.transport,
             arguments.url,
             arguments.models or (),
-            Path(arguments.signature) if arguments.signature else None,
+            signature_in(arguments.signature or None),
             effort,
             arguments.timeout_secs,
             arguments.only,

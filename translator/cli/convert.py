@@ -26,7 +26,6 @@ _PORTS = {"http": 8000, "grpc": 8001, "brpc": 8010, "tcp": 8011}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``convert``."""
     add = parser.add_argument
     add("file", metavar="FILE", help="the message, or a recording")
     add("--from", dest="source", metavar="D/T", help="dialect and transport of FILE, such as oip/http")
@@ -154,10 +153,10 @@ def _recorded(
 
 def _signature(arguments: argparse.Namespace, source: Binding | None, model: str) -> Signature | None:
     from interlingua.protocols.transport import loop
-    from interlingua.translator.cli.values import given_signature
+    from interlingua.translator.cli.values import signature_in
 
     if arguments.url is None:
-        return given_signature(arguments.signature)
+        return signature_in(arguments.signature)
     if source is None:
         raise RefusedError("--url needs --from: the dialect of the server")
     if not model and source.capability.model_name:
@@ -166,7 +165,6 @@ def _signature(arguments: argparse.Namespace, source: Binding | None, model: str
 
 
 async def _fetched_signature(arguments: argparse.Namespace, source: Binding, model: str) -> Signature:
-    """The signature of the model, from a server."""
     from interlingua.runtime.upstream.model import UpstreamModel
     from interlingua.translator.cli.ask import upstream_of
 

@@ -16,7 +16,6 @@ HELP = "show what a path keeps, widens, drops or refuses"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``fidelity``."""
     add = parser.add_argument
     add("--from", dest="caller", metavar="END", help="the caller, such as oip/http (default: all)")
     add("--to", dest="target", metavar="END", help="the target: an end or a backend (default: all)")

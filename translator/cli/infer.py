@@ -12,7 +12,6 @@ HELP = "send one inference request to any server, in any dialect"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``infer``."""
     add = parser.add_argument
     add_server(parser)
     add("--model", required=True, metavar="M", help='the model; "" if the server has only one')

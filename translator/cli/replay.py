@@ -20,7 +20,6 @@ HELP = "send recorded requests to a server and compare the answers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``replay``."""
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="a recording of a tap or a mirror")
     add_server(parser)
@@ -100,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _destination(arguments: argparse.Namespace) -> Destination:
     from interlingua.protocols.registry import DIALECTS
     from interlingua.translator.cli.ask import upstream_of
-    from interlingua.translator.cli.values import given_signature
+    from interlingua.translator.cli.values import signature_in
     from interlingua.translator.recording.replay import Destination
 
     reach = partial(
@@ -116,7 +115,7 @@ def _destination(arguments: argparse.Namespace) -> Destination:
         DIALECTS[arguments.dialect].bindings[arguments.transport].capability,
         models,
         arguments.model,
-        given_signature(arguments.signature),
+        signature_in(arguments.signature),
         # other transports use one connection for all requests
         own_connections=arguments.transport in ("http", "tcp"),
     )

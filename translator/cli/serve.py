@@ -9,12 +9,10 @@ HELP = "start the daemon"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``serve``."""
     parser.add_argument("-c", "--config", metavar="FILE", required=True, help="the configuration (YAML)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the daemon until a signal stops it."""
     from interlingua.translator.config import ConfigError, load
 
     try:

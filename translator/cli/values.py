@@ -41,16 +41,13 @@ def read_tensor(name: str, text: str, datatype: Datatype | None) -> Tensor:
     return Tensor.from_numpy(name, array.reshape(shape), datatype)
 
 
-def given_signature(path: str | None) -> Signature | None:
+def signature_in(path: str | None) -> Signature | None:
     """The signature in the file at ``path``, None for none. Raises ``RefusedError``."""
-    if path is None:
-        return None
-    from interlingua.translator.config.document import ConfigError
     from interlingua.translator.config.signature import read_signature
 
     try:
-        return read_signature(Path(path))
-    except (ConfigError, ValueError, OSError) as error:
+        return None if path is None else read_signature(path)
+    except ValueError as error:
         raise RefusedError(str(error)) from error
 
 

@@ -25,7 +25,6 @@ def binding_named(name: str) -> Binding:
 
 
 def bindings_of(config: Config, listener: ListenerOptions) -> tuple[Binding, ...]:
-    """The bindings of ``listener``, in the order of its dialects."""
     return tuple(_configured(config, listener, DIALECTS[name]) for name in listener.dialects)
 
 

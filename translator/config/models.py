@@ -93,7 +93,6 @@ class TensorOptions(Section):
     """Parameters of the tensor in metadata, such as its `content_type` for clients of MLServer."""
 
     def build(self) -> TensorSpec:
-        """The tensor in the IR."""
         return TensorSpec(self.name, self.datatype, self.shape, self.optional, parameters=self.parameters)
 
 
@@ -143,7 +142,6 @@ class SignatureOptions(Section):
         return labels
 
     def build(self) -> Signature:
-        """The signature in the IR."""
         inputs = tuple(map(TensorOptions.build, self.inputs))
         outputs = tuple(
             replace(tensor.build(), labels=self.labels.get(tensor.name, ())) for tensor in self.outputs

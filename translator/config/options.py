@@ -25,33 +25,9 @@ from interlingua.translator.config.references import (
     context_of,
     require,
 )
-from interlingua.translator.config.routes import (
-    MatchOptions,
-    PartOptions,
-    RenameOptions,
-    RouteOptions,
-    StickyOptions,
-)
-from interlingua.translator.config.tap import RedactOptions, TapOptions
+from interlingua.translator.config.routes import RouteOptions
+from interlingua.translator.config.tap import TapOptions
 from interlingua.translator.config.values import Transport, distinct, travels
-
-__all__ = [
-    "AdminOptions",
-    "Config",
-    "ListenerOptions",
-    "MatchOptions",
-    "ModelOptions",
-    "PartOptions",
-    "RedactOptions",
-    "RenameOptions",
-    "RepositoryOptions",
-    "RouteOptions",
-    "ServerOptions",
-    "SharedMemoryOptions",
-    "StickyOptions",
-    "TapOptions",
-    "UpstreamOptions",
-]
 
 Engine = Literal["native", "library"]
 

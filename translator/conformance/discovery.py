@@ -89,7 +89,6 @@ def _config(server: ServerUnderTest, metadata: ModelMetadata | None) -> Any:
 
 
 def _declared(server: ServerUnderTest, metadata: ModelMetadata | None) -> Signature | None:
-    """The signature in the metadata."""
     if metadata is None or not metadata.signature.inputs or not metadata.signature.outputs:
         return None
     if server.config is None:

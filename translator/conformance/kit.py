@@ -41,7 +41,6 @@ class CheckStatus(enum.Enum):
 
     @property
     def bad(self) -> bool:
-        """Whether the rule was broken."""
         return self in (CheckStatus.FAILED, CheckStatus.UNSTEADY)
 
 
@@ -71,19 +70,16 @@ class Effort:
 
 
 def checks_of(wire: Wire) -> tuple[Check, ...]:
-    """Every check of a wire, in report order."""
     groups = (PROBES, ANSWERS, ABSENT, REFUSALS, MALFORMED, CLASSES, REGIONS, PLACES, SEQUENCES, STREAMS)
     return (*(check for group in groups for check in group.checks), *wire.checks)
 
 
 def run_all(server: ServerUnderTest, checks: Iterable[Check], effort: Effort) -> Iterator[CheckResult]:
-    """Run ``checks`` one after the other."""
     for check in checks:
         yield run(check, server, effort)
 
 
 def run(check: Check, server: ServerUnderTest, effort: Effort) -> CheckResult:
-    """Run one check."""
     began = time.monotonic()
     result = CheckResult(check, server.model, CheckStatus.PASSED)
     try:

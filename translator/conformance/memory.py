@@ -300,7 +300,6 @@ def _refuses(server: ServerUnderTest, region: SharedMemoryRegion, what: str) -> 
 
 
 def _answered(server: ServerUnderTest, request: InferRequest) -> InferResponse:
-    """The answer to a request with outputs in shared memory."""
     exchange = server.infer(request)
     good = server.wire.succeeded(exchange) and exchange.error is None
     text = exchange.error.message if exchange.error is not None else ""

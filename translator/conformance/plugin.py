@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from interlingua.schemas import Signature
-from interlingua.translator.config.document import ConfigError
 from interlingua.translator.config.signature import read_signature
 from interlingua.translator.conformance.kit import Effort, checks_of
 from interlingua.translator.conformance.server import ServerUnderTest
@@ -91,9 +89,7 @@ def _option(config: pytest.Config, name: str) -> str:
 
 def _signature(config: pytest.Config) -> Signature | None:
     path = config.getoption("--conformance-signature")
-    if not path:
-        return None
     try:
-        return read_signature(Path(path))
-    except (OSError, ValueError, ConfigError) as error:
+        return read_signature(path) if path else None
+    except ValueError as error:
         raise pytest.UsageError(str(error)) from error

@@ -90,7 +90,6 @@ def versions_ready(server: ServerUnderTest, draw: Draw) -> None:
 
 
 def _asked(server: ServerUnderTest, operation: Operation, argument: Any = None) -> Any:
-    """The result of an operation that must succeed."""
     exchange = server.call(operation, argument)
     server.answered(exchange)
     error = exchange.error

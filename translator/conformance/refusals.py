@@ -216,5 +216,4 @@ def _shaped(request: InferRequest, place: int, shape: list[int]) -> InferRequest
 
 
 def _with(request: InferRequest, place: int, tensor: Tensor) -> InferRequest:
-    """``request`` with ``tensor`` as the input at ``place``."""
     return replace(request, inputs=(*request.inputs[:place], tensor, *request.inputs[place + 1 :]))

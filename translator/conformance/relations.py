@@ -31,7 +31,6 @@ class Relation:
     of: tuple[str, ...]
 
     def expected(self, inputs: Tensors) -> NDArray[Any]:
-        """The right value of the output."""
         with np.errstate(all="ignore"):
             return _KINDS[self.kind](*(inputs[name].numpy() for name in self.of))
 
@@ -88,7 +87,6 @@ def _candidates(signature: Signature, output: str) -> Iterator[Relation]:
 
 
 def _fit(relation: Relation, pairs: Sequence[tuple[Tensors, Tensors]]) -> float:
-    """The share of elements that fit ``relation``."""
     fitting = total = 0
     for inputs, outputs in pairs:
         if relation.output not in outputs or any(name not in inputs for name in relation.of):

@@ -32,7 +32,6 @@ class Tested:
 
 
 def as_line(result: CheckResult) -> str:
-    """One result as a line."""
     word = {CheckStatus.PASSED: "ok  ", CheckStatus.SKIPPED: "skip"}.get(result.status, "FAIL")
     line = f"{word} {result.model or '(default)'} {result.check.name}"
     return f"{line}: {result.reason}" if result.reason else line
@@ -45,7 +44,6 @@ def as_details(result: CheckResult) -> str:
 
 
 def summary(results: Sequence[CheckResult]) -> str:
-    """The number of results by status."""
     counted = {status: sum(one.status is status for one in results) for status in CheckStatus}
     return ", ".join(f"{count} {status.value}" for status, count in counted.items() if count)
 

@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from interlingua.protocols.dialect import Binding, Capability, UpstreamCall
@@ -92,9 +91,7 @@ class ServerUnderTest:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._runner.run(self.client.close())
         finally:
@@ -102,7 +99,6 @@ class ServerUnderTest:
 
     @property
     def capability(self) -> Capability:
-        """What the dialect can carry."""
         return self.binding.capability
 
     @property
@@ -112,7 +108,6 @@ class ServerUnderTest:
 
     @property
     def address(self) -> Address:
-        """The address of the server."""
         return self.place.address
 
     @property
@@ -122,7 +117,6 @@ class ServerUnderTest:
 
     @property
     def sequential(self) -> bool:
-        """Whether the model's configuration has sequence batching."""
         return self.config is not None and self.config.WhichOneof("scheduling_choice") == "sequence_batching"
 
     @property
@@ -175,14 +169,12 @@ class ServerUnderTest:
         return self.together([request], form)[0]
 
     def together(self, requests: Sequence[InferRequest], form: str = "") -> list[WireExchange]:
-        """Send several inference requests concurrently."""
         call = self.wire.calls[form or self.forms[0]]
         calls = [self.written(call, request) for request in requests]
         exchanges = self._run([sent for sent, _ in calls])
         return [_decoded(call, kept, exchange) for exchange, (_, kept) in zip(exchanges, calls, strict=True)]
 
     def encoded(self, request: InferRequest, form: str = "") -> Sent:
-        """The message of ``request``."""
         return self.written(self.wire.calls[form or self.forms[0]], request)[0]
 
     def answer(self, request: InferRequest, form: str = "") -> InferResponse:
@@ -207,7 +199,6 @@ class ServerUnderTest:
         self.wire.check_error(exchange, mistake)
 
     def answered(self, exchange: WireExchange) -> None:
-        """Raise ``ViolationError`` if the server did not answer."""
         if exchange.reply is None and exchange.error is not None and exchange.error.code in _NO_ANSWER:
             raise ViolationError(f"no answer: {exchange.error.message}", exchange)
 
@@ -226,7 +217,6 @@ class ServerUnderTest:
             raise InapplicableError(f"the dialect cannot carry it: {error.message}") from error
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of ``work``, run on the private event loop."""
         return self._runner.run(work)
 
     def _run(self, sent: Sequence[Sent]) -> list[WireExchange]:

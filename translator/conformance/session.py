@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from interlingua.schemas import ErrorCode, InferenceError, Operation, ServerMetadata, Signature
 from interlingua.translator.config.bindings import binding_of
-from interlingua.translator.config.document import ConfigError
-from interlingua.translator.config.signature import read_signature
 from interlingua.translator.conformance.check import InapplicableError
 from interlingua.translator.conformance.discovery import discover, models_of
 from interlingua.translator.conformance.kit import CheckResult, Effort, checks_of, run_all
@@ -64,7 +61,7 @@ def examine(
     transport: str,
     url: str,
     models: Sequence[str] = (),
-    signature: Path | None = None,
+    signature: Signature | None = None,
     effort: Effort | None = None,
     timeout_secs: float = 10.0,
     only: str = "",
@@ -73,33 +70,23 @@ def examine(
 
     Raises ``UsageError`` for invalid arguments, ``InferenceError`` if the server is unreachable.
     """
-    given = _signature(signature)
     with bare_server(dialect, transport, url, timeout_secs) as bare:
         name = _name(bare)
         names = tuple(models) or _models(bare)
         checks = [check for check in checks_of(bare.wire) if only in check.name]
     if not checks:
         raise UsageError(f"no check has '{only}' in its name")
-    if given is not None and len(names) > 1:
+    if signature is not None and len(names) > 1:
         raise UsageError("a signature belongs to one model: give one --model")
 
     def results() -> Iterator[CheckResult]:
         for model in names:
             with server_under_test(
-                dialect, transport, url, model, signature=given, timeout_secs=timeout_secs
+                dialect, transport, url, model, signature=signature, timeout_secs=timeout_secs
             ) as server:
                 yield from run_all(server, checks, effort or Effort())
 
     return Tested(name, dialect, transport), results()
-
-
-def _signature(path: Path | None) -> Signature | None:
-    if path is None:
-        return None
-    try:
-        return read_signature(path)
-    except (ConfigError, ValueError) as error:
-        raise UsageError(str(error)) from error
 
 
 def _name(server: ServerUnderTest) -> str:

@@ -265,7 +265,6 @@ def _read(form: Streams, sent: Sent | GrpcStream, kept: Any, piece: Any) -> list
 
 
 def _ended(streamed: Streamed) -> None:
-    """Require that the stream ended without error."""
     ending = streamed.ending
     if ending.error is not None:
         raise ViolationError(f"the stream broke: {ending.error.message}", ending)
@@ -275,7 +274,6 @@ def _ended(streamed: Streamed) -> None:
 
 
 def _all_good(streamed: Streamed) -> None:
-    """Require that the stream ended and has no refusal."""
     _ended(streamed)
     for exchange in streamed.answers:
         error = exchange.result.error

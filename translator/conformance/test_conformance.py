@@ -15,7 +15,6 @@ __all__ = ["test_conformance"]
 def test_conformance(
     conformance_server: ServerUnderTest, conformance_check: Check, conformance_effort: Effort
 ) -> None:
-    """The server obeys one rule."""
     result = run(conformance_check, conformance_server, conformance_effort)
     if result.status is CheckStatus.SKIPPED:
         pytest.skip(result.reason)

@@ -98,18 +98,8 @@ def _compare_numbers(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> 
         words = (_word(expected, found.first), _word(actual, found.first))
     if not same:
         fault, words = Fault.DATATYPE, (expected.datatype.value, actual.datatype.value)
-    return TensorDiff(
-        expected.name,
-        fault,
-        expected.count,
-        found.different,
-        found.max_absolute,
-        found.max_relative,
-        found.nonfinite,
-        index,
-        None,
-        *words,
-    )
+    errors = (found.different, found.max_absolute, found.max_relative, found.nonfinite)
+    return TensorDiff(expected.name, fault, expected.count, *errors, index, None, *words)
 
 
 @dataclass(slots=True)

@@ -60,7 +60,6 @@ a missing model, the daemon recognizes the message.
 
 
 def page() -> str:
-    """The whole page."""
     paths = matrix()
     sections = [_HEAD, _summary(paths), "## Datatypes\n", _datatypes(), _stated(), "## Features\n", _NOTES]
     for caller in callers().values():
@@ -89,7 +88,6 @@ _COUNTED = {"=": Outcome.EXACT, "wider": Outcome.WIDENED, "no": Outcome.REFUSED}
 
 
 def _datatypes() -> str:
-    """The datatypes that each party can carry."""
     parties = {**{party.name: party for party in targets().values()}, **callers()}
 
     def form(party: Party, datatype: Datatype) -> str:

@@ -35,14 +35,12 @@ class Path:
 
     @property
     def verdicts(self) -> Iterator[Verdict]:
-        """All verdicts."""
         for both in self.tensors.values():
             yield from both
         yield from self.features.values()
 
 
 def judge(caller: Party, target: Party) -> Path:
-    """The path from ``caller`` to ``target``."""
     parties = caller, target
     tensors = {kind.value: (sent(*parties, kind), answered(*parties, kind)) for kind in Datatype}
     tensors[BINARY] = binary(*parties), binary(*parties)
@@ -51,6 +49,5 @@ def judge(caller: Party, target: Party) -> Path:
 
 
 def matrix() -> dict[tuple[str, str], Path]:
-    """Every path, by the names of its parties."""
     pairs = product(callers().values(), targets().values())
     return {(caller.name, target.name): judge(caller, target) for caller, target in pairs}

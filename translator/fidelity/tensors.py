@@ -24,7 +24,6 @@ def sent(caller: Party, target: Party, datatype: Datatype) -> Verdict:
 
 
 def answered(caller: Party, target: Party, datatype: Datatype) -> Verdict:
-    """An output."""
     return (
         _no_models(target, datatype)
         or _refused(target, datatype, target, caller)

@@ -33,7 +33,6 @@ def in_brief(paths: Iterable[Path]) -> str:
 
 
 def as_json(paths: Iterable[Path]) -> bytes:
-    """An array with an object for each path."""
     return bytes(write_json([_document(path) for path in paths])) + b"\n"
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from interlingua.runtime.target import Target
-from interlingua.translator.config.options import Config, RouteOptions
+from interlingua.translator.config.options import Config
+from interlingua.translator.config.routes import RouteOptions
 from interlingua.translator.mirror.judge import Judge, LocalJudge
 from interlingua.translator.mirror.mirror import Mirror
 from interlingua.translator.mirror.process import JudgeProcess

@@ -33,7 +33,6 @@ class Findings:
             self.sequences.append((sequence.id, comparison is not None and not comparison.diff.failures))
 
     def merge(self, later: Findings) -> None:
-        """Add the results of later copies."""
         self.counts.merge(later.counts)
         self.count += later.count
         self.nbytes += later.nbytes
@@ -42,7 +41,6 @@ class Findings:
 
     @classmethod
     def of(cls, copy: Copy, comparison: Comparison | None) -> Findings:
-        """The results of one copy."""
         findings = cls()
         findings.add(copy, comparison)
         return findings

@@ -75,10 +75,9 @@ class LocalJudge:
         self._running: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """See ``Judge``."""
+        pass
 
     def submit(self, copy: Copy, on_findings: OnFindings) -> None:
-        """See ``Judge``."""
         self._waiting.append((copy, on_findings))
         self._run_next()
 
@@ -113,7 +112,6 @@ class LocalJudge:
         return replace(comparison, kept=("equal" if diff.equal else "different") if written else "failed")
 
     async def close(self) -> None:
-        """See ``Judge``."""
         self._waiting.clear()
         running = tuple(self._running)
         for task in running:
@@ -182,6 +180,5 @@ class LocalJudge:
 
 
 def _effort(answer: RecordedAnswer) -> int:
-    """The cost of comparing ``answer``, in bytes."""
     outputs = [tensor for response in answer.responses for tensor in response.outputs]
     return sum([tensor.nbytes + _OUTPUT_BYTES for tensor in outputs])

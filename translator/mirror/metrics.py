@@ -12,7 +12,6 @@ _Samples = Iterable[tuple[float, Mapping[str, str]]]
 
 
 def families(mirrors: Iterable[MirrorReport]) -> Iterator[Family]:
-    """The metrics of ``mirrors``; none if there are no mirrors."""
     reports = list(mirrors)
     if not reports:
         return

@@ -51,7 +51,6 @@ class Mirror:
     # --- as an observer
 
     def should_observe(self, request: InferRequest) -> bool:
-        """Whether to copy ``request``."""
         if self._closing:
             return False
         if request.sequence is None:
@@ -90,7 +89,6 @@ class Mirror:
             self._drop([copy], Dropped.SEQUENCE)
 
     async def start(self) -> None:
-        """Prepare the judge."""
         await self._judge.start()
 
     async def close(self) -> None:
@@ -152,7 +150,6 @@ class Mirror:
     # --- copies
 
     def _ready(self, copy: Copy) -> None:
-        """Submit ``copy``."""
         self._judge.submit(copy, self._on_findings)
 
     def _on_findings(self, findings: Findings) -> None:

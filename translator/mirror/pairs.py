@@ -69,6 +69,5 @@ class Pairs:
             return False
 
     def close(self) -> None:
-        """Close the file."""
         if self._writer is not None:
             self._writer.close()

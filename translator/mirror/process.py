@@ -64,7 +64,6 @@ class JudgeProcess:
         return RemoteJudge(self, mirror)
 
     async def start(self) -> None:
-        """See ``Judge``."""
         self._start()
         if self._starting is not None:
             await self._starting
@@ -128,15 +127,12 @@ class RemoteJudge:
         self._mirror = mirror
 
     async def start(self) -> None:
-        """See ``Judge``."""
         await self._process.start()
 
     def submit(self, copy: Copy, on_findings: OnFindings) -> None:
-        """See ``Judge``."""
         self._process.submit(self._mirror, copy, on_findings)
 
     async def close(self) -> None:
-        """See ``Judge``."""
         await self._process.leave()
 
 

@@ -75,7 +75,6 @@ class OutputReport:
     worst: Example | None = None
 
     def add(self, diff: TensorDiff, request_id: str, number: int) -> None:
-        """Count one comparison."""
         self.compared += 1
         self.max_absolute = max(self.max_absolute, diff.max_absolute)
         self.max_relative = max(self.max_relative, diff.max_relative)
@@ -131,7 +130,6 @@ class Counts:
     mirror: Latencies = field(default_factory=Latencies)
 
     def add(self, record: Record, comparison: Comparison) -> None:
-        """Count one comparison."""
         diff = comparison.diff
         self.compared += 1
         self.equal += diff.equal
@@ -150,7 +148,6 @@ class Counts:
             self.kept[comparison.kept] += 1
 
     def merge(self, later: Counts) -> None:
-        """Add later results."""
         for kind, failure in later.failures.items():
             self._failed(kind, failure.count, failure.last)
         for name, output in later.outputs.items():

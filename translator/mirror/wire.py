@@ -10,6 +10,7 @@ import marshal
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from interlingua.protocols.wire import Buffer
@@ -109,19 +110,18 @@ class _LargeTensors:
         return self._data[start : self._at]
 
 
+_OF_A_RECORD = attrgetter("began_unix_ns", "dialect", "listener", "streamed", "max_batch_size")
+_OF_A_SEQUENCE = attrgetter("id", "start", "end")
+_OF_A_PLACEMENT = attrgetter("region", "offset", "size")
+
+
 def _plain(copy: Copy, large: list[Buffer], names: Sequence[str]) -> tuple[object, ...]:
     record = copy.record
-    request, answer, context, sequence = record.request, record.answer, record.request.context, None
-    if request.sequence is not None:
-        sequence = request.sequence.id, request.sequence.start, request.sequence.end
+    request, answer, context = record.request, record.answer, record.request.context
     return (
         copy.nbytes,
         copy.secs,
-        record.began_unix_ns,
-        record.dialect,
-        record.listener,
-        record.streamed,
-        record.max_batch_size,
+        *_OF_A_RECORD(record),
         (
             request.model,
             _tensors(request.inputs, large),
@@ -129,7 +129,7 @@ def _plain(copy: Copy, large: list[Buffer], names: Sequence[str]) -> tuple[objec
             request.version,
             request.id,
             dict(request.parameters),
-            sequence,
+            None if request.sequence is None else _OF_A_SEQUENCE(request.sequence),
             request.priority,
             request.timeout_us,
             (
@@ -157,16 +157,8 @@ def _copy(plain: tuple[Any, ...], large: _LargeTensors) -> Copy:
     by, responses, error, elapsed_ns, cut = answered
     given = tuple([_read_response(response, large) for response in responses])
     answer = RecordedAnswer(by, given, _read_error(error), elapsed_ns, cut)
-    record = Record(
-        began_unix_ns,
-        request,
-        dialect,
-        listener,
-        answer,
-        streamed=streamed,
-        max_batch_size=max_batch_size,
-    )
-    return Copy(record, nbytes, secs)
+    flags = {"streamed": streamed, "max_batch_size": max_batch_size}
+    return Copy(Record(began_unix_ns, request, dialect, listener, answer, **flags), nbytes, secs)
 
 
 def _read_request(plain: tuple[Any, ...], large: _LargeTensors) -> InferRequest:
@@ -202,8 +194,7 @@ def _tensors(tensors: Sequence[Tensor], large: list[Buffer]) -> list[tuple[objec
 
 
 def _requested(output: RequestedOutput) -> tuple[object, ...]:
-    at = output.placement
-    placement = None if at is None else (at.region, at.offset, at.size)
+    placement = None if output.placement is None else _OF_A_PLACEMENT(output.placement)
     return output.name, output.classification, placement, dict(output.parameters)
 
 

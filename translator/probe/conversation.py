@@ -31,13 +31,11 @@ _LARGEST_ANSWER = 16 << 20
 
 
 def described(binding: Binding) -> str:
-    """The binding as a person calls it."""
     title = DIALECTS[binding.dialect].manifest.title or binding.dialect
     return f"{title} over {binding.transport}"
 
 
 def known() -> tuple[Binding, ...]:
-    """Every binding that a server can speak."""
     return tuple(binding for binding in bindings().values() if binding.calls)
 
 
@@ -122,8 +120,6 @@ class Conversation:
 
 
 async def detect(url: Url, timeout_secs: float, model: str = "") -> tuple[Binding, ...]:
-    """Every binding that the server at ``url`` speaks."""
-
     async def speaks(binding: Binding) -> bool:
         async with Conversation(url, binding, timeout_secs) as server:
             try:

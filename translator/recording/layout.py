@@ -129,17 +129,24 @@ class _Reader:
 
 Describe = Callable[[str, int, Sequence[Tensor]], list[Header]]
 
+# members of the header with the values of attributes of the same name
+_REQUEST = ("model", "version", "id", "priority", "timeout_us")
+_SEQUENCE = ("id", "start", "end")
+_PLACEMENT = ("region", "offset", "size")
+_RESPONSE = ("model", "version", "id", "final")
+_ERROR = ("message", "origin", "retryable")
+
+
+def _members(value: object, names: Iterable[str]) -> Header:
+    return {name: getattr(value, name) for name in names}
+
 
 def _request(request: InferRequest, describe: Describe) -> Header:
     context, sequence = request.context, request.sequence
     return {
-        "model": request.model,
-        "version": request.version,
-        "id": request.id,
+        **_members(request, _REQUEST),
         "parameters": _parameters(request.parameters),
-        "sequence": sequence and {"id": sequence.id, "start": sequence.start, "end": sequence.end},
-        "priority": request.priority,
-        "timeout_us": request.timeout_us,
+        "sequence": sequence and _members(sequence, _SEQUENCE),
         "inputs": describe(QUESTION, 0, request.inputs),
         "outputs": None if request.outputs is None else [_requested(output) for output in request.outputs],
         "traceparent": context.traceparent,
@@ -151,19 +158,13 @@ def _request(request: InferRequest, describe: Describe) -> Header:
 def _read_request(stated: Header, inputs: tuple[Tensor, ...]) -> InferRequest:
     outputs, sequence = stated["outputs"], stated["sequence"]
     return InferRequest(
-        stated["model"],
-        inputs,
-        None if outputs is None else tuple(_read_requested(output) for output in outputs),
-        version=stated["version"],
-        id=stated["id"],
+        **{name: stated[name] for name in _REQUEST},
+        inputs=inputs,
+        outputs=None if outputs is None else tuple(_read_requested(output) for output in outputs),
         parameters=_read_parameters(stated["parameters"]),
-        sequence=TensorSequence(sequence["id"], sequence["start"], sequence["end"]) if sequence else None,
-        priority=stated["priority"],
-        timeout_us=stated["timeout_us"],
+        sequence=TensorSequence(*(sequence[name] for name in _SEQUENCE)) if sequence else None,
         context=Context(
-            traceparent=stated["traceparent"],
-            tracestate=stated["tracestate"],
-            timings=stated["timings_ns"],
+            traceparent=stated["traceparent"], tracestate=stated["tracestate"], timings=stated["timings_ns"]
         ),
     )
 
@@ -175,11 +176,7 @@ def _requested(output: RequestedOutput) -> Header:
         "parameters": _parameters(output.parameters),
     }
     if (placement := output.placement) is not None:
-        stated["placement"] = {
-            "region": placement.region,
-            "offset": placement.offset,
-            "size": placement.size,
-        }
+        stated["placement"] = _members(placement, _PLACEMENT)
     return stated
 
 
@@ -199,11 +196,8 @@ def _answer(answer: RecordedAnswer, part: str, describe: Describe) -> Header:
         "cut": answer.cut,
         "responses": [
             {
-                "model": response.model,
-                "version": response.version,
-                "id": response.id,
+                **_members(response, _RESPONSE),
                 "parameters": _parameters(response.parameters),
-                "final": response.final,
                 "error": _error(response.error),
                 "outputs": describe(part, number, response.outputs),
             }
@@ -216,13 +210,10 @@ def _answer(answer: RecordedAnswer, part: str, describe: Describe) -> Header:
 def _read_answer(stated: Header, part: str, reader: _Reader) -> RecordedAnswer:
     responses = tuple(
         InferResponse(
-            response["model"],
-            reader.tensors(part, number, response["outputs"]),
-            response["version"],
-            response["id"],
-            _read_parameters(response["parameters"]),
-            response["final"],
-            _read_error(response["error"]),
+            **{name: response[name] for name in _RESPONSE},
+            outputs=reader.tensors(part, number, response["outputs"]),
+            parameters=_read_parameters(response["parameters"]),
+            error=_read_error(response["error"]),
         )
         for number, response in enumerate(stated["responses"])
     )
@@ -238,9 +229,7 @@ def _error(error: InferenceError | None) -> Header | None:
         return None
     return {
         "code": error.code.name,
-        "message": error.message,
-        "origin": error.origin,
-        "retryable": error.retryable,
+        **_members(error, _ERROR),
         "details": {key: str(value) for key, value in error.details.items()},
     }
 
@@ -248,13 +237,8 @@ def _error(error: InferenceError | None) -> Header | None:
 def _read_error(stated: Header | None) -> InferenceError | None:
     if stated is None:
         return None
-    return InferenceError(
-        ErrorCode[stated["code"]],
-        stated["message"],
-        origin=stated["origin"],
-        retryable=stated["retryable"],
-        details=stated["details"],
-    )
+    members = {name: stated[name] for name in (*_ERROR, "details")}
+    return InferenceError(ErrorCode[stated["code"]], **members)
 
 
 def _parameters(parameters: Mapping[str, Any]) -> Header:

@@ -57,7 +57,6 @@ class Record:
 
     @classmethod
     def of(cls, observed: Observed, mirrored: RecordedAnswer | None = None) -> Record:
-        """The record of a request that was just answered."""
         return cls(
             time.time_ns() - observed.elapsed_ns,
             observed.request,

@@ -7,11 +7,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 import orjson
 
 from interlingua.protocols.registry import DIALECTS
-from interlingua.schemas import Datatype, InferRequest, InferResponse, Parameter, Tensor, pack_bytes
+from interlingua.schemas import Datatype, Parameter, Tensor, pack_bytes
 from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Place, Record, RecordedAnswer
 
 _DIGEST_BYTES = 16
@@ -73,23 +74,17 @@ class Redaction:
             names.update(dict.fromkeys(hidden))
             return {name: value for name, value in parameters.items() if name not in hidden}
 
-        def of_request(request: InferRequest) -> InferRequest:
-            outputs = request.outputs
-            if outputs is not None:
-                outputs = tuple(
-                    replace(output, parameters=remaining(output.parameters)) for output in outputs
-                )
-            return replace(request, parameters=remaining(request.parameters), outputs=outputs)
-
-        def of_response(response: InferResponse) -> InferResponse:
-            return replace(response, parameters=remaining(response.parameters))
+        def without(message: Any) -> Any:
+            return replace(message, parameters=remaining(message.parameters))
 
         def of_answer(answer: RecordedAnswer) -> RecordedAnswer:
-            return replace(answer, responses=tuple(map(of_response, answer.responses)))
+            return replace(answer, responses=tuple(map(without, answer.responses)))
 
+        request = without(record.request)
+        request.outputs = request.outputs and tuple(map(without, request.outputs))
         record = replace(
             record,
-            request=of_request(record.request),
+            request=request,
             answer=of_answer(record.answer),
             mirrored=record.mirrored and of_answer(record.mirrored),
         )

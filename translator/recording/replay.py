@@ -77,7 +77,6 @@ class Destination:
     own_connections: bool = False
 
     def name(self, model: str) -> str:
-        """The server's name for ``model``."""
         if self.model is not None or model in self.models:
             return self.models.get(model, self.model or "")
         # a dialect without model names has one model per server
@@ -133,7 +132,6 @@ class _Run:
         self._turns = Turns()
 
     async def close(self) -> None:
-        """Close every connection."""
         for link in (self._shared, *self._sequences.values()):
             await link.upstream.close()
 

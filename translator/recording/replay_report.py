@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,6 @@ class ReplayReport:
 
     @property
     def good(self) -> bool:
-        """Whether every request was sent and no answer differed."""
         return not self.different and not self.failed and not self.refused
 
     def add(self, model: str, where: str, diff: AnswerDiff) -> None:
@@ -75,13 +74,10 @@ class ReplayReport:
             if kind == "failed":
                 self.failed += 1
                 return
-        if diff.equal:
-            self.equal += 1
-        else:
-            self.different += 1
+        self.equal += diff.equal
+        self.different += not diff.equal
 
     def fail(self, words: str) -> None:
-        """Count a failure message."""
         if len(self.failures) < _KINDS or words in self.failures:
             self.failures[words] += 1
 
@@ -94,10 +90,7 @@ class ReplayReport:
     def as_json(self) -> dict[str, Any]:
         """Everything, for ``orjson``."""
         return {
-            "sent": self.sent,
-            "equal": self.equal,
-            "different": self.different,
-            "failed": self.failed,
+            **{name: getattr(self, name) for name in ("sent", "equal", "different", "failed")},
             "uncompared": dict(self.uncompared),
             "refused": dict(self.refused),
             "elapsed_secs": self.elapsed_secs,
@@ -105,25 +98,15 @@ class ReplayReport:
             "recorded_latency_ms": _quantiles(self.recorded),
             "failures": dict(self.failures.most_common(_SHOWN)),
             "outputs": [
-                {
-                    "model": model,
-                    "output": name,
-                    "compared": output.compared,
-                    "different": output.different,
-                    "max_absolute": output.max_absolute,
-                    "max_relative": output.max_relative,
-                    "example": output.example,
-                }
+                {"model": model, "output": name, **asdict(output)}
                 for (model, name), output in self.outputs.items()
             ],
         }
 
     def as_text(self) -> Iterator[str]:
-        """The report as lines of text."""
         rate = self.sent / self.elapsed_secs if self.elapsed_secs else 0.0
         yield f"{self.sent} sent in {self.elapsed_secs:.2f} s ({rate:.1f}/s)"
-        counts = {"equal": self.equal, "different": self.different, "failed": self.failed}
-        yield ", ".join(f"{count} {name}" for name, count in counts.items())
+        yield f"{self.equal} equal, {self.different} different, {self.failed} failed"
         yield from (f"{count} not compared: {reason}" for reason, count in self.uncompared.items())
         yield from (f"{count} not sent: {reason}" for reason, count in self.refused.items())
         for name, times in (("latency", self.latencies), ("recorded", self.recorded)):
@@ -153,5 +136,4 @@ def _mark(quantile: float) -> str:
 def _words(diff: TensorDiff) -> str:
     fault = diff.fault.value if diff.fault is not None else "equal"
     where = "" if diff.index is None else f" at {list(diff.index)}"
-    said = f": {diff.actual or 'nothing'}, recorded {diff.expected or 'nothing'}"
-    return f"{fault}{where}{said}"
+    return f"{fault}{where}: {diff.actual or 'nothing'}, recorded {diff.expected or 'nothing'}"

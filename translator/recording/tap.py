@@ -71,7 +71,6 @@ class Tap:
         self._thread.start()
 
     def should_observe(self, request: InferRequest) -> bool:
-        """Whether to record ``request``."""
         if not any(fnmatchcase(request.model, pattern) for pattern in self._models):
             return False
         if self._share >= 1:
@@ -93,11 +92,9 @@ class Tap:
         self._queue.put(record)
 
     def report(self) -> dict[str, Any]:
-        """The counts, and the bytes in the queue."""
         return {**asdict(self.counts), "queued_bytes": self._taken_bytes - self._done_bytes}
 
     def metrics(self) -> Iterator[Family]:
-        """The same, for Prometheus."""
         yield Family(
             "interlingua_tap_requests_total",
             "counter",

@@ -57,7 +57,6 @@ _CODES = {
 
 
 def _text(message_type: Any, text: str, exchange: WireExchange) -> Any:
-    """A message in the text of a header."""
     try:
         return text_format.Parse(text, message_type())
     except text_format.ParseError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interlingua.translator.config.options import RouteOptions
+from interlingua.translator.config.routes import RouteOptions
 from interlingua.translator.serving.observation import Observer
 from interlingua.translator.serving.routing.conditions import Conditions
 from interlingua.translator.serving.routing.names import Names
