@@ -84,7 +84,7 @@ def test_every_model_that_cannot_is_told_on_its_line(
     assert "models/empty: no backend is stated, and no version has one of" in told["empty"]
     assert "is no ONNX model, or damaged" in told["broken"] and "is no ONNX model" in told[""]
     assert "models/syntax/1/model.py, line 1: invalid syntax" in told["syntax"]
-    assert "a step asks model 'nobody', which is not there" in told["ensemble"]
+    assert "a step uses model 'nobody', which does not exist" in told["ensemble"]
     assert "options={'zipmap': False}" in told["zip"]
     assert "models/hollow: there is no version folder" in told["hollow"]
 

@@ -1,6 +1,4 @@
-"""Holds a configuration against what is there, and says plainly what is wrong.
+"""Compares a configuration with the servers and files that it names.
 
-``upstreams`` asks the servers of a configuration what they are: ``speech`` finds out what a server speaks,
-``signatures`` holds what is stated of a model against what its server tells. Only questions are asked:
-nothing is loaded there, and no model is run. ``models`` looks at the models that run here.
-"""
+``upstreams`` queries every server, ``conversation`` detects its dialect, ``signatures`` compares the declared
+signature of a model with the server's; nothing is loaded or run there. ``models`` checks local models."""

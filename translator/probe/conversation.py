@@ -23,11 +23,10 @@ from interlingua.schemas import (
 )
 
 _NOWHERE = HttpCall("GET", "/interlingua/probe/of/nothing")
-"""What no dialect has."""
-
+"""A path of no dialect."""
 
 _LARGEST_ANSWER = 16 << 20
-"""More no server has to say of itself and its models; one of another kind may never end."""
+"""No server's metadata are larger; another kind of server may never end its answer."""
 
 
 def described(binding: Binding) -> str:
@@ -58,8 +57,8 @@ class Conversation:
         await self._client.close()
 
     async def is_silent(self, model: str) -> bool:
-        """Whether the server does with a question for metadata what servers of the dialect do that answer
-        none: it closes the connection, or replies something of that meaning."""
+        """Whether the server reacts to a metadata request like servers of the dialect without metadata: it
+        closes the connection, or replies to that effect."""
         call = self._calls.get(Operation.MODEL_METADATA)
         if call is None or call.optional is None:
             return False
@@ -71,7 +70,7 @@ class Conversation:
             return False
 
     def offers(self, operation: Operation) -> bool:
-        """Whether the dialect has a question for that."""
+        """Whether the dialect has the operation."""
         return operation in self._calls
 
     async def ask(self, operation: Operation, argument: Any = None) -> Any:
@@ -81,25 +80,25 @@ class Conversation:
         return call.decode(form, await self._send(request))
 
     async def introduce(self, model: str = "") -> str:
-        """How the server calls itself, where it does. Raises ``InferenceError`` where it does not speak so.
-        ``model`` is one that it has, for dialects that have nothing but models."""
+        """The server's name and version, if it reports them. Raises ``InferenceError`` if it does not speak
+        the dialect. ``model`` is one of its models, for dialects without server metadata."""
         if Operation.SERVER_METADATA not in self._calls:
-            told: ModelMetadata = await self.ask(Operation.MODEL_METADATA, ModelRef(model))
-            server = told.server
-            return f"{server.name} {server.version}".strip() if server is not None else told.platform
+            metadata: ModelMetadata = await self.ask(Operation.MODEL_METADATA, ModelRef(model))
+            server = metadata.server
+            return f"{server.name} {server.version}".strip() if server is not None else metadata.platform
         try:
-            said: ServerMetadata = await self.ask(Operation.SERVER_METADATA)
+            found: ServerMetadata = await self.ask(Operation.SERVER_METADATA)
         except InferenceError:
             if not await self._is_alive():
                 raise
-            said = ServerMetadata("", "")
+            found = ServerMetadata("", "")
         if self._transport == "http" and await self._answers_everything():
             # as GraphPipe's servers do
             raise InferenceError(ErrorCode.BAD_UPSTREAM, "it answers every path")
-        return f"{said.name} {said.version}".strip()
+        return f"{found.name} {found.version}".strip()
 
     async def _is_alive(self) -> bool:
-        """Whether a server that does not introduce itself answers another question of the dialect."""
+        """Whether a server without metadata reports that it is live."""
         try:
             alive: Readiness = await self.ask(Operation.LIVE)
         except InferenceError:
@@ -107,7 +106,7 @@ class Conversation:
         return alive.ready
 
     async def _answers_everything(self) -> bool:
-        """Whether the answer to one path says nothing, because every path has one."""
+        """Whether every path has an answer, so that one proves nothing."""
         try:
             reply = await self._send(HttpCall(_NOWHERE.method, _NOWHERE.path))
         except InferenceError:

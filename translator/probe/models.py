@@ -1,4 +1,4 @@
-"""Which models of a configuration cannot be loaded: by what their files tell, or by loading them."""
+"""Local models that cannot be loaded, according to their files or to a trial."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from interlingua.translator.config.document import Path
 from interlingua.translator.config.options import Config
 
 Fault = tuple[Path, str]
-"""What is wrong, and at which place of the configuration."""
+"""A key of the configuration, and its fault."""
 
 
 async def unloadable(config: Config, *, load: bool = False) -> list[Fault]:
-    """What is wrong with the models that run here. Without ``load`` no engine is started, and nothing of a
-    model's runs."""
+    """The faults of local models. Without ``load`` no engine starts and no model runs."""
     return await asyncio.to_thread(_examined, config) if not load else await _loaded(config)
 
 
@@ -26,7 +25,7 @@ def _examined(config: Config) -> list[Fault]:
     for source, place in places:
         reasons = examine_model(source)
         reasons += [
-            f"{source.path}: a step asks model '{name}', which is not there"
+            f"{source.path}: a step uses model '{name}', which does not exist"
             for name in needed_models(source)
             if name not in known
         ]
@@ -49,6 +48,6 @@ async def _loaded(config: Config) -> list[Fault]:
 
 
 def _named(model: str, place: Path, reason: str) -> str:
-    """``reason`` with the model's name, where its place does not tell it."""
-    told = f"cannot be loaded: {reason}"
-    return told if place[0] == "models" else f"model '{model}' {told}"
+    """``reason``, with the model's name unless ``place`` has it."""
+    text = f"cannot be loaded: {reason}"
+    return text if place[0] == "models" else f"model '{model}' {text}"

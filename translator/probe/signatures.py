@@ -1,4 +1,4 @@
-"""What a configuration states of a model behind an upstream, held against what its server tells."""
+"""Compares the declared signature of an upstream's model with the server's metadata."""
 
 from __future__ import annotations
 
@@ -10,62 +10,63 @@ from interlingua.translator.config.document import Path
 from interlingua.translator.config.models import ModelOptions
 
 Fault = tuple[Path, str]
-"""Where in the model's section something stands, and what is wrong with it."""
+"""A key in the section of the model, and its fault."""
 
 
-def differences(model: ModelOptions, told: Signature, capability: Capability) -> Iterator[Fault]:
-    """What of ``model`` is not as its server tells, in a dialect of ``capability``."""
-    yield from _renames("inputs", model.inputs, told.inputs)
-    yield from _renames("outputs", model.outputs, told.outputs)
+def differences(model: ModelOptions, there: Signature, capability: Capability) -> Iterator[Fault]:
+    """The faults of ``model``, whose server, in a dialect of ``capability``, reports the signature
+    ``there``."""
+    yield from _renames("inputs", model.inputs, there.inputs)
+    yield from _renames("outputs", model.outputs, there.outputs)
     if model.signature is None:
         return
     stated = model.signature.build()
-    yield from _tensors("inputs", stated.inputs, model.inputs, told.inputs, capability)
-    yield from _tensors("outputs", stated.outputs, model.outputs, told.outputs, capability)
+    yield from _tensors("inputs", stated.inputs, model.inputs, there.inputs, capability)
+    yield from _tensors("outputs", stated.outputs, model.outputs, there.outputs, capability)
 
 
-def _renames(kind: str, names: Mapping[str, str], told: Sequence[TensorSpec]) -> Iterator[Fault]:
+def _renames(kind: str, names: Mapping[str, str], there: Sequence[TensorSpec]) -> Iterator[Fault]:
     for ours, theirs in names.items():
-        if theirs not in [spec.name for spec in told]:
-            yield (kind, ours), _absent(kind, theirs, told)
+        if theirs not in [spec.name for spec in there]:
+            yield (kind, ours), _absent(kind, theirs, there)
 
 
 def _tensors(
     kind: str,
     stated: Sequence[TensorSpec],
     names: Mapping[str, str],
-    told: Sequence[TensorSpec],
+    there: Sequence[TensorSpec],
     capability: Capability,
 ) -> Iterator[Fault]:
-    theirs = {spec.name: spec for spec in told}
+    theirs = {spec.name: spec for spec in there}
     for place, spec in enumerate(stated):
         at: Path = ("signature", kind, place)
         name = names.get(spec.name, spec.name)
         found = theirs.get(name)
-        if found is None and not any(each.name for each in told) and place < len(told):
-            found = told[place]  # a server without names binds by order
+        if found is None and not any(each.name for each in there) and place < len(there):
+            found = there[place]  # a server without names binds by order
         if found is None:
-            if spec.name not in names:  # else it is told where it is renamed
-                yield (*at, "name"), _absent(kind, name, told)
+            if spec.name not in names:  # else reported at the renaming
+                yield (*at, "name"), _absent(kind, name, there)
             continue
-        # what the dialect has no type for is told as the one that it travels in
+        # a datatype that the dialect lacks is reported as the wider one
         if found.datatype not in (spec.datatype, capability.widened.get(spec.datatype)):
-            yield (*at, "datatype"), f"is {spec.datatype.value}, the server tells {found.datatype.value}"
+            yield (*at, "datatype"), f"is {spec.datatype.value}, the server reports {found.datatype.value}"
         if not _alike(spec.shape, found.shape):
-            yield (*at, "shape"), f"is {list(spec.shape)}, the server tells {list(found.shape)}"
+            yield (*at, "shape"), f"is {list(spec.shape)}, the server reports {list(found.shape)}"
     if kind == "inputs":
         used = {names.get(spec.name, spec.name) for spec in stated}
-        missing = [spec.name for spec in told if spec.name and spec.name not in used and not spec.optional]
+        missing = [spec.name for spec in there if spec.name and spec.name not in used and not spec.optional]
         if missing and used & theirs.keys():
-            yield ("signature", kind), f"lacks '{missing[0]}', which the server's model takes"
+            yield ("signature", kind), f"lacks '{missing[0]}', which the server's model requires"
 
 
-def _absent(kind: str, name: str, told: Sequence[TensorSpec]) -> str:
-    there = ", ".join(spec.name for spec in told) or "none"
-    return f"the server's model has no {kind.removesuffix('s')} '{name}' (there are: {there})"
+def _absent(kind: str, name: str, there: Sequence[TensorSpec]) -> str:
+    names = ", ".join(spec.name for spec in there) or "none"
+    return f"the server's model has no {kind.removesuffix('s')} '{name}' (there are: {names})"
 
 
-def _alike(stated: Sequence[int], told: Sequence[int]) -> bool:
-    return len(stated) == len(told) and all(
-        one == other or -1 in (one, other) for one, other in zip(stated, told, strict=True)
+def _alike(stated: Sequence[int], there: Sequence[int]) -> bool:
+    return len(stated) == len(there) and all(
+        one == other or -1 in (one, other) for one, other in zip(stated, there, strict=True)
     )

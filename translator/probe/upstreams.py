@@ -1,4 +1,4 @@
-"""Goes through the upstreams of a configuration: every server, and every model that is expected there."""
+"""Checks every server of the upstreams, and every model that the configuration expects there."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ from interlingua.translator.probe.conversation import Conversation, described, d
 from interlingua.translator.probe.signatures import Fault, differences
 
 _LISTED = 12
-"""How many models are named at most."""
+"""The maximum number of models to list."""
 
 _SILENT = frozenset({ErrorCode.UNSUPPORTED})
-"""Codes of servers that do not tell, and need not."""
+"""Codes of servers that lack an optional operation."""
 
 
 @dataclass(slots=True)
 class Probed:
-    """One server of an upstream: how it calls itself, and what is wrong with it, each with the place in the
-    configuration that it concerns."""
+    """One server of an upstream: its name, and its faults, each with the key that it concerns."""
 
     upstream: str
     url: str
@@ -46,13 +45,13 @@ class Probed:
 
 
 async def probe(config: Config, timeout_secs: float) -> list[Probed]:
-    """Ask every server of ``config`` at once; each question may take ``timeout_secs``."""
-    asked = [
+    """Query every server of ``config`` concurrently; each query may take ``timeout_secs``."""
+    probes = [
         _probe_server(name, place, options, _models(config, name), timeout_secs)
         for name, options in config.upstreams.items()
         for place in range(len(options.urls))
     ]
-    return list(await asyncio.gather(*asked))
+    return list(await asyncio.gather(*probes))
 
 
 def _models(config: Config, upstream: str) -> Mapping[str, ModelOptions]:
@@ -91,15 +90,15 @@ async def _probe_server(
 
 
 def _undeclared(models: Mapping[str, ModelOptions], text: str) -> Iterator[Fault]:
-    """What is wrong with models whose server may well be right and tells nothing of them."""
+    """The faults of models whose server reports no metadata, which may be correct."""
     for name, model in models.items():
         if model.signature is None:
-            words = f"the server tells nothing of its model: declare its signature (at {text})"
+            words = f"the server reports no metadata of its model: declare its signature (at {text})"
             yield ("models", name, "upstream"), words
 
 
 def _remote(name: str, model: ModelOptions, binding: Binding) -> str:
-    """What the model is called there, as the daemon has it."""
+    """The model's name there, as the daemon sends it."""
     default = name if binding.capability.model_name else ""
     return default if model.remote_model is None else model.remote_model
 
@@ -109,7 +108,7 @@ async def _faults(
 ) -> AsyncIterator[Fault]:
     at: Path = ("upstream",) if model.remote_model is None else ("remote_model",)
     try:
-        told: ModelMetadata = await server.ask(Operation.MODEL_METADATA, ModelRef(remote))
+        metadata: ModelMetadata = await server.ask(Operation.MODEL_METADATA, ModelRef(remote))
     except InferenceError as error:
         if error.code in _SILENT:
             return
@@ -119,14 +118,14 @@ async def _faults(
         elif there is not None and not there[remote]:
             yield at, f"the server has not loaded model '{remote}'"
         else:
-            yield at, f"the server does not tell of model '{remote}': {_short(error.message)}"
+            yield at, f"the server reports no metadata of model '{remote}': {_short(error.message)}"
         return
     ready = await _ready(server, Operation.MODEL_READY, ModelRef(remote))
     if not ready.ready:
         yield at, f"model '{remote}' is not ready{_because(ready.reason)}"
     capability = binding.capability
-    if capability.signatures and (told.signature.inputs or told.signature.outputs):
-        for fault in differences(model, told.signature, capability):
+    if capability.signatures and (metadata.signature.inputs or metadata.signature.outputs):
+        for fault in differences(model, metadata.signature, capability):
             yield fault
 
 
@@ -141,23 +140,23 @@ async def _ready(server: Conversation, operation: Operation, argument: ModelRef 
 
 
 async def _listed(server: Conversation) -> Mapping[str, bool] | None:
-    """The server's models, where it lists them, and whether each of them is loaded."""
+    """The server's models and whether each is loaded; None if it does not list them."""
     if not server.offers(Operation.REPOSITORY_INDEX):
         return None
     try:
         models: Sequence[ModelStatus] = await server.ask(Operation.REPOSITORY_INDEX)
     except InferenceError:
         return None
-    # some list names alone, and some names alone of what is not loaded
-    told = any(model.versions for model in models)
+    # some servers list only names, some list versions only of loaded models
+    versions = any(model.versions for model in models)
     return {
-        model.name: not told or any(version.state is ModelState.READY for version in model.versions)
+        model.name: not versions or any(version.state is ModelState.READY for version in model.versions)
         for model in models
     }
 
 
 def _at_fault(here: Path, declared: Binding, others: Sequence[Binding]) -> Path:
-    """The key to change: the URL, unless only the dialect or the transport is another."""
+    """The key to change: the URL, unless only the dialect or only the transport differs."""
     if any(other.transport == declared.transport for other in others):
         return (*here[:2], "dialect")
     if any(other.dialect == declared.dialect for other in others):
@@ -168,7 +167,7 @@ def _at_fault(here: Path, declared: Binding, others: Sequence[Binding]) -> Path:
 def _other(text: str, declared: Binding, others: Sequence[Binding], error: InferenceError) -> str:
     if others:
         return f"{text} answers {', '.join(map(described, others))}; not {described(declared)}"
-    reason = f"{_short(error.message)}; nor anything else that is spoken here"
+    reason = f"{_short(error.message)}; nor any other known dialect"
     return f"{text} does not answer {described(declared)}: {reason}"
 
 

@@ -55,9 +55,9 @@ def test_free_dimensions_are_like_any() -> None:
 @pytest.mark.parametrize(
     ("stated", "key", "text"),
     [
-        (("a", "FP64", [-1, 4]), "signature.inputs.0.datatype", "is FP64, the server tells FP32"),
-        (("a", "FP32", [4]), "signature.inputs.0.shape", "is [4], the server tells [-1, 4]"),
-        (("a", "FP32", [-1, 5]), "signature.inputs.0.shape", "is [-1, 5], the server tells [-1, 4]"),
+        (("a", "FP64", [-1, 4]), "signature.inputs.0.datatype", "is FP64, the server reports FP32"),
+        (("a", "FP32", [4]), "signature.inputs.0.shape", "is [4], the server reports [-1, 4]"),
+        (("a", "FP32", [-1, 5]), "signature.inputs.0.shape", "is [-1, 5], the server reports [-1, 4]"),
         (
             ("z", "FP32", [-1, 4]),
             "signature.inputs.0.name",
@@ -72,14 +72,14 @@ def test_a_tensor_that_is_another(stated: tuple[str, str, list[int]], key: str, 
 def test_an_input_that_is_missing() -> None:
     wide = Signature((*TOLD.inputs, TensorSpec("d", Datatype.FP32, (-1,))), TOLD.outputs)
     assert faults(wide, signature={"inputs": tensors(A), "outputs": tensors(C)}) == [
-        ("signature.inputs", "lacks 'd', which the server's model takes")
+        ("signature.inputs", "lacks 'd', which the server's model requires")
     ]
 
 
 def test_renamed_tensors() -> None:
     signature = {"inputs": tensors(("x", "FP32", [-1, 4])), "outputs": tensors(("y", "FP32", [-1, 2]))}
     assert faults(signature=signature, inputs={"x": "a"}, outputs={"y": "c"}) == [
-        ("signature.outputs.0.datatype", "is FP32, the server tells UINT8")
+        ("signature.outputs.0.datatype", "is FP32, the server reports UINT8")
     ]
     assert faults(signature=signature, inputs={"x": "q"}, outputs={"y": "c"})[0] == (
         "inputs.x",
@@ -91,12 +91,12 @@ def test_what_the_dialect_widens_is_told_as_that() -> None:
     signature = {"inputs": tensors(A), "outputs": tensors(("c", "BOOL", [-1, 2]))}
     assert faults(signature=signature, dialect="graphpipe") == []
     assert faults(signature=signature, dialect="oip") == [
-        ("signature.outputs.0.datatype", "is BOOL, the server tells UINT8")
+        ("signature.outputs.0.datatype", "is BOOL, the server reports UINT8")
     ]
 
 
 def test_a_server_without_names_binds_by_order() -> None:
     told = Signature((TensorSpec("", Datatype.FP32, (-1, 4)),), (TensorSpec("", Datatype.FP32, (-1, 2)),))
     assert faults(told, signature={"inputs": tensors(A), "outputs": tensors(C)}) == [
-        ("signature.outputs.0.datatype", "is UINT8, the server tells FP32")
+        ("signature.outputs.0.datatype", "is UINT8, the server reports FP32")
     ]
