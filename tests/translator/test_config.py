@@ -233,7 +233,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "c.yaml:2: listeners[0].dialects: dialect 'graphpipe' does not travel over grpc (allowed: http, tcp)",
             "c.yaml:3: listeners[1].dialects[0]: unknown dialect 'graphpip'; did you mean 'graphpipe'? "
             "(allowed: oip, graphpipe)",
-            "c.yaml:4: listeners[2].dialects: dialect 'oip' stands here twice",
+            "c.yaml:4: listeners[2].dialects: dialect 'oip' is repeated",
             "c.yaml:5: listeners[3].dialects: must not be empty",
         ],
     ),
@@ -301,8 +301,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         ),
         [
             "c.yaml:3: models.file.path: is missing: backend 'onnxruntime' loads a file",
-            "c.yaml:4: models.stated.signature: is missing: backend 'identity' has no file that would "
-            "tell it",
+            "c.yaml:4: models.stated.signature: is missing: backend 'identity' has no file with a signature",
             "c.yaml:5: models.device.device: unknown device 'gpu:0' (allowed: cpu, cuda, cuda:N)",
             "c.yaml:6: models.absent.device: there is no device 'cuda:99' here (there are: cpu)",
         ],
@@ -317,7 +316,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             """
         ),
         [
-            "c.yaml:3: models.twice.inputs: name 'X' stands here twice",
+            "c.yaml:3: models.twice.inputs: name 'X' is repeated",
             "c.yaml:4: models.stated.signature: has no 'a', which inputs renames",
         ],
     ),
@@ -378,7 +377,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "c.yaml:11: models.m.signature.max_batch_size: with 8, the shape of 'O' must begin with -1, "
             "the batch",
             "c.yaml:12: models.m.signature.labels: unknown output 'P' (allowed: O)",
-            "c.yaml:16: models.n.signature.inputs: tensor 'I' stands here twice",
+            "c.yaml:16: models.n.signature.inputs: tensor 'I' is repeated",
             "c.yaml:17: models.n.signature.outputs: must not be empty",
         ],
     ),
@@ -402,7 +401,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "unix:path",
             "c.yaml:5: upstreams.c.flavor: unknown flavor 'tritn'; did you mean 'triton'? "
             "(allowed: auto, triton, kserve, mlserver)",
-            "c.yaml:6: upstreams.d.urls: URL 'a:1' stands here twice",
+            "c.yaml:6: upstreams.d.urls: URL 'a:1' is repeated",
             "c.yaml:6: upstreams.d.connect_timeout_secs: must be above 0, not the number 0",
         ],
     ),
@@ -451,10 +450,10 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
           - {{to: a, match: {{headers: {{x-tenant: 1}}, parameters: {{class: [gold]}}, version: 1}}}}
         """,
         [
-            "c.yaml:6: routes[0].split: stands beside 'to': a route has one of them",
+            "c.yaml:6: routes[0].split: conflicts with 'to': a route has one of them",
             "c.yaml:7: routes[1].split: must not be empty",
             "c.yaml:8: routes[2].split: has no weight above 0",
-            "c.yaml:9: routes[3].split: model 'a' stands here twice",
+            "c.yaml:9: routes[3].split: model 'a' is repeated",
             "c.yaml:10: routes[4].split[0].weight: must be at least 0, not the number -1",
             "c.yaml:10: routes[4].split[1].to: unknown model 'c' (allowed: a, b)",
             "c.yaml:10: routes[4].split[1].wieght: unknown key 'wieght'; did you mean 'weight'? "
@@ -466,7 +465,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "c.yaml:11: routes[5].datatypes: unknown value 'wide'; did you mean 'widen'? "
             "(allowed: strict, widen)",
             "c.yaml:12: routes[6].fallback: 'a' is where the requests go already",
-            "c.yaml:13: routes[7].rename.inputs: tensor of the model 'I' stands here twice",
+            "c.yaml:13: routes[7].rename.inputs: tensor of the model 'I' is repeated",
             "c.yaml:13: routes[7].rename.outputs.x: must be text, not the number 1",
             "c.yaml:13: routes[7].versions.1: must be text, not the number 3",
             "c.yaml:14: routes[8].match.version: must be text, not the number 1",
@@ -481,8 +480,8 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     "duplicate_keys": (
         with_listeners("models: {}\nserver:\n  name: a\n  id: b\n  name: c\nmodels: {}"),
         [
-            "c.yaml:6: server.name: stands here twice, first on line 4",
-            "c.yaml:7: models: stands here twice, first on line 2",
+            "c.yaml:6: server.name: is repeated, first on line 4",
+            "c.yaml:7: models: is repeated, first on line 2",
         ],
     ),
     "keys_that_yaml_reads_as_something_else": (

@@ -33,7 +33,7 @@ def told(models: dict[str, Any], routes: Any = (), url: str = "127.0.0.1:8000", 
     return []
 
 
-ENDLESS = "asks itself without end, by way of this server's own listeners: "
+ENDLESS = "loops through this server's own listeners: "
 
 
 @pytest.mark.parametrize(

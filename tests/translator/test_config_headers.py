@@ -72,7 +72,7 @@ def test_the_trace_is_the_callers(name: str, token: str) -> None:
 
 def test_a_header_has_one_source(token: str) -> None:
     options = {"forward_headers": ["authorization"], "headers": {"Authorization": {"file": token}}}
-    assert "'authorization' stands in forward_headers too" in refusal(upstream=options)
+    assert "'authorization' is also in forward_headers" in refusal(upstream=options)
 
 
 @pytest.mark.parametrize(

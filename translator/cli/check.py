@@ -1,5 +1,5 @@
 """Prints every error with its line, or a summary of the configuration, and the models that cannot be loaded,
-judged by their files and the installed engines. --load loads every model; --probe asks the servers of the
+judged by their files and the installed engines. --load loads every model; --probe queries the servers of the
 upstreams for their metadata."""
 
 from __future__ import annotations
@@ -125,8 +125,10 @@ def _backing(config: Config, name: str, model: ModelOptions) -> str:
         return f"backend {model.backend}" + (f", {model.path}" if model.path else "")
     upstream = config.upstreams[model.upstream]
     there = f"{upstream.dialect} over {upstream.transport} at {', '.join(upstream.urls)}"
-    asked = name if model.remote_model is None else model.remote_model
-    return f"upstream {model.upstream} ({there}), {f'model {asked}' if asked else 'its default model'} there"
+    remote = name if model.remote_model is None else model.remote_model
+    return (
+        f"upstream {model.upstream} ({there}), {f'model {remote}' if remote else 'its default model'} there"
+    )
 
 
 def _route(route: RouteOptions) -> str:

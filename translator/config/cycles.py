@@ -24,7 +24,7 @@ def endless(config: Config) -> Iterator[tuple[Path, str]]:
         # reported once, for the model that comes first in the file
         if loop is not None and name == min(loop, key=list(config.models).index):
             steps = " -> ".join(f"'{model}'" for model in (*loop, name))
-            yield ("models", name), f"asks itself without end, by way of this server's own listeners: {steps}"
+            yield ("models", name), f"loops through this server's own listeners: {steps}"
 
 
 def _loop(config: Config, start: str, path: tuple[str, ...]) -> tuple[str, ...] | None:

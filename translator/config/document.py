@@ -105,7 +105,7 @@ class Document:
             if key.tag not in _TEXT_KEYS:
                 self._problem(line, (*path, name), "YAML does not read this key as text: put it in quotes")
             if name in first and key.tag != _MERGE:
-                self._problem(line, (*path, name), f"stands here twice, first on line {first[name]}")
+                self._problem(line, (*path, name), f"is repeated, first on line {first[name]}")
             first.setdefault(name, line)
         self._loader.flatten_mapping(node)
         return {key.value: self._value(value, (*path, key.value)) for key, value in node.value}

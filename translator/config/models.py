@@ -262,7 +262,7 @@ class ModelOptions(Section):
         if signature is None:
             backend = info.data.get("backend")
             if backend is not None and "path" in info.data and info.data["path"] is None:
-                raise ValueError(f"is missing: backend '{backend}' has no file that would tell it")
+                raise ValueError(f"is missing: backend '{backend}' has no file with a signature")
             return None
         for tensor in signature.inputs:
             if tensor.optional and info.data.get("backend") is not None:

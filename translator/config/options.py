@@ -268,7 +268,7 @@ class UpstreamOptions(Section):
     def _one_source(cls, headers: dict[str, HeaderOptions], info: ValidationInfo) -> dict[str, HeaderOptions]:
         for name in headers:
             if name in info.data.get("forward_headers", ()):
-                raise ValueError(f"'{name}' stands in forward_headers too: who is to say its value?")
+                raise ValueError(f"'{name}' is also in forward_headers: its value is ambiguous")
         return headers
 
 

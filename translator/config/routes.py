@@ -102,7 +102,7 @@ class RouteOptions(Section):
         if to is None and split is None:
             raise ValueError("is missing, and so is 'to': a route has one of them")
         if to is not None and split is not None:
-            raise ValueError("stands beside 'to': a route has one of them")
+            raise ValueError("conflicts with 'to': a route has one of them")
         if split is not None:
             distinct("model", tuple(part.to for part in split))
             if not sum(part.weight for part in split):

@@ -32,5 +32,5 @@ def distinct(kind: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """``names``, which must be distinct. Raises ``ValueError``."""
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{kind} '{name}' stands here twice")
+            raise ValueError(f"{kind} '{name}' is repeated")
     return names
