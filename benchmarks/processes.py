@@ -137,9 +137,9 @@ class Clients:
 
 
 @contextmanager
-def clients() -> Iterator[Clients]:
+def clients(module: str = "benchmarks.clients") -> Iterator[Clients]:
     """Clients in a process of their own."""
-    with _process("-m", "benchmarks.clients", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with _process("-m", module, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield Clients(process)
 
 

@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.bridging import memory, rate
+from benchmarks.bridging.figures import Figure
 from benchmarks.bridging.servers import Servers
 from benchmarks.bridging.table import ROWS, Row
 from benchmarks.bridging.traffic import IN_FLIGHT, Traffic
@@ -21,18 +23,21 @@ from benchmarks.bridging.turns import Found, measure
 _LINE = "{:46} {:>10} {:18} {:>10} {:>7} {:>8}  {}\n"
 
 
-def chosen(only: list[str]) -> list[Row]:
-    """The rows whose titles contain one of ``only``."""
-    return [row for row in ROWS if not only or any(text.lower() in row.title.lower() for text in only)]
+def _wanted(title: str, only: list[str]) -> bool:
+    return not only or any(text.lower() in title.lower() for text in only)
 
 
-def results(rows: list[Row], quick: bool) -> Iterator[Found]:
+def results(rows: list[Row], figures: list[str], quick: bool) -> Iterator[Found | Figure]:
     """Every result as it is measured."""
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         servers, traffic = Servers(folder, running), Traffic(folder)
         for row in rows:
             yield from measure(row, servers, traffic, quick)
+        if memory.NAME in figures:
+            yield from memory.measure(servers, folder, quick)
+        if rate.NAME in figures:
+            yield from rate.measure(folder, quick)
 
 
 def main() -> int:
@@ -45,19 +50,21 @@ def main() -> int:
         "--only", nargs="+", default=[], metavar="ROW", help="rows whose titles contain a text"
     )
     arguments = parser.parse_args()
-    rows = chosen(arguments.only)
+    rows = [row for row in ROWS if _wanted(row.title, arguments.only)]
+    figures = [name for name in (memory.NAME, rate.NAME) if _wanted(name, arguments.only)]
     if arguments.list:
-        sys.stdout.write("".join(f"{row.title}\n" for row in rows))
+        sys.stdout.write("".join(f"{title}\n" for title in [*(row.title for row in rows), *figures]))
         return 0
     load = os.getloadavg()[0]
+    measured = results(rows, figures, arguments.quick)
     if arguments.json:
-        found = [{**asdict(each), "verdict": each.verdict} for each in results(rows, arguments.quick)]
+        found = [{**asdict(each), "verdict": each.verdict} for each in measured]
         machine = {"python": platform.python_version(), "machine": platform.platform()}
         sys.stdout.write(f"{json.dumps({**machine, 'rows': found}, indent=2)}\n")
         return 0
     sys.stdout.write(_LINE.format("row", "us", "beside", "us", "ratio", "target", ""))
-    for each in results(rows, arguments.quick):
-        sys.stdout.write(_line(each))
+    for each in measured:
+        sys.stdout.write(_line(each) if isinstance(each, Found) else f"{each}\n")
         sys.stdout.flush()
     sys.stdout.write(
         f"\nCPU time per request of the server's processes, {IN_FLIGHT} requests in flight; "

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import processes
+from benchmarks.bridging import memory
 from benchmarks.bridging import traffic as traffic_module
-from benchmarks.bridging.requests import request
-from benchmarks.bridging.servers import Servers
+from benchmarks.bridging.requests import ModelUse, request
+from benchmarks.bridging.servers import DIGITS, Servers
 from benchmarks.bridging.table import ROWS, Row
 from benchmarks.bridging.traffic import Traffic, check
 from benchmarks.bridging.turns import Found
@@ -69,6 +70,28 @@ def test_clients_of_our_own_replace_h2load(tmp_path: Path, monkeypatch: pytest.M
 def test_a_wrong_answer_does_not_count(tmp_path: Path) -> None:
     with processes.floor("json") as server, pytest.raises(RuntimeError, match="answered|wrong"):
         Traffic(tmp_path).cost_us(server, request("graphpipe", "http", 64), 64)
+
+
+def test_memory_is_that_above_idle(tmp_path: Path) -> None:
+    with ExitStack() as running:
+        figures = list(memory.measure(Servers(tmp_path, running), tmp_path, quick=True))
+    assert len(figures) == 3
+    for figure in figures:
+        assert figure.value > 0
+        assert figure.verdict == ("ok" if figure.value <= figure.target else "missed")
+
+
+def test_tritonclient_loads_as_the_other_clients_do(tmp_path: Path) -> None:
+    sent = request("oip", "grpc", 256, ModelUse("digits", "image", ("label", "probabilities"), DIGITS))
+    (tmp_path / "request").write_bytes(sent.sent())
+    order = {"request": str(tmp_path / "request"), "clients": 4, "secs": 0.1}
+    with ExitStack() as running:
+        server = Servers(tmp_path, running)["serving"]
+        clients = running.enter_context(processes.clients("benchmarks.bridging.tritonclient_load"))
+        clients.connect({**order, "address": server.addresses["grpc"]})
+        told = clients.go()
+    assert told["count"] >= 4
+    assert 0 < told["p50_ms"] <= told["p99_ms"]
 
 
 def test_a_peer_that_is_not_installed_is_named() -> None:
