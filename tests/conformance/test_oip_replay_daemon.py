@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import socket
 import time
 from collections.abc import Iterator
@@ -35,6 +36,27 @@ UNFIT = {"shm_status_after", "shm_reg_dup"}
 """Exchanges that depend on one that was not recorded."""
 
 
+_OWN = {
+    name.encode(): secrets.token_hex(4)[: len(name)].encode()
+    for name in ("oip_in", "oip_out", "oip_gin", "oip_gout")
+}
+"""Recorded name of a shared memory object → as long a name of this process alone: suites may run side by side."""
+
+
+def renamed(message: bytes) -> bytes:
+    """``message`` with our names of shared memory objects in place of the recorded ones."""
+    for recorded, own in _OWN.items():
+        message = message.replace(recorded, own)
+    return message
+
+
+def restored(message: bytes) -> bytes:
+    """``message`` with the recorded names in place of ours."""
+    for recorded, own in _OWN.items():
+        message = message.replace(own, recorded)
+    return message
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with golden_daemon(tmp_path_factory.mktemp("replay")) as running:
@@ -45,8 +67,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def shared_memory() -> Iterator[None]:
     """The shared memory objects that the recorded client had."""
     given = np.array([1, 2, 3, 4, 0.5, 0.25, 0.1, 0.001], np.float32).tobytes()
-    contents = {"oip_in": given, "oip_gin": given, "oip_out": b"", "oip_gout": b""}
-    paths = {Path("/dev/shm") / name: content.ljust(64, b"\0") for name, content in contents.items()}
+    contents = {b"oip_in": given, b"oip_gin": given, b"oip_out": b"", b"oip_gout": b""}
+    paths = {
+        Path("/dev/shm") / _OWN[name].decode(): content.ljust(64, b"\0") for name, content in contents.items()
+    }
     for path, content in paths.items():
         path.write_bytes(content)
     try:
@@ -60,7 +84,7 @@ def sent(address: str, request: bytes, method: str) -> Reply:
     """The answer to the bytes of a recorded request."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), 20) as connection:
-        connection.sendall(request)
+        connection.sendall(renamed(request))
         answer = HTTPResponse(connection, method=method)
         answer.begin()
         headers = {name.lower(): value for name, value in answer.getheaders()}
@@ -68,7 +92,7 @@ def sent(address: str, request: bytes, method: str) -> Reply:
         answer.close()
     if coding := headers.get("content-encoding"):
         body = bytes(inflate(coding, body, None))
-    return Reply(answer.status, headers, body)
+    return Reply(answer.status, headers, restored(body))
 
 
 def requests() -> dict[str, bytes]:
@@ -154,15 +178,16 @@ def test_grpc(server: Server) -> None:
         # its registration was not recorded
         message = MESSAGES["inference.SystemSharedMemoryRegisterRequest"]
         region = message(name="gin", key="/oip_gin", byte_size=64).SerializeToString()
-        channel.unary_unary(f"{SERVICE}SystemSharedMemoryRegister")(region, timeout=20)
+        channel.unary_unary(f"{SERVICE}SystemSharedMemoryRegister")(renamed(region), timeout=20)
         for recording in grpc_recordings("triton"):
             if recording.request is None or recording.name in UNFIT:
                 continue
             try:
-                reply = channel.unary_unary(recording.method)(recording.request, timeout=20)
-                answer = GrpcAnswer(reply)
+                reply = channel.unary_unary(recording.method)(renamed(recording.request), timeout=20)
+                answer = GrpcAnswer(restored(reply))
             except grpc.RpcError as error:
-                answer = GrpcAnswer(b"", error.code().value[0], error.details())
+                details = restored((error.details() or "").encode()).decode()
+                answer = GrpcAnswer(b"", error.code().value[0], details)
             if recording.rpc == "ModelStatistics" and not answer.code:
                 # the numbers are each server's own
                 found = _models(recording.reply) ^ _models(answer)

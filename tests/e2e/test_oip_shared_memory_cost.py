@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,10 @@ def test_a_fifth_of_grpc_at_most(tmp_path: Path) -> None:
         given = triton.InferInput("INPUT0", ARRAY.shape, "FP32")
         given.set_data_from_numpy(ARRAY)
         by_message = cost(server, lambda: client.infer(MODEL, [given]))
-        handle = shm.create_shared_memory_region("cost", f"/{tmp_path.name}_cost", 2 * ARRAY.nbytes)
+        handle = shm.create_shared_memory_region("cost", f"/cost_{os.getpid()}", 2 * ARRAY.nbytes)
         try:
             shm.set_shared_memory_region(handle, [ARRAY])
-            client.register_system_shared_memory("cost", f"/{tmp_path.name}_cost", 2 * ARRAY.nbytes)
+            client.register_system_shared_memory("cost", f"/cost_{os.getpid()}", 2 * ARRAY.nbytes)
             placed_input = triton.InferInput("INPUT0", ARRAY.shape, "FP32")
             placed_input.set_shared_memory("cost", ARRAY.nbytes)
             asked = triton.InferRequestedOutput("OUTPUT0")
