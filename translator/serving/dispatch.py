@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from interlingua.protocols.dialect import Binding, Opened
@@ -59,60 +60,37 @@ class DispatchPlan(NamedTuple):
     mirror: Observer | None
 
 
+@dataclass(slots=True, eq=False)
 class Dispatch:
-    """The message ``opened``, received over ``binding``; ``router`` finds its targets by its ``key``. Every
-    method raises ``InferenceError``.
+    """The message ``opened``, received over ``binding``; ``router`` finds its targets by its ``key``, first
+    by the routes ``candidates``. Every method raises ``InferenceError``.
 
     ``place`` is called for requests that use shared memory. ``parameters`` are added to those of the request.
     """
 
-    __slots__ = (
-        "_candidates",
-        "_decoded",
-        "_drawn",
-        "_fallen_back",
-        "_place",
-        "_router",
-        "binding",
-        "context",
-        "key",
-        "opened",
-        "parameters",
-    )
-
-    def __init__(
-        self,
-        router: Router,
-        opened: Opened[Any],
-        binding: Binding,
-        key: RouteKey,
-        context: Context,
-        place: Place,
-        parameters: Mapping[str, str] | None = None,
-    ) -> None:
-        self.opened = opened
-        self.binding = binding
-        self.key = key
-        self.context = context
-        self.parameters = parameters
-        self._router = router
-        self._place = place
-        self._candidates = router.candidates(key) if router.routes else ()
-        self._decoded: Decoded | None = None
-        # from pass_through to plan: the model that a split has drawn, the route that has fallen back
-        self._drawn = ""
-        self._fallen_back: Route | None = None
+    router: Router
+    opened: Opened[Any]
+    binding: Binding
+    key: RouteKey
+    candidates: Sequence[Route]
+    context: Context
+    place: Place
+    parameters: Mapping[str, str] | None = None
+    _decoded: Decoded | None = None
+    # from pass_through to plan: the model that a split has drawn, the route that has fallen back
+    _drawn: str = ""
+    _fallen_back: Route | None = None
 
     async def pass_through(self) -> Any:
         """The answer, in the caller's form, if the target takes the message undecoded; else None."""
-        route = self._candidates[0] if self._candidates else None
+        route = self.candidates[0] if self.candidates else None
         model = self.key.model
         if route is not None:
             if not route.passes_through:
                 return None
             route.bound(self.context)
             model = self._drawn = route.unkeyed(self.key)
-        target = self._router.models.get(model)
+        target = self.router.models.get(model)
         if target is None or target.passthrough is not self.opened.action.passthrough:
             return None
         try:
@@ -134,7 +112,7 @@ class Dispatch:
         """The first plan: by the first route that accepts the request, else for the model that it names."""
         if self._fallen_back is not None:
             return await self._plan(self._fallen_back, self._fallen_back.fallback)
-        for route in self._candidates:
+        for route in self.candidates:
             if not route.when.parameters or await self._is_accepted(route):
                 return await self._plan_by(route)
         return await self._plan(None, self.key.model)
@@ -155,7 +133,7 @@ class Dispatch:
     async def _is_accepted(self, route: Route) -> bool:
         """Whether ``route``, with its conditions on parameters, accepts the request. The request is decoded
         for a model of the route, or for another candidate if no signature of those is available."""
-        others = [model for each in self._candidates if each is not route for model in each.models]
+        others = [model for each in self.candidates if each is not route for model in each.models]
         try:
             decoded = await self._decoded_for_any(route, route.models)
             if decoded is None:
@@ -193,7 +171,7 @@ class Dispatch:
         model. An upstream may have replaced its model: a request that does not fit is decoded again with a
         renewed signature."""
         version = self.key.version
-        target = self._router.target(model, version) if route is None else self._target(route, model)
+        target = self.router.target(model, version) if route is None else self._target(route, model)
         began = time.monotonic_ns()
         try:
             signature = await (
@@ -215,12 +193,12 @@ class Dispatch:
                 raise
             decoded = self._decode(renewed)
         if route is not None and route.datatypes:
-            upstream = self._router.upstream_bindings.get(model)
+            upstream = self.router.upstream_bindings.get(model)
             route.convert(decoded.request, decoded.signature, self.binding, upstream)
         return DispatchPlan(route, model, target, *decoded, None if route is None else route.mirror)
 
     def _target(self, route: Route, model: str) -> Target:
-        target = self._router.target(model, self.key.version)
+        target = self.router.target(model, self.key.version)
         return target if route.names.plain else route.view(target, self.key.model)
 
     async def _signature(self, route: Route, model: str) -> Signature:
@@ -277,7 +255,7 @@ class Dispatch:
             request.parameters = {**request.parameters, **self.parameters}
         if self.binding.capability.joined_versions:
             request.version = self.key.version
-        placement = self._place(request, context) if is_used(request) else None
+        placement = self.place(request, context) if is_used(request) else None
         # resolving inputs in shared memory counts as decoding
         context.timings["decode"] = time.monotonic_ns() - began
         self._decoded = decoded = Decoded(signature, request, form, placement)

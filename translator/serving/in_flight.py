@@ -6,6 +6,7 @@ import time
 from bisect import bisect_left
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ _TIMED = frozenset({Operation.INFER, Operation.INFER_STREAM})
 """Operations with durations; all others are quick."""
 
 
+@dataclass(slots=True, eq=False)
 class InFlightRequest:
     """A context manager around the work for ``request`` of ``nbytes``; ``label`` formats its name in the log.
 
@@ -31,42 +33,24 @@ class InFlightRequest:
     every other request with the work.
     """
 
-    __slots__ = (
-        "_ended",
-        "_endpoint",
-        "_label",
-        "_metrics",
-        "_request",
-        "answer",
-        "began",
-        "opened",
-    )
-
-    def __init__(
-        self,
-        service: Service,
-        metrics: RequestMetrics,
-        endpoint: Endpoint,
-        request: Any,
-        nbytes: int,
-        label: str,
-    ) -> None:
-        self.began = time.monotonic_ns()
-        self._ended = False
-        self._endpoint = endpoint
-        self._metrics = metrics
-        self._request = request
-        self._label = label
-        self.answer: Any = None
-        self.opened: Opened[Any] | None = None
-        metrics.in_flight += 1
-        metrics.received_bytes += nbytes
-        # Service.number, inlined
-        context = request.context
-        context.server_id = service.id
-        context.request_number = next(service.numbers)
+    service: Service
+    metrics: RequestMetrics
+    endpoint: Endpoint
+    request: Any
+    nbytes: int
+    label: str
+    answer: Any = None
+    opened: Opened[Any] | None = None
+    began: int = field(default_factory=time.monotonic_ns)
+    _ended: bool = False
 
     def __enter__(self) -> InFlightRequest:
+        self.metrics.in_flight += 1
+        self.metrics.received_bytes += self.nbytes
+        # Service.number, inlined
+        context = self.request.context
+        context.server_id = self.service.id
+        context.request_number = next(self.service.numbers)
         return self
 
     def __exit__(
@@ -80,14 +64,14 @@ class InFlightRequest:
         if not isinstance(failure, Exception):
             return False
         error = (
-            failure if isinstance(failure, InferenceError) else unforeseen(self._label.format(self._request))
+            failure if isinstance(failure, InferenceError) else unforeseen(self.label.format(self.request))
         )
-        self.answer = self._endpoint.fail(self._request, self.opened, error)
+        self.answer = self.endpoint.fail(self.request, self.opened, error)
         return True
 
     async def stream(self, items: AsyncGenerator[StreamItem[T], None]) -> AsyncGenerator[StreamItem[T], None]:
         """``items``; the request ends with the last of them. Raises as they do."""
-        context = self._request.context
+        context = self.request.context
         try:
             async with aclosing(items):
                 async for item in items:
@@ -104,14 +88,14 @@ class InFlightRequest:
         if self._ended:
             return
         self._ended = True
-        metrics, opened = self._metrics, self.opened
+        metrics, opened = self.metrics, self.opened
         operation = None if opened is None else opened.action.operation
         metrics.in_flight -= 1
         metrics.ended[operation, failure] += 1
         if metrics.timed and operation in _TIMED:
             metrics.durations.add(time.monotonic_ns() - self.began)
             stages = metrics.stages
-            for stage, ns in self._request.context.timings.items():
+            for stage, ns in self.request.context.timings.items():
                 # Latencies.add, inlined
                 latencies = stages[stage]
                 latencies.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Protocol
 
@@ -24,8 +24,8 @@ RESPONSE_BYTES = 1024
 _STREAMS_BYTES = 256 << 20
 
 # a third of the time of dataclasses.replace, while a caller waits
-_of_request = attrgetter(*[field.name for field in fields(InferRequest)])
-_of_response = attrgetter(*[field.name for field in fields(InferResponse)])
+_of_request = attrgetter(*[each.name for each in fields(InferRequest)])
+_of_response = attrgetter(*[each.name for each in fields(InferResponse)])
 
 
 # not frozen: an Observation fills it in
@@ -76,6 +76,7 @@ class ByteBudget:
         self.free = nbytes
 
 
+@dataclass(slots=True, eq=False)
 class Observation:
     """One request for ``observers``, from its decoding to its end: call :meth:`on_response` with every
     response and :meth:`end` once. Neither raises.
@@ -84,19 +85,14 @@ class Observation:
     ``max_stream_bytes`` of the observers.
     """
 
-    __slots__ = ("_began", "_budget", "_held", "_last", "_limit", "_observed", "_observers", "_responses")
-
-    def __init__(
-        self, observers: tuple[Observer, ...], observed: Observed, budget: ByteBudget | None = None
-    ) -> None:
-        self._observers = observers
-        self._observed = observed
-        self._budget = budget
-        self._limit = max([each.max_stream_bytes for each in observers]) if budget is not None else 0
-        self._held = 0
-        self._last = False
-        self._responses: list[InferResponse] = []
-        self._began = time.monotonic_ns()
+    observers: tuple[Observer, ...]
+    observed: Observed
+    budget: ByteBudget | None = None
+    _limit: int = 0
+    _held: int = 0
+    _last: bool = False
+    _responses: list[InferResponse] = field(default_factory=list)
+    _began: int = field(default_factory=time.monotonic_ns)
 
     @classmethod
     def begin(
@@ -118,19 +114,21 @@ class Observation:
         request.inputs = kept(request.inputs)
         # a copy, whose fields stay as they are now
         mine = InferRequest(*_of_request(request))
-        streamed = budget is not None
-        observed = Observed(mine, by, dialect, listener, streamed=streamed, max_batch_size=max_batch_size)
-        return cls(chosen, observed, budget)
+        observed = Observed(mine, by, dialect, listener, max_batch_size=max_batch_size)
+        if budget is None:
+            return cls(chosen, observed)
+        observed.streamed = True
+        return cls(chosen, observed, budget, max([each.max_stream_bytes for each in chosen]))
 
     def redirect(self, model: str) -> None:
         """``model`` gets the request instead."""
-        self._observed.answered_by = model
+        self.observed.answered_by = model
 
     def on_response(self, response: InferResponse) -> None:
         """Keep a copy of ``response``, which may change afterwards."""
-        self._observed.elapsed_ns = time.monotonic_ns() - self._began
+        self.observed.elapsed_ns = time.monotonic_ns() - self._began
         self._last = response.final
-        if self._budget is not None and not self._fits(self._budget, response):
+        if self.budget is not None and not self._fits(self.budget, response):
             return
         mine = InferResponse(*_of_response(response))
         mine.outputs = kept(response.outputs)
@@ -138,15 +136,15 @@ class Observation:
 
     def end(self, failure: BaseException | None = None) -> None:
         """The caller has its answer, or the ``failure``."""
-        observed = self._observed
-        if self._budget is not None:
-            self._budget.free += self._held
+        observed = self.observed
+        if self.budget is not None:
+            self.budget.free += self._held
         # a closed stream whose last response has been sent is complete
         if failure is not None and not (isinstance(failure, GeneratorExit) and self._last):
             observed.error = mapped_error(failure)
             observed.elapsed_ns = time.monotonic_ns() - self._began
         observed.responses = tuple(self._responses)
-        for observer in self._observers:
+        for observer in self.observers:
             try:
                 observer.on_response(observed)
             except Exception:
@@ -155,8 +153,8 @@ class Observation:
     def _fits(self, budget: ByteBudget, response: InferResponse) -> bool:
         """Whether to keep one more response of a stream; none after the first that is dropped."""
         nbytes = RESPONSE_BYTES + sum([output.nbytes for output in response.outputs])
-        if self._observed.cut or self._held + nbytes > self._limit or nbytes > budget.free:
-            self._observed.cut = True
+        if self.observed.cut or self._held + nbytes > self._limit or nbytes > budget.free:
+            self.observed.cut = True
             return False
         self._held += nbytes
         budget.free -= nbytes

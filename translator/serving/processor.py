@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Binding, Opened
@@ -44,6 +45,7 @@ _WATCH_SECS = 5.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class RequestProcessor:
     """Carries out the opened requests of the handlers of ``listener``.
 
@@ -51,17 +53,10 @@ class RequestProcessor:
     parameters of inference requests.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        listener: str,
-        default_model: str = "",
-        header_parameters: HeaderParameters | None = None,
-    ) -> None:
-        self.service = service
-        self._listener = listener
-        self._default_model = default_model
-        self._header_parameters = header_parameters
+    service: Service
+    listener: str
+    default_model: str = ""
+    header_parameters: HeaderParameters | None = None
 
     async def perform(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
         """Carry out the operation of ``opened`` and encode the result. Raises ``InferenceError``."""
@@ -200,16 +195,17 @@ class RequestProcessor:
     async def _dispatch(self, opened: Opened[Any], binding: Binding, context: Context) -> Dispatch:
         """The dispatch of an inference message. Raises ``InferenceError``."""
         router = self.service.router
-        model, version = opened.model or self._default_model, opened.version
+        model, version = opened.model or self.default_model, opened.version
         if not model:
             raise self._unnamed()
         if binding.capability.joined_versions:
             named = await router.joined(model)
             model, version = named.name, named.version
-        key = RouteKey(model, binding.dialect, self._listener, version, context.headers)
-        chosen = self._header_parameters
+        key = RouteKey(model, binding.dialect, self.listener, version, context.headers)
+        chosen = self.header_parameters
         parameters = None if chosen is None else chosen.of(context.headers)
-        return Dispatch(router, opened, binding, key, context, self._place, parameters)
+        candidates = router.candidates(key) if router.routes else ()
+        return Dispatch(router, opened, binding, key, candidates, context, self._place, parameters)
 
     def _observe(self, dispatch: Dispatch, plan: DispatchPlan) -> Observation | None:
         """The observation of ``plan``, if an observer or the mirror of its route observes its request."""
@@ -221,7 +217,7 @@ class RequestProcessor:
             observers,
             plan.request,
             dispatch.key.dialect,
-            self._listener,
+            self.listener,
             plan.target.name,
             self.service.stream_budget if streams else None,
             plan.signature.max_batch_size,
@@ -244,7 +240,7 @@ class RequestProcessor:
     def _unnamed(self) -> InferenceError:
         return InferenceError(
             ErrorCode.NOT_FOUND,
-            f"the request names no model and listener '{self._listener}' has no default_model",
+            f"the request names no model and listener '{self.listener}' has no default_model",
         )
 
     async def _carry_out(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
@@ -256,13 +252,11 @@ class RequestProcessor:
             self._admit_to_shared_memory(context)
         model = opened.model
         if offer.of_a_model:
-            model = model or self._default_model
+            model = model or self.default_model
             if not model and operation is not Operation.MODEL_READY:  # a probe gets a negative answer
                 raise self._unnamed()
         router = self.service.router
-        route = router.route(
-            RouteKey(model, binding.dialect, self._listener, opened.version, context.headers)
-        )
+        route = router.route(RouteKey(model, binding.dialect, self.listener, opened.version, context.headers))
         request = OperationRequest(
             self.service,
             model,
@@ -270,7 +264,7 @@ class RequestProcessor:
             model,
             router.models.get(model),
             opened.argument,
-            self._default_model,
+            self.default_model,
         )
         if route is None:
             result = await offer.perform(request)
@@ -283,7 +277,7 @@ class RequestProcessor:
         allowed = self.service.shared_memory_for
         if allowed == "none":
             raise InferenceError(ErrorCode.UNSUPPORTED, "this server does not allow shared memory")
-        if allowed == "local" and not is_local(context.peer, self._listener):
+        if allowed == "local" and not is_local(context.peer, self.listener):
             raise InferenceError(
                 ErrorCode.UNSUPPORTED,
                 "this server allows shared memory to clients on its own machine alone, over a loopback "
