@@ -1,7 +1,6 @@
 """Builds what the configuration describes: models, upstreams, routes and a pipeline per listener.
 
-The one place that knows both the options and the parts. Nothing here listens; connections to upstreams
-are made when they are first needed.
+Nothing here listens, and connections to upstreams open on first use.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class Assembly:
     mirrors: tuple[Mirror, ...] = ()
 
     def pipeline(self, listener: ListenerOptions) -> Pipeline:
-        """The pipeline of one listener; to be made in the order in which they are bound."""
+        """The pipeline of one listener; call it in the order in which listeners are bound."""
         pipeline = Pipeline(
             self.service,
             listener.listen,
@@ -93,19 +92,18 @@ class Assembly:
         return pipeline
 
     def site(self) -> Site:
-        """What operators are shown."""
+        """The content of the admin address."""
         return Site(self.service, self.sources, ReadinessWatch(self.service))
 
     def is_bound(self, listeners: Iterable[tuple[ListenerOptions, Address]]) -> None:
-        """Let clients be told where the server listens."""
+        """Report ``listeners`` to clients."""
         self.service.listeners = tuple(
             ListenerAddress(options.transport, str(address), options.dialects)
             for options, address in listeners
         )
 
     async def close(self) -> None:
-        """Finish what runs, copies to mirrors first, free the models, close the connections, write what the
-        tap has yet to write."""
+        """Finish copies to mirrors, free the models, close the connections, flush the tap."""
         await self.poller.stop()
         if self.examiner is not None:
             await self.examiner.stop()
@@ -123,17 +121,14 @@ def _header_parameters(listener: ListenerOptions) -> HeaderParameters | None:
 
 
 def load_local(config: Config, progress: Progress | None = None) -> Loaded:
-    """Load the models of the repositories and those with a backend of their own. Blocks.
-
-    Raises ``LoadError`` where a repository cannot be read; a model that cannot be loaded is told in the
-    result.
-    """
+    """Load the local models; the result lists those that fail. Blocks. Raises ``LoadError`` for an unreadable
+    repository."""
     return load_models([source for source, _ in local_models(config)], progress)
 
 
 def local_models(config: Config) -> list[tuple[ModelSource, tuple[str | int, ...]]]:
-    """Where the models are that run here, each with the place in ``config`` that it stands at, or its
-    repository. Raises ``LoadError`` where a repository cannot be read."""
+    """The sources of local models, each with its place in ``config``, or that of its repository. Raises
+    ``LoadError`` for an unreadable repository."""
     found: dict[str, tuple[ModelSource, tuple[str | int, ...]]] = {
         source.name: (source, ("model_repository", number))
         for number, repository in enumerate(config.model_repository)
@@ -148,8 +143,8 @@ def local_models(config: Config) -> list[tuple[ModelSource, tuple[str | int, ...
 
 
 def assemble(config: Config, loaded: Loaded) -> Assembly:
-    """Put together what ``config`` describes around the models in ``loaded``. Raises ``OSError`` where the
-    file of the tap cannot be opened."""
+    """Build what ``config`` describes around the models in ``loaded``. Raises ``OSError`` if the file of the
+    tap cannot be opened."""
     upstreams, elsewhere = behind_upstreams(config)
     models: dict[str, Target] = {**loaded.models, **elsewhere}
     optional = {name for name, model in config.models.items() if not model.required}
@@ -209,7 +204,7 @@ def _extensions() -> tuple[str, ...]:
 
 
 def _watched(repository: RepositoryOptions) -> frozenset[str] | Literal["*"]:
-    """The models of a repository that follow their files."""
+    """The models of a repository that are reloaded when their files change."""
     if repository.control != "poll":
         return frozenset()
     return "*" if repository.load == "*" else frozenset(repository.load)
@@ -242,7 +237,7 @@ def _tap(options: TapOptions) -> Tap:
 
 
 def behind_upstreams(config: Config) -> tuple[dict[str, Upstream], dict[str, Target]]:
-    """The upstreams of ``config``, and the models behind them, by name."""
+    """The upstreams of ``config`` and their models, by name."""
     upstreams = {name: _upstream(name, options) for name, options in config.upstreams.items()}
     models: dict[str, Target] = {
         name: _upstream_model(name, model, config.upstreams[model.upstream], upstreams)

@@ -1,7 +1,7 @@
-"""The life of the daemon: load, listen, serve until told to stop, drain, close.
+"""The life of the daemon: load, listen, serve until a signal, drain, close.
 
-Stopping follows what balancers and clients need: first say not ready while still answering, then
-accept nothing more, then finish what runs, and only then let go of models and connections.
+It stops in the order that load balancers need: report not ready but answer, accept nothing more, finish
+running requests, close models and connections.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 OK, FAILED = 0, 1
 
 _YOUNG_OBJECTS = 10_000
-"""How many objects are made before those in a circle are looked for. Python's own 700 are there within a few
-requests, none of which leaves a circle behind: looking so often takes a tenth of the time of a small one."""
+"""The threshold of the youngest generation of the garbage collector. A request leaves no cycles, and with
+Python's own 700 the collector takes a tenth of the time of a small request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,9 @@ class Listening:
 
 
 def serve(config: Config) -> int:
-    """Run the daemon until SIGTERM or SIGINT; the exit code of the process.
-
-    0 after an orderly stop, 1 where it could not start (an address in use, a repository that cannot be
-    read). A model that cannot be loaded does not keep it from starting: it is logged, and readiness
-    says so.
-    """
+    """Run the daemon until SIGTERM or SIGINT. Returns the exit code of the process: 0 after an orderly stop,
+    1 if it could not start (an address in use, an unreadable repository). It starts without models that fail
+    to load, and readiness reports them."""
     logs.set_up(config.server.log_level, config.server.log_format)
     gc.set_threshold(_YOUNG_OBJECTS)
     if config.server.tune_allocator:
@@ -59,9 +56,9 @@ def serve(config: Config) -> int:
     try:
         return loop.run(_serve(config))
     except (OSError, LoadError) as error:
-        # with a file's name in it an error's own text says more
-        words = isinstance(error, OSError) and error.filename is None and error.strerror
-        _log.error("startup failed", extra={"facts": {"reason": str(words or error)}})
+        # the text of an error with a file name is complete
+        text = isinstance(error, OSError) and error.filename is None and error.strerror
+        _log.error("startup failed", extra={"facts": {"reason": str(text or error)}})
         return FAILED
 
 
@@ -101,14 +98,13 @@ async def _load_and_serve(config: Config, operators: AdminListener, stop: _StopS
 
 
 async def _listen(assembly: Assembly) -> list[Listening]:
-    """Bind every listener, or none: ``OSError`` names the address that could not be had."""
+    """Bind every listener, or none. Raises ``OSError`` with the address that failed."""
     listening: list[Listening] = []
     try:
         for options in assembly.config.listeners:
             server = _server(assembly, options)
             listening.append(Listening(options, await server.start(), server))
     except OSError:
-        # those that are bound already must not outlive the failure
         for each in listening:
             await each.server.stop(0)
         raise
@@ -128,13 +124,13 @@ async def _listen(assembly: Assembly) -> list[Listening]:
 
 
 def _models(assembly: Assembly) -> tuple[list[str], list[str]]:
-    """The models that are served, and those that could not be loaded."""
+    """The served models, and those that failed to load."""
     catalog = assembly.service.catalog
     return list(catalog.models), [name for name in catalog.names() if name not in catalog.models]
 
 
 def _greet(assembly: Assembly, listening: list[Listening], operators: Address | None) -> None:
-    """Tell a person at a terminal what to try; what collects logs gets no lines but those of the log."""
+    """Print commands to try, at a terminal only: log collectors get log lines alone."""
     config = assembly.config
     if config.server.log_format == "text" and sys.stdout.isatty():
         bound = [(each.options, each.address) for each in listening]
@@ -167,19 +163,19 @@ async def _drain(assembly: Assembly, listening: list[Listening], stop: _StopSign
 
 
 async def _stopped(listening: list[Listening], grace: float, hurry: asyncio.Future[None]) -> int:
-    """Let what runs end for ``grace`` seconds, or until ``hurry``; how many requests were cut then."""
+    """Stop the listeners within ``grace`` seconds, or at ``hurry``. Returns the number of requests cut."""
     ending = asyncio.gather(*(each.server.stop(grace) for each in listening))
     await asyncio.wait((ending, hurry), return_when=asyncio.FIRST_COMPLETED)
     if ending.done():
         return sum(ending.result())
-    # to stop a server at once ends its slower stop too; some count what was cut in both
+    # a second stop also ends the first; both may count the same requests
     cut = await asyncio.gather(*(each.server.stop(0) for each in listening))
     return sum(map(max, cut, await ending))
 
 
 class _StopSignals:
-    """The first signal to stop, and the second. SIGINT comes from a person at a terminal, who does not
-    wait for balancers to look away: it is in a ``hurry`` from the start."""
+    """The first and the second signal to stop. ``hurry`` skips the drain: at SIGINT, which comes from a
+    terminal, or at the second signal."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -190,7 +186,7 @@ class _StopSignals:
         self._loop.add_signal_handler(signal.SIGINT, self._come, True)
 
     def forget(self) -> None:
-        """Give the signals back their default meaning."""
+        """Restore the default handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.remove_signal_handler(number)
 

@@ -70,8 +70,7 @@ def apply(settings: LogSettings) -> None:
 
 
 class _Kinds(logging.Filter):
-    """Passes the kinds of lines that the settings enable, each by its switch. Critical lines count as
-    errors."""
+    """Passes the levels that the settings enable. Critical lines count as errors."""
 
     def __init__(self) -> None:
         super().__init__()

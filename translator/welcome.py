@@ -1,4 +1,4 @@
-"""What ``serve`` prints once it listens: every address with its dialects, and a command to paste for each."""
+"""The text that ``serve`` prints once it listens: every address with its dialects and a command to paste."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ def welcome(
     models: Collection[str] = (),
     failed: Collection[str] = (),
 ) -> str:
-    """The text for a terminal. ``operators`` is the address of the admin pages. The commands name a default
-    model, else one of the configuration, else one of the served ``models``, but none of those that ``failed``
-    to load."""
+    """The text for a terminal. ``operators`` is the address of the admin pages. The commands name the default
+    model, one of the configuration or one of the served ``models``, and none that ``failed`` to load."""
     lines = [f"{config.server.name} is {serving(models, failed)}."]
     if failed:
         lines.append(f"  not loaded: {', '.join(sorted(failed))}")
@@ -50,18 +49,18 @@ def welcome(
 
 
 def serving(models: Collection[str], failed: Collection[str]) -> str:
-    """How many of its models a server serves, in words."""
+    """The number of served models, in words."""
     return f"serving {len(models)} of {len(models) + len(failed)} models" if failed else "serving"
 
 
 def _first(names: Iterable[str], failed: Collection[str]) -> str:
-    """The first of ``names`` that is there; empty where all have ``failed``."""
+    """The first of ``names`` that has not ``failed``; empty if all have."""
     found = next((name for name in names if name not in failed), "")
     return found if found or failed else "MODEL"
 
 
 def _python() -> str:
-    """This interpreter, in as few letters as a shell in this directory finds it by."""
+    """The shortest command for this interpreter in the current directory."""
     if shutil.which("python") == sys.executable:
         return "python"
     near = os.path.relpath(sys.executable)

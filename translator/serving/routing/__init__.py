@@ -1,1 +1,1 @@
-"""Routes: which requests they take, whom those go to, and by which names. ``router`` has them."""
+"""Routes: which requests they accept, which models get these, and by which names."""

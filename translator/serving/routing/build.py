@@ -11,7 +11,7 @@ from interlingua.translator.serving.routing.split import Part, Split
 
 
 def build(options: RouteOptions, mirror: Observer | None = None) -> Route:
-    """The route that ``options`` describe; ``mirror`` looks on."""
+    """The route that ``options`` describe, observed by ``mirror``."""
     match = options.match
     parts = [Part(part.to, part.weight) for part in options.split or ()]
     return Route(

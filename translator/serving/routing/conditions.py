@@ -1,7 +1,6 @@
 """Which requests take a route: conditions on their key and on their parameters.
 
-Texts are globs: ``*`` and ``?`` stand for any characters, ``[ab]`` for one of them. Case matters, except in
-names of headers.
+Texts are globs with ``*``, ``?`` and ``[ab]``. Case matters, except in names of headers.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ _WILD = frozenset("*?[")
 
 @dataclass(slots=True)
 class RouteKey:
-    """What routes a request before it is decoded. ``version`` is empty where none is requested; ``headers``
-    have names in lower case."""
+    """The facts that route a request before it is decoded. An empty ``version`` is none; names in ``headers``
+    are in lower case."""
 
     model: str
     dialect: str
@@ -33,8 +32,8 @@ class RouteKey:
 
 @dataclass(frozen=True)
 class Conditions:
-    """All of them must hold. An empty ``dialect`` or ``listener`` is any, as is a ``version`` that is None; a
-    version of ``""`` means that none is requested."""
+    """All of them must hold. An empty ``dialect`` or ``listener`` is any, as is the ``version`` None; the
+    version ``""`` matches requests without one."""
 
     model: str = "*"
     dialect: str = ""
@@ -44,11 +43,11 @@ class Conditions:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
     def names(self, model: str) -> bool:
-        """Whether the condition on the model holds for ``model``."""
+        """Whether ``model`` matches."""
         return self._model(model)
 
     def admits(self, key: RouteKey) -> bool:
-        """Whether all other conditions on the key hold."""
+        """Whether the rest of the key matches."""
         return (
             self.dialect in ("", key.dialect)
             and self.listener in ("", key.listener)
@@ -57,12 +56,12 @@ class Conditions:
         )
 
     def accepts(self, request: InferRequest) -> bool:
-        """Whether the request has the parameters. A number is equal to one of its own type alone."""
+        """Whether the request has the parameters. Numbers of different types are not equal."""
         return all(_holds(matches, request.parameters.get(name)) for name, matches in self._parameters)
 
     @property
     def stated(self) -> Mapping[str, Any]:
-        """Those that are not simply anything, by name."""
+        """The conditions that restrict anything, by name."""
         return {
             name: value
             for name in ("model", "dialect", "listener", "version", "headers", "parameters")
@@ -71,7 +70,7 @@ class Conditions:
 
     @property
     def literal(self) -> str:
-        """The one name that the model must have; empty for a glob."""
+        """The name that the model must have; empty for a glob."""
         return "" if _WILD.intersection(self.model) else self.model
 
     @cached_property
@@ -96,7 +95,7 @@ def _holds(matches: Callable[[Any], bool], value: Any) -> bool:
 
 
 def _matcher(wanted: Parameter) -> Callable[[Any], bool]:
-    """Whether a value is as ``wanted``, a glob where that is text."""
+    """Whether a value matches ``wanted``, where text is a glob."""
     if isinstance(wanted, str) and _WILD.intersection(wanted):
         pattern = re.compile(translate(wanted))
         return lambda value: isinstance(value, str) and pattern.match(value) is not None

@@ -1,8 +1,8 @@
-"""What a route does about datatypes that change on the way: refuse them, or widen more than dialects do.
+"""The rule of a route about datatypes that change on the way: refuse them, or widen more than dialects do.
 
-Contract: a value is never lost. *Widening* turns a tensor into a type that holds each of its values; a BOOL
-that came as UINT8 becomes a BOOL again, where it holds nothing but 0 and 1. *Strict* refuses requests with
-tensors that a dialect on their way carries as a wider type, be it undone at the end.
+Contract: no value is lost. *Widening* converts a tensor to a type that holds each of its values; a BOOL that
+arrived as UINT8 becomes a BOOL again if it holds only 0 and 1. *Strict* refuses requests with tensors that a
+dialect on the way carries as a wider type, even if that is undone at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from interlingua.schemas import Datatype, ErrorCode, InferenceError, InferReques
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Where a request comes from or goes to: in words, and what it ``widened``, by datatype."""
+    """The origin or destination of a request: its name, and the datatypes that it has ``widened``."""
 
     words: str
     widened: Mapping[Datatype, Datatype]
@@ -30,11 +30,11 @@ class Side:
 
 
 HERE = Side("this server", {})
-"""A local model gets the tensors as they are."""
+"""A local model gets tensors without a change."""
 
 
 def refuse_changes(request: InferRequest, signature: Signature, caller: Side, callee: Side) -> None:
-    """Raise UNREPRESENTABLE where a tensor of ``request``, or of its answer, would travel as a wider type."""
+    """Raise UNREPRESENTABLE if a tensor of ``request`` or of its answer would travel as a wider type."""
     if not caller.widened and not callee.widened:
         return
     for kind, name, datatype in (*_inputs(request, signature), *_outputs(request, signature)):
@@ -63,10 +63,8 @@ def _outputs(request: InferRequest, signature: Signature) -> Iterator[tuple[str,
 
 
 def widened(inputs: tuple[Tensor, ...], signature: Signature) -> tuple[Tensor, ...]:
-    """``inputs`` in the datatypes of ``signature`` that hold each of their values; others as they are.
-
-    Raises UNREPRESENTABLE for UINT8 in place of BOOL that is neither 0 nor 1.
-    """
+    """``inputs``, converted to the datatypes of ``signature`` that hold each of their values. Raises
+    UNREPRESENTABLE for UINT8 in place of BOOL that is neither 0 nor 1."""
     specs = signature.input_names
     return tuple(
         [_as(tensor, specs[tensor.name].datatype) if tensor.name in specs else tensor for tensor in inputs]
@@ -75,7 +73,7 @@ def widened(inputs: tuple[Tensor, ...], signature: Signature) -> tuple[Tensor, .
 
 def _as(tensor: Tensor, datatype: Datatype) -> Tensor:
     if datatype in WIDER.get(tensor.datatype, ()):
-        # a NaN that signals becomes one that does not, which NumPy would warn of
+        # a signalling NaN becomes a quiet one, with a warning of NumPy
         with np.errstate(invalid="ignore"):
             return Tensor.from_numpy(tensor.name, tensor.numpy().astype(datatype.dtype))
     if tensor.datatype is Datatype.UINT8 and datatype is Datatype.BOOL:
@@ -97,7 +95,7 @@ _INTEGERS = {
         if datatype.value.startswith(("INT", "UINT"))
     },
 }
-"""The least and the greatest value."""
+"""The least and greatest values."""
 
 _FLOATS = {
     Datatype.FP16: (11, 5),
@@ -105,7 +103,7 @@ _FLOATS = {
     Datatype.FP32: (24, 8),
     Datatype.FP64: (53, 11),
 }
-"""How many bits a significand and an exponent have."""
+"""The bits of significand and exponent."""
 
 
 def _wider(datatype: Datatype) -> Iterable[Datatype]:

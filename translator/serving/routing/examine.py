@@ -1,5 +1,6 @@
-"""Looks at the models of routes once they are known: whether they take and give the same, and have the
-tensors that routes rename. What is odd is logged, once; nothing is refused for it.
+"""Examines the models of routes: whether their signatures agree and have the tensors that routes rename.
+
+Oddities are logged once; nothing is refused.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def oddities(route: Route, signatures: Mapping[str, Signature]) -> Iterator[str]:
-    """What is odd about the models of ``route``, by their own ``signatures``; those that are not there are
-    not known."""
+    """The oddities of the models of ``route``, as far as their ``signatures`` are known."""
     known = [(name, signatures[name]) for name in route.models if name in signatures]
     for name, signature in known:
         for kind, renames, names in (
@@ -48,18 +48,18 @@ def _described(specs: Sequence[TensorSpec]) -> dict[str, str]:
 
 
 class Examiner:
-    """Examines ``routes`` to ``models`` in the background, from :meth:`start` to :meth:`stop`: every model
-    that is served then, once its signature is known. Models about which nothing can be odd are skipped."""
+    """Examines ``routes`` to ``models`` in the background, from :meth:`start` to :meth:`stop`: each served
+    model that can be odd, once its signature is known."""
 
     def __init__(self, routes: Sequence[Route], models: Mapping[str, Target]) -> None:
         self._routes = routes
         self._models = models
         self._signatures: dict[str, Signature] = {}
         self._logged: set[tuple[int, str]] = set()
-        self._asking: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin, where there is anything to examine."""
+        """Begin."""
         examined = {
             name
             for route in self._routes
@@ -67,20 +67,20 @@ class Examiner:
             for name in route.models
             if name in self._models
         }
-        self._asking = [asyncio.create_task(self._ask(name)) for name in sorted(examined)]
+        self._tasks = [asyncio.create_task(self._examine(name)) for name in sorted(examined)]
 
     async def stop(self) -> None:
         """Stop examining."""
-        for task in self._asking:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._asking, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def known(self) -> None:
         """Wait until every signature is known."""
-        await asyncio.gather(*self._asking)
+        await asyncio.gather(*self._tasks)
 
-    async def _ask(self, name: str) -> None:
-        """Ask until the signature is known, or the model is no longer served."""
+    async def _examine(self, name: str) -> None:
+        """Retry until the signature is known, or the model is no longer served."""
         tries = 0
         while (target := self._models.get(name)) is not None:
             try:
@@ -93,7 +93,7 @@ class Examiner:
                 return
 
     def _log_oddities(self) -> None:
-        """Log what is odd and has not been logged yet."""
+        """Log new oddities."""
         for number, route in enumerate(self._routes, 1):
             for oddity in oddities(route, self._signatures):
                 if (number, oddity) not in self._logged:

@@ -1,7 +1,4 @@
-"""A model under the names that the callers of a route use: of the model, its tensors, its versions.
-
-Everything here is pure but :class:`View`, which is a ``Target`` that asks another one.
-"""
+"""A model under the names that the callers of a route use: of the model, its tensors, its versions."""
 
 from __future__ import annotations
 
@@ -31,14 +28,13 @@ from interlingua.schemas import (
 from interlingua.schemas.model_config import MODEL_CONFIG
 
 OTHERS = "*"
-"""Among versions: every one that is not named, and none."""
+"""The name for all other versions, and for none."""
 
 _KEPT_SIGNATURES = 64
 
 
 class Names:
-    """``inputs``, ``outputs`` and ``versions`` map the callers' names to the model's; what is not among them
-    has one name."""
+    """``inputs``, ``outputs`` and ``versions`` map the callers' names to the model's, where they differ."""
 
     def __init__(
         self,
@@ -57,11 +53,11 @@ class Names:
         self._signatures: dict[tuple[str, str], tuple[Signature, Signature]] = {}
 
     def version(self, requested: str) -> str:
-        """The model's version for one that a caller asks for."""
+        """The model's version for one that a caller requests."""
         return self.versions.get(requested, self.versions.get(OTHERS, requested))
 
     def reported_version(self, ran: str, requested: str = "") -> str:
-        """The version that ``ran``, as a caller gets it who has ``requested`` one."""
+        """The name of the version that ``ran``, for a caller that ``requested`` one."""
         if requested and (
             requested in self.versions or OTHERS in self.versions or self.version(requested) == ran
         ):
@@ -70,8 +66,7 @@ class Names:
         return ran if named in ("", OTHERS) else named
 
     def reported_versions(self, served: tuple[str, ...]) -> tuple[str, ...]:
-        """Those that a caller can ask for, of a model with the versions ``served``; they themselves where
-        any will do."""
+        """The versions that a caller can request of a model that serves ``served``."""
         stated = [
             name
             for name, version in self.versions.items()
@@ -81,24 +76,25 @@ class Names:
         return (*stated, *same) or served
 
     def signature(self, model: str, version: str, theirs: Signature) -> Signature:
-        """The signature of ``version`` of ``model`` in the callers' names; one and the same for the same."""
+        """The signature of ``version`` of ``model`` in the callers' names; the same object for the same
+        one."""
         if not self.inputs and not self.outputs:
             return theirs
         known = self._signatures.get((model, version))
         if known is not None and known[0] is theirs:
             return known[1]
         ours = renamed_signature(theirs, self._inputs, self._outputs)
-        # some servers take any text for a version, so clients could make us keep any number
+        # clients choose the versions, and some servers accept any text
         if len(self._signatures) >= _KEPT_SIGNATURES:
             self._signatures.clear()
         self._signatures[model, version] = theirs, ours
         return ours
 
     def status(self, status: ModelStatus, model: str) -> ModelStatus:
-        """``status`` as callers see it, who call it ``model``."""
+        """``status`` in the names of callers, who call the model ``model``."""
         versions = status.versions
         if self.versions:
-            # where two have one name, the one that the name leads to comes last, and stays
+            # if two have one name, the one that the name selects comes last, and stays
             named = sorted(versions, key=lambda each: each.version in self._versions)
             by_name = {self.reported_version(each.version): each for each in named}
             known = [replace(each, version=name) for name, each in by_name.items()]
@@ -106,7 +102,7 @@ class Names:
         return replace(status, name=model, config=self.config(status.config, model), versions=versions)
 
     def config(self, config: bytes, model: str) -> bytes:
-        """``config``, a serialized ``inference.ModelConfig``, as callers see it, who call it ``model``."""
+        """``config``, a serialized ``inference.ModelConfig``, in the names of callers."""
         if not config:
             return config
         message = MODEL_CONFIG.FromString(config)
@@ -118,8 +114,7 @@ class Names:
         return written
 
     def translated(self, request: InferRequest) -> InferRequest:
-        """``request`` in the model's names. Raises INVALID_TENSOR for a tensor that callers know by another
-        name."""
+        """``request`` in the model's names. Raises INVALID_TENSOR for a name that callers do not use."""
         inputs, outputs, model = request.inputs, request.outputs, request.model
         refuse_hidden("input", [each.name for each in inputs], self.inputs, self._inputs, model)
         refuse_hidden("output", [each.name for each in outputs or ()], self.outputs, self._outputs, model)
@@ -136,14 +131,14 @@ class Names:
         return replace(output, name=self.outputs.get(output.name, output.name))
 
     def restored(self, response: InferResponse, request: InferRequest) -> InferResponse:
-        """``response``, with what it has turned into the names of ``request``."""
+        """``response`` in the names of ``request``."""
         response.outputs = renamed(response.outputs, self._outputs)
         response.version = self.reported_version(response.version, request.version)
         return response
 
 
 class View(Target):
-    """``target`` by other ``names``, and called ``model``."""
+    """``target`` as ``model``, by other ``names``."""
 
     def __init__(self, target: Target, names: Names, model: str) -> None:
         self.name = target.name
@@ -159,7 +154,7 @@ class View(Target):
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """See ``Target``."""
         responses: Any = self._target.stream(self._names.translated(request))
-        # an iterator that is no generator has nothing to close
+        # an iterator that is not a generator has nothing to close
         async with aclosing(responses if hasattr(responses, "aclose") else _each(responses)) as answers:
             async for answer in answers:
                 yield self._names.restored(answer, request)

@@ -1,5 +1,5 @@
-"""The request counts of routes, for operators: as a report and as metrics. A route is known by its place in
-the configuration, from 1."""
+"""The request counts of routes as a report and as metrics. A route has its number in the configuration, from
+1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interlingua.translator.serving.routing.route import Route
 
 
 def reports(routes: Sequence[Route]) -> list[dict[str, Any]]:
-    """Every route: what it takes and where that goes, and how much that was."""
+    """Every route: its conditions, its models, its counts."""
     return [
         {
             "route": number,
@@ -26,7 +26,7 @@ def reports(routes: Sequence[Route]) -> list[dict[str, Any]]:
 
 
 def families(routes: Sequence[Route]) -> Iterator[Family]:
-    """The counts as metrics; none where there is no route."""
+    """The counts as metrics; none without routes."""
     labels = [{"route": str(number), "model": route.when.model} for number, route in enumerate(routes, 1)]
     if not routes:
         return

@@ -1,7 +1,7 @@
-"""A route: which requests it takes, which model gets them, and when the fallback gets them instead.
+"""A route: which requests it accepts, which model gets them, and when the fallback gets them instead.
 
 Contract: a request that may have begun never goes to another model. All requests of a sequence go to one
-model: the one that its id leads to, or the fallback if that one has turned away its start.
+model: the one that its id selects, or the fallback if that one has rejected its start.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Datatypes = Literal["", "strict", "widen"]
 _TURNED_AWAY = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.OVERLOADED})
 
 _MOVED = 1 << 16
-"""How many sequences that the fallback has are remembered; the oldest are forgotten."""
+"""How many sequences at the fallback are remembered."""
 
 
 @dataclass(slots=True)
 class RouteCounts:
-    """The requests of a route, whatever their outcome: ``parts`` are those meant for each of its models,
-    ``fallbacks`` those among them that went to the fallback instead."""
+    """The requests of a route, whatever their outcome: ``parts`` by the model that they were meant for,
+    ``fallbacks`` those that went to the fallback instead."""
 
     requests: int = 0
     fallbacks: int = 0
@@ -49,12 +49,12 @@ class RouteCounts:
 
 @dataclass(eq=False)
 class Route:
-    """Requests that it takes ``when`` its conditions hold go ``to`` a model, or to several by weight, in its
-    ``names``; to the model ``fallback`` where they are turned away.
+    """Requests for which the conditions ``when`` hold go ``to`` a model, or to several by weight, in its
+    ``names``; to the model ``fallback`` if that one rejects them.
 
-    Of a split each sequence stays at one model, and so does what has the same value in the header ``sticky``.
-    ``timeout_secs`` bounds what a request may take. ``datatypes``: see :mod:`translator.routing.datatypes`.
-    ``mirror`` observes.
+    In a split each sequence stays at one model, and so do requests with the same value of the header
+    ``sticky``. ``timeout_secs`` limits the time of a request. ``datatypes`` is the rule of
+    :mod:`~interlingua.translator.serving.routing.datatypes`. ``mirror`` observes.
     """
 
     to: Split
@@ -73,16 +73,16 @@ class Route:
         # every model that a request may go to, the fallback last
         self.models = tuple(dict.fromkeys(filter(None, (*self.to.used, self.fallback))))
         self._moved: dict[int | str, None] = {}
-        # the model whose signature requests are read with until it is known whom they go to
+        # the model whose signature decodes requests until their own model is known
         self.reader = ""
 
     @property
     def passes_through(self) -> bool:
-        """Whether its requests may go to an upstream with their tensors unread."""
+        """Whether its requests may go to an upstream undecoded."""
         return self.names.plain and not (self.when.parameters or self.datatypes or self.mirror)
 
     def bound(self, context: Context) -> None:
-        """Give a request no more time than the route allows."""
+        """Limit the deadline of a request."""
         if self.timeout_secs is not None:
             limit = time.monotonic() + self.timeout_secs
             context.deadline = limit if context.deadline is None else min(limit, context.deadline)
@@ -90,13 +90,13 @@ class Route:
     # --- which model gets a request
 
     def unkeyed(self, key: RouteKey) -> str:
-        """The model for a request that is of no sequence."""
+        """The model for a request without a sequence."""
         value = key.headers.get(self.sticky) if self.sticky else None
         return self.to.keyed(value) if value else self.to.next()
 
     def settled(self, key: RouteKey, sequence: Sequence | None, drawn: str = "") -> str:
-        """The model for a request, which is counted: the fallback for a sequence that has started there.
-        ``drawn`` is what :meth:`unkeyed` has said before."""
+        """Count a request and return its model: the fallback for a sequence that has started there. ``drawn``
+        is an earlier result of :meth:`unkeyed`."""
         if sequence is None:
             model = drawn or self.unkeyed(key)
         else:
@@ -111,15 +111,15 @@ class Route:
         return model
 
     def count(self, model: str) -> None:
-        """A request is meant for ``model``."""
+        """Count a request meant for ``model``."""
         self.counts.requests += 1
         self.counts.parts[model] += 1
 
     def falls_back(
         self, model: str, error: InferenceError, sequence: Sequence | None, *, unread: bool
     ) -> bool:
-        """Whether a request that ``model`` has answered with ``error`` goes to the fallback, where it counts.
-        ``unread``: no model has received the request, only a question for its signature."""
+        """Whether a request that ``model`` answered with ``error`` goes to the fallback, which counts it.
+        ``unread``: the model has received only a query for its signature."""
         if not self.fallback or model == self.fallback or error.begun:
             return False
         if sequence is not None and not sequence.start:
@@ -136,7 +136,7 @@ class Route:
         if sequence.end:
             self._moved.pop(sequence.id, None)
         else:
-            # from its start on; one that goes on keeps its place
+            # from its start on; a running one keeps its place
             self._moved.setdefault(sequence.id)
             if len(self._moved) > _MOVED:
                 del self._moved[next(iter(self._moved))]
@@ -155,7 +155,7 @@ class Route:
             request.inputs = widened(request.inputs, signature)
 
     async def timed_signature(self, target: Target, version: str, context: Context) -> Signature:
-        """The signature of ``target``, in the time that there is. Raises as it, and DEADLINE_EXCEEDED."""
+        """The signature of ``target``, before the deadline. Raises as it, and DEADLINE_EXCEEDED."""
         if self.timeout_secs is None or context.deadline is None:
             return await target.signature(version)
         try:
@@ -169,21 +169,21 @@ class Route:
     # --- other operations
 
     def view(self, target: Target, model: str) -> Target:
-        """``target`` as callers see it, who call it ``model``."""
+        """``target`` in the names of callers, who call it ``model``."""
         return View(target, self.names, model)
 
     def lead(self, models: Mapping[str, Target]) -> str:
-        """The model that is shown for all: the first that is served, else the first."""
+        """The model that represents the route: the first that is served, else the first."""
         return next((name for name in self.models if name in models), self.models[0])
 
     async def ready(self, models: Mapping[str, Target], version: str) -> Readiness | None:
-        """Whether a request might be answered now; None where no model is served."""
+        """Whether a model is ready; None if none is served."""
         first: Readiness | None = None
         for name in self.models:
             target = models.get(name)
             if target is not None:
-                said = await target.ready(self.names.version(version))
-                if said.ready:
-                    return said
-                first = first or said
+                state = await target.ready(self.names.version(version))
+                if state.ready:
+                    return state
+                first = first or state
         return first

@@ -1,7 +1,7 @@
-"""Requests shared out among models by weight.
+"""Requests split among models by weight.
 
-Contract: in the long run each model gets its share exactly, and what has a key always goes to the same model,
-in every process that has the same weights. When one weight changes, keys move to or from that model alone.
+Contract: in the long run each model gets exactly its share. A key always selects the same model, in every
+process with the same weights; when one weight changes, keys move only to or from that model.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from hashlib import blake2b
 
 _RANGE = 1 << 64
 _STEP = 0x9E3779B97F4A7C15
-"""The golden ratio of the range, odd: numbers so far apart go over the whole range before one comes again,
-and any number of them in a row, or every second or tenth of them, lies as evenly as can be."""
+"""The golden ratio of the range, odd: multiples visit the whole range before one repeats, and any run of
+them, or every second or tenth, is spread evenly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A model and its weight, any number from 0; with 0 it gets nothing."""
+    """A model and its weight, 0 or more."""
 
     to: str
     weight: float = 1.0
 
 
 class Split:
-    """``parts`` are different models; at least one has a weight above 0. ``start`` is where in the range the
-    first request falls; None chooses it at random, so that processes do not move in step."""
+    """``parts`` are different models; at least one has a weight above 0. ``start`` is the place of the first
+    request in the range; None is random, so that processes are not in step."""
 
     def __init__(self, parts: Sequence[Part], start: int | None = None) -> None:
         self.parts = tuple(parts)
@@ -59,8 +59,8 @@ class Split:
         return self.parts[bisect_right(self._bounds, self._place)].to
 
     def keyed(self, key: str) -> str:
-        """The model for every request with ``key``: each model draws a number from it, and the highest one
-        wins. The others' numbers stay as they are when a weight changes."""
+        """The model for every request with ``key``, by rendezvous hashing: each model draws a number from the
+        key, and the highest wins."""
         if len(self.used) == 1:
             return self.used[0]
         drawn = key.encode(errors="surrogatepass")
