@@ -1,9 +1,9 @@
-"""What a dialect is made of: for each transport, the endpoints of a server and the calls of a client.
+"""The parts of a dialect: for each transport, the endpoints of a server and the calls of a client.
 
-The pipeline drives every endpoint the same way: ``open`` reads just enough of the message to know
-the operation and the model; for inference the model's signature is looked up and ``decode`` cuts the
-request with it; the operation runs; ``encode`` writes its result in the form that the request asked
-for. An ``InferenceError`` from any step goes to ``fail``. No function here awaits anything.
+The pipeline drives every endpoint in the same way: ``open`` reads just enough of the message to know the
+operation and the model; for inference ``decode`` reads the rest with the model's signature; the operation
+runs; ``encode`` writes the result in the requested form. ``fail`` writes an ``InferenceError`` of any step.
+No function here awaits anything.
 """
 
 from __future__ import annotations
@@ -42,16 +42,15 @@ Answer = TypeVar("Answer", HttpAnswer, GrpcAnswer, BrpcAnswer, FramedAnswer)
 Reply = TypeVar("Reply", HttpReply, GrpcAnswer, BrpcAnswer, FramedReply)
 
 ReplyForm = Any
-"""What a codec remembers of a request to write its answer; opaque to everybody else."""
+"""The state of a codec between a request and its answer; opaque to other code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action(Generic[Answer]):
-    """One operation as one dialect carries it over one transport.
+    """An operation of a binding.
 
-    ``decode(opened, signature)`` is there for inference only; it returns the IR request and the reply
-    form. ``encode(form, result)`` takes that form, or the ``Opened`` itself for every other operation,
-    and the operation's result:
+    ``decode(opened, signature)``, for inference only, returns the IR request and the reply form.
+    ``encode(form, result)`` takes that form, or the ``Opened`` for every other operation, and the result:
 
     ========================  =============================  =================================
     operation                 argument                       result
@@ -79,17 +78,15 @@ class Action(Generic[Answer]):
     METRICS                                                  ``Metrics``
     ========================  =============================  =================================
 
-    INFER_STREAM encodes every response of ``Target.stream`` by itself, in their order, those with an
-    ``error`` and the one that is but the final flag included; where ``encode`` returns None nothing is
-    sent. An error before the first answer goes to ``fail`` as everywhere, a later one to ``encode``, as a
-    final response with that ``error``. Over HTTP the answers make one streamed body, whose status and
-    headers are the first answer's; with ``collects``, ``encode`` answers the final response alone, and that
-    is the whole answer.
+    INFER_STREAM encodes every response of ``Target.stream`` in order, those with an ``error`` and the bare
+    final flag included; a result of None is not sent. An error before the first answer goes to ``fail``, a
+    later one to ``encode``, as a final response. Over HTTP the answers form one streamed body with the status
+    and headers of the first one; with ``collects``, ``encode`` returns one answer, to the final response.
 
-    With ``watched``, on a streaming method, the operation is carried out again and again, and its answer
-    is sent whenever it has changed, until the caller goes or the server does.
+    ``watched`` operations, on a streaming method, run again after each change, and their answer is sent
+    whenever it differs, until the caller or the server ends the stream.
 
-    With a ``passthrough``, the message may go to an upstream as it came.
+    With a ``passthrough``, the message may go to an upstream undecoded.
     """
 
     operation: Operation
@@ -102,9 +99,8 @@ class Action(Generic[Answer]):
 
 @dataclass(slots=True)
 class Opened(Generic[Answer]):
-    """A message read as far as is needed to route it. An empty ``model`` means the listener's default
-    model. ``message`` belongs to the codec; ``argument`` is that of the operation (see
-    :class:`Action`)."""
+    """A message read as far as routing needs. An empty ``model`` is the listener's default model. ``message``
+    belongs to the codec; ``argument`` is that of the operation (see :class:`Action`)."""
 
     action: Action[Answer]
     model: str = ""
@@ -115,10 +111,10 @@ class Opened(Generic[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class PassthroughNames:
-    """What a message that passes through is to name. The caller calls the model ``model``, the upstream calls
-    it ``remote``; ``order`` has its outputs in the caller's names. ``inputs`` and ``outputs`` map the
-    caller's names to the upstream's, where they differ, ``back`` the outputs' the other way. ``declared``:
-    the model has a signature. ``version`` is the one requested."""
+    """The names in a message that passes through. ``model`` is the caller's name, ``remote`` the upstream's;
+    ``order`` has the outputs in the caller's names. ``inputs`` and ``outputs`` map the caller's names to the
+    upstream's where they differ, ``back`` the upstream's outputs to the caller's. ``declared``: the model has
+    a signature. ``version`` is the requested one."""
 
     model: str
     remote: str
@@ -132,15 +128,14 @@ class PassthroughNames:
 
 @dataclass(frozen=True, slots=True)
 class Passthrough(Generic[Call, Answer, Reply]):
-    """How inference passes from a listener to an upstream of the same dialect and transport, its tensors
-    unread: the action and the call that have the same one fit together.
+    """How inference passes from a listener to an upstream of the same dialect and transport with its tensors
+    undecoded: an action and a call with the same passthrough fit together.
 
-    ``heads`` gives what the message says of its tensors, if anything; None where something in it is for us to
-    understand, or is wrong with it, such as an input of another size than its shape says. ``ask`` gives the
-    call, None where names or a signature are for us to understand. ``answer`` gives the caller's answer and
-    the version that gave it, or the response where it has to be encoded; it raises as
-    ``UpstreamCall.decode`` does. A passthrough to any transport of the dialect gives an ``InferRequest`` for
-    the call, which ``UpstreamCall.encode`` writes, and gets the response for the reply.
+    ``heads`` returns the message's tensors without their data; None if the message needs decoding or is
+    invalid, for example with an input whose size does not fit its shape. ``ask`` returns the call, None if
+    the message needs decoding for its names. ``answer`` returns the caller's answer and the version that ran,
+    or a response to encode; it raises as ``UpstreamCall.decode``. A passthrough to any transport of the
+    dialect uses an ``InferRequest`` as its call and the response as its reply.
     """
 
     heads: Callable[[Opened[Answer]], InferHeads | None]
@@ -154,10 +149,10 @@ class HttpEndpoint:
     """A method and a path pattern, such as ``/v2/models/{model}/infer``; ``{name}`` matches one
     non-empty segment. A path of ``*`` matches everything, on listeners that speak this dialect alone.
 
-    ``fail(request, opened, error)`` writes an error in the dialect's form; ``opened`` is None where
-    the message could not be opened. Answers of a ``timed`` endpoint say how long each stage took, in the
-    header ``Server-Timing``. A ``page`` is for people: where another dialect on the listener has an endpoint
-    for the same method and path, that one answers clients that do not want HTML.
+    ``fail(request, opened, error)`` writes an error in the dialect's form; ``opened`` is None if the message
+    could not be opened. Answers of a ``timed`` endpoint have the durations of stages in ``Server-Timing``. A
+    ``page`` is for browsers: an endpoint of another dialect for the same method and path answers clients that
+    do not accept HTML.
     """
 
     method: str
@@ -172,10 +167,10 @@ class HttpEndpoint:
 class GrpcEndpoint:
     """A full gRPC method path, such as ``/inference.GRPCInferenceService/ModelInfer``.
 
-    With ``streaming`` the call is a stream of such messages both ways: every message is opened and
-    answered as if it had come alone. Messages with one answer are answered in their order; the answers to
-    one that has several go out as they come. An answer of ``fail`` with code 0 is one more message; with
-    another code it ends the stream. With ``pinned`` all messages of one call go to one server of an upstream.
+    With ``streaming`` the call is a bidirectional stream of messages, each opened and answered like a unary
+    call. Single answers keep the order of the messages; several answers to one message go out as they arrive.
+    An answer of ``fail`` with code 0 is one more message; any other code ends the stream. With ``pinned`` all
+    messages of one call go to one server of an upstream.
     """
 
     method: str
@@ -187,8 +182,8 @@ class GrpcEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrpcEndpoint:
-    """A method of a bRPC service, such as ``grps.protos.v1.GrpsBrpcService`` / ``Predict``. Clients may
-    leave the package out of the service's name."""
+    """A method of a bRPC service, such as ``grps.protos.v1.GrpsBrpcService`` / ``Predict``. Clients may omit
+    the package of the service."""
 
     service: str
     method: str
@@ -198,8 +193,8 @@ class BrpcEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class FramedEndpoint:
-    """What a listener answers whose connections carry nothing but messages. All that is asked stands in them,
-    so there is one endpoint, for one dialect, and the model is the listener's default."""
+    """The one endpoint of a listener whose connections carry only messages. The model is the listener's
+    default."""
 
     open: Callable[[FramedRequest], Opened[FramedAnswer]]
     fail: Callable[[FramedRequest, Opened[FramedAnswer] | None, InferenceError], FramedAnswer]
@@ -208,9 +203,8 @@ class FramedEndpoint:
 # compared by identity: calls that have the same one share a reply
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedReply(Generic[Reply]):
-    """One reply of an upstream that answers several questions, about whichever model: it is fetched once for
-    all that ask meanwhile, and kept for ``keep_secs``. ``read`` parses it, in a thread; it raises as
-    ``UpstreamCall.decode`` does."""
+    """A reply of an upstream that serves several calls, about any model: fetched once for concurrent calls
+    and kept for ``keep_secs``. ``read`` parses it in a thread and raises as ``UpstreamCall.decode``."""
 
     read: Callable[[Reply], Any]
     keep_secs: float
@@ -220,21 +214,22 @@ class SharedReply(Generic[Reply]):
 class UpstreamCall(Generic[Call, Reply]):
     """One operation as a call to an upstream.
 
-    ``encode(argument, signature)`` writes the call and returns what ``decode(form, reply)`` needs to
-    read the answer. The argument is an ``InferRequest`` for INFER, a ``ModelRef`` for what concerns one
-    model, None for the rest; results are as in :class:`Action`, and for MODEL_CONFIG a serialized
-    ``inference.ModelConfig``. REPOSITORY_INDEX may know the names alone. The signature is the
-    upstream model's where it is known. For INFER_STREAM ``decode`` is called with every piece of the reply
-    (over HTTP they are cut anyhow, and an empty one is the end) and gives the responses that it completes,
-    in their order. ``decode`` raises the upstream's own error as an
-    ``InferenceError`` with the upstream's words, BAD_UPSTREAM where the answer makes no sense.
-    An INFER_STREAM that is the ``last_resort`` carries less than INFER: it is for decoupled models alone.
-    With ``shared`` the request is the same whatever the argument, the form is a function, and ``decode`` is
+    ``encode(argument, signature)`` returns the call and the form that ``decode(form, reply)`` needs. The
+    argument is an ``InferRequest`` for INFER, a ``ModelRef`` for operations of one model, else None; the
+    signature is the upstream model's, if known. Results are as in :class:`Action`, for MODEL_CONFIG a
+    serialized ``inference.ModelConfig``; REPOSITORY_INDEX may have names alone. ``decode`` raises the
+    upstream's own error as an ``InferenceError`` with its text, BAD_UPSTREAM for an invalid answer.
+
+    For INFER_STREAM ``decode`` gets every piece of the reply (over HTTP cut anywhere, empty at the end) and
+    returns the responses that it completes, in order. A ``last_resort`` carries less than INFER: it is for
+    decoupled models alone.
+
+    With ``shared`` every argument gives the same request, the form is a function, and ``decode`` is
     ``form(shared.read(reply))``.
-    The answers to an INFER that is ``unnamed`` have tensors without names, and some servers answer with every
-    output in their own order, whatever the request names: ask for every output, in signature order, and pick.
-    Some servers of the dialect do not answer a call that is ``optional``: they close the connection, do
-    nothing, or send a reply for which ``optional`` is true.
+    The answers to an ``unnamed`` INFER have tensors without names, and some servers return all outputs in
+    their own order: request every output, in signature order, and select.
+    Some servers do not support an ``optional`` call: they close the connection, do nothing, or send a reply
+    for which ``optional`` is true.
     """
 
     encode: Callable[[Any, Signature | None], tuple[Call, ReplyForm]]
@@ -247,7 +242,7 @@ class UpstreamCall(Generic[Call, Reply]):
 
 
 PARAMETER_TYPES: frozenset[type] = frozenset({bool, int, float, str})
-"""What values a parameter may have."""
+"""The types of parameter values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,8 +306,8 @@ Unmatched = Callable[[HttpRequest, tuple[str, ...]], HttpAnswer]
 # compared by identity: an option or a flavor makes another one
 @dataclass(frozen=True, slots=True, eq=False)
 class Binding:
-    """A dialect over a transport: what a listener answers (``endpoints``, of the transport's kind), how an
-    upstream is called (``calls``), and what both carry (``capability``).
+    """A dialect over a transport: the ``endpoints`` of listeners, of the transport's kind, the ``calls`` to
+    upstreams, and the ``capability`` of both.
 
     ``prefixes`` are the paths that belong to it on a shared HTTP listener; ``unmatched(request, allowed)``
     answers a path or method without an endpoint (``allowed``: the methods of the path, empty for an unknown
@@ -337,23 +332,23 @@ class Binding:
 
     @property
     def name(self) -> str:
-        """As commands take and print it: `oip/grpc`."""
+        """The name in commands, such as `oip/grpc`."""
         return f"{self.dialect}/{self.transport}"
 
     @property
     def call_flavors(self) -> Mapping[str, Calls]:
-        """The calls for servers that need others than ``calls``, by flavor."""
+        """The calls by flavor, where they differ from ``calls``."""
         return {name: flavor.calls for name, flavor in self.flavors.items() if flavor.calls is not self.calls}
 
     def flavored(self, flavor: str) -> Binding:
-        """The binding of ``flavor``; this one where it has no such flavor."""
+        """The binding of ``flavor``, or this one."""
         return self.flavors.get(flavor, self)
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Everything the program knows of a dialect: its bindings, by transport. ``configure(section, listener)``
-    applies the options that the manifest declares."""
+    """A dialect: its bindings, by transport. ``configure(section, listener)`` applies the options that the
+    manifest declares."""
 
     name: str
     bindings: Mapping[str, Binding]
@@ -362,11 +357,11 @@ class Dialect:
 
     @classmethod
     def of(cls, *bindings: Binding, **facts: Any) -> Dialect:
-        """The dialect that has ``bindings`` and other ``facts``."""
+        """The dialect with ``bindings`` and other ``facts``."""
         return cls(bindings[0].dialect, {binding.transport: binding for binding in bindings}, **facts)
 
     @property
     def flavors(self) -> tuple[str, ...]:
-        """The servers of the dialect that have quirks of their own, the default first."""
+        """The servers of the dialect with quirks of their own, the default first."""
         names = dict.fromkeys(name for binding in self.bindings.values() for name in binding.flavors)
         return (self.manifest.default_flavor, *names) if names else ()
