@@ -1,10 +1,9 @@
-"""What grps carries: nine types, of which FP16 travels as float and narrow integers in 32 bits, all exact.
+"""What grps carries: nine types exactly, FP16 as float and narrow integers in 32 bits.
 
-BOOL, UINT16, UINT32 and BF16 travel as the next wider type and become themselves again where the model's
-signature says so; UINT64 has no wider one and is refused. Its strings are text: BYTES that are not UTF-8 are
-refused by name, but for one element, which is ``bin_data``, and the entries of a map. JSON has one NaN. Of
-what is wrong with tensors, and of a model that fails, it says the same: 500. A message has tensors and the
-name of a model, which a version may be joined to, and nothing else.
+BOOL, UINT16, UINT32 and BF16 travel as the next wider type, which the model's signature reverses; UINT64 has
+no wider one and is refused. Strings are text: BYTES that are not UTF-8 are refused by name, except for one
+element, which is ``bin_data``, and the entries of a map. JSON has one NaN. Invalid tensors and failing models
+share the code 500. A message has only tensors and the name of a model, which a version may be joined to.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ OVER_GRPC = Capability(
 
 OVER_HTTP = replace(OVER_GRPC, nan_payloads=False)
 
-# the server that it belongs to has a code for what is no message
+# its server has a code for bytes that are not a message
 OVER_BRPC = replace(
     OVER_GRPC,
     streams="",

@@ -1,11 +1,11 @@
-"""What the dialect asks of an upstream: one table of questions, which every transport asks in its own form.
+"""The calls to an upstream, in one table for all transports.
 
-A question is a message and what to make of the message that comes back; it has a path over HTTP and a method
-of the same meaning over gRPC and bRPC. How messages travel belongs to ``client_http`` and ``client_rpc``.
+A question is a message and a reader of the answer, with a path over HTTP and a method over gRPC and bRPC.
+``client_http`` and ``client_rpc`` send the messages.
 
-What a server serves is read from its metadata as a whole: those of one model are found by its bare name,
-without a version, and one of the originals finds but the first. Nobody can be asked whether one model is
-ready, so that is whether the server is.
+Metadata of models are read from those of the whole server: a server finds one model by its name without a
+version, and one of the originals finds only the first. There is no readiness of a model, so it is that of the
+server.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from interlingua.schemas import (
 Read = Callable[[GrpsMessage], Any]
 
 KEPT_SECS = 1.0
-"""Lifetime of a shared answer: it bounds the fetches that callers can cause, and is too short for a person to
-miss a new configuration of the upstream."""
+"""Lifetime of a shared answer: it bounds the fetches that callers cause, and is too short to hide a new
+configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """``ask(argument, signature)`` gives the message to send and ``read``, which makes the result of the
-    message that comes back. ``path`` stands under ``/grps/v1/``; ``method`` is that of both RPC services.
-    With ``shared`` the message is always the same, and ``read`` is given what ``shared`` makes of the one
-    that comes back, for whichever question."""
+    answer. ``path`` is below ``/grps/v1/``; ``method`` is that of both RPC services. With ``shared`` the
+    message is always the same, and ``read`` gets the result of ``shared`` for the answer, which all questions
+    share."""
 
     path: str
     method: str
@@ -63,7 +63,7 @@ def upstream_call(
     encode: Callable[[Any, Signature | None], tuple[Call, Callable[[Any], Any]]],
     decode: Callable[[Callable[[Any], Any], Reply], Any],
 ) -> UpstreamCall[Call, Reply]:
-    """``question`` over a transport: ``decode(read, reply)`` is what ``read`` makes of the message there."""
+    """``question`` over a transport: ``decode(read, reply)`` calls ``read`` with the message of the reply."""
     if question.shared is None:
         return UpstreamCall(encode, decode, passthrough=question.passthrough)
     shared = _shared_reply(question.shared, decode)
@@ -72,7 +72,7 @@ def upstream_call(
 
 @cache
 def _shared_reply(read: Read, decode: Callable[[Callable[[Any], Any], Reply], Any]) -> SharedReply[Reply]:
-    """The one for all questions that ``read`` answers."""
+    """One for all questions with the same ``read``."""
     return SharedReply(partial(decode, read), KEPT_SECS)
 
 
@@ -95,7 +95,7 @@ def _ask_infer(request: InferRequest, signature: Signature | None) -> tuple[Grps
 
 
 def _ask_stream(request: InferRequest, signature: Signature | None) -> tuple[GrpsMessage, Read]:
-    """As for one answer; pieces that fail are told as such, but for the first: then all has failed."""
+    """As for one answer; a failed piece is a response, the first one fails the call."""
     message, read_one = _ask_infer(request, signature)
     answered = False
 
@@ -108,7 +108,7 @@ def _ask_stream(request: InferRequest, signature: Signature | None) -> tuple[Grp
                 raise
             response = InferResponse(request.model, (), error=error)
         answered = True
-        # that the stream ends is all that tells its last piece
+        # only the end of the stream marks the last piece
         response.final = False
         return response
 
@@ -118,7 +118,7 @@ def _ask_stream(request: InferRequest, signature: Signature | None) -> tuple[Grp
 def _response(
     request: InferRequest, asked: GrpsMessage, signature: Signature | None, answer: GrpsMessage
 ) -> InferResponse:
-    # a signature that says nothing is none
+    # an empty signature is unknown
     known = signature if signature is not None and signature.outputs else None
     outputs, form = read_reply(lambda: codec.decode_response(answer, known))
     # if the upstream got another kind of message than the caller sent, the answer takes the caller's form
@@ -132,12 +132,12 @@ def _response(
 def _plain(
     read: Callable[[Any], Any],
 ) -> Callable[[Any, Signature | None], tuple[GrpsMessage, Callable[[Any], Any]]]:
-    """A question that says nothing but itself."""
+    """A question with an empty message."""
     return lambda argument, signature: (GrpsMessage(), read)
 
 
 def _readiness(answer: GrpsMessage) -> Readiness:
-    """Whether the server has said yes; what codes it says no with differs."""
+    """Whether the server succeeds; the codes of failures differ."""
     status = answer.status or Status()
     ready = status.flag == StatusFlag.SUCCESS
     return Readiness(ready, "" if ready else status.msg or "the upstream answered without a status")
@@ -155,17 +155,16 @@ def _server_metadata(answer: GrpsMessage) -> ServerMetadata:
     return ServerMetadata(flavor_of(answer.str_data), "")
 
 
-def flavor_of(told: str) -> str:
-    """Which of the two servers tells its configuration so: ``py`` begins with the models, ``cpp`` with what
-    it listens to."""
-    first = _PARTS.search(told)
+def flavor_of(configuration: str) -> str:
+    """The server of ``configuration``: ``py`` begins with the models, ``cpp`` with the interface."""
+    first = _PARTS.search(configuration)
     return "cpp" if first is not None and first[1] == "interface" else "py"
 
 
 def _ask_metadata(
     model: ModelRef, signature: Signature | None
 ) -> tuple[GrpsMessage, Callable[[tuple[DeployedModel, ...]], ModelMetadata]]:
-    return GrpsMessage(), partial(metadata, asked=model)
+    return GrpsMessage(), partial(metadata, model=model)
 
 
 _PARTS = re.compile(r"^(models|interface)\b", re.MULTILINE)
@@ -185,4 +184,4 @@ QUESTIONS: Mapping[Operation, Question] = {
 }
 
 STREAM = Question("infer/predict", "PredictStreaming", _ask_stream)
-"""For the transports that have it: bRPC has not."""
+"""Not over bRPC."""

@@ -1,8 +1,8 @@
 """Refuses the bytes that a Python server streams over HTTP: they differ from the bytes of its model.
 
-The server writes the text of a Python bytes object, such as ``b'\\x00raw'``, as one chunk. A proxy may cut
-chunks differently, and a model may return such text itself, so the original bytes cannot be recovered. Other
-data between documents, as from a model that writes whole HTTP answers, are passed on as raw bytes.
+The server writes the text of a Python bytes object, such as ``b'\\x00raw'``, as one chunk. Proxies may cut
+chunks differently, and a model may return such text itself, so the original bytes are lost. Other data
+between documents, as from a model that writes whole HTTP answers, are raw bytes.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class NoPythonBytes:
                         "server, which writes them as the text b'…': reach this upstream with "
                         "`transport: grpc`, or ask for one answer",
                     )
-                # one byte does not tell
+                # one byte is not enough to decide
                 self._held, self._begins = (begun, True) if begun == b"b" else (b"", False)
                 if not self._begins:
                     yield Piece(begun, octets=True)
                 continue
             if not piece.octets:
-                yield from self._let_go()
+                yield from self._release()
                 self._begins = True
             yield piece
         if ended:
-            yield from self._let_go()
+            yield from self._release()
 
-    def _let_go(self) -> Iterator[Piece]:
+    def _release(self) -> Iterator[Piece]:
         held, self._held = self._held, b""
         if held:
             yield Piece(held, octets=True)

@@ -1,8 +1,7 @@
-"""What an upstream says of its models: the two configuration files that it answers with, as YAML.
+"""An upstream's models, from the two configuration files in its metadata, as YAML.
 
-There is no other list of models, and no word on what they take and give: that is declared on our side. One
-server writes the files as they are, the other anew; read as text, since a version such as ``1.10`` is no
-number.
+There is no other list of models and no signature: our configuration declares it. Scalars are read as text,
+because a version such as ``1.10`` is not a number.
 """
 
 from __future__ import annotations
@@ -25,19 +24,18 @@ from interlingua.schemas import (
 )
 
 UNKNOWN = Signature((), ())
-"""The signature of a model that does not tell it."""
+"""The signature of a model without one."""
 
 _FAST_LOADER: type[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-"""Ten times as fast, where PyYAML has been built with libyaml."""
+"""Ten times as fast, if PyYAML was built with libyaml."""
 
 _DEEPEST = 1000
-"""How deep a document may nest for the fast loader, which recurses on the C stack: with 200,000 brackets it
-ends the process."""
+"""The nesting limit of the fast loader, which recurses on the C stack: 200,000 brackets end the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeployedModel:
-    """One entry of ``models``. ``key`` is what requests call it: nothing but that."""
+    """One entry of ``models``; ``key`` is its name in requests."""
 
     name: str
     version: str
@@ -50,10 +48,8 @@ class DeployedModel:
 
 
 def read_models(text: str) -> tuple[DeployedModel, ...]:
-    """The models of a deployment, in their order.
-
-    Raises BAD_UPSTREAM for what is no YAML, or has no list of models.
-    """
+    """The models of a deployment, in order. Raises BAD_UPSTREAM for text that is not YAML or has no list of
+    models."""
     try:
         # both loaders give every scalar as the text that it is
         document = yaml.load(text, _FAST_LOADER if _is_shallow(text) else yaml.BaseLoader)  # noqa: S506
@@ -66,28 +62,28 @@ def read_models(text: str) -> tuple[DeployedModel, ...]:
 
 
 def index(models: tuple[DeployedModel, ...]) -> tuple[ModelStatus, ...]:
-    """The models by the names that requests call them."""
+    """The models by their names in requests."""
     return tuple([ModelStatus(model.key) for model in models])
 
 
-def metadata(models: tuple[DeployedModel, ...], asked: ModelRef) -> ModelMetadata:
-    """What is known of ``asked``, which may be called by its name alone, by name and version as one, or not
-    at all where it is the server's default. Raises NOT_FOUND."""
-    found = [model for model in models if asked.name in (model.name, model.key) or not asked.name]
-    if asked.version:
-        found = [model for model in found if model.version == asked.version]
+def metadata(models: tuple[DeployedModel, ...], model: ModelRef) -> ModelMetadata:
+    """The metadata of ``model``, by name, by ``name-version``, or without a name for the server's default.
+    Raises NOT_FOUND."""
+    found = [each for each in models if model.name in (each.name, each.key) or not model.name]
+    if model.version:
+        found = [each for each in found if each.version == model.version]
     if not found:
         raise InferenceError(
-            ErrorCode.NOT_FOUND, f"the upstream has no model '{joined(asked.name, asked.version)}'"
+            ErrorCode.NOT_FOUND, f"the upstream has no model '{joined(model.name, model.version)}'"
         )
-    # of the default nobody says which it is, or whether it is one alone
-    versions = tuple([model.version for model in found]) if asked.name else ()
-    return ModelMetadata(asked.name, UNKNOWN, versions, found[0].kind if asked.name else "")
+    # the default is unknown, and may have several versions
+    versions = tuple([each.version for each in found]) if model.name else ()
+    return ModelMetadata(model.name, UNKNOWN, versions, found[0].kind if model.name else "")
 
 
 def joined(name: str, version: str) -> str:
-    """What a request calls a model: ``name-version``; the name where no version is asked for, or where it
-    ends with that already."""
+    """The name of a model in a request: ``name-version``; the name alone without a version, or if it ends
+    with the version."""
     if not version or name.endswith(f"-{version}"):
         return name
     if not name:
@@ -101,8 +97,8 @@ _MEMBERS = ("name", "version", "inferer_type")
 
 
 def _is_shallow(text: str) -> bool:
-    """Whether ``text`` cannot nest deeper than :data:`_DEEPEST`. Within a block every second level is further
-    to the right, and outside of blocks a level has a bracket."""
+    """Whether ``text`` cannot nest deeper than :data:`_DEEPEST`: every second level of a block is indented
+    further, and a level outside of blocks has a bracket."""
     longest = max(map(len, text.split("\n")))
     return 2 * longest + text.count("[") + text.count("{") <= _DEEPEST
 

@@ -1,7 +1,7 @@
-"""Questions to an upstream over HTTP: JSON or plain bytes there, JSON or plain bytes back.
+"""Calls to an upstream over HTTP: JSON or plain bytes both ways.
 
-One server mirrors the code of an answer in the status of HTTP, the other answers 200 to whatever it has
-understood; so both are looked at. Both take the same JSON: numbers as numbers, quoted what is not finite.
+One server repeats the code of an answer in the HTTP status, the other answers 200 to any readable request, so
+both codes are checked. Both accept the same JSON: numbers as numbers, quoted if they are not finite.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ CODE_OF_HTTP_STATUS: Mapping[int, ErrorCode] = {
     503: ErrorCode.UNAVAILABLE,
     504: ErrorCode.DEADLINE_EXCEEDED,
 }
-"""What a status means where no message says more; any other is BAD_UPSTREAM."""
+"""The meaning of a status without a message; any other is BAD_UPSTREAM."""
 
 _BRPC_ERROR = "x-bd-error-code"
 _OCTETS = {"Content-Type": "application/octet-stream"}
-# exactly so: a parameter behind it is refused
+# servers refuse a parameter
 _JSON = {"Content-Type": "application/json"}
 _STREAMING = "streaming=true"
 _LONGEST_TEXT = 2000
 _TAG = re.compile(r"<[^>]*>")
 
-# what means the same in a query whether it is decoded or not: the C++ server does not
+# text that is equal after decoding a query, which the C++ server does not do
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$'()*,;:@/]*")
 
 
@@ -71,7 +71,7 @@ def _predict(
     message, read = question.ask(argument, signature)
     path = f"/grps/v1/{question.path}"
     if message.kind is Kind.BIN_DATA:
-        # the body has no place for it
+        # the body cannot carry it
         query = [*query, f"model={_queried(message.model, flavor)}"] if message.model else query
         return HttpCall("POST", path, "&".join(query), _OCTETS, parts=[message.bin_data]), read
     return HttpCall("POST", path, "&".join(query), _JSON, parts=[write_message(message, COMPACT)]), read
@@ -102,7 +102,7 @@ def _decode(read: Read, reply: HttpReply) -> Any:
 
 
 def _message(reply: HttpReply) -> GrpsMessage:
-    """The message in a reply. Raises the error that is told by the status of HTTP alone."""
+    """The message in a reply. Raises an error that only the HTTP status reports."""
     media = _media_type(reply)
     if media == "application/json":
         message = read_reply(lambda: _document(reply.body))
@@ -126,7 +126,7 @@ def _fails(message: GrpsMessage) -> bool:
 
 
 def _error(reply: HttpReply) -> InferenceError:
-    """What a reply says that is none of the dialect's, in its own words as far as they are any."""
+    """The error in a reply that is not from the dialect, with its text, if any."""
     number = reply.headers.get(_BRPC_ERROR, "")
     code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
     if number.isascii() and number.isdigit():
@@ -140,7 +140,7 @@ def _error(reply: HttpReply) -> InferenceError:
 
 
 class _Stream:
-    """The replies to one question, as the pieces of the body come; ``bytes_check`` for a server that may
+    """The replies to one question, from the pieces of the body; ``bytes_check`` is for a server that may
     write bytes as text."""
 
     def __init__(self, read: Read, bytes_check: NoPythonBytes | None) -> None:
@@ -149,7 +149,7 @@ class _Stream:
         self._bytes_check = bytes_check
 
     def take(self, reply: HttpReply) -> Iterator[InferResponse]:
-        """The responses that this part of the body completes, up to the first that is wrong."""
+        """The responses that this part of the body completes, up to the first error."""
         if reply.status != 200:
             yield _decode(self._read, reply)
             return

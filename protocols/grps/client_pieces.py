@@ -1,12 +1,10 @@
-"""Cuts a streamed reply over HTTP into what the server has sent: documents, and bytes that are none.
+"""Splits a streamed reply over HTTP into JSON documents and raw bytes.
 
-A server writes one JSON document after the other, with at most white space between them, and bytes as they
-are: nothing tells where those end, or that they are not JSON. Chunks do not either, since whatever stands in
-between may cut them anew. So it is told by the contents: a document begins with its status, as both
-servers write it, and ends where its braces close; all else are bytes.
+A server writes documents with at most white space between them, and raw bytes without any delimiter; proxies
+may cut chunks differently. So the contents decide: a document begins with its status, as both servers write
+it, and ends where its braces close; all other data are bytes.
 
-Contract: sans I/O; time and memory grow with what arrives, however it is cut. What a document says
-belongs to ``codec_json``.
+Sans I/O; time and memory grow with the data, however it is cut.
 """
 
 from __future__ import annotations
@@ -26,14 +24,14 @@ _NO_BRACE = re.compile(rb'(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A whole document, or ``octets``: as many bytes as have come."""
+    """A whole document, or ``octets``: the bytes so far."""
 
     content: bytes
     octets: bool = False
 
 
 class Pieces:
-    """The pieces of one reply: :meth:`feed` what arrives, :meth:`end` when there is no more."""
+    """The pieces of one reply: :meth:`feed` received data, :meth:`end` at its end."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
@@ -58,12 +56,12 @@ class Pieces:
                 yield piece
 
     def end(self) -> Iterator[Piece]:
-        """What is left at the end of the reply, but for a document that is ``unfinished``."""
+        """The rest at the end of the reply, except an ``unfinished`` document."""
         if not self._depth and not self._is_gap(self._pending):
             yield self._octets(len(self._pending))
 
     def _between(self) -> Piece | None:
-        """The bytes before the next document; none where it begins at once, None while that is open."""
+        """The bytes before the next document; empty if it begins at once, None if more data must decide."""
         beginning = _BEGINNING.search(self._pending)
         if beginning is None:
             unfinished = _UNFINISHED_BEGINNING.search(self._pending)
@@ -77,7 +75,7 @@ class Pieces:
         return Piece(b"")
 
     def _is_gap(self, between: bytearray) -> bool:
-        """Whether this is nothing, or the white space that stands between documents."""
+        """Whether this is empty, or white space between documents."""
         return not between or (self._after_document and not between.strip(_BLANK))
 
     def _octets(self, end: int) -> Piece:
@@ -119,6 +117,6 @@ class Pieces:
 
 
 def _end(pattern: re.Pattern[bytes], text: bytearray, position: int) -> int:
-    """Where the longest match from ``position`` on ends; the patterns match nothing at all too."""
+    """The end of the longest match at ``position``; the patterns also match empty text."""
     found = pattern.match(text, position)
     return found.end() if found is not None else position

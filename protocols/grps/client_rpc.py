@@ -1,16 +1,16 @@
-"""Questions to an upstream over gRPC and over bRPC: a message in protobuf each way, and no other place for
-what went wrong.
+"""Calls to an upstream over gRPC and bRPC: a protobuf message each way.
 
-A status of gRPC other than OK, and an error of bRPC, do not come from the dialect itself: they tell of the
-connection, of bytes that were no message, or of too much to do. Those of bRPC are raised by whoever calls.
+A gRPC status other than OK, or a bRPC error, is not from the dialect: it concerns the connection, bytes that
+are not a message, or overload. The bRPC client raises the latter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.dialect import Call, Reply, UpstreamCall
 from interlingua.protocols.grps.client import QUESTIONS, STREAM, Question, Read, upstream_call
 from interlingua.protocols.grps.codec_grpc import read_message, write_message
 from interlingua.protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE
@@ -28,14 +28,18 @@ def _read(read: Read, message: Buffer) -> Any:
     return read(read_reply(lambda: read_message(message)))
 
 
-def _grpc_call(question: Question) -> GrpcCall:
-    path = f"/{GRPC_SERVICE}/{question.method}"
-
-    def encode(argument: Any, signature: Signature | None) -> tuple[GrpcRequest, Read]:
+def _call(
+    question: Question, request: Callable[[bytes], Call], decode: Callable[[Read, Reply], Any]
+) -> UpstreamCall[Call, Reply]:
+    def encode(argument: Any, signature: Signature | None) -> tuple[Call, Read]:
         message, read = question.ask(argument, signature)
-        return GrpcRequest(path, write_message(message)), read
+        return request(write_message(message)), read
 
-    return upstream_call(question, encode, _decode_grpc)
+    return upstream_call(question, encode, decode)
+
+
+def _grpc_call(question: Question) -> GrpcCall:
+    return _call(question, partial(GrpcRequest, f"/{GRPC_SERVICE}/{question.method}"), _decode_grpc)
 
 
 def _decode_grpc(read: Read, answer: GrpcAnswer) -> Any:
@@ -49,11 +53,7 @@ def _decode_piece(read: Read, answer: GrpcAnswer) -> tuple[InferResponse]:
 
 
 def _brpc_call(question: Question) -> BrpcCall:
-    def encode(argument: Any, signature: Signature | None) -> tuple[BrpcRequest, Read]:
-        message, read = question.ask(argument, signature)
-        return BrpcRequest(BRPC_SERVICE, question.method, write_message(message)), read
-
-    return upstream_call(question, encode, _decode_brpc)
+    return _call(question, partial(BrpcRequest, BRPC_SERVICE, question.method), _decode_brpc)
 
 
 def _decode_brpc(read: Read, answer: BrpcAnswer) -> Any:

@@ -1,12 +1,10 @@
 """grps messages to and from the IR: which tensor is which, and the form of an answer.
 
-Pure functions, the same for the listener and the upstream client. gtensors bind by name, or by order where
-none has one; an ndarray is the first input, in FP32; ``str_data`` and ``bin_data`` are one BYTES element of
-the first input; every entry of a gmap is a tensor of one element. Where a model declares nothing, tensors
-keep the names that they come with, and text and bytes are called as their field is. From grps to grps a
-message keeps its form: ``WireForm`` is what tensors do not tell of it. The tensors themselves belong to
-``tensors``, the entries of a gmap to ``gmap``, bytes and text to ``codec_grpc``, ``codec_json`` and
-``json_writer``.
+gtensors bind by name, or by order if none has one; an ndarray is the first input, in FP32; ``str_data`` and
+``bin_data`` are one BYTES element of the first input; every entry of a gmap is a tensor of one element. For a
+model without a signature, tensors keep their names, and text and bytes have that of their field. From grps to
+grps a message keeps its ``WireForm``. ``codec_grpc``, ``codec_json`` and ``json_writer`` have the wire
+formats.
 """
 
 from __future__ import annotations
@@ -36,10 +34,10 @@ _MAY_BE_EMPTY = frozenset({Kind.GTENSORS, Kind.GMAP, Kind.NDARRAY})
 
 @dataclass(frozen=True, slots=True)
 class WireForm:
-    """The form of a message, for the message of the same dialect that is made of it.
+    """The form of a message, for a message of the same dialect with its data.
 
-    ``kind`` is that of the payload. ``names`` are the names on the wire of tensors that have another here: an
-    entry of a gmap that the model declares by its key alone, and several tensors without a name (empty).
+    ``kind`` is that of the payload. ``names`` are names on the wire that differ from those here: of an entry
+    of a gmap that the model declares by its key alone, and of several tensors without a name (empty).
     """
 
     kind: Kind
@@ -48,11 +46,10 @@ class WireForm:
 
 @dataclass(frozen=True, slots=True)
 class GrpsReplyForm:
-    """How to write an answer: as an ``ndarray`` where the caller wants one; with ``first_tensor_only`` that
-    leaves the other outputs out, else they are an error. Any other answer follows the form of the request,
-    ``asked``."""
+    """The form of an answer: an ``ndarray``, where ``first_tensor_only`` drops further outputs, which else
+    are an error; otherwise the form of the ``request``."""
 
-    asked: WireForm
+    request: WireForm
     ndarray: bool = False
     first_tensor_only: bool = False
 
@@ -69,39 +66,37 @@ def decode_request(
     return_ndarray: bool = False,
     first_tensor_only: bool = False,
 ) -> tuple[InferRequest, GrpsReplyForm]:
-    """The request in ``message`` and the form of its answer.
-
-    Raises INVALID_TENSOR naming the tensor, UNREPRESENTABLE for data that has no form as the model's input.
-    """
-    inputs, asked = _tensors(message, signature.inputs, "input")
+    """The request in ``message`` and the form of its answer. Raises INVALID_TENSOR naming the tensor,
+    UNREPRESENTABLE for data that cannot be the model's input."""
+    inputs, form = _tensors(message, signature.inputs, "input")
     return (
-        # one model serves Predict and PredictStreaming: of one that streams, its only answer will do
-        InferRequest(model, inputs, version=version, answers="only", wire_form=asked),
-        GrpsReplyForm(asked, return_ndarray, first_tensor_only),
+        # one model serves Predict and PredictStreaming: a streaming model may give its only answer
+        InferRequest(model, inputs, version=version, answers="only", wire_form=form),
+        GrpsReplyForm(form, return_ndarray, first_tensor_only),
     )
 
 
 def encode_response(form: GrpsReplyForm, response: InferResponse) -> GrpsMessage:
-    """The answer with its status OK, without a model.
+    """The answer with status OK, without a model.
 
-    The answer of a grps server keeps its form. Else one BYTES element and a gmap go back the way that the
-    request came, if the outputs allow; text that is none goes as ``bin_data``. Raises UNREPRESENTABLE naming
-    the output, also where an ndarray was asked for and cannot be.
+    The answer of a grps server keeps its form. Otherwise one BYTES element or a gmap has the form of the
+    request, if the outputs allow; invalid text becomes ``bin_data``. Raises UNREPRESENTABLE naming the
+    output, also for an ndarray that is not possible.
     """
     outputs = response.outputs
     if form.ndarray:
         return GrpsMessage(Kind.NDARRAY, status=OK, tensors=(_ndarray(form, outputs),))
-    told = response.wire_form if isinstance(response.wire_form, WireForm) else form.asked
-    if told.kind in _ONE_ELEMENT and len(outputs) == 1 and _is_one_element(outputs[0]):
-        message = _one_element(told.kind, outputs[0].elements()[0])
+    wire_form = response.wire_form if isinstance(response.wire_form, WireForm) else form.request
+    if wire_form.kind in _ONE_ELEMENT and len(outputs) == 1 and _is_one_element(outputs[0]):
+        message = _one_element(wire_form.kind, outputs[0].elements()[0])
     else:
-        message = _in_form(outputs, told)
+        message = _in_form(outputs, wire_form)
     message.status = OK
     return message
 
 
 def _ndarray(form: GrpsReplyForm, outputs: Sequence[Tensor]) -> GenericTensor:
-    """The output that an ndarray is made of; the refusals are those of the original servers."""
+    """The output for an ndarray; the messages are those of the original servers."""
     if form.first_tensor_only:
         refusal = "No float32 tensors in output. Cannot convert to ndarray."
     elif all(output.datatype is Datatype.BYTES for output in outputs):
@@ -110,8 +105,8 @@ def _ndarray(form: GrpsReplyForm, outputs: Sequence[Tensor]) -> GenericTensor:
         refusal = "NDArray only support one tensor" if len(outputs) > 1 else "NDArray only support float32"
     fits = bool(outputs) and outputs[0].datatype is Datatype.FP32
     if not fits or (len(outputs) > 1 and not form.first_tensor_only):
-        told = ", ".join(f"'{output.name}' is {output.datatype.value}" for output in outputs)
-        raise unrepresentable(f"{refusal} ({told or 'there is no output'})")
+        found = ", ".join(f"'{output.name}' is {output.datatype.value}" for output in outputs)
+        raise unrepresentable(f"{refusal} ({found or 'there is no output'})")
     return write_tensor(outputs[0])
 
 
@@ -132,12 +127,11 @@ def _one_element(kind: Kind, element: bytes) -> GrpsMessage:
 
 
 def encode_request(request: InferRequest) -> GrpsMessage:
-    """The question to an upstream, without a model: in the form of the grps message that it came in, else
-    gtensors. One BYTES element called ``str_data`` or ``bin_data`` goes as that, tensors that all have
-    canonical names of entries go as a gmap.
+    """The message to an upstream, without a model: in the form of the grps message that it came in, else
+    gtensors. One BYTES element named ``str_data`` or ``bin_data`` becomes that; tensors that all have
+    canonical names of entries become a gmap.
 
-    What else a request has (its id, parameters, the outputs it wants) grps has no place for. Raises
-    UNREPRESENTABLE naming the tensor.
+    grps carries no ids, parameters or requested outputs. Raises UNREPRESENTABLE naming the tensor.
     """
     inputs, form = request.inputs, request.wire_form
     if not isinstance(form, WireForm):
@@ -154,10 +148,8 @@ def encode_request(request: InferRequest) -> GrpsMessage:
 
 
 def decode_response(message: GrpsMessage, signature: Signature | None) -> tuple[tuple[Tensor, ...], WireForm]:
-    """The outputs in an upstream's answer, and its form. What its status says is for ``status.check``.
-
-    Raises INVALID_TENSOR.
-    """
+    """The outputs in an upstream's answer, and its form; ``status.check`` reads the status. Raises
+    INVALID_TENSOR."""
     return _tensors(message, signature.outputs if signature is not None else (), "output")
 
 
@@ -167,7 +159,7 @@ _FORMS = {kind: WireForm(kind) for kind in Kind}
 
 
 def _in_form(tensors: Sequence[Tensor], form: WireForm) -> GrpsMessage:
-    """The message of ``tensors``: a gmap in the form of one, if it can hold them, else gtensors."""
+    """The message of ``tensors``: a gmap if ``form`` is one and can hold them, else gtensors."""
     if not tensors:
         return GrpsMessage(form.kind if form.kind in _MAY_BE_EMPTY else Kind.NOTHING)
     if form.kind is Kind.GMAP and fits_gmap(tensors):
@@ -185,7 +177,7 @@ def _in_form(tensors: Sequence[Tensor], form: WireForm) -> GrpsMessage:
 def _tensors(
     message: GrpsMessage, specs: Sequence[TensorSpec], role: str
 ) -> tuple[tuple[Tensor, ...], WireForm]:
-    """The tensors of a message in the order of the wire, bound to ``specs`` where there are any; its form."""
+    """The tensors of a message in wire order, bound to ``specs`` if there are any; its form."""
     kind, given = message.kind, message.tensors
     if kind is Kind.GMAP:
         entries, names = read_gmap(message.gmap, specs)
@@ -197,7 +189,7 @@ def _tensors(
     if kind is Kind.NDARRAY:
         if specs and specs[0].datatype is not Datatype.FP32:
             _no_form("ndarray is FP32", role, specs[0])
-        # what has contents is a tensor to every model
+        # with contents it is a tensor to every model
         kind = Kind.GTENSORS if given else kind
     named = bool(given) and bool(given[0].name)
     declared = {spec.name: spec for spec in specs}
@@ -215,7 +207,7 @@ def _tensors(
 
 
 def _name_of(index: int, count: int, specs: Sequence[TensorSpec], role: str) -> str:
-    """The name of a tensor without one. Where nothing is declared, one alone stays without."""
+    """The name of a tensor without one; without ``specs`` a single tensor has none."""
     if not specs:
         return str(index) if count > 1 else ""
     if index >= len(specs):
@@ -226,7 +218,7 @@ def _name_of(index: int, count: int, specs: Sequence[TensorSpec], role: str) -> 
 
 
 def _element(kind: Kind, element: bytes, specs: Sequence[TensorSpec], role: str) -> Tensor:
-    """``str_data`` or ``bin_data``: the tensor of that name where there is one, else the first."""
+    """``str_data`` or ``bin_data``: the declared tensor of that name, else the first."""
     spec = next((spec for spec in specs if spec.name == kind.value), specs[0] if specs else None)
     if spec is not None and spec.datatype is not Datatype.BYTES:
         _no_form(f"{kind.value} is one BYTES element", role, spec)
@@ -235,7 +227,7 @@ def _element(kind: Kind, element: bytes, specs: Sequence[TensorSpec], role: str)
 
 
 def _shape(spec: TensorSpec | None, undeclared: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of one element: in as many dimensions as are declared."""
+    """The shape of one element, of the declared rank."""
     return undeclared if spec is None else (1,) * len(spec.shape)
 
 

@@ -1,9 +1,8 @@
 """A ``GrpsMessage`` in protobuf: what gRPC and bRPC carry, and a bRPC port over HTTP.
 
-Contract: what protobuf's own classes read and write, at the speed of arrays. The usual form of a tensor, each
-list packed in one piece, is walked over and its numbers are views or made by array operations; whatever
-else protobuf allows goes through its classes, which put it in that form. Numbers are not held against the
-datatype here: that is ``codec``'s business.
+It reads and writes what protobuf's own classes do, at the speed of arrays. The usual form of a tensor, each
+list packed in one piece, becomes views or arrays; any other form goes through protobuf's classes, which
+convert it to the usual one. ``tensors`` checks numbers against the datatype.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _NAME, _DTYPE, _SHAPE, _STRINGS = 1, 2, 3, 12
 _USUAL = {_NAME: LENGTH_DELIMITED, _DTYPE: VARINT, _SHAPE: LENGTH_DELIMITED} | {
     dtype.field_number: LENGTH_DELIMITED for dtype in DTYPES.values() if dtype.number != DT_STRING
 }
-"""The wire types of a tensor's fields in the form that everybody writes, text aside."""
+"""The wire types of a tensor's fields in the usual form, without text."""
 _LISTS = {dtype.field_number: dtype.wire for dtype in DTYPES.values() if dtype.wire is not None}
 
 _UINT32 = np.dtype("<u4")
@@ -70,7 +69,7 @@ _NONE: NDArray[Any] = np.empty(0, _UINT32)
 
 
 def read_message(data: Buffer) -> GrpsMessage:
-    """The message in ``data``, its numbers as views where they can be. Raises MALFORMED."""
+    """The message in ``data``, its numbers as views if possible. Raises MALFORMED."""
     try:
         return _message(memoryview(data).toreadonly())
     except (DecodeError, UnicodeDecodeError) as error:
@@ -90,9 +89,9 @@ def _message(view: memoryview) -> GrpsMessage:
         elif number == _MODEL_FIELD:
             message.model = str(value, "utf-8")
         elif (kind := _KINDS.get(number)) is not None:
-            # protobuf joins a message that comes twice; another member takes the place of the first
+            # protobuf joins repeated messages; another member replaces the first
             if kind is not message.kind:
-                # it does not count, yet it has to be well-formed
+                # the replaced one must be well-formed
                 _READERS[message.kind](GrpsMessage(), data)
                 message.kind, data = kind, []
             data.append(value)
@@ -120,7 +119,7 @@ def _read_gtensors(message: GrpsMessage, data: list[memoryview]) -> None:
 
 
 def _read_ndarray(message: GrpsMessage, data: list[memoryview]) -> None:
-    """It has no contents here, but what stands there has to be well-formed."""
+    """It has no contents in protobuf, but must be well-formed."""
     for contents in data:
         list(fields(contents))
 
@@ -148,7 +147,7 @@ def _tensors(contents: memoryview) -> Iterator[GenericTensor]:
 
 
 def _usual_tensor(contents: memoryview) -> GenericTensor | None:
-    """A tensor of numbers, None where it is not in the form that everybody writes."""
+    """A tensor of numbers; None if it is not in the usual form."""
     found: dict[int, Any] = {}
     for number, wire_type, value in fields(contents):
         if number in found or _USUAL.get(number) != wire_type:
@@ -157,7 +156,7 @@ def _usual_tensor(contents: memoryview) -> GenericTensor | None:
     lists = {number: _numbers(found[number], wire) for number, wire in _LISTS.items() if number in found}
     dtype = _signed(found.get(_DTYPE, 0))
     shape = _integers(found.get(_SHAPE, b""), _UINT32)
-    # the number of a list follows from that of its datatype
+    # field numbers of lists follow from those of datatypes
     flat = lists.get(dtype + _SHAPE, _NONE)
     return GenericTensor(str(found.get(_NAME, b""), "utf-8"), dtype, tuple(shape.tolist()), flat)
 
@@ -183,7 +182,7 @@ def _numbers(packed: memoryview, wire: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _integers(packed: Buffer, wire: np.dtype[Any]) -> NDArray[Any]:
-    # beyond 32 bits protobuf takes the lower ones
+    # protobuf truncates to 32 bits
     unsigned = unpack_varints(packed)
     return unsigned.view(wire) if wire.itemsize == unsigned.itemsize else unsigned.astype(_UINT32).view(wire)
 
@@ -197,10 +196,8 @@ def _signed(number: int) -> int:
 
 
 def write_message(message: GrpsMessage) -> bytes:
-    """``message`` on the wire; an ndarray has no contents there.
-
-    Raises UNREPRESENTABLE for text that is not Unicode, TOO_LARGE beyond 2 GiB.
-    """
+    """``message`` on the wire, where an ndarray has no contents. Raises UNREPRESENTABLE for text that is not
+    Unicode, TOO_LARGE beyond 2 GiB."""
     parts: list[Buffer] = []
     try:
         if message.status is not None:

@@ -1,9 +1,8 @@
-"""A ``GrpsMessage`` in JSON, read: as each of the original servers reads it.
+"""Reads a ``GrpsMessage`` from JSON as each of the original servers does.
 
-Contract: a document is what its members say, in the names of the protobuf; what has no such name is ignored,
-as protobuf's parsers do. Of a tensor's lists the one that its ``dtype`` selects is read, the others do not
-count. Whatever is wrong is MALFORMED and names the member or the tensor. Lists of numbers belong to
-``json_numbers``, nested ones to ``ndarray``, and how JSON is written to ``json_writer``.
+Members have the names of the protobuf; unknown ones are ignored, as by protobuf's parsers. Of a tensor's
+lists only that of its ``dtype`` is read. Errors are MALFORMED and name the member or the tensor.
+``json_numbers`` reads lists of numbers, ``ndarray`` nested ones.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ def _camel(name: str) -> str:
 _FLAT = [dtype.field for dtype in DTYPES.values() if dtype.wire is not None]
 _CAMEL = {name: _camel(name) for name in (*(dtype.field for dtype in DTYPES.values()), *GMAP_FIELDS)}
 _LISTS_OF = {False: frozenset(_CAMEL), True: frozenset((*_CAMEL, *_CAMEL.values()))}
-"""The names of members by whether they may be in camelCase."""
+"""Names of members, by whether camelCase is allowed."""
 _LAZY = frozenset((*_FLAT, *map(_camel, _FLAT), Kind.NDARRAY.value))
 
 _BOM = b"\xef\xbb\xbf"
 _BY_NUMBER = (Kind.GMAP, Kind.NDARRAY, Kind.GTENSORS, Kind.STR_DATA, Kind.BIN_DATA)
-"""The data that a message can have, that of the highest number first."""
+"""The data of a message, by descending field number."""
 _IN_PROTOBUF = frozenset({Kind.GMAP, Kind.GTENSORS, Kind.STR_DATA})
-"""Data that makes a document one for protobuf's parser."""
+"""Data that protobuf's parser reads."""
 
 _DTYPE_NUMBERS = {"DT_INVALID": 0, **{dtype.name: dtype.number for dtype in DTYPES.values()}}
 _FLAGS = {flag.name: flag.value for flag in StatusFlag}
@@ -57,15 +56,12 @@ _UINT32 = np.dtype("<u4")
 _NONE = np.empty(0, _UINT32)
 _INTEGER = re.compile(r"-?[0-9]{1,10}\Z", re.ASCII)
 _MINUS_ZERO_OR_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|(?<![eE0-9])-0(?=[,\s])', re.DOTALL)
-"""A zero as one of the servers writes it, or a string that it may stand in."""
+"""A negative zero as one of the servers writes it, or a string that may contain it."""
 _URL_SAFE = str.maketrans("-_", "+/", "=")
 
 
 def parse_document(body: Buffer, quirks: JsonQuirks) -> Any:
-    """The JSON value in ``body``, for :func:`read_document`; long lists may be lazy ones.
-
-    Raises MALFORMED.
-    """
+    """The JSON value in ``body``, for :func:`read_document`; long lists may be lazy. Raises MALFORMED."""
     if not quirks.byte_order_mark and body[:3] == _BOM:
         raise malformed(f"{quirks.no_json}the body begins with a byte order mark")
     if quirks.minus_zero:
@@ -83,7 +79,7 @@ def _with_fraction(found: re.Match[bytes]) -> bytes:
 
 
 def read_document(document: Any, quirks: JsonQuirks) -> GrpsMessage:
-    """The message that ``document`` is. Raises MALFORMED in the words of the original servers."""
+    """The message in ``document``. Raises MALFORMED in the words of the original servers."""
     if type(document) is not dict:
         raise malformed(quirks.no_data)
     kind = _kind(document, quirks)
@@ -98,7 +94,7 @@ def read_document(document: Any, quirks: JsonQuirks) -> GrpsMessage:
 
 
 def _kind(document: Mapping[str, Any], quirks: JsonQuirks) -> Kind | None:
-    """Which data counts; None for none."""
+    """The data that counts; None for none."""
     given = [
         kind
         for kind in _BY_NUMBER
@@ -140,7 +136,7 @@ def _read_gtensors(message: GrpsMessage, value: Any, quirks: JsonQuirks) -> None
 
 
 def _read_ndarray(message: GrpsMessage, value: Any, quirks: JsonQuirks) -> None:
-    # a model's own ndarray comes back as the empty message that it is
+    # a model's own ndarray comes back as an empty message
     if not (quirks.any_member and value == {}):
         message.tensors = (read_ndarray(value, quirks),)
 
@@ -181,8 +177,8 @@ def _tensor(given: Any, index: int, quirks: JsonQuirks) -> GenericTensor:
 
 
 def _check_no_other_list(members: Mapping[str, Any], field: str, tensor: str, quirks: JsonQuirks) -> None:
-    """Raise INVALID_TENSOR where a tensor has its values in a list that is no field; the original servers
-    ignore it and pass a tensor without values to the model."""
+    """Raise INVALID_TENSOR for values in an unknown list, which the original servers ignore: their model gets
+    a tensor without values."""
     for name, values in members.items():
         if name.startswith("flat") and name not in _LISTS_OF[quirks.camel_case] and values:
             raise invalid_tensor(
@@ -252,7 +248,7 @@ _ENTRIES: Mapping[str, Callable[[Any, str, JsonQuirks], Any]] = {
     "s_f": _number_of("<f4"),
     "s_d": _number_of("<f8"),
 }
-"""What reads an entry of each map."""
+"""The reader of an entry of each map."""
 
 
 # --- members
@@ -268,7 +264,7 @@ def _status(given: Mapping[str, Any], quirks: JsonQuirks) -> Status:
 
 
 def _member(members: Mapping[str, Any], name: str, owner: str, quirks: JsonQuirks) -> Any:
-    """The value under ``name``, or under its other name where that is known; None for none."""
+    """The value of ``name``, or of its camelCase if allowed; None for none."""
     if quirks.camel_case and (camel := _CAMEL[name]) in members:
         if name in members:
             raise malformed(f"{owner} has {name} twice, as {name} and as {camel}")

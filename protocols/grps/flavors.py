@@ -1,8 +1,7 @@
-"""What the two original servers do differently, as far as their clients can tell.
+"""The quirks of the two original servers that clients can notice.
 
-The Python server (``py``) mirrors the code of an answer in its HTTP status; the C++ server (``cpp``) answers
-200 to whatever it has understood and tells the code in the message alone. Which JSON each reads and writes
-stands in ``json_quirks``.
+The Python server (``py``) repeats the code of an answer in its HTTP status; the C++ server (``cpp``) answers
+200 to any readable request, with the code in the message alone. ``json_quirks`` has their JSON.
 """
 
 from __future__ import annotations
@@ -32,12 +31,11 @@ _HTML = """\
 class Flavor:
     """The quirks of one server.
 
-    ``mirrors``: the HTTP status is the code of the answer. ``any_method``: methods are not told apart, and a
-    slash at the end of a path does not matter. ``streams_refusals``: what is wrong with a request for a
-    stream is told in the stream, but for its content type. ``first_tensor_only``: an ndarray is made of the
-    first output, whatever follows. ``piece_indent``: how the JSON in a stream is indented, None for as
-    everywhere. ``names_charset``: a stream of text says that it is UTF-8. ``unread`` tells what is wrong
-    with a body that is no message, where that is not told in band.
+    ``mirrors``: the HTTP status is the code of the answer. ``any_method``: every method and a slash at the
+    end of a path are accepted. ``streams_refusals``: the errors of a request for a stream are in the stream,
+    except for its content type. ``first_tensor_only``: an ndarray drops further outputs. ``piece_indent``:
+    the indentation of JSON in a stream, None for the usual one. ``names_charset``: a stream of text declares
+    UTF-8. ``unread`` is the answer to an unreadable body, if it is not in band.
     """
 
     name: Literal["py", "cpp"]
@@ -71,7 +69,7 @@ def _page(status: int, title: str, text: str) -> bytes:
 
 
 def _py_unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
-    """A page for a person, as Flask has it; OPTIONS lists the methods."""
+    """Flask's HTML page; OPTIONS lists the methods."""
     if not allowed:
         page = _page(404, "Not Found", "The requested URL was not found on the server.")
         return HttpAnswer(404, (_HTML_TYPE,), [page])
@@ -99,7 +97,7 @@ def _cpp_unread(why: str) -> HttpAnswer:
 
 
 def _cpp_line(status: int, number: BrpcStatus, text: str) -> HttpAnswer:
-    """A line of text, and the number of the error, as bRPC has it."""
+    """bRPC's line of text with the number of the error."""
     headers = (("Content-Type", "text/plain"), ("x-bd-error-code", f"{number:d}"))
     return HttpAnswer(status, headers, [f"[E{number:d}]{text}".encode(errors="backslashreplace")])
 
@@ -148,4 +146,4 @@ CPP = Flavor(
 )
 
 FLAVORS: Mapping[str, Flavor] = {flavor.name: flavor for flavor in (PY, CPP)}
-"""The servers whose quirks a listener can follow."""
+"""Flavors of a listener."""

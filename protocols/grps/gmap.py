@@ -1,8 +1,8 @@
 """The entries of a gmap as tensors of one element, and back.
 
-Contract: ``gmap.s_i32.count`` is the entry ``count`` of the map ``s_i32``. The name is canonical: every entry
-has one, and no two entries share it, since a map's name has no dot; the key is all that follows, whatever it
-contains. A model may declare the key alone, ``count``: then the one entry of that key is its tensor.
+``gmap.s_i32.count`` is the canonical name of the entry ``count`` of the map ``s_i32``. It is unique, because
+a map's name has no dot; the rest is the key. A model may declare the key alone, ``count``: then the only
+entry with that key is its tensor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENTRIES: Mapping[str, Datatype] = {
     "s_f": Datatype.FP32,
     "s_d": Datatype.FP64,
 }
-"""What an entry of each map is."""
+"""The datatype of each map's entries."""
 
 _WIDENED: Mapping[Datatype, Datatype] = {
     **WIDENED,
@@ -34,7 +34,7 @@ _WIDENED: Mapping[Datatype, Datatype] = {
     Datatype.INT16: Datatype.INT32,
     Datatype.FP16: Datatype.FP32,
 }
-"""What a map has for datatypes that there is no map of; undone where the model declares the narrow one."""
+"""Datatypes without a map as those with one; reversed if the model declares the narrow one."""
 
 _TEXTS, _BYTES = "s_s", "s_b"
 _MAPS = {datatype: field for field, datatype in ENTRIES.items() if datatype is not Datatype.BYTES}
@@ -47,7 +47,7 @@ def entry_name(field: str, key: str) -> str:
 
 
 def entry_of(name: str) -> tuple[str, str] | None:
-    """The map and the key of the entry with this canonical name; None where it is not one."""
+    """The map and the key of the entry with a canonical name; None for another name."""
     if not name.startswith(_PREFIX):
         return None
     field, dot, key = name.removeprefix(_PREFIX).partition(".")
@@ -59,17 +59,14 @@ def entry_of(name: str) -> tuple[str, str] | None:
 
 def read_gmap(gmap: Gmap, specs: Sequence[TensorSpec]) -> tuple[tuple[Tensor, ...], Mapping[str, str]]:
     """The entries as tensors, and the canonical names of those that ``specs`` declare by the key alone.
-
-    Raises INVALID_TENSOR naming the key where several entries are one declared tensor, or a value does not
-    fit into its narrower datatype.
-    """
+    Raises INVALID_TENSOR for several entries of one declared tensor, and for a value out of range."""
     declared = {spec.name: spec for spec in specs}
     found: dict[str, Tensor] = {}
     whole_names: dict[str, str] = {}
     for field in GMAP_FIELDS:
         for key, value in gmap.get(field, {}).items():
             name = whole = entry_name(field, key)
-            # a key that reads like the name of an entry is not that entry
+            # a key that looks like a canonical name is not that entry
             if name not in declared and key in declared and entry_of(key) is None:
                 if key in whole_names:
                     _refuse_twice(whole_names[key], whole, key)
@@ -79,7 +76,7 @@ def read_gmap(gmap: Gmap, specs: Sequence[TensorSpec]) -> tuple[tuple[Tensor, ..
 
 
 def _tensor(name: str, datatype: Datatype, value: Any, spec: TensorSpec | None) -> Tensor:
-    """One element, in as many dimensions as ``spec`` declares."""
+    """One element, of the rank in ``spec``."""
     shape = () if spec is None else (1,) * len(spec.shape)
     if datatype is Datatype.BYTES:
         element = value.encode() if isinstance(value, str) else value
@@ -107,17 +104,17 @@ def fits_gmap(tensors: Iterable[Tensor]) -> bool:
 
 
 def write_gmap(tensors: Iterable[Tensor], whole_names: Mapping[str, str]) -> Gmap:
-    """The map of ``tensors``, which :func:`fits_gmap` has let through. A canonical name says the entry. So do
-    ``whole_names``, the canonical names of tensors that have another, where map and datatype agree. Any other
-    name is a key, and the datatype selects the map; of BYTES it is ``s_b`` where all those of ``whole_names``
-    are from there, else ``s_s``, but for what is not UTF-8.
+    """The map of ``tensors``, which passed :func:`fits_gmap`. A canonical name is the entry. So is the name
+    in ``whole_names``, the canonical names of other tensors, if its map has the datatype. Any other name is a
+    key, and the datatype selects the map; for BYTES ``s_b`` if those of ``whole_names`` are all from there,
+    else ``s_s``, or ``s_b`` if the bytes are not UTF-8.
 
-    Raises UNREPRESENTABLE naming the tensor: its canonical name disagrees with its datatype, or says ``s_s``
-    and it is not UTF-8; another tensor is the same entry.
+    Raises UNREPRESENTABLE for a canonical name that contradicts the datatype, bytes in ``s_s`` that are not
+    UTF-8, and two tensors for one entry.
     """
     found: dict[str, dict[str, Any]] = {}
-    told = {entry[0] for name in whole_names.values() if (entry := entry_of(name)) is not None}
-    strings = _BYTES if _BYTES in told and _TEXTS not in told else _TEXTS
+    maps = {entry[0] for name in whole_names.values() if (entry := entry_of(name)) is not None}
+    strings = _BYTES if _BYTES in maps and _TEXTS not in maps else _TEXTS
     for tensor in tensors:
         field, key = entry_of(tensor.name) or _chosen(tensor, whole_names, strings)
         if ENTRIES[field] is not _WIDENED.get(tensor.datatype, tensor.datatype):
@@ -130,7 +127,7 @@ def write_gmap(tensors: Iterable[Tensor], whole_names: Mapping[str, str]) -> Gma
 
 
 def _chosen(tensor: Tensor, whole_names: Mapping[str, str], strings: str) -> tuple[str, str]:
-    """The entry of a tensor whose name does not say it; ``strings`` is the map of BYTES by default."""
+    """The entry of a tensor without a canonical name; ``strings`` is the default map of BYTES."""
     datatype = _WIDENED.get(tensor.datatype, tensor.datatype)
     field, key = entry_of(whole_names.get(tensor.name, "")) or ("", tensor.name)
     if ENTRIES.get(field) is not datatype:

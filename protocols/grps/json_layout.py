@@ -1,7 +1,6 @@
 """JSON text laid out over lines: what protobuf's printers write, at the speed of ``bytes.replace``.
 
-Contract: pure functions over finished pieces of JSON. Arrays of numbers come as compact text and are given
-their white space as a whole, never element by element.
+Arrays of numbers are compact text that gets its white space as a whole, never element by element.
 """
 
 from __future__ import annotations
@@ -60,13 +59,13 @@ class Layout:
         return b"".join((opening, *pieces, closing))
 
     def _open(self, inner: int, level: int) -> bytes:
-        """What stands before an element at depth ``inner`` where ``level`` arrays begin with it."""
+        """The text before an element at depth ``inner`` that begins ``level`` arrays."""
         return self._line(inner - level) + b"".join(
             b"[" + self._line(depth) for depth in range(inner - level + 1, inner + 1)
         )
 
     def _close(self, inner: int, level: int) -> bytes:
-        """What stands behind it where as many end."""
+        """The text after an element that ends as many."""
         return b"".join(self._line(depth) + b"]" for depth in range(inner - 1, inner - 1 - level, -1))
 
     def _line(self, depth: int) -> bytes:

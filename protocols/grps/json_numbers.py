@@ -1,8 +1,8 @@
 """Lists of numbers in grps's JSON, as arrays of the type that protobuf has for them.
 
-Contract: what protobuf's JSON allows (64-bit integers and what is not finite in strings) and, where the
-quirks of a server say so, more: its C++ reader compares "NaN" and "Infinity" without their case. What
-is no such number, or beyond the type, is MALFORMED with the name of what it stands in.
+They have protobuf's JSON format (64-bit integers and non-finite numbers in strings), extended by the quirks
+of a server: the C++ reader ignores the case of "NaN" and "Infinity". Other values, or those beyond the type,
+are MALFORMED with the name of their list.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from interlingua.protocols.numeric_json import pack_values
 from interlingua.schemas import Datatype, InferenceError, malformed
 
 NONFINITE: Mapping[str, float] = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
-"""The names of what JSON has no numbers for."""
+"""The numbers that JSON lacks."""
 
 _ANY_CASE: Mapping[str, float] = {name.lower(): value for name, value in NONFINITE.items()}
 
@@ -34,7 +34,7 @@ _WIDE: Mapping[str, tuple[str, np.dtype[Any]]] = {
     "i": ("i", np.dtype("<i8")),
     "u": ("u", np.dtype("<u8")),
 }
-"""By NumPy's kind: what simdjson calls the widest type of it, and the type."""
+"""By NumPy's kind: simdjson's name of the widest type, and the type."""
 
 _INT64 = np.dtype("<i8")
 _INTEGER = re.compile(r"-?[0-9]{1,20}\Z", re.ASCII)
@@ -42,10 +42,8 @@ _NUMBER = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][-+]?[0-9]{1,4})?
 
 
 def read_numbers(values: Any, wire: np.dtype[Any], owner: str, quirks: JsonQuirks) -> NDArray[Any]:
-    """The JSON list ``values``, or null, as an array of ``wire``; ``owner`` is what errors call it.
-
-    Raises MALFORMED.
-    """
+    """The JSON list ``values``, or null, as an array of ``wire``; ``owner`` names it in errors. Raises
+    MALFORMED."""
     if values is None:
         return np.empty(0, wire)
     if isinstance(values, LazyArray):
@@ -80,7 +78,7 @@ def read_number(value: Any, wire: np.dtype[Any], owner: str, quirks: JsonQuirks)
 
 
 def _bulk(values: LazyArray, wire: np.dtype[Any]) -> NDArray[Any] | None:
-    """All of them at once; None where they are not all such numbers, and somebody must say which is not."""
+    """All of them at once; None if one is not such a number."""
     wide = values.numbers(*_WIDE[wire.kind]) if values.inner == 0 else None
     if wide is None or wide.dtype == wire:
         return wide

@@ -1,7 +1,7 @@
-"""How the JSON of grps's servers differs: one table, a row for each form of it.
+"""The JSON of grps's servers: one table, a row for each form.
 
-``py`` and ``cpp`` are the original servers over HTTP; ``compact`` is what a bRPC port speaks over
-HTTP/1.1, and what we send to upstreams; ``reply`` reads what any of them answers.
+``py`` and ``cpp`` are the original servers over HTTP; ``compact`` is that of a bRPC port over HTTP/1.1, and
+of our calls to upstreams; ``reply`` reads the answers of all of them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from types import MappingProxyType
 class JsonQuirks:
     """One form of JSON.
 
-    Reading: ``no_json`` and ``no_data``, the first words on a body that is no JSON and on a document without
-    a payload; ``byte_order_mark``, ``nan_tokens`` (bare NaN in an ndarray), ``last_key_wins`` where one comes
-    twice, ``camel_case`` names inside of the data, ``numeric_text`` (numbers in strings, enums too, and whole
-    floats as integers), ``nonfinite_any_case`` ("nan" is a float as "NaN" is), ``booleans`` in an ndarray (1
-    and 0) and ``empty_arrays`` there, ``lenient_base64`` (unpadded or URL-safe), ``maps_as_lists`` of key and
-    value, ``last_data_wins`` where a message has two payloads (else it is refused), ``bin_data`` inside of
-    JSON, ``any_member`` (a document needs no payload), ``null_is_nothing`` (a payload of null counts),
-    ``minus_zero`` (-0 is a float, of which an integer would lose the sign).
+    Reading: ``no_json`` and ``no_data``, the first words about a body that is not JSON and about a document
+    without a payload; ``byte_order_mark``, ``nan_tokens`` (bare NaN in an ndarray), ``last_key_wins`` where
+    one comes twice, ``camel_case`` names inside of the data, ``numeric_text`` (numbers in strings, enums too,
+    and whole floats as integers), ``nonfinite_any_case`` ("nan" is a float as "NaN" is), ``booleans`` in an
+    ndarray (1 and 0) and ``empty_arrays`` there, ``lenient_base64`` (unpadded or URL-safe), ``maps_as_lists``
+    of key and value, ``last_data_wins`` where a message has two payloads (else it is refused), ``bin_data``
+    inside of JSON, ``any_member`` (a document needs no payload), ``null_is_nothing`` (a payload of null
+    counts), ``minus_zero`` (-0 is a float, of which an integer would lose the sign).
 
     Writing: ``indent`` in spaces, None for no white space; ``ascii`` or raw text with < and > escaped;
     ``newline`` at the end; ``whole_floats`` written as integers; ``int64_text``; ``empty_model`` beside an
@@ -109,4 +109,4 @@ REPLY = JsonQuirks(
 )
 
 QUIRKS = MappingProxyType({quirks.name: quirks for quirks in (PY, CPP, COMPACT, REPLY)})
-"""Every form by its name; ``py`` and ``cpp`` are those of a listener's flavor."""
+"""Every form by name; ``py`` and ``cpp`` are those of a listener's flavor."""

@@ -1,9 +1,9 @@
 """A ``GrpsMessage`` in JSON, written: in the order, the layout and the forms of the original servers.
 
-Contract: the status, the model, then the data, and of them what is not empty. 64-bit integers may be text,
-bytes are base64, what is no finite number is called "NaN", "Infinity" or "-Infinity": also in an ndarray,
-where the originals write what is not JSON. Floats are the shortest text that is read as the same number; an
-ndarray has them as 64-bit floats.
+A document has the status, the model, then the data, as far as they are not empty. 64-bit integers may be
+text, bytes are base64, non-finite numbers are "NaN", "Infinity" or "-Infinity": also in an ndarray, where the
+originals write invalid JSON. Floats are the shortest text that reads as the same number; an ndarray has
+64-bit floats.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from interlingua.protocols.grps.message import (
 from interlingua.schemas import InferenceError, not_carried, unrepresentable
 
 _MAX_RANK = 64
-"""How deep an ndarray may nest: as deep as an array here can be."""
+"""The nesting limit of an ndarray, NumPy's."""
 
 _MAX_EMPTY_ARRAYS = 1 << 16
 
 _FP32 = np.finfo(np.float32)
 _LARGEST_FP32 = (b"3.4028235e+38", b"3.4028234663852886e+38")
-"""Its shortest text, and the one that is exact."""
+"""Its shortest text, and the exact one."""
 
 _NAMES = {True: "Infinity", False: "-Infinity"}
 _FLAGS = frozenset(StatusFlag)
@@ -54,25 +54,20 @@ _MAP_DTYPES: Mapping[str, np.dtype[Any]] = {
 
 
 def write_message(message: GrpsMessage, quirks: JsonQuirks, indent: int | None = None) -> bytes:
-    """The document, whatever its kind; ``indent`` in place of that of ``quirks``.
-
-    Raises UNREPRESENTABLE for text that is not Unicode, and naming the tensor for an ndarray that nests too
-    deep.
-    """
+    """The document of any kind; ``indent`` replaces that of ``quirks``. Raises UNREPRESENTABLE for text that
+    is not Unicode, and naming the tensor for an ndarray that nests too deep."""
     writer = _Writer(quirks, Layout(quirks.indent if indent is None else indent))
     try:
-        with np.errstate(
-            invalid="ignore"
-        ):  # some NaNs are signalling: to look at them is an invalid operation
+        with np.errstate(invalid="ignore"):  # for signalling NaNs
             text = writer.message(message)
     except (ValueError, TypeError) as error:
         raise not_carried(DIALECT_NAME, f"this: {error}") from error
-    # an ndarray is printed by another library, which ends without one
+    # an ndarray has another printer, without a newline
     return text + b"\n" if quirks.newline and message.kind is not Kind.NDARRAY else text
 
 
 class _Writer:
-    """The parts of a message; each is told how deep it stands."""
+    """The parts of a message, by depth."""
 
     def __init__(self, quirks: JsonQuirks, layout: Layout) -> None:
         self._quirks = quirks
@@ -146,10 +141,10 @@ class _Writer:
         finite = np.isfinite(flat)
         values: Any = flat if finite.all() else _named(list(flat), flat, finite)
         text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
-        # of the largest FP32 the shortest text is a hair above it, which protobuf's own reader refuses
+        # the shortest text of the largest FP32 is above it, so protobuf refuses it
         if flat.dtype == _FP32.dtype and (np.abs(flat) == _FP32.max).any():
             text = text.replace(*_LARGEST_FP32)
-        # to look for whole numbers takes a tenth of the time that it takes to look for their text
+        # looking for whole numbers is ten times as fast as looking for their text
         if self._quirks.whole_floats and (np.trunc(flat) == flat).any():
             return text.replace(b".0,", b",").replace(b".0]", b"]")
         return text
@@ -215,7 +210,7 @@ class _Writer:
 
 
 def _named(values: list[Any], flat: NDArray[Any], finite: NDArray[Any]) -> list[Any]:
-    """``values``, those that are not finite by their names."""
+    """``values`` with the names of those that are not finite."""
     for index in np.flatnonzero(~finite).tolist():
         value = flat[index]
         values[index] = "NaN" if value != value else _NAMES[bool(value > 0)]

@@ -1,8 +1,7 @@
-"""The one message of grps, as it stands between the bytes of either coding and the IR.
+"""The message of grps, between the bytes of either coding and the IR.
 
-Contract: plain values that say what a message holds, whatever it was written in. Tensors keep the numbers
-as the wire has them (a ``UINT8`` in 32 bits, a half as a float); what those mean, and whether they fit, is
-``codec``'s business, how they are written that of ``codec_grpc``, ``codec_json`` and ``json_writer``.
+Tensors keep the numbers of the wire (a ``UINT8`` in 32 bits, a half as a float); ``tensors`` checks and
+converts them. ``codec_grpc``, ``codec_json`` and ``json_writer`` read and write messages.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class StatusFlag(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What became of a request. ``flag`` is a ``StatusFlag``, or a number that this contract lacks."""
+    """The outcome of a request. ``flag`` is a ``StatusFlag`` or an unknown number."""
 
     code: int = 0
     msg: str = ""
@@ -57,8 +56,8 @@ DT_STRING = 9
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """A ``DataType``: its number, its name, the list that holds its elements, the number of that, and the
-    type of number that stands there (None: text)."""
+    """A ``DataType``: its number and name, the list of its elements with its field number and type (None:
+    text)."""
 
     number: int
     name: str
@@ -89,9 +88,8 @@ DTYPES: Mapping[int, Dtype] = {
 
 @dataclass(slots=True)
 class GenericTensor:
-    """A ``GenericTensor``. ``dtype`` is the number of a ``DataType``, known or not; ``flat`` holds the
-    elements of the list that it selects: an array of any width that holds them, or text. The other lists
-    do not count. Nothing says that ``shape`` agrees with it."""
+    """A ``GenericTensor``. ``dtype`` is the number of a ``DataType``, known or not; ``flat`` has the elements
+    of its list: an array of sufficient width, or text. ``shape`` may contradict it."""
 
     name: str
     dtype: int
@@ -103,13 +101,13 @@ GMAP_FIELDS: tuple[str, ...] = ("s_s", "s_b", "s_i32", "s_i64", "s_f", "s_d")
 """The maps of ``GenericMapData`` in the order of their numbers, which begin at 1."""
 
 Gmap = Mapping[str, Mapping[str, Any]]
-"""Entries (str, bytes, int or float) by key, by the map that they stand in; empty maps may be missing."""
+"""Entries (str, bytes, int or float) by map and key; empty maps may be missing."""
 
 
 @dataclass(slots=True)
 class GrpsMessage:
-    """A ``GrpsMessage``. Of the data only that of ``kind`` counts; an ndarray is one FP32 tensor, and in
-    protobuf, where it has no contents, none. ``status`` None is a message without one."""
+    """A ``GrpsMessage``. Only the data of ``kind`` counts. An ndarray is one FP32 tensor; in protobuf it has
+    no contents."""
 
     kind: Kind = Kind.NOTHING
     model: str = ""

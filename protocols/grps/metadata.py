@@ -1,7 +1,7 @@
-"""What the server and its models are, as YAML in the layout of the original servers' two files.
+"""The server and its models as YAML, in the layout of the original servers' two files.
 
-``inference.yml`` has the models and the dag, of which ours has one node, the default model; ``server.yml``
-has the interface and its limits, null where we have none. A model of several versions is several entries.
+``inference.yml`` has the models and the dag, whose one node is the default model; ``server.yml`` has the
+interface and its limits, null for those that we lack. A model with several versions has several entries.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _GPU = 1
 """The kind of an instance group that runs on GPUs."""
 
 _INFERERS = {"pytorch": "torch", "tensorflow": "tensorflow", "tensorrt": "tensorrt"}
-"""The original's own kinds of engines, by what ours begin with; any other is its ``customized``."""
+"""The original's engines by the prefix of ours; any other is ``customized``."""
 
 
 _KEPT_ENTRIES = 4096
-"""Entries of models that are kept as text: anyone may ask for them as often as they like."""
+"""The number of cached entries: any client may request them at any rate."""
 
 _FastDumper: type[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""Five times as fast, where PyYAML has been built with libyaml."""
+"""Five times as fast, if PyYAML was built with libyaml."""
 
 
 class _YamlCpp(yaml.SafeDumper):
@@ -50,27 +50,33 @@ for _dumper in (_YamlCpp, _FastYamlCpp):
     )
 
 
-def py_server(told: Deployment, options: PredictOptions) -> str:
-    """The whole configuration as the Python server tells it."""
-    models = "".join([_py_entry(*each) for status in told.models.values() for each in _versions(status)])
-    dag, server = _dump_py(_dag(told)), _dump_py(_server(told.listeners, options))
+def py_server(deployment: Deployment, options: PredictOptions) -> str:
+    """The whole configuration in the Python server's form."""
+    models = "".join(
+        [_py_entry(*each) for status in deployment.models.values() for each in _versions(status)]
+    )
+    dag, server = _dump_py(_dag(deployment)), _dump_py(_server(deployment.listeners, options))
     return f"{_listed(models)}{dag}\n{server}"
 
 
-def cpp_server(told: Deployment, options: PredictOptions) -> str:
-    """The whole configuration as the C++ server tells it."""
-    models = "".join([_cpp_entry(*each) for status in told.models.values() for each in _versions(status)])
-    return f"{_dump_cpp(_server(told.listeners, options))}\n{_listed(models)}{_dump_cpp(_dag(told))}"
+def cpp_server(deployment: Deployment, options: PredictOptions) -> str:
+    """The whole configuration in the C++ server's form."""
+    models = "".join(
+        [_cpp_entry(*each) for status in deployment.models.values() for each in _versions(status)]
+    )
+    return (
+        f"{_dump_cpp(_server(deployment.listeners, options))}\n{_listed(models)}{_dump_cpp(_dag(deployment))}"
+    )
 
 
-def py_model(told: Deployment) -> str:
-    """The one model of ``told`` as the Python server tells it: keys in the order of the alphabet."""
-    return yaml.safe_dump(_chosen(told), sort_keys=True, allow_unicode=True)
+def py_model(deployment: Deployment) -> str:
+    """The one model of ``deployment`` in the Python server's form: keys in alphabetical order."""
+    return yaml.safe_dump(_chosen(deployment), sort_keys=True, allow_unicode=True)
 
 
-def cpp_model(told: Deployment) -> str:
-    """The one model of ``told`` as the C++ server tells it."""
-    return _dump_cpp(_chosen(told))
+def cpp_model(deployment: Deployment) -> str:
+    """The one model of ``deployment`` in the C++ server's form."""
+    return _dump_cpp(_chosen(deployment))
 
 
 def _dump_py(document: Document) -> str:
@@ -88,13 +94,13 @@ def _listed(models: str) -> str:
     return f"models:\n{models}" if models else "models: []\n"
 
 
-def _dag(told: Deployment) -> Document:
-    default = told.models.get(told.default_model)
+def _dag(deployment: Deployment) -> Document:
+    default = deployment.models.get(deployment.default_model)
     chosen = [] if default is None else list(_versions(default))[-1:]
     return {
         "dag": {
             "type": "sequential",
-            "name": told.default_model or None,
+            "name": deployment.default_model or None,
             "nodes": [
                 {"name": "node-1", "type": "model", "model": f"{name}-{version}"}
                 for name, version, _ in chosen
@@ -104,8 +110,7 @@ def _dag(told: Deployment) -> Document:
 
 
 def _versions(status: ModelStatus) -> Iterator[tuple[str, str, bytes]]:
-    """What each entry says: one for each version that is ready, the one that answers where none is asked
-    for last."""
+    """An entry for each version that is ready, the default version last."""
     ready = [each.version for each in status.versions if each.state is ModelState.READY]
     for version in ready or [""]:
         yield status.name, version, status.config
@@ -156,9 +161,9 @@ def _device(config: Any) -> str:
     return "cpu"
 
 
-def _chosen(told: Deployment) -> Document:
-    """The version that answers where none is asked for."""
-    (status,) = told.models.values()
+def _chosen(deployment: Deployment) -> Document:
+    """The default version."""
+    (status,) = deployment.models.values()
     return _entry(*list(_versions(status))[-1])
 
 
@@ -168,7 +173,7 @@ def _chosen(told: Deployment) -> Document:
 def _server(listeners: Iterable[ListenerAddress], options: PredictOptions) -> Document:
     return {
         "interface": _interface(listeners, options),
-        # there is no such limit; requests queue before their model
+        # we have no such limits; requests queue at their model
         "max_connections": None,
         "max_concurrency": None,
         "log": {"log_dir": None, "log_backup_count": None},
@@ -176,7 +181,7 @@ def _server(listeners: Iterable[ListenerAddress], options: PredictOptions) -> Do
 
 
 def _interface(listeners: Iterable[ListenerAddress], options: PredictOptions) -> Document:
-    """The first address of each transport; those of a file system have no place in this layout."""
+    """The first address of each transport, without unix sockets, which this layout lacks."""
     places: dict[str, tuple[str, str]] = {}
     for each in listeners:
         host, _, port = each.address.rpartition(":")

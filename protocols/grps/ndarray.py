@@ -1,7 +1,6 @@
 """The ``ndarray`` of a request in JSON: nested arrays of numbers to one FP32 tensor without a name.
 
-Contract: regular nesting, any depth that JSON may have here, numbers alone; what is beyond FP32 is refused.
-The words are those of the C++ server. How an ndarray is written belongs to ``json_writer``.
+Regular nesting of any depth, numbers within the range of FP32. The messages are those of the C++ server.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def read_ndarray(value: Any, quirks: JsonQuirks) -> GenericTensor:
 
 
 def _flatten(value: Any) -> tuple[tuple[int, ...], list[Any]]:
-    """The sides of nested lists and what stands in the innermost of them."""
+    """The sides of nested lists, and the elements of the innermost ones."""
     shape: list[int] = []
     level = [value]
     while list in (types := set(map(type, level))):

@@ -1,6 +1,6 @@
-"""The page of metrics: what it lists, the series behind each line, and the script that draws them.
+"""The page of metrics: its lines, the series of each line, and the script that draws them.
 
-A page of our own with the original's lines and addresses; nothing is loaded from elsewhere.
+A page of our own with the original's lines and addresses; it loads no other files.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import json
 
 from interlingua.schemas import Metrics
 
+LATENCIES = "*latency_cdf(ms)"
+"""The line with the distribution of latencies."""
+
 TRENDS = {
     "*qps": "requests_per_second",
     "*fail_rate(%)": "failed_percent",
@@ -18,20 +21,9 @@ TRENDS = {
     "*cpu_usage(%)": "cpu_percent",
     "*mem_usage(%)": "memory_percent",
 }
-"""The lines of the page by the original's names, as trends of ours."""
+"""The other lines by the original's names, as our trends."""
 
-LATENCIES = "*latency_cdf(ms)"
-"""The line that shows how latencies are spread."""
-
-_LINES = (
-    "*qps",
-    "*fail_rate(%)",
-    "*latency_avg(ms)",
-    "*latency_max(ms)",
-    LATENCIES,
-    "*cpu_usage(%)",
-    "*mem_usage(%)",
-)
+_LINES = (*list(TRENDS)[:4], LATENCIES, *list(TRENDS)[4:])
 
 _SCRIPT_PATH = "/grps/v1/js/jquery_min"
 
@@ -80,7 +72,7 @@ polyline { fill: none; stroke: #06c; vector-effect: non-scaling-stroke; }
 
 
 def page(metrics: Metrics) -> bytes:
-    """The page, with the numbers of now; a line that is opened shows its series."""
+    """The page with current values; an open line shows its series."""
     rows = []
     for name in _LINES:
         value = series(name, metrics)[-1][1]
@@ -104,7 +96,7 @@ def series(name: str, metrics: Metrics) -> list[tuple[int, float]]:
 
 
 def series_json(name: str, metrics: Metrics) -> bytes | None:
-    """The same as the page's script reads it; None for a line that there is not."""
+    """The same for the page's script; None for an unknown line."""
     if name not in _LINES:
         return None
     label = "cdf" if name == LATENCIES else "trend"

@@ -1,9 +1,8 @@
-"""Passthrough from grps to grps: the whole message goes to the upstream, over whichever transports.
+"""Passthrough from grps to grps, between any transports: the whole message goes to the upstream.
 
-Contract: for a model that declares nothing. The payload is not checked, as the original servers do not: their
-models may take tensors that contradict themselves. Only the model is rewritten, in the request and in an
-answer that repeats it. A message for a model with a declared signature, or whose answer is to be an ndarray,
-goes through ``codec``.
+It is for models without a declared signature. The payload is not checked, as on the original servers: their
+models may accept tensors that contradict themselves. Only the model's name is rewritten, also in an answer
+that repeats it. Requests for an ndarray go through ``codec``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _UNREAD = InferHeads((), ())
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A decoded request, the function that writes an answer, and whether that has to be an ndarray."""
+    """A decoded request, the writer of its answer, and whether that must be an ndarray."""
 
     message: GrpsMessage
     write: Callable[[GrpsMessage], Any]
@@ -31,13 +30,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class WholeMessage:
-    """The ``wire_form`` of a request or a response without tensors: ``message`` as it came."""
+    """The ``wire_form`` of a request or a response without tensors: the received ``message``."""
 
     message: GrpsMessage
 
 
 def _heads(opened: Opened[Any]) -> InferHeads | None:
-    """No heads at all: a model that declares nothing takes any tensors."""
+    """No heads: a model without a signature accepts any tensors."""
     call: Call = opened.message
     return None if call.ndarray else _UNREAD
 

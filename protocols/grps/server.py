@@ -1,8 +1,4 @@
-"""What the dialect offers over HTTP: one table of endpoints for each flavor.
-
-Paths, methods and HTTP statuses are here; predict belongs to ``server_predict``, the page to ``page``, the
-words of answers to ``outcome``.
-"""
+"""The HTTP endpoints of each flavor: paths, methods and statuses."""
 
 from __future__ import annotations
 
@@ -44,7 +40,7 @@ def http_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[HttpEndpoin
             for path, (methods, open_request) in _requests(flavor, options).items()
             for endpoint in _endpoints(flavor, f"{_ROOT}/{path}", methods, open_request, fail)
         ),
-        # these have the methods that they have in both flavors
+        # these have the same methods in both flavors
         *(
             # of these only the root may be another dialect's too
             HttpEndpoint(method, path, open_request, fail, page=(method, path) == ("GET", "/"))
@@ -64,8 +60,8 @@ def _endpoints(
 
 
 def _requests(flavor: Flavor, options: PredictOptions) -> dict[str, tuple[tuple[str, ...], Open]]:
-    """All that is no inference, by path: the methods, and what opens a request. Bodies of probes are
-    not looked at."""
+    """Everything except inference, by path: the methods, and what opens a request. Bodies of probes are
+    ignored."""
     both = ("GET", "POST")
 
     def action(operation: Operation, tell: Callable[[Any], GrpsMessage]) -> Action[HttpAnswer]:
@@ -90,7 +86,7 @@ def _requests(flavor: Flavor, options: PredictOptions) -> dict[str, tuple[tuple[
 
 
 def _pages(flavor: Flavor) -> dict[str, Open]:
-    """What browsers ask for, by path."""
+    """The pages of browsers, by path."""
     shown: Action[HttpAnswer] = Action(Operation.METRICS, _encode_page)
     drawn: Action[HttpAnswer] = Action(Operation.METRICS, partial(_encode_series, flavor))
     script: Action[HttpAnswer] = Action(Operation.LIVE, _encode_script)
@@ -98,14 +94,14 @@ def _pages(flavor: Flavor) -> dict[str, Open]:
         "/": lambda request: Opened(shown),
         f"{_ROOT}/monitor/metrics": lambda request: Opened(shown),
         f"{_ROOT}/monitor/series": lambda request: Opened(drawn, message=query_of(request).get("name", "")),
-        # one script is all that the page needs, whichever of the original's two is asked for
+        # the page needs one script, the original two
         f"{_ROOT}/js/jquery_min": lambda request: Opened(script),
         f"{_ROOT}/js/flot_min": lambda request: Opened(script),
     }
 
 
 def _model_name(flavor: Flavor, request: HttpRequest) -> str:
-    """The bare name of the model that is asked about, whatever the content type."""
+    """The name of the model in a request for metadata, of any content type."""
     document = parse_document(request.body, QUIRKS[flavor.name]) if request.body else {}
     name = document.get("str_data") if isinstance(document, dict) else document
     if name is None:

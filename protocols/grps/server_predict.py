@@ -1,8 +1,4 @@
-"""Predict over HTTP: which payload a request has, which model it is for, in which form it is answered.
-
-What a payload means belongs to ``codec``, its JSON to ``codec_json``; a request that a model is given whole
-belongs to ``whole_request``.
-"""
+"""Predict over HTTP: the payload and model of a request, and the form of its answer."""
 
 from __future__ import annotations
 
@@ -34,7 +30,7 @@ def json_answer(flavor: Flavor, message: GrpsMessage) -> HttpAnswer:
 
 
 class Predict:
-    """What answers predict in one flavor, on whichever paths it stands."""
+    """The endpoint of predict in one flavor, on any path."""
 
     def __init__(self, flavor: Flavor, options: PredictOptions) -> None:
         self._flavor = flavor
@@ -80,7 +76,7 @@ class Predict:
     def fail(
         self, request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError
     ) -> HttpAnswer:
-        """``error`` in the form that the answer would have had."""
+        """``error`` in the form of the answer."""
         if self._options.whole_request:
             if opened is not None and opened.model and error.code is ErrorCode.NOT_FOUND:
                 error = InferenceError(error.code, self._flavor.unknown_model.format(opened.model))
@@ -96,7 +92,7 @@ class Predict:
     # --- the request
 
     def _content_type(self, request: HttpRequest) -> str:
-        """The media type alone; the original servers take no parameters beside it."""
+        """The media type without its parameters, which the original servers refuse."""
         given = request.headers.get("content-type", "")
         kind = given.partition(";")[0].strip().lower()
         if kind in (_JSON, _OCTETS):
@@ -105,10 +101,10 @@ class Predict:
         raise outcome.bad_request(text, in_stream=False)
 
     def _asks_for_stream(self, request: HttpRequest, query: Mapping[str, str], document: Any) -> bool:
-        return self._options.streaming.asked(request, query, document)
+        return self._options.streaming.requested(request, query, document)
 
     def _json_or_none(self, request: HttpRequest) -> Any:
-        """The body of a request that need not be JSON, where a switch may stand in it."""
+        """The body if it may have the flag of a stream; None if it is not JSON."""
         if self._options.streaming.place != "body_param":
             return None
         try:
@@ -117,7 +113,7 @@ class Predict:
             return None
 
     def _refused_in_stream(self, request: HttpRequest, error: InferenceError) -> bool:
-        """Whether a request that was never understood is told so in the stream that it asked for."""
+        """Whether the error of a request that was not understood goes to the requested stream."""
         if not self._flavor.streams_refusals or not outcome.in_stream(error):
             return False
         return self._asks_for_stream(request, query_of(request), None)
@@ -138,7 +134,7 @@ class Predict:
         return self._written(encode_response(form, response))
 
     def _written(self, message: GrpsMessage) -> HttpAnswer:
-        # one server tells an empty one in JSON
+        # one server writes an empty one in JSON
         if message.kind is Kind.BIN_DATA and (len(message.bin_data) or not self._flavor.mirrors):
             return HttpAnswer(200, (("Content-Type", _OCTETS),), [message.bin_data])
         return json_answer(self._flavor, message)
@@ -154,7 +150,7 @@ class Predict:
         return HttpAnswer(200, self._stream_headers, [self._piece(message)])
 
     def _piece(self, message: GrpsMessage) -> Buffer:
-        """A message of a stream; its chunk is all that tells where it ends."""
+        """A message of a stream; only its chunk delimits it."""
         if message.kind is Kind.BIN_DATA:
             return message.bin_data
         return write_message(message, self._quirks, self._flavor.piece_indent)

@@ -1,8 +1,8 @@
-"""What the dialect offers as remote procedures: the same methods over gRPC and bRPC, over HTTP/1.1 and gRPC
-on the port of bRPC, and as a stub over HTTP on that of the HTTP interface.
+"""The methods of the dialect over gRPC and bRPC, over HTTP/1.1 and gRPC on the port of bRPC, and as a stub
+over HTTP on the port of the HTTP interface.
 
-Whatever becomes of a request is told in the message, under a status of the transport that says OK; only
-bytes that are no message are refused by the transport's own. What a request means belongs to ``codec``.
+Errors are in the message, under a transport status of OK; only bytes that are not a message get another
+status.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def grpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[GrpcEndpoin
 
 
 def brpc_grpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[GrpcEndpoint, ...]:
-    """The methods of bRPC's service over gRPC on the port of a bRPC listener, which has no streams there."""
+    """The methods of bRPC's service over gRPC on the port of a bRPC listener, without streams."""
     offered = _without_stream(flavor, options)
     return tuple(
         endpoint
@@ -95,7 +95,8 @@ def brpc_grpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[GrpcEn
 def _over_grpc(
     flavor: Flavor, service: str, offered: Mapping[str, Open], no_message: int
 ) -> tuple[GrpcEndpoint, ...]:
-    """``offered`` as methods of ``service``; ``no_message`` is the status for bytes that are none."""
+    """``offered`` as methods of ``service``; ``no_message`` is the status for bytes that are not a
+    message."""
 
     def opener(open_call: Open) -> Callable[[GrpcRequest], Opened[GrpcAnswer]]:
         return lambda request: open_call(Call(read_message(request.message), _grpc_answer))
@@ -138,9 +139,8 @@ def _without_stream(flavor: Flavor, options: PredictOptions) -> Mapping[str, Ope
 def stub_endpoints(
     flavor: Flavor, options: PredictOptions, written: JsonQuirks = COMPACT
 ) -> tuple[HttpEndpoint, ...]:
-    """The methods of bRPC's service over HTTP/1.1: ``/service/method`` with protobuf where the content type
-    says so, else in bRPC's own JSON, answered in the form ``written``; and predict as the HTTP interface has
-    it."""
+    """The methods of bRPC's service over HTTP/1.1: ``/service/method`` with protobuf by content type, else in
+    bRPC's own JSON, answered in the form ``written``; and predict as on the HTTP interface."""
 
     def opener(open_call: Open) -> Callable[[HttpRequest], Opened[HttpAnswer]]:
         return lambda request: open_call(
@@ -169,8 +169,6 @@ def stub_endpoints(
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How an inference is answered."""
-
     reply: GrpsReplyForm
     write: Write
 
@@ -210,9 +208,8 @@ def _model_metadata(flavor: Flavor) -> Open:
 
 
 def _failure(flavor: Flavor, opened: Opened[Any] | None, error: InferenceError) -> GrpsMessage:
-    if opened is None:
-        return outcome.failed(flavor, error)
-    return outcome.failed(flavor, error, opened.action.operation, opened.model)
+    operation, model = (opened.action.operation, opened.model) if opened else (None, "")
+    return outcome.failed(flavor, error, operation, model)
 
 
 # --- the bytes

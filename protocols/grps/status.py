@@ -1,8 +1,7 @@
 """Errors of the IR as the in-band ``Status`` of grps, and back.
 
-grps knows few codes: whatever a model or a converter of tensors refuses is 500, and so is a model that is not
-there. What only we refuse has the code that HTTP has for it. The words of particular endpoints, and what else
-an answer looks like, belong to the server.
+grps has few codes: every refusal of a model or of a converter of tensors is 500, and so is an unknown model.
+Our own refusals have the code of HTTP.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ CODES: Mapping[ErrorCode, int] = {
     ErrorCode.NOT_FOUND: 500,
     ErrorCode.ALREADY_EXISTS: 409,
 }
-"""The code that we answer with for each error."""
+"""The code of each error."""
 
 PY_CODES: Mapping[ErrorCode, int] = {**CODES, ErrorCode.MALFORMED: 500}
-"""In the flavor ``py``, to which a request that it cannot read is an exception like any other."""
+"""The same for the flavor ``py``, for which an unreadable request is an exception like any other."""
 
 CODE_OF_STATUS: Mapping[int, ErrorCode] = {
     **CODE_OF_HTTP_STATUS,
@@ -33,34 +32,32 @@ CODE_OF_STATUS: Mapping[int, ErrorCode] = {
     415: ErrorCode.UNSUPPORTED,
     502: ErrorCode.BAD_UPSTREAM,
 }
-"""What the code of an upstream means, of its status or of HTTP; any other is BAD_UPSTREAM."""
+"""The meaning of an upstream's code, in its status or of HTTP; any other is BAD_UPSTREAM."""
 
 _UNKNOWN_MODEL = re.compile(r"(?:Not found model: \S.*|Model \S.* not found\.)\s*\Z")
-"""How both servers, the one of them at the end of a traceback, say that there is no such model."""
+"""Both servers' message for an unknown model, one of them at the end of a traceback."""
 
 
 _FRAMES = "\n\nAt:\n  "
-"""Begins what stands behind the text of an exception in a Python model: the files and lines of its code."""
+"""Begins the stack after the text of an exception in a Python model."""
 
 
 def words(error: InferenceError) -> str:
-    """What a client is told of ``error``: never where in a model's code it arose."""
+    """The message of ``error`` for clients, without the stack in a model's code."""
     return error.message.partition(_FRAMES)[0]
 
 
 def failure(error: InferenceError, flavor: str) -> Status:
-    """The status that tells of ``error`` in the flavor ``py`` or ``cpp``; over HTTP the status line of the
-    former has its code too."""
+    """The status of ``error`` in the flavor ``py`` or ``cpp``."""
     text = words(error)
     if flavor == "py":
         return Status(PY_CODES[error.code], text, StatusFlag.FAILURE)
-    told = f"Bad Request, err: {text}" if error.code is ErrorCode.MALFORMED else text
-    return Status(CODES[error.code], told, StatusFlag.FAILURE)
+    message = f"Bad Request, err: {text}" if error.code is ErrorCode.MALFORMED else text
+    return Status(CODES[error.code], message, StatusFlag.FAILURE)
 
 
 def check(message: GrpsMessage) -> None:
-    """Raise the error that an upstream's ``message`` tells of, in its words. A message without a status is
-    fine: there are answers that have none."""
+    """Raise the error in an upstream's ``message``, if any, in its words. Some answers have no status."""
     status = message.status
     if status is None or status.flag == StatusFlag.SUCCESS:
         return

@@ -1,9 +1,7 @@
 """The tensors of a grps message to and from the IR: datatypes, ranges, sizes.
 
-Contract: exact, widened as :data:`WIDENED` says, or refused with the name of the tensor. Integers of 8 and 16
-bits travel in 32, halves as floats; what a server receives for them must fit, and a float is rounded to the
-half that is asked for, as in every server that computes with it. Which input or output a tensor is belongs
-to ``codec``.
+Datatypes are exact, :data:`WIDENED`, or refused with the name of the tensor. Integers of 8 and 16 bits travel
+in 32, halves as floats; received integers must be in range, and floats are rounded to halves.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ DATATYPES: Mapping[int, Datatype] = dict(
         start=1,
     )
 )
-"""What each ``DataType`` is in the IR."""
+"""The datatype of each ``DataType``."""
 
 WIDENED: Mapping[Datatype, Datatype] = {
     Datatype.BOOL: Datatype.UINT8,
@@ -50,7 +48,7 @@ WIDENED: Mapping[Datatype, Datatype] = {
     Datatype.UINT32: Datatype.INT64,
     Datatype.BF16: Datatype.FP32,
 }
-"""What travels in a wider type, equal in value, and becomes itself again where the model declares it."""
+"""Datatypes that travel in a wider one, equal in value; reversed if the model declares the narrow one."""
 
 _NUMBERS = {datatype: number for number, datatype in DATATYPES.items()}
 _MAX_DIMENSION = 2**32 - 1
@@ -58,10 +56,10 @@ _EMPTY = memoryview(b"")
 
 
 def read_tensor(given: GenericTensor, name: str, spec: TensorSpec | None) -> Tensor:
-    """``given`` in the IR under ``name``, with a widening undone where ``spec`` declares the narrow type.
+    """``given`` in the IR under ``name``, narrowed if ``spec`` declares the narrow type.
 
-    Raises INVALID_TENSOR, in the words of the original converters where those have any: an unknown
-    datatype, no data or another number of elements than the shape says, a value out of range.
+    Raises INVALID_TENSOR, in the words of the original converters if they have any: an unknown datatype, no
+    data, a number of elements that contradicts the shape, a value out of range.
     """
     datatype = DATATYPES.get(given.dtype)
     if datatype is None:
@@ -88,11 +86,8 @@ def read_tensor(given: GenericTensor, name: str, spec: TensorSpec | None) -> Ten
 
 
 def write_tensor(tensor: Tensor) -> GenericTensor:
-    """``tensor`` as grps carries it.
-
-    Raises UNREPRESENTABLE naming the tensor: a datatype that there is no form for, BYTES that are not
-    UTF-8, a dimension beyond 32 bits.
-    """
+    """``tensor`` as grps carries it. Raises UNREPRESENTABLE naming the tensor: a datatype without a form,
+    BYTES that are not UTF-8, a dimension beyond 32 bits."""
     datatype = WIDENED.get(tensor.datatype, tensor.datatype)
     number = _NUMBERS.get(datatype)
     if number is None:
@@ -116,8 +111,8 @@ def texts_of(tensor: Tensor) -> list[str]:
 
 
 def narrowed(name: str, flat: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
-    """``flat`` in ``datatype``, which has at most as many bits. Raises INVALID_TENSOR for what does
-    not fit."""
+    """``flat`` in ``datatype``, which has at most as many bits. Raises INVALID_TENSOR for a value out of
+    range."""
     target = datatype.dtype
     if flat.dtype == target:
         return flat
@@ -139,7 +134,7 @@ def narrowed(name: str, flat: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
 
 
 def _widened(flat: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
-    """``flat`` in the type that stands on the wire, or one that the codings widen themselves."""
+    """``flat`` in the type of the wire, or one that the codings widen."""
     if datatype is Datatype.BF16:
         return (flat.view("<u2").astype("<u4") << 16).view("<f4")
     if datatype is Datatype.FP16:
@@ -154,7 +149,7 @@ def _widened(flat: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
 
 
 def _half_nans(nans: NDArray[Any]) -> NDArray[Any]:
-    """NaNs as halves, their payload kept as far as it goes: a conversion by the processor quiets them."""
+    """NaNs as halves with the upper part of their payload: a conversion by the processor quiets them."""
     bits = np.ascontiguousarray(nans, "<f4").view("<u4")
     payload = bits >> 13 & 0x03FF
     return (bits >> 16 & 0x8000 | 0x7C00 | np.where(payload, payload, 0x0200)).astype("<u2")

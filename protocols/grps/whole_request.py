@@ -1,9 +1,8 @@
-"""Prediction with a body of one's own: a model is given an HTTP request and writes the answer to it.
+"""Prediction with custom bodies: a model gets an HTTP request and writes the answer.
 
-Contract: every input of such a model is one of :data:`INPUTS`, one BYTES element each, in any number and
-order. Of its outputs ``http_body`` is the body, or one chunk of it where it answers in a stream;
-``http_status``, ``http_content_type`` and ``http_headers`` (a JSON object) count in the first response.
-Which requests come this way belongs to ``server_predict``.
+The inputs of such a model are any of :data:`INPUTS`, one BYTES element each. Its output ``http_body`` is the
+body, or one chunk of a stream; ``http_status``, ``http_content_type`` and ``http_headers`` (a JSON object)
+count in the first response.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from interlingua.schemas import (
 
 
 def _headers_of(request: HttpRequest) -> bytes:
-    told: dict[str, str] = {}
+    joined: dict[str, str] = {}
     for name, value in request.headers.items():
         key = name.lower()
-        told[key] = f"{told[key]}, {value}" if key in told else value
-    return json.dumps(told).encode()
+        joined[key] = f"{joined[key]}, {value}" if key in joined else value
+    return json.dumps(joined).encode()
 
 
 HEADERS = "http_headers"
@@ -51,8 +50,8 @@ INPUTS: Mapping[str, Callable[[HttpRequest], bytes]] = {
     HEADERS: _headers_of,
     "http_body": lambda request: bytes(request.body),
 }
-"""What a model may be told of a request, by the name of the input: percent-escapes stay, headers are a JSON
-object of lower-case names, values of the same name joined by commas."""
+"""Parts of a request by the name of the input: percent-escapes stay, headers are a JSON object of lower-case
+names, with values of the same name joined by commas."""
 
 _STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.MALFORMED: 400,
@@ -61,7 +60,7 @@ _STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.UNAVAILABLE: 503,
     ErrorCode.DEADLINE_EXCEEDED: 504,
 }
-"""The HTTP status of an error, 500 for any other: that is the only one which the original servers have."""
+"""The HTTP status of an error, 500 for any other, the only one of the original servers."""
 
 _TEXT = "text/plain"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -71,8 +70,7 @@ _OF_THE_TRANSPORT = frozenset({"connection", "content-length", "content-type", "
 
 @dataclass(slots=True)
 class _Answering:
-    """What a model has said so far. ``stream_type`` is the content type of a stream, empty for an answer
-    that is given as a whole."""
+    """The answer so far. ``stream_type`` is the content type of a stream, empty for a whole answer."""
 
     stream_type: str
     status: int = 200
@@ -95,8 +93,8 @@ class _Answering:
 
 
 def whole_request_action(stream_type: str = "") -> Action[HttpAnswer]:
-    """Prediction whose answer has the content type ``stream_type`` and comes in chunks, or is given as a
-    whole where that is empty."""
+    """Prediction with an answer in chunks of the content type ``stream_type``, or a whole answer if it is
+    empty."""
 
     def decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, _Answering]:
         request: HttpRequest = opened.message
@@ -108,7 +106,7 @@ def whole_request_action(stream_type: str = "") -> Action[HttpAnswer]:
 
 
 def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
-    """``error`` as a line of text: the answer has no form of its own to tell it in."""
+    """``error`` as a line of text."""
     headers = (("Content-Type", _TEXT),)
     return HttpAnswer(_STATUS.get(error.code, 500), headers, [_error_text(error)])
 
@@ -144,7 +142,7 @@ def _encode_whole(form: _Answering, response: InferResponse) -> HttpAnswer | Non
 
 def _encode_chunk(form: _Answering, response: InferResponse) -> HttpAnswer:
     if response.error is not None:
-        # the status line has gone out, so the text is all that can be told
+        # the status line is already sent
         return HttpAnswer(200, (("Content-Type", form.stream_type),), [_error_text(response.error)])
     outputs = {tensor.name: tensor for tensor in response.outputs}
     if outputs:

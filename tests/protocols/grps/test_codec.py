@@ -89,7 +89,7 @@ def test_an_ndarray_is_the_first_input_in_fp32() -> None:
     message = GrpsMessage(Kind.NDARRAY, tensors=(floats("", 1, 2),))
     request, form = decode_request(message, Signature((spec("x", Datatype.FP32, -1),), ()))
     assert request.inputs[0].name == "x"
-    assert form.asked.kind is Kind.GTENSORS and not form.ndarray
+    assert form.request.kind is Kind.GTENSORS and not form.ndarray
     other = Signature((spec("x", Datatype.INT64, -1),), ())
     refused(ErrorCode.UNREPRESENTABLE, "'x' is INT64", decode_request, message, other)
 
@@ -105,7 +105,7 @@ def test_text_and_bytes_are_one_element(message: GrpsMessage, element: bytes) ->
     signature = Signature((spec("x", Datatype.BYTES, -1, 1), spec("y", Datatype.FP32, 1)), ())
     request, form = decode_request(message, signature)
     assert request.inputs == (texts("x", element, shape=(1, 1)),)
-    assert form.asked.kind is message.kind
+    assert form.request.kind is message.kind
     undeclared, _ = decode_request(message, NOTHING)
     assert undeclared.inputs == (texts(message.kind.value, element),)
     named = Signature((spec("y", Datatype.FP32, 1), spec(message.kind.value, Datatype.BYTES)), ())
