@@ -1,13 +1,12 @@
 """Prometheus metrics: families of samples, and the text exposition format, version 0.0.4.
 
-Sources (``translator.admin.sources``) return families on request; only histograms keep state here. Names end
-with their unit, counters with ``_total``, and times are in seconds, except in Triton's names."""
+Sources (``translator.admin.sources``) return families on request. Names end with their unit, counters with
+``_total``, and times are in seconds, except in Triton's names."""
 
 from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,12 +29,6 @@ _SUFFIXES: Mapping[Kind, tuple[str, ...]] = {
     "histogram": ("_bucket", "_sum", "_count"),
     "summary": ("", "_sum", "_count"),
 }
-
-SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""Bounds of durations, from a trivial model to a slow one."""
-
-_LATENCY_BOUNDS = tuple(ns / 1e9 for ns in LATENCY_BOUNDS_NS)
-
 
 _NO_LABELS: Labels = {}
 
@@ -70,42 +63,13 @@ class Family:
                 raise ValueError(f"'{label}' of metric '{self.name}' is not a valid label name")
 
 
-class Histogram:
-    """Counts values by the smallest of ``bounds`` (ascending) that they do not exceed."""
-
-    __slots__ = ("_bounds", "_counts", "_sum")
-
-    def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def add(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def samples(self, labels: Labels | None = None) -> Iterator[Sample]:
-        return _samples(self._bounds, self._counts, self._sum, labels or {})
-
-
 def latency_samples(latencies: Latencies, labels: Labels) -> Iterator[Sample]:
     """The samples of a histogram in seconds, each with ``labels``."""
-    return _samples(_LATENCY_BOUNDS, latencies.counts, latencies.ns / 1e9, labels)
-
-
-def _samples(
-    bounds: Sequence[float], counts: Sequence[int], total: float, labels: Labels
-) -> Iterator[Sample]:
-    below = list(accumulate(counts))
-    for bound, count in zip(_bounds_as_text(tuple(bounds)), below, strict=True):
+    below = list(accumulate(latencies.counts))
+    for bound, count in zip(_LATENCY_BOUNDS, below, strict=True):
         yield Sample(count, {**labels, "le": bound}, "_bucket")
-    yield Sample(total, labels, "_sum")
+    yield Sample(latencies.ns / 1e9, labels, "_sum")
     yield Sample(below[-1], labels, "_count")
-
-
-@lru_cache(maxsize=64)
-def _bounds_as_text(bounds: tuple[float, ...]) -> tuple[str, ...]:
-    return tuple(map(_number, (*bounds, math.inf)))
 
 
 def exposition(families: Iterable[Family]) -> bytes:
@@ -149,3 +113,6 @@ def _number(value: float) -> str:
         return "+Inf" if value > 0 else "-Inf"
     # bool and NumPy integers included
     return str(int(value)) if isinstance(value, int) else repr(float(value))
+
+
+_LATENCY_BOUNDS = tuple(_number(bound) for bound in (*(ns / 1e9 for ns in LATENCY_BOUNDS_NS), math.inf))

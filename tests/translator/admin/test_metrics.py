@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from interlingua.translator.admin.metrics import Family, Histogram, Sample, exposition
+from interlingua.schemas import Latencies
+from interlingua.schemas.status import LATENCY_BOUNDS_NS
+from interlingua.translator.admin.metrics import Family, Sample, exposition, latency_samples
 
 
 def parsed(*families: Family) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -117,29 +119,27 @@ def test_what_nobody_could_read_is_refused(name: str, sample: Sample, message: s
 
 
 def test_a_histogram_counts_what_is_below_each_bound() -> None:
-    histogram = Histogram((0.1, 1.0))
-    for value in (0.05, 0.1, 0.5, 3.0):
-        histogram.add(value)
-    family = Family("a_seconds", "histogram", "", list(histogram.samples({"stage": "decode"})))
+    latencies = Latencies()
+    below, bound, *_ = LATENCY_BOUNDS_NS
+    for ns in (below, below + 1, bound, LATENCY_BOUNDS_NS[-1] + 1):
+        latencies.add(ns)
     stage = {"stage": "decode"}
-    assert parsed(family) == {
-        "a_seconds_bucket": [
-            ({**stage, "le": "0.1"}, 2.0),
-            ({**stage, "le": "1.0"}, 3.0),
-            ({**stage, "le": "+Inf"}, 4.0),
-        ],
-        "a_seconds_sum": [(stage, 3.65)],
-        "a_seconds_count": [(stage, 4.0)],
-    }
+    found = parsed(Family("a_seconds", "histogram", "", list(latency_samples(latencies, stage))))
+    buckets = {float(labels.pop("le")): (labels, count) for labels, count in found["a_seconds_bucket"]}
+    assert [buckets[ns / 1e9] for ns in (below, bound)] == [(stage, 1.0), (stage, 3.0)]
+    assert buckets[LATENCY_BOUNDS_NS[-1] / 1e9] == (stage, 3.0)
+    assert buckets[math.inf] == (stage, 4.0)
+    assert found["a_seconds_sum"] == [(stage, pytest.approx(latencies.ns / 1e9))]
+    assert found["a_seconds_count"] == [(stage, 4.0)]
 
 
 @given(st.lists(st.floats(0, 100)))
 def test_a_histogram_loses_nothing(values: list[float]) -> None:
-    histogram = Histogram()
+    latencies = Latencies()
     for value in values:
-        histogram.add(value)
-    *buckets, total, count = histogram.samples()
+        latencies.add(round(value * 1e9))
+    *buckets, total, count = latency_samples(latencies, {})
     assert count.value == len(values) == buckets[-1].value
     assert total.value == pytest.approx(sum(values))
     for bucket in buckets:
-        assert bucket.value == sum(value <= float(bucket.labels["le"]) for value in values)
+        assert bucket.value == sum(round(value * 1e9) <= float(bucket.labels["le"]) * 1e9 for value in values)
