@@ -1,7 +1,6 @@
 """Serves the admin address: a table of read-only pages by path, made in ``translator.admin.site``.
 
-Client listeners serve none of them.
-"""
+Client listeners serve none of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Sources of metrics and reports: functions called on each request to the admin address.
 
-``translator.assembly`` registers them. They run on the event loop and need no locks.
-"""
+``translator.assembly`` registers them. They run on the event loop and need no locks."""
 
 from __future__ import annotations
 

@@ -62,10 +62,8 @@ class _Version(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line ``argv`` (default: that of the process) and return the exit code.
-
-    Raises ``SystemExit`` for ``--help`` and for wrong usage, as argparse does.
-    """
+    """Run the command line ``argv`` (default: that of the process) and return the exit code. Raises
+    ``SystemExit`` for ``--help`` and for wrong usage, as argparse does."""
     arguments = parser().parse_args(argv)
     try:
         code: int = arguments.run(arguments)

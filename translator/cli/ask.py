@@ -31,10 +31,8 @@ from interlingua.translator.config.wording import unknown
 
 
 async def ask(arguments: argparse.Namespace) -> InferResponse:
-    """Request the model's metadata, if the dialect has them, then the inference.
-
-    Raises ``RefusedError`` for invalid arguments, ``InferenceError`` for errors of the server.
-    """
+    """Request the model's metadata, if the dialect has them, then the inference. Raises ``RefusedError`` for
+    invalid arguments, ``InferenceError`` for errors of the server."""
     context = Context(deadline=time.monotonic() + arguments.timeout_secs)
     upstream = upstream_of(arguments.dialect, arguments.transport, arguments.url, arguments.timeout_secs)
     try:

@@ -22,8 +22,7 @@ from interlingua.translator.cli.arguments import RefusedError
 def read_tensor(name: str, text: str, datatype: Datatype | None) -> Tensor:
     """The tensor of ``text``: ``@file.npy``, or JSON nested as the shape.
 
-    ``datatype`` is the model's, if known; otherwise text becomes BYTES. Raises ``RefusedError``.
-    """
+    ``datatype`` is the model's, if known; otherwise text becomes BYTES. Raises ``RefusedError``."""
     if text.startswith("@"):
         array = _load(name, text[1:])
         return Tensor.from_numpy(name, array if datatype is None else _cast(name, array, datatype), datatype)
@@ -61,10 +60,8 @@ def as_text(response: InferResponse) -> str:
 
 
 def as_json(response: InferResponse) -> str:
-    """The whole answer as one JSON object; data is as nested as the shape.
-
-    Raises ``RefusedError`` for values that JSON lacks: NaN, infinities, bytes that are not UTF-8.
-    """
+    """The whole answer as one JSON object; data is as nested as the shape. Raises ``RefusedError`` for values
+    that JSON lacks: NaN, infinities, bytes that are not UTF-8."""
     outputs = [
         {
             "name": tensor.name,
@@ -79,10 +76,8 @@ def as_json(response: InferResponse) -> str:
 
 
 def write_npz(path: str, response: InferResponse) -> None:
-    """Write each output as ``<name>.npy`` of an .npz file (BF16 as two-byte void, BYTES as ``S``).
-
-    Raises ``OSError``, and ``RefusedError`` for BYTES that end in NUL, which ``S`` would drop.
-    """
+    """Write each output as ``<name>.npy`` of an .npz file (BF16 as two-byte void, BYTES as ``S``). Raises
+    ``OSError``, and ``RefusedError`` for BYTES that end in NUL, which ``S`` would drop."""
     arrays = {tensor.name or str(index): _storable(tensor) for index, tensor in enumerate(response.outputs)}
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():

@@ -1,8 +1,7 @@
 """The configuration file: its schema, and a parser that reports all errors at once.
 
 ``load`` returns a frozen, validated :class:`Config` or raises :class:`ConfigError`. Nothing here opens a
-connection or loads a model.
-"""
+connection or loads a model."""
 
 from interlingua.translator.config.document import ConfigError
 from interlingua.translator.config.loader import load, parse

@@ -1,8 +1,7 @@
 """Endpoints of two dialects that answer the same requests of one listener.
 
 A more specific path wins over a pattern, a method over any method, and ``Accept`` decides between a page and
-another endpoint. Everything else that two dialects share is an error.
-"""
+another endpoint. Everything else that two dialects share is an error."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The validation context of an option: the features of this program, and the names that the file declares.
 
 The names come from the raw document, so that validation finds a wrong reference even if the entry around it,
-or its target, has errors.
-"""
+or its target, has errors."""
 
 from __future__ import annotations
 

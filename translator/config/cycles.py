@@ -1,8 +1,7 @@
 """Forwarding loops: an upstream of the file is a listener of the same file, and its model leads back.
 
 Every reported loop is real for some requests at least. Loops through a host name or another server are not
-found.
-"""
+found."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """YAML text as plain values, and the line of each value.
 
 Sequences become tuples, mappings dicts with text keys. Stricter than YAML: a key must be text and unique in
-its mapping. ``options`` defines the keys.
-"""
+its mapping. ``options`` defines the keys."""
 
 from __future__ import annotations
 
@@ -38,10 +37,8 @@ class ConfigError(Exception):
 
 
 class Document:
-    """A YAML document: its ``data``, and the ``problems`` that still allow to read it.
-
-    Raises ``ConfigError`` if it is not YAML, has several documents or a value that contains itself.
-    """
+    """A YAML document: its ``data``, and the ``problems`` that still allow to read it. Raises ``ConfigError``
+    if it is not YAML, has several documents or a value that contains itself."""
 
     def __init__(self, text: str, source: str) -> None:
         self._source = source

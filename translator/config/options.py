@@ -2,8 +2,7 @@
 
 The sentence under an option is its documentation: docs/configuration.md is generated from it. A rule about
 several options is a validator of the last one. Rules that need the rest of the file or the installation are
-in ``references``.
-"""
+in ``references``."""
 
 from __future__ import annotations
 

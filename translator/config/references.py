@@ -1,7 +1,6 @@
 """Validators of options that refer to something else: a dialect, a model, an address, a folder.
 
-Each validates one value against the :class:`ValidationContext` and raises ``ValueError``.
-"""
+Each validates one value against the :class:`ValidationContext` and raises ``ValueError``."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A check draws values from Hypothesis and raises :class:`ViolationError` if the server breaks the rule, or
 :class:`InapplicableError` if the rule does not apply to the server or model. Each module of checks fills a
-``Group``.
-"""
+``Group``."""
 
 from __future__ import annotations
 

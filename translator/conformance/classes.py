@@ -1,8 +1,7 @@
 """Rules for classification: the highest elements of an output instead of the output, with indices and labels.
 
 The expected classes are computed from the whole output, requested separately. Equal elements may come in any
-order: the protocols do not define one.
-"""
+order: the protocols do not define one."""
 
 from __future__ import annotations
 

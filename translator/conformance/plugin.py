@@ -1,7 +1,6 @@
 """The kit inside pytest, for suites of other servers; ``test_conformance`` has the tests.
 
-Options define what to test; override the fixture ``conformance_url`` with one that starts the server.
-"""
+Options define what to test; override the fixture ``conformance_url`` with one that starts the server."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Rules for sequences: requests to one model with one sequence id, from a start to an end.
 
 They apply to models with ``sequence_batching`` in their configuration. The other rules send sequences of one
-request to these. Every sequence started here is also ended: an open one blocks others.
-"""
+request to these. Every sequence started here is also ended: an open one blocks others."""
 
 from __future__ import annotations
 

@@ -30,10 +30,8 @@ def server_under_test(
     timeout_secs: float = 10.0,
     found: bool = True,
 ) -> Iterator[ServerUnderTest]:
-    """A server with a model and, if ``found``, its discovered signature, configuration and extensions.
-
-    Raises ``UsageError``.
-    """
+    """A server with a model and, if ``found``, its discovered signature, configuration and extensions. Raises
+    ``UsageError``."""
     try:
         binding = binding_of(dialect, transport)
         if (wire := wire_of(binding)) is None:
@@ -66,10 +64,8 @@ def examine(
     timeout_secs: float = 10.0,
     only: str = "",
 ) -> tuple[Tested, Iterator[CheckResult]]:
-    """What is tested, and the results as they arrive; ``only`` runs checks whose name contains it.
-
-    Raises ``UsageError`` for invalid arguments, ``InferenceError`` if the server is unreachable.
-    """
+    """What is tested, and the results as they arrive; ``only`` runs checks whose name contains it. Raises
+    ``UsageError`` for invalid arguments, ``InferenceError`` if the server is unreachable."""
     with bare_server(dialect, transport, url, timeout_secs) as bare:
         name = _name(bare)
         names = tuple(models) or _models(bare)

@@ -1,7 +1,6 @@
 """The two parties of a path: the caller of a listener, and the target that answers.
 
-A party is a binding or a backend. Each declares its own capability.
-"""
+A party is a binding or a backend. Each declares its own capability."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A mirror: an observer that sends the same request to another model and counts how the answers differ.
 
 Callers never wait for it: a copy is made after the caller has its answer, and is dropped and counted if the
-queue is full. A ``Judge`` sends and compares, in this process or in a separate one.
-"""
+queue is full. A ``Judge`` sends and compares, in this process or in a separate one."""
 
 from __future__ import annotations
 

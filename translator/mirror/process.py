@@ -2,8 +2,7 @@
 
 Sending a request costs about as much as serving one. On the daemon's event loop, callers would wait for it; a
 separate process of low priority uses idle time. It starts with the daemon or the first copy, and is restarted
-after it exits.
-"""
+after it exits."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The decision for the first request of a sequence applies to the rest. Copies are sent in the order of their
 requests, whatever the order of the answers. If one request cannot be copied, the rest of its sequence is
-dropped: without it they mean something else.
-"""
+dropped: without it they mean something else."""
 
 from __future__ import annotations
 

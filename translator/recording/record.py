@@ -22,8 +22,7 @@ class RecordedAnswer:
     """The answer to a request: one response, or a stream of them, or an error, which may also end a stream.
 
     ``answered_by`` is the model chosen by the route; ``elapsed_ns`` counts from the request read to the last
-    response. A ``cut`` stream has only its first responses; its end is unknown.
-    """
+    response. A ``cut`` stream has only its first responses; its end is unknown."""
 
     answered_by: str
     responses: tuple[InferResponse, ...] = ()

@@ -95,8 +95,7 @@ async def replay(
 ) -> ReplayReport:
     """Send ``records``, at most ``limit`` of them, and report the results.
 
-    With ``generate_redacted`` redacted inputs are generated; otherwise their requests are refused.
-    """
+    With ``generate_redacted`` redacted inputs are generated; otherwise their requests are refused."""
     run = _Run(destination, tolerance or Tolerance(), generate_redacted, timeout_secs)
     slots = asyncio.Semaphore(pace.concurrency or _IN_FLIGHT)
     began, first = time.monotonic(), None

@@ -46,8 +46,7 @@ class Tap:
     not.
 
     ``max_queue_bytes`` bounds the queue; one stream may use half of it. ``close`` writes the rest and closes
-    ``writer``.
-    """
+    ``writer``."""
 
     def __init__(
         self,

@@ -65,10 +65,8 @@ def shown_signature(inputs: Sequence[Tensor], outputs: Sequence[Tensor] = ()) ->
 def compare_redacted(
     record: Record, expected: RecordedAnswer, actual: RecordedAnswer, tolerance: Tolerance
 ) -> tuple[RecordedAnswer, RecordedAnswer, tuple[TensorDiff, ...]]:
-    """Both answers without the redacted outputs, and how the digests of those differ.
-
-    Raises ``UnknowableError`` if digests of floats differ but the values may be equal within ``tolerance``.
-    """
+    """Both answers without the redacted outputs, and how the digests of those differ. Raises
+    ``UnknowableError`` if digests of floats differ but the values may be equal within ``tolerance``."""
     right, other = list(expected.responses), list(actual.responses)
     diffs: list[TensorDiff] = []
     for number, (one, another) in enumerate(zip(right, other, strict=False)):
