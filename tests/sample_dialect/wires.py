@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from interlingua.schemas import InferRequest, Operation
-from interlingua.translator.conformance.check import ViolationError
+from interlingua.translator.conformance.check import ViolationError, expect
 from interlingua.translator.conformance.exchange import WireExchange
-from interlingua.translator.conformance.wire import Mistake, Wire, expect, http_reply
+from interlingua.translator.conformance.replies import http_reply
+from interlingua.translator.conformance.wire import Mistake, Wire
 from tests.sample_dialect.client import CALLS
 from tests.sample_dialect.codec import read
 

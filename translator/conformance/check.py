@@ -6,7 +6,7 @@ A check draws values from Hypothesis and raises :class:`ViolationError` if the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -39,6 +39,18 @@ class ViolationError(AssertionError):
 
 class InapplicableError(Exception):
     """The rule does not apply to this server or model; the message says why."""
+
+
+def expect(holds: object, message: str, exchange: WireExchange | None = None) -> None:
+    """Raise ``ViolationError`` unless ``holds``."""
+    if not holds:
+        raise ViolationError(message, exchange)
+
+
+def expect_names(side: str, names: Sequence[Any], exchange: WireExchange | None) -> None:
+    """Raise ``ViolationError`` unless every ``side`` (input or output) has a name of its own."""
+    expect(all(names), f"an {side} has no name", exchange)
+    expect(len(set(map(str, names))) == len(names), f"two of the {side}s {names} have one name", exchange)
 
 
 def skip_if(holds: object, reason: str) -> None:

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlingua.schemas import Datatype, InferResponse, Tensor
-from interlingua.translator.conformance.check import ViolationError
+from interlingua.translator.conformance.check import ViolationError, expect
 from interlingua.translator.conformance.relations import Relation, same_values
 from interlingua.translator.conformance.server import ServerUnderTest
-from interlingua.translator.conformance.wire import expect
 
 TOLERANCE = 1e-5
 """Multithreaded models sum floats in any order."""

@@ -8,10 +8,18 @@ import socket
 from hypothesis import strategies as st
 
 from interlingua.protocols.wire import HttpCall
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError, skip_if
+from interlingua.translator.conformance.check import (
+    Draw,
+    Group,
+    InapplicableError,
+    ViolationError,
+    expect,
+    skip_if,
+)
 from interlingua.translator.conformance.exchange import WireExchange
+from interlingua.translator.conformance.replies import http_request
 from interlingua.translator.conformance.server import ServerUnderTest
-from interlingua.translator.conformance.wire import Mistake, expect, http_request
+from interlingua.translator.conformance.wire import Mistake
 
 MALFORMED = Group("malformed")
 

@@ -24,12 +24,19 @@ from interlingua.schemas import (
     SharedMemoryRegion,
     Tensor,
 )
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError, skip_if
+from interlingua.translator.conformance.check import (
+    Draw,
+    Group,
+    InapplicableError,
+    ViolationError,
+    expect,
+    skip_if,
+)
 from interlingua.translator.conformance.comparison import expect_same
 from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct, inputs, usual
-from interlingua.translator.conformance.wire import Mistake, expect
+from interlingua.translator.conformance.wire import Mistake
 
 REGIONS = Group("shared-memory")
 """Rules for regions; they need no answers of the model."""

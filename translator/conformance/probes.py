@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from interlingua.schemas import ErrorCode, ModelMetadata, ModelRef, Operation
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError, skip_if
+from interlingua.translator.conformance.check import (
+    Draw,
+    Group,
+    InapplicableError,
+    expect,
+    expect_names,
+    skip_if,
+)
 from interlingua.translator.conformance.server import ServerUnderTest
-from interlingua.translator.conformance.wire import expect, expect_names
 
 PROBES = Group("probes")
 

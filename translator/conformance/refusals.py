@@ -17,10 +17,10 @@ from interlingua.schemas import (
     element_count,
     pack_bytes,
 )
-from interlingua.translator.conformance.check import Draw, Group, skip_if
+from interlingua.translator.conformance.check import Draw, Group, expect, skip_if
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct
-from interlingua.translator.conformance.wire import Mistake, expect
+from interlingua.translator.conformance.wire import Mistake
 
 ABSENT = Group("absent")
 """Rules for unknown models; they need no answers of a known one."""

@@ -29,11 +29,11 @@ from interlingua.schemas import (
     Tensor,
 )
 from interlingua.schemas import Sequence as Place
-from interlingua.translator.conformance.check import InapplicableError, ViolationError
+from interlingua.translator.conformance.check import InapplicableError, ViolationError, expect
 from interlingua.translator.conformance.exchange import Sent, WireExchange
 from interlingua.translator.conformance.relations import Relation
 from interlingua.translator.conformance.values import distinct
-from interlingua.translator.conformance.wire import Mistake, Wire, expect
+from interlingua.translator.conformance.wire import Mistake, Wire
 from interlingua.translator.conversion.raw import FORMS, RawForm
 
 T = TypeVar("T")

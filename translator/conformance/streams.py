@@ -17,12 +17,20 @@ from hypothesis import strategies as st
 from interlingua.protocols.transport.grpc.conversation import converse
 from interlingua.protocols.wire import GrpcAnswer
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError, skip_if
+from interlingua.translator.conformance.check import (
+    Draw,
+    Group,
+    InapplicableError,
+    ViolationError,
+    expect,
+    skip_if,
+)
 from interlingua.translator.conformance.comparison import expect_same
 from interlingua.translator.conformance.exchange import GrpcStream, Sent, WireExchange
+from interlingua.translator.conformance.replies import grpc_request, http_request
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import inputs, usual
-from interlingua.translator.conformance.wire import Mistake, Streams, expect, grpc_request, http_request
+from interlingua.translator.conformance.wire import Mistake, Streams
 
 STREAMS = Group("streams")
 

@@ -12,18 +12,12 @@ from interlingua.protocols.graphpipe import codec
 from interlingua.protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
 from interlingua.protocols.wire import Buffer, FramedReply, HttpCall
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation
-from interlingua.translator.conformance.check import Draw, Group, ViolationError, skip_if
+from interlingua.translator.conformance.check import Draw, Group, ViolationError, expect, skip_if
 from interlingua.translator.conformance.exchange import Sent, WireExchange
+from interlingua.translator.conformance.replies import http_reply, http_request, json_object
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct
-from interlingua.translator.conformance.wire import (
-    Mistake,
-    Wire,
-    expect,
-    http_reply,
-    http_request,
-    json_object,
-)
+from interlingua.translator.conformance.wire import Mistake, Wire
 
 _RULES = Group("graphpipe", asks=True)
 _HTTP_RULES = Group("graphpipe-http", asks=True)

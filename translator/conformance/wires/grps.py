@@ -18,20 +18,24 @@ from interlingua.protocols.grps.client_rpc import BRPC_CALLS, GRPC_CALLS
 from interlingua.protocols.wire import BrpcAnswer, GrpcAnswer
 from interlingua.schemas import Datatype, InferRequest, Operation
 from interlingua.schemas.grps import MESSAGES
-from interlingua.translator.conformance.check import Draw, Group, InapplicableError, ViolationError, skip_if
-from interlingua.translator.conformance.exchange import WireExchange
-from interlingua.translator.conformance.server import ServerUnderTest
-from interlingua.translator.conformance.wire import (
-    Mistake,
-    Streams,
-    Wire,
+from interlingua.translator.conformance.check import (
+    Draw,
+    Group,
+    InapplicableError,
+    ViolationError,
     expect,
+    skip_if,
+)
+from interlingua.translator.conformance.exchange import WireExchange
+from interlingua.translator.conformance.replies import (
     http_reply,
     http_request,
     json_object,
     media_type,
     parsed,
 )
+from interlingua.translator.conformance.server import ServerUnderTest
+from interlingua.translator.conformance.wire import Mistake, Streams, Wire
 
 _HTTP = Group("grps-http", asks=True)
 

@@ -22,20 +22,19 @@ from interlingua.schemas import (
 )
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.schemas.oip import MESSAGES
-from interlingua.translator.conformance.check import Draw, Group, ViolationError, skip_if
-from interlingua.translator.conformance.exchange import WireExchange
-from interlingua.translator.conformance.server import ServerUnderTest
-from interlingua.translator.conformance.streams import STRANGE, alone, needs_streams
-from interlingua.translator.conformance.wire import (
-    Mistake,
-    Streams,
-    Wire,
+from interlingua.translator.conformance.check import (
+    Draw,
+    Group,
+    ViolationError,
     expect,
     expect_names,
-    grpc_reply,
-    grpc_request,
-    parsed,
+    skip_if,
 )
+from interlingua.translator.conformance.exchange import WireExchange
+from interlingua.translator.conformance.replies import grpc_reply, grpc_request, parsed
+from interlingua.translator.conformance.server import ServerUnderTest
+from interlingua.translator.conformance.streams import STRANGE, alone, needs_streams
+from interlingua.translator.conformance.wire import Mistake, Streams, Wire
 from interlingua.translator.conformance.wires.oip_common import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
 from interlingua.translator.conformance.wires.oip_memory import GRPC_MEMORY
 

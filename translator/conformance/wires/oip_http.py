@@ -13,19 +13,18 @@ from interlingua.protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
 from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.schemas import Datatype, InferRequest, Operation, element_count
 from interlingua.schemas.datatypes import DATATYPES
-from interlingua.translator.conformance.check import Draw, Group, ViolationError, skip_if
-from interlingua.translator.conformance.exchange import WireExchange
-from interlingua.translator.conformance.server import ServerUnderTest
-from interlingua.translator.conformance.wire import (
-    Mistake,
-    Wire,
+from interlingua.translator.conformance.check import (
+    Draw,
+    Group,
+    ViolationError,
     expect,
     expect_names,
-    http_reply,
-    http_request,
-    json_object,
-    media_type,
+    skip_if,
 )
+from interlingua.translator.conformance.exchange import WireExchange
+from interlingua.translator.conformance.replies import http_reply, http_request, json_object, media_type
+from interlingua.translator.conformance.server import ServerUnderTest
+from interlingua.translator.conformance.wire import Mistake, Wire
 from interlingua.translator.conformance.wires.oip_common import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
 from interlingua.translator.conformance.wires.oip_memory import HTTP_MEMORY
 

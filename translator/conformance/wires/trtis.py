@@ -16,21 +16,24 @@ from interlingua.protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 from interlingua.schemas.trtis import MESSAGES
-from interlingua.translator.conformance.check import Draw, Group, ViolationError, skip_if
-from interlingua.translator.conformance.exchange import WireExchange
-from interlingua.translator.conformance.server import ServerUnderTest
-from interlingua.translator.conformance.wire import (
-    Mistake,
-    Streams,
-    Wire,
+from interlingua.translator.conformance.check import (
+    Draw,
+    Group,
+    ViolationError,
     expect,
     expect_names,
+    skip_if,
+)
+from interlingua.translator.conformance.exchange import WireExchange
+from interlingua.translator.conformance.replies import (
     grpc_reply,
     grpc_request,
     http_reply,
     http_request,
     parsed,
 )
+from interlingua.translator.conformance.server import ServerUnderTest
+from interlingua.translator.conformance.wire import Mistake, Streams, Wire
 from interlingua.translator.conformance.wires.trtis_classes import GRPC_CLASSES, HTTP_CLASSES
 from interlingua.translator.conformance.wires.trtis_memory import GRPC_MEMORY, HTTP_MEMORY
 
