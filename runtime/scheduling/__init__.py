@@ -1,10 +1,9 @@
-"""How requests wait for a model and meet in batches.
+"""Queues, batches and sequences.
 
-``policy`` holds what a configuration says of it, ``admission`` the limits of what may be inside, ``queue``
-the requests that wait, ``forming`` which of them run next and when, ``batch`` how they become one set of
-tensors and again single answers, ``order`` in which order answers leave, ``runners`` what runs a batch, and
-``scheduler`` brings them together. Sequences have the same parts of their own: ``sequence_policy``,
-``sequence_table`` with the slots of the instances and the backlog, ``sequence_forming``,
-``sequence_controls`` and ``sequence_state`` with what a model is given beside its inputs, and
-``sequence_scheduler``. All but a runner's threads lives on the event loop, so nothing locks.
+``policy`` holds the configuration, ``admission`` the limits, ``queue`` the waiting requests, ``forming``
+chooses the next batch, ``batch`` joins requests and splits answers, ``order`` keeps the order of answers,
+``runners`` run a batch, and ``scheduler`` connects them. Sequences have the same parts: ``sequence_policy``,
+``sequence_table`` (slots of the instances and the backlog), ``sequence_forming``, ``sequence_controls`` and
+``sequence_state`` (hidden inputs), and ``sequence_scheduler``. Everything but a runner's threads is on the
+event loop, so there are no locks.
 """

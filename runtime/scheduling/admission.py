@@ -1,7 +1,7 @@
-"""Who may come in: the limits on the requests that are inside a model, waiting or running.
+"""The limits on the requests that are inside a model, queued or running.
 
-Contract: what entered leaves exactly once. It costs a comparison of numbers where no request waits. The sizes
-of the levels of a queue belong to ``queue``.
+Contract: each request that enters leaves exactly once. It costs a comparison of numbers if no request waits.
+``queue`` limits the levels of priority.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 
 
 class Admission:
-    """Counts the requests inside model ``model``. Without a queue of their own, requests wait once there are
+    """Counts the requests inside ``model``. Without a queue of their own, requests wait once there are
     ``places`` of them."""
 
     def __init__(self, model: str, limits: Limits, places: int) -> None:
@@ -26,15 +26,12 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """How many of those inside wait, where there is no queue."""
+        """How many of those inside wait, without a queue."""
         return max(self.inside - self._places, 0)
 
     def enter(self, request: InferRequest) -> int:
-        """Let ``request`` in where there is no queue; the bytes to pass to :meth:`leave`.
-
-        Those are the bytes of a request that had to wait, as long as their memory is held: until it is
-        answered. Raises OVERLOADED.
-        """
+        """Admit ``request`` without a queue. Returns the bytes for :meth:`leave`: those of a request that had
+        to wait, whose memory is held until it is answered. Raises OVERLOADED."""
         waiting = self.inside - self._places
         nbytes = self._checked(request, waiting, self._waiting_bytes) if waiting >= 0 else 0
         self._enter()
@@ -42,13 +39,11 @@ class Admission:
         return nbytes
 
     def leave(self, nbytes: int) -> None:
-        """One that entered with ``nbytes`` is done."""
         self.inside -= 1
         self._waiting_bytes -= nbytes
 
     @contextmanager
     def entered(self, request: InferRequest) -> Iterator[None]:
-        """Inside until the block ends. Raises as :meth:`enter`."""
         nbytes = self.enter(request)
         try:
             yield
@@ -56,15 +51,15 @@ class Admission:
             self.leave(nbytes)
 
     def enter_queue(self, request: InferRequest, waiting: int, waiting_bytes: int) -> int:
-        """Let ``request`` in after ``waiting`` others of a queue that keeps count of the bytes itself; the
-        bytes of ``request``. It leaves with 0. Raises OVERLOADED."""
+        """Admit ``request`` after ``waiting`` others of a queue that counts the bytes itself. Returns the
+        bytes of ``request``, which leaves with 0. Raises OVERLOADED."""
         nbytes = self._checked(request, waiting, waiting_bytes)
         self._enter()
         return nbytes
 
     def _checked(self, request: InferRequest, waiting: int, waiting_bytes: int) -> int:
-        """The bytes of ``request``. One that is too large by itself may still wait alone. Raises OVERLOADED
-        where ``waiting`` others, of ``waiting_bytes``, are as many as may."""
+        """The bytes of ``request``. A request above the limit may still wait alone. Raises OVERLOADED if
+        ``waiting`` others, of ``waiting_bytes``, reach a limit."""
         limits = self._limits
         if waiting >= limits.queue_requests > 0:
             raise self._full(f"{waiting} requests wait")

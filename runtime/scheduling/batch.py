@@ -1,7 +1,7 @@
-"""Requests as one batch, and the answer to it as theirs.
+"""Joins requests to a batch, and splits its answer.
 
-Rows stand one after the other in every tensor of the IR, packed BYTES included, so a batch is the bytes of
-its requests in a row, copied once, and an answer is a slice of the output. Contract: no request gets a row of
+In every tensor of the IR, packed BYTES included, rows follow each other, so a batch is the concatenated bytes
+of its requests, copied once, and an answer is a slice of the output. Contract: no request gets a row of
 another; a model that answers with another number of rows than its input fails.
 """
 
@@ -18,13 +18,13 @@ _LENGTH = struct.Struct("<I")
 
 
 def in_model_order(inputs: tuple[Tensor, ...], places: Mapping[str, int]) -> tuple[Tensor, ...]:
-    """``inputs`` by their ``places`` in the signature, whatever order a client sent them in."""
+    """``inputs`` by their ``places`` in the signature."""
     return inputs if len(inputs) < 2 else tuple(sorted(inputs, key=lambda tensor: places[tensor.name]))
 
 
 def key_of(inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> Hashable:
-    """Equal for requests that may meet in a batch: the same inputs of the same datatypes, shapes equal but
-    for the batch, the same ``outputs``. ``inputs`` are in the model's order."""
+    """Equal for requests that may share a batch: the same inputs, datatypes, shapes except for the batch, and
+    ``outputs``. ``inputs`` are in the model's order."""
     return outputs, tuple((tensor.name, tensor.datatype, tensor.shape[1:]) for tensor in inputs)
 
 
@@ -46,7 +46,7 @@ def gathered(entries: Sequence[Entry]) -> tuple[Tensor, ...]:
 
 
 def check_rows(outputs: Sequence[Tensor], rows: int) -> None:
-    """Raises MODEL_FAILED for an output that has not as many ``rows`` as were given."""
+    """Raises MODEL_FAILED for an output without as many ``rows``."""
     for tensor in outputs:
         if tensor.shape[:1] != (rows,):
             got = tensor.shape[0] if tensor.shape else "none"
@@ -82,7 +82,7 @@ def _cut(tensor: Tensor, sizes: Sequence[int]) -> list[Tensor]:
 
 
 def _after(view: memoryview, position: int, count: int) -> int:
-    """Where ``count`` packed elements from ``position`` on end."""
+    """The end of ``count`` packed elements from ``position`` on."""
     for _ in range(count):
         position += 4 + _LENGTH.unpack_from(view, position)[0]
     return position

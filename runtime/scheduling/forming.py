@@ -1,8 +1,8 @@
-"""Which of the requests that wait make the next batch, and whether it waits for more.
+"""Chooses the next batch, and whether it waits for more.
 
-Contract: a pure function of what waits and of the time. A batch holds entries of one key, the first in the
-queue among them, and no more rows than a batch may have; it waits only while it could grow, nobody else
-waits behind it, and its oldest entry has not waited as long as a batch may.
+Contract: a pure function of the queue and the time. A batch holds entries of one key, the first in the queue
+among them, and no more rows than allowed; it waits only while it could grow, no other entry waits after it,
+and its oldest entry is younger than the longest delay.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from interlingua.runtime.scheduling.policy import DynamicBatching
 from interlingua.runtime.scheduling.queue import Entry
 
 _PASSED_OVER = 64
-"""Behind so many entries that do not fit nobody looks further, so that choosing never costs more than
-running."""
+"""The search ends after so many entries that do not fit, so that choosing never costs more than running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``preferred`` sizes are ascending and not empty. With ``ordered`` no entry is taken before another of
-    its priority that does not fit."""
+    """``preferred`` sizes are ascending and not empty. With ``ordered`` no entry overtakes another of its
+    priority that does not fit."""
 
     max_rows: int
     preferred: tuple[int, ...]
@@ -34,14 +33,13 @@ class Rules:
 
     @classmethod
     def of(cls, batching: DynamicBatching, max_rows: int) -> Rules:
-        """The rules for batches of up to ``max_rows`` rows."""
         preferred = tuple(sorted(batching.preferred_sizes)) or (max_rows,)
         return cls(max_rows, preferred, batching.max_delay_us * 1000, batching.preserve_ordering)
 
 
 def choose(entries: Iterable[Entry], rules: Rules, room: int, now: int) -> tuple[list[Entry], int]:
-    """The next batch of at most ``room`` entries, and the nanoseconds that it had better wait for more; 0
-    to run now. ``now`` is ``time.monotonic_ns()``."""
+    """The next batch of at most ``room`` entries, and how many nanoseconds it should wait for more; 0 to run
+    now. ``now`` is ``time.monotonic_ns()``."""
     taken: list[Entry] = []
     rows = best = passed = 0
     complete = False

@@ -1,7 +1,6 @@
-"""Answers that leave in the order in which their requests were taken from the queue.
+"""Keeps answers in the order in which their requests left the queue.
 
-Contract: whoever has entered leaves, answered or not; nobody leaves with an answer before those who entered
-earlier.
+Contract: every entry leaves, answered or not; none leaves with an answer before an earlier one.
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ from interlingua.runtime.scheduling.queue import Entry
 
 
 class Order:
-    """The requests under way, the first that may leave first."""
-
     def __init__(self) -> None:
         self._entries: OrderedDict[Entry, None] = OrderedDict()
 
     def enter(self, entry: Entry) -> None:
-        """``entry`` has been taken from the queue."""
+        """``entry`` has left the queue."""
         self._entries[entry] = None
 
     async def turn(self, entry: Entry) -> None:
@@ -30,7 +27,7 @@ class Order:
         await entry.turn
 
     def leave(self, entry: Entry) -> None:
-        """``entry`` is done with, if it ever entered."""
+        """``entry`` is done, if it ever entered."""
         if entry in self._entries:
             del self._entries[entry]
             first = next(iter(self._entries), None)

@@ -1,8 +1,4 @@
-"""What a configuration says of the queue of a model and of its batches, as plain values.
-
-The words are those of ``config.pbtxt``. Reading them belongs to ``runtime.model_config.pbtxt``, keeping to
-them to the other modules of this package.
-"""
+"""The configuration of a model's queue and batches, in the words of ``config.pbtxt``."""
 
 from __future__ import annotations
 
@@ -16,9 +12,9 @@ MOST_PRIORITY_LEVELS = 1000
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """How requests of one priority wait. A request that has waited ``timeout_us`` (0: no limit) is
-    rejected, or with ``delays`` runs after those that have not; with ``allow_override`` a request may ask
-    for less. ``max_size`` is how many may wait, 0 for no limit."""
+    """The queue of one priority. A request that has waited ``timeout_us`` (0: no limit) is rejected, or with
+    ``delays`` runs after all others; with ``allow_override`` a request may shorten the timeout. ``max_size``
+    limits the queue, 0 for no limit."""
 
     delays: bool = False
     timeout_us: int = 0
@@ -26,7 +22,7 @@ class QueuePolicy:
     max_size: int = 0
 
     def timeout_of(self, requested_us: int) -> int:
-        """The microseconds that a request may wait which asks for ``requested_us``; 0 for no limit."""
+        """The timeout of a request that states ``requested_us``; 0 for no limit."""
         if self.allow_override and requested_us and (not self.timeout_us or requested_us < self.timeout_us):
             return requested_us
         return self.timeout_us
@@ -34,9 +30,9 @@ class QueuePolicy:
 
 @dataclass(frozen=True, slots=True)
 class DynamicBatching:
-    """What ``dynamic_batching`` says. A batch waits ``max_delay_us`` for more, 0 for not at all; one of
-    ``preferred_sizes`` does not wait, and the largest batch is the one preferred where none is stated.
-    Priorities go from 1, the first to run, to ``priority_levels``; 0 levels are one."""
+    """``dynamic_batching``. A batch waits ``max_delay_us`` for more, 0 for not at all; one of
+    ``preferred_sizes``, by default the largest, does not wait. Priorities go from 1, the first to run, to
+    ``priority_levels``; 0 levels are one."""
 
     preferred_sizes: tuple[int, ...] = ()
     max_delay_us: int = 0
@@ -47,15 +43,14 @@ class DynamicBatching:
     policies: Mapping[int, QueuePolicy] = field(default_factory=dict)
 
     def level_of(self, priority: int) -> int:
-        """The level of a request that asks for ``priority``: the default for 0 and for one that there
-        is not."""
+        """The level of a request with ``priority``: the default for 0 and for an unknown one."""
         return priority if 0 < priority <= self.priority_levels else self.default_priority_level
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may be inside a model: ``queue_requests`` and their ``queue_bytes`` waiting, ``concurrent``
-    requests waiting or running, 0 for no limit."""
+    """The limits of a model: ``queue_requests`` and ``queue_bytes`` waiting, ``concurrent`` requests waiting
+    or running, 0 for no limit."""
 
     queue_requests: int = 10_000
     queue_bytes: int = 1 << 30
@@ -67,9 +62,9 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """All of it for one model. Without ``batching`` requests run one by one as they came; ``ragged``: some
-    input allows requests of different shapes in a batch, so none are joined here. ``sequences`` are there for
-    a model whose requests belong together, which then run by that and not by ``batching``."""
+    """Without ``batching`` requests run one by one; ``ragged``: some input allows requests of different
+    shapes in a batch, so none are joined here. A model with ``sequences`` runs by those instead of
+    ``batching``."""
 
     batching: DynamicBatching | None = None
     limits: Limits = DEFAULT_LIMITS

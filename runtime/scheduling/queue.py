@@ -1,7 +1,7 @@
-"""The requests that wait for a model, by priority and within one in the order in which they came.
+"""The queue of a model, by priority and arrival.
 
-Contract: whatever is added is taken, removed, or rejected exactly once. Timers and futures belong to
-``scheduler``; which of the waiting run together to ``forming``.
+Contract: each entry is taken, removed, or rejected exactly once. ``scheduler`` has the timers and futures,
+``forming`` chooses batches.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ FULL = "Exceeds maximum queue size"
 EXPIRED = "Request timeout expired"
 
 Memory = dict[str, Tensor]
-"""What a model remembers of a sequence, by the input that it is."""
+"""A model's memory of a sequence, by input."""
 
 
 @dataclass(eq=False, slots=True)
 class Entry:
     """A request on its way through a queue.
 
-    ``inputs`` are as the model sees them, ``rows`` the batch elements that they have, 0 where there are no
-    batches. Entries of one ``key`` may meet in a batch; None meets no other. ``arrived`` and ``expires`` are
-    ``time.monotonic_ns()``, 0 for never. ``answer`` gets what the runner gives. ``turn`` is there while it
-    waits for earlier answers, ``memory`` once it runs as part of a sequence.
+    ``inputs`` are as the model sees them, ``rows`` their batch elements, 0 without batches. Entries of one
+    ``key`` may share a batch; None shares none. ``arrived`` and ``expires`` are ``time.monotonic_ns()``, 0
+    for never. ``answer`` gets the result of the runner. ``turn`` is set while it waits for earlier answers,
+    ``memory`` once it runs as part of a sequence.
     """
 
     request: InferRequest
@@ -70,7 +70,7 @@ class _Level:
 
 
 class RequestQueue:
-    """What waits under the policies of ``batching``, and the ``nbytes`` of it."""
+    """The queue under the policies of ``batching``, and its ``nbytes``."""
 
     def __init__(self, batching: DynamicBatching) -> None:
         self._batching = batching
@@ -91,8 +91,8 @@ class RequestQueue:
             yield from level.late
 
     def add(self, entry: Entry) -> None:
-        """Put ``entry`` after those of its priority. Sets its ``level`` and when it ``expires``. Raises
-        UNAVAILABLE where as many wait as may."""
+        """Append ``entry`` to its priority. Sets its ``level`` and when it ``expires``. Raises UNAVAILABLE
+        for a full queue."""
         entry.level = self._batching.level_of(entry.request.priority)
         level = self._levels[entry.level]
         policy = level.policy
@@ -105,7 +105,7 @@ class RequestQueue:
         self.nbytes += entry.nbytes
 
     def remove(self, entry: Entry) -> bool:
-        """Take ``entry`` out; False where it is not in the queue."""
+        """Remove ``entry``; False if it is not in the queue."""
         level = self._levels[entry.level]
         entries = level.late if entry.late else level.timely
         if entry not in entries:
@@ -116,8 +116,8 @@ class RequestQueue:
         return True
 
     def expire(self, entry: Entry) -> bool:
-        """The time of ``entry`` is over: where it still waits, it goes after the others of its priority, or
-        out. Whether it is out now."""
+        """The timeout of ``entry``: if it still waits, it moves after the others of its priority, or out.
+        Returns whether it is out."""
         level = self._levels[entry.level]
         if not level.policy.delays:
             return self.remove(entry)

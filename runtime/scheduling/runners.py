@@ -1,7 +1,6 @@
-"""What runs a batch: the threads of an instance that is a function, or the places of one that is given whole
-requests.
+"""Runs batches, on the threads of an ``Instance`` or the places of a ``RequestInstance``.
 
-A runner says how many batches it could start, starts one, gives every entry its answer, and says when it
+A runner says how many batches it could start, starts one, sets the answer of every entry, and reports when it
 could start another. It knows nothing of queues.
 """
 
@@ -24,8 +23,8 @@ UNBOUNDED = 1 << 30
 
 
 class Ran(NamedTuple):
-    """What one request has of the run of its batch: its outputs, when the batch left the queue, was put
-    together and had ended (``time.monotonic_ns()``), and the execution that it shares."""
+    """One request's part of a run: its outputs, when the batch left the queue, was gathered and had ended
+    (``time.monotonic_ns()``), and the execution that it shares."""
 
     outputs: tuple[Tensor, ...]
     started: int
@@ -46,9 +45,9 @@ def _nothing(*_: object) -> None:
 
 
 class Runner(Protocol):
-    """``free`` batches can be started now, each of up to ``room`` entries. ``on_free`` is called when there
-    may be more, ``on_failure`` when waiting requests cannot run, ``on_replaced`` when what runs from
-    now on has no memory of what ran."""
+    """``free`` batches can start now, each of up to ``room`` entries. ``on_free`` is called when there may be
+    more, ``on_failure`` when waiting requests cannot run, ``on_replaced`` when the model has lost its memory
+    of earlier runs."""
 
     on_free: Callable[[], None] = staticmethod(_nothing)
     on_failure: Callable[[InferenceError], None] = staticmethod(_nothing)
@@ -62,11 +61,11 @@ class Runner(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether what waits here would run."""
+        """Whether waiting requests would run."""
 
     @property
     def busy(self) -> bool:
-        """Whether something that was started here goes on."""
+        """Whether something that was started here is unfinished."""
 
     def wanted(self) -> None:
         """A request waits and nothing is free."""
@@ -81,8 +80,7 @@ class Runner(Protocol):
 
 
 class ThreadRunner(Runner):
-    """Runs ``run`` on ``threads``, as many batches at once as there are ``instances``; each entry is answered
-    with a :class:`Ran`."""
+    """Runs ``run`` on ``threads``, up to ``instances`` batches at once; the answer is a :class:`Ran`."""
 
     free = 0
     room = UNBOUNDED
@@ -127,8 +125,8 @@ class ThreadRunner(Runner):
 
 
 class PlaceRunner(Runner):
-    """Runs on a place of ``instance``, any or the one with ``number``, which it claims when a request waits;
-    each entry is answered with a :class:`SharedAnswers`."""
+    """Runs on a place of ``instance``, any or the one with ``number``, claimed when a request waits; the
+    answer is a :class:`SharedAnswers`."""
 
     def __init__(self, instance: RequestInstance, number: int | None = None) -> None:
         self._instance = instance
@@ -151,7 +149,7 @@ class PlaceRunner(Runner):
 
     @property
     def busy(self) -> bool:
-        """A claim is all that goes on here: the instance knows what it runs."""
+        """A claim is all that continues here: the instance knows what it runs."""
         return self._claim is not None
 
     def wanted(self) -> None:
@@ -185,12 +183,11 @@ class PlaceRunner(Runner):
 
 
 def execution_of(entries: Sequence[Entry]) -> Execution:
-    """One run with all rows of ``entries``."""
     return Execution(sum(entry.rows for entry in entries) or 1)
 
 
 def fail(entries: Sequence[Entry], error: BaseException) -> None:
-    """Answer ``entries`` with ``error``, each with its own where others may write into it."""
+    """Fail ``entries`` with ``error``, each with its own copy, since callers may write to it."""
     for entry in entries:
         if not entry.answer.done():
             own = error

@@ -1,9 +1,9 @@
-"""The way of a request from the queue into a batch: when batches are formed and who starts them.
+"""Takes requests from the queue to batches, and starts them.
 
-Contract: everything happens on one event loop, driven by what comes, what ends, at most one timer for the
-batch that waits and one for each request that can expire; nothing polls. A request that was cancelled, has
-expired or whose deadline has passed leaves the queue without running; one that runs goes on without the
-caller. Whatever leaves the queue, or its place there, makes the scheduler form the next batch again.
+Contract: everything happens on one event loop, driven by arrivals, ends, at most one timer for the waiting
+batch and one for each request that can expire; nothing polls. A request that is cancelled, expired or past
+its deadline leaves the queue without running; a running one continues without its caller. Whatever changes
+the queue makes the scheduler form the next batch again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Signatu
 
 
 class Scheduler:
-    """The queue of one version of model ``model`` before ``runner``.
+    """The queue of one version of ``model`` before ``runner``.
 
-    ``scheduling`` states ``batching``. Where the model has no batches, or takes ragged ones, requests run one
-    by one under the same policies. ``gives_outputs``: only requests for the same outputs meet. ``ordered``:
-    answers may be kept in order, where that is asked for.
+    Without batches, or with ragged ones, requests run one by one under the same policies. ``gives_outputs``:
+    only requests for the same outputs share a batch. ``ordered``: answers may be kept in order, if the
+    configuration says so.
     """
 
     def __init__(
@@ -63,24 +63,23 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """How many requests are in the queue."""
         return len(self._queue)
 
     def entered(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
     ) -> AbstractContextManager[Entry]:
-        """Have ``request`` in the queue, with ``inputs`` as the model sees them; its ``answer`` comes when it
-        has run. Leaving the block is to wait no more: what has not begun then never runs.
+        """Queue ``request``, with ``inputs`` as the model sees them; its ``answer`` is set after the run.
+        Leaving the block ends the wait: what has not begun then never runs.
 
-        Raises OVERLOADED and UNAVAILABLE where the queue is full. The answer may be UNAVAILABLE for one that
-        has expired, DEADLINE_EXCEEDED, CANCELLED, and what the runner gives.
+        Raises OVERLOADED and UNAVAILABLE for a full queue. The answer may be UNAVAILABLE after a timeout,
+        DEADLINE_EXCEEDED, CANCELLED, and the runner's errors.
         """
         return _Entered(self, request, inputs, outputs)
 
     def _enter(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
     ) -> tuple[Entry, Callable[[], None]]:
-        """The entry of ``request``, and what cancels it."""
+        """The entry of ``request``, and a function that cancels it."""
         loop = asyncio.get_running_loop()
         inputs = in_model_order(inputs, self._places)
         key = key_of(inputs, outputs if self._gives_outputs else ()) if self._joins and inputs else None
@@ -133,12 +132,11 @@ class Scheduler:
             self._order.leave(entry)
 
     def _advance_soon(self) -> None:
-        """Once for all that comes in the same round of the loop, which can then meet."""
+        """Once for all arrivals in one round of the loop, which can then share a batch."""
         if self._due is None:
             self._due = asyncio.get_running_loop().call_soon(self._advance)
 
     def _advance(self) -> None:
-        """Start every batch that can be started."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -204,8 +202,8 @@ class Scheduler:
 
 
 class _Entered:
-    """The block of :meth:`Scheduler.entered`. Every small request goes through it: a generator for a context
-    manager would cost as much as all that the block does."""
+    """The block of :meth:`Scheduler.entered`. Every small request uses it: a generator-based context manager
+    would cost as much as the whole block."""
 
     __slots__ = ("_arguments", "_cancel", "_entry", "_scheduler")
 

@@ -1,6 +1,6 @@
 """The control inputs of a sequence: start, end, ready, and the correlation id.
 
-Contract: one row for each request, of shape [1, 1] where shapes begin with a batch, else [1].
+Contract: one row for each request, of shape [1, 1] if shapes begin with a batch, else [1].
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ def zeros(name: str, datatype: Datatype, shape: tuple[int, ...]) -> Tensor:
 
 
 class Controls:
-    """The control inputs of model ``model``. ``batched``: shapes begin with a batch."""
-
     def __init__(self, model: str, controls: Sequence[Control], batched: bool) -> None:
         self._model = model
         self._controls = controls
@@ -49,8 +47,7 @@ class Controls:
         """For a padding row."""
 
     def of(self, place: Place) -> tuple[Tensor, ...]:
-        """For the request at ``place``. Raises INVALID_TENSOR for an id that the model's input cannot
-        hold."""
+        """For the request at ``place``. Raises INVALID_TENSOR for an id that the input cannot hold."""
         return tuple(
             self._flags[control.name][_FLAGS[control.kind](place)]
             if control.kind in _FLAGS

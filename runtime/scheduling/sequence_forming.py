@@ -1,7 +1,7 @@
-"""Which requests of the sequences of an instance make the next batch, and whether it waits for more.
+"""Chooses the next batch of an instance's sequences, and whether it waits for more.
 
-Contract: pure functions of what waits, which is something, and of the time. Of each sequence only the first
-request that waits is in question, so that its requests run one after the other.
+Contract: pure functions of the waiting requests, at least one, and the time. Only the first waiting request
+of each sequence counts, so that its requests run one after the other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Batch = list[LiveSequence | None]
 
 
 def direct(lane: Lane, strategy: Direct, room: int, now: int, fills: bool) -> tuple[Batch, int]:
-    """The next batch of at most ``room`` rows, and the nanoseconds that it had better wait for more; 0 to run
+    """The next batch of at most ``room`` rows, and how many nanoseconds it should wait for more; 0 to run
     now. ``now`` is ``time.monotonic_ns()``. With ``fills`` a sequence is in the row of its slot, after
     padding rows."""
     ready = lane.ready

@@ -1,8 +1,4 @@
-"""What a configuration says of requests that belong together, as plain values.
-
-The words are those of ``sequence_batching`` in ``config.pbtxt``. Reading them belongs to
-``runtime.model_config.pbtxt``, keeping to them to the other modules of this package.
-"""
+"""The configuration of a model's sequences, in the words of ``sequence_batching`` in ``config.pbtxt``."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from dataclasses import dataclass
 from interlingua.schemas import Datatype, Tensor
 
 DEFAULT_IDLE_US = 1_000_000
-"""After so many microseconds without a request a sequence is over, where nothing is stated."""
+"""The default time without a request, in microseconds, after which a sequence is over."""
 
 START, END, READY, CORRELATION_ID = (
     f"CONTROL_SEQUENCE_{kind}" for kind in ("START", "END", "READY", "CORRID")
@@ -21,8 +17,8 @@ CONTROL_KINDS = frozenset({START, END, READY, CORRELATION_ID})
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """An input that tells the model of the sequence: ``name``, what it tells by the name in the
-    configuration, its datatype, and the values for false and true."""
+    """A control input: its ``name``, its ``kind`` as in the configuration, its datatype, and the values for
+    false and true."""
 
     name: str
     kind: str
@@ -32,9 +28,8 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the model remembers of a sequence: its output ``output_name`` is its input ``input_name`` in the
-    next request. In the first one that is ``initial``, of a full shape with a batch of 1. ``shape`` is full
-    too, -1 for a free dimension."""
+    """A state: the output ``output_name`` is the input ``input_name`` in the next request; in the first one
+    that is ``initial``, of a full shape with a batch of 1. ``shape`` is full too, -1 for a free dimension."""
 
     input_name: str
     output_name: str
@@ -45,8 +40,8 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """A sequence keeps its row of the batch. A batch runs at once where ``minimum_utilization`` of the rows
-    are ready, else after ``max_delay_us``."""
+    """A sequence keeps its row of the batch. A batch runs at once if ``minimum_utilization`` of the rows are
+    ready, else after ``max_delay_us``."""
 
     max_delay_us: int = 0
     minimum_utilization: float = 0.0
@@ -55,7 +50,7 @@ class Direct:
 @dataclass(frozen=True, slots=True)
 class Oldest:
     """Each instance has ``max_candidates`` sequences (0: as many as a batch has rows), whose next requests
-    meet in batches, the oldest first. The others are as in ``DynamicBatching``."""
+    share batches, the oldest first. The other fields are as in ``DynamicBatching``."""
 
     max_candidates: int = 0
     preferred_sizes: tuple[int, ...] = ()
@@ -65,8 +60,7 @@ class Oldest:
 
 @dataclass(frozen=True, slots=True)
 class SequenceBatching:
-    """All that a configuration says of sequences. ``iterative``: each request is a sequence of its own, which
-    runs until the model lets it go."""
+    """``iterative``: each request is a sequence of its own, which runs until the model releases it."""
 
     idle_us: int = DEFAULT_IDLE_US
     controls: tuple[Control, ...] = ()

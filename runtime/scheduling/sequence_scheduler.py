@@ -1,9 +1,9 @@
-"""The way of a request of a sequence to the instance that has the sequence, and into a batch there.
+"""Takes the requests of a sequence to the instance that has the sequence, and to batches there.
 
-Contract: the requests of a sequence run one after the other, in the order in which they came, on one
-instance. Everything happens on one event loop, driven by what comes, what ends, one timer for each batch
-that waits and one for the sequence that is idle next. A request that leaves before it has run breaks its
-sequence: what the model remembers would be wrong from there on.
+Contract: the requests of a sequence run one after the other, in the order of their arrival, on one instance.
+Everything happens on one event loop, driven by arrivals, ends, one timer for each waiting batch and one for
+the sequence that is idle next. A request that leaves without a run breaks its sequence: the model's memory
+would be wrong from there on.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ALONE = Place(1, True, True)
 
 
 def check_alone(model: str, inputs: Sequence[Tensor]) -> None:
-    """Raise INVALID_TENSOR for ``inputs`` of more than one row, which is no request of a sequence."""
+    """Raise INVALID_TENSOR for ``inputs`` of more than one row, which no sequence takes."""
     if any(tensor.shape[:1] != (1,) for tensor in inputs):
         raise InferenceError(
             ErrorCode.INVALID_TENSOR,
@@ -51,12 +51,12 @@ def check_alone(model: str, inputs: Sequence[Tensor]) -> None:
 
 
 class SequenceScheduler:
-    """The sequences of one version of model ``model`` before ``runners``, one for each instance.
+    """The sequences of one version of ``model`` before ``runners``, one for each instance.
 
-    ``joins``: requests may meet in batches where the model has any. ``whole_requests``: the runners give the
-    model each request by itself, with any outputs; padding rows then go only to a model with a READY
-    control. ``ordered``: answers may be kept in order, where the configuration requests it.
-    ``waiting`` counts the requests that have not begun.
+    ``joins``: requests may share batches if the model has any. ``whole_requests``: the runners pass the model
+    each request by itself, with any outputs; padding rows then go only to a model with a READY control.
+    ``ordered``: answers may be kept in order, if the configuration says so. ``waiting`` counts the requests
+    that have not begun.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class SequenceScheduler:
     def entered(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
     ) -> Iterator[Entry]:
-        """Have ``request`` in its sequence, with ``inputs`` as the model sees them; its ``answer`` comes when
-        it has run. Leaving the block is to wait no more: what has not begun then never runs.
+        """Queue ``request`` in its sequence, with ``inputs`` as the model sees them; its ``answer`` is set
+        after the run. Leaving the block ends the wait: what has not begun then never runs.
 
-        Raises INVALID_TENSOR for a request that is in no sequence or has a batch, and OVERLOADED where too
-        many wait. The answer may be CANCELLED, INVALID_TENSOR where the sequence was broken meanwhile, and
-        what the runner gives.
+        Raises INVALID_TENSOR for a request without a sequence or with a batch, and OVERLOADED for a full
+        queue. The answer may be CANCELLED, INVALID_TENSOR for a sequence that broke meanwhile, and the
+        runner's errors.
         """
         loop = asyncio.get_running_loop()
         if self._batched:
@@ -150,15 +150,15 @@ class SequenceScheduler:
             await self._order.turn(entry)
 
     def whole(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """``inputs`` with all that a model is given for a request that is a sequence of its own. Raises
+        """``inputs`` with all hidden inputs for a request that is a sequence of its own. Raises
         INVALID_TENSOR as :meth:`entered`."""
         if self._batched:
             check_alone(self._model, inputs)
         return inputs + self._controls.of(ALONE) + self._states.initial()
 
     async def drain(self) -> None:
-        """Wait until nothing waits or runs. From now on batches do not wait to fill, and a sequence lasts no
-        longer than its requests."""
+        """Wait until nothing waits or runs. From now on batches do not wait to fill, and a sequence ends with
+        its requests."""
         self._quiet = asyncio.Event()
         self._end_quiet_ones()
         self._advance()
@@ -180,7 +180,7 @@ class SequenceScheduler:
             self._advance_soon()
 
     def _drop(self, sequence: LiveSequence, entry: Entry) -> None:
-        """``entry`` runs no more, if it still waits."""
+        """Remove ``entry``, if it still waits."""
         if entry not in sequence.waiting:
             return
         dropped = self._table.drop(sequence, entry)
@@ -194,7 +194,7 @@ class SequenceScheduler:
             self._waiting_bytes -= entry.nbytes
 
     def _advance_soon(self) -> None:
-        """Once for all that comes in the same round of the loop, which can then meet."""
+        """Once for all arrivals in one round of the loop, which can then share a batch."""
         if self._due is None:
             self._due = asyncio.get_running_loop().call_soon(self._advance)
 
@@ -206,7 +206,6 @@ class SequenceScheduler:
             self._advance_lane(lane)
 
     def _advance_lane(self, lane: Lane) -> None:
-        """Start every batch of ``lane`` that can be started."""
         timer = self._timers[lane.number]
         if timer is not None:
             timer.cancel()
@@ -257,14 +256,13 @@ class SequenceScheduler:
         return empty + self._controls.padding
 
     def _padding_row(self, like: Entry, inputs: tuple[Tensor, ...]) -> Entry:
-        """A padding row in the batch of ``like``."""
         answer = asyncio.get_running_loop().create_future()
         answer.add_done_callback(self._forget)
         request = InferRequest(self._model, ())
         return Entry(request, inputs, like.outputs, like.rows, like.key, like.arrived, answer)
 
     def _forget(self, answer: asyncio.Future[object]) -> None:
-        """``answer`` has no caller."""
+        """Retrieve the ``answer`` of a padding row, which has no caller."""
         if answer.cancelled() or answer.exception() is not None:
             return
         given = answer.result()
@@ -274,7 +272,7 @@ class SequenceScheduler:
             task.add_done_callback(self._dropping.discard)
 
     def _fail_lane(self, lane: Lane, error: InferenceError) -> None:
-        """The instance of ``lane`` runs nothing now, and what it knew of its sequences is lost."""
+        """The instance of ``lane`` runs nothing now, and has lost its sequences."""
         for sequence in list(lane.slots.values()):
             waiting = list(sequence.waiting)
             sequence.waiting.clear()
@@ -283,7 +281,7 @@ class SequenceScheduler:
             fail(waiting, error)
 
     def _break_lane(self, lane: Lane) -> None:
-        """The instance of ``lane`` was started again, and what it knew of its sequences is lost."""
+        """The instance of ``lane`` was restarted, and has lost its sequences."""
         for sequence in list(lane.slots.values()):
             if not sequence.begun:
                 continue
@@ -299,7 +297,7 @@ class SequenceScheduler:
                 self._table.over(sequence)
 
     def _watch(self) -> None:
-        """Look again when the next sequence may have been idle too long."""
+        """Check again when the next sequence may have been idle too long."""
         first = self._table.first_to_idle
         if self._idle_timer is None and first is not None and self._quiet is None:
             remaining = first.last + self._idle_secs - time.monotonic()

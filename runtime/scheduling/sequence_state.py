@@ -1,7 +1,7 @@
-"""What a model remembers of a sequence outside itself: outputs that are inputs of the next request.
+"""The states of a sequence: outputs that are inputs of the next request.
 
 Contract: the memory of a sequence changes in the thread that runs its requests, one run at a time, and a run
-that fails leaves it as it was. It is never sent to a client that has not asked for that output by name.
+that fails leaves it as it was. Clients get a state only if they request that output by name.
 """
 
 from __future__ import annotations
@@ -21,35 +21,34 @@ from interlingua.schemas import ErrorCode, InferenceError, Tensor
 
 
 class States:
-    """The ``states`` of a model, as tensors beside those of its clients. ``batched``: shapes begin with a
-    batch."""
+    """The ``states`` of a model as tensors. ``batched``: shapes begin with a batch."""
 
     def __init__(self, states: Sequence[State], batched: bool) -> None:
         self._states = states
         self.joins = not any(-1 in state.shape[int(batched) :] for state in states)
-        """Whether all sequences have states of one shape, so that their requests can meet in a batch."""
+        """Whether all sequences have states of one shape, so that their requests can share a batch."""
 
     def __bool__(self) -> bool:
         return bool(self._states)
 
     def initial(self) -> tuple[Tensor, ...]:
-        """The inputs of a request that is the first of its sequence."""
+        """The inputs of the first request of a sequence."""
         return tuple(state.initial for state in self._states)
 
     def inputs(self, entries: Sequence[Entry]) -> tuple[Tensor, ...]:
-        """What is remembered of the sequences of ``entries``, a row each; zeros for padding rows."""
+        """The states of the sequences of ``entries``, a row each; zeros for padding rows."""
         return tuple(self._rows(state, entries) for state in self._states)
 
     def outputs(self, requested: tuple[str, ...]) -> tuple[str, ...]:
-        """``requested``, and what is to be remembered."""
+        """``requested`` and the states."""
         return (
             *requested,
             *(state.output_name for state in self._states if state.output_name not in requested),
         )
 
     def keep(self, memory: Memory, outputs: Sequence[Tensor], alone: bool) -> None:
-        """Remember what is to be of ``outputs``, one row; ``alone``: they are no part of a larger buffer.
-        Raises MODEL_FAILED for a shape that is not the declared one."""
+        """Store the states among ``outputs``, one row; ``alone``: they are not part of a larger buffer.
+        Raises MODEL_FAILED for an undeclared shape."""
         by_name = {tensor.name: tensor for tensor in outputs}
         kept = {}
         for state in self._states:
@@ -78,7 +77,7 @@ class States:
 
 
 class StatefulRunner(ThreadRunner):
-    """A ``ThreadRunner`` of one instance that gives the model its ``states`` and keeps them."""
+    """A ``ThreadRunner`` of one instance that passes the model its ``states`` and stores them."""
 
     def __init__(self, run: Run, threads: Executor, states: States) -> None:
         super().__init__(run, threads, 1)

@@ -1,9 +1,9 @@
 """The running sequences of a model: the slots of its instances, and the backlog of sequences without one.
 
-A sequence begins with a request that has the start flag and has the slot of one instance for as long as it
-lasts: until its request with the end flag has been taken, it has been idle too long, or one of its requests
-has left without a run. Sequences for which there is no slot wait in the order in which they came. Contract:
-plain bookkeeping, without clocks, futures or timers. The texts are Triton's.
+A sequence begins with a request that has the start flag and keeps the slot of one instance until its request
+with the end flag was taken, it was idle too long, or one of its requests left without a run. Sequences
+without a slot wait in the order of their arrival. Contract: plain bookkeeping, without clocks, futures or
+timers. The texts are Triton's.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from interlingua.schemas import Sequence as Place
 
 @dataclass(eq=False, slots=True)
 class LiveSequence:
-    """A sequence under way. ``waiting`` are its requests that have not been taken, ``inside`` counts those
-    that are not done, ``last`` is when one came or was done. ``begun``: one was taken; ``ended``: the last
-    one that came had the end flag."""
+    """``waiting`` are its requests that were not taken, ``inside`` counts those that are not done, ``last``
+    is when one came or was done. ``begun``: one was taken; ``ended``: the last arrival had the end flag."""
 
     id: int | str
     last: float
@@ -36,8 +35,8 @@ class LiveSequence:
 
 
 class Lane:
-    """The sequences of one instance by their slot, of which there are ``size``; ``ready`` are those that have
-    a request waiting."""
+    """The sequences of one instance by their slot, up to ``size``; ``ready`` are those with a waiting
+    request."""
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
@@ -49,13 +48,11 @@ class Lane:
 
     @property
     def next_slot(self) -> int | None:
-        """The first slot that is free."""
         if self._freed:
             return self._freed[0]
         return self._unused if self._unused < self.size else None
 
     def give(self, sequence: LiveSequence) -> None:
-        """Give ``sequence`` the next slot."""
         if self._freed:
             slot = heapq.heappop(self._freed)
         else:
@@ -65,14 +62,13 @@ class Lane:
         self.note(sequence)
 
     def free(self, sequence: LiveSequence) -> None:
-        """Take its slot from ``sequence``."""
         del self.slots[sequence.slot]
         self.ready.pop(sequence, None)
         heapq.heappush(self._freed, sequence.slot)
         sequence.lane, sequence.slot = None, -1
 
     def note(self, sequence: LiveSequence) -> None:
-        """What waits of ``sequence`` has changed."""
+        """The waiting requests of ``sequence`` have changed."""
         if sequence.waiting:
             self.ready[sequence] = None
         else:
@@ -80,7 +76,7 @@ class Lane:
 
 
 def not_started(model: str, identity: int | str) -> InferenceError:
-    """What a request to ``model`` gets whose sequence is not under way."""
+    """The error for a request to ``model`` whose sequence has not started."""
     return InferenceError(
         ErrorCode.INVALID_TENSOR,
         f"inference request for sequence {identity} to model '{model}' must specify the START flag on the "
@@ -89,8 +85,8 @@ def not_started(model: str, identity: int | str) -> InferenceError:
 
 
 class SequenceTable:
-    """The sequences of model ``model``, on ``lanes`` instances with ``slots`` each. ``ready`` tells of an
-    instance whether it would run anything: one that would not gets sequences only where no other is free."""
+    """The sequences of ``model``, on ``lanes`` instances with ``slots`` each. ``ready(number)``: whether an
+    instance would run anything; one that would not gets sequences only if no other is free."""
 
     def __init__(self, model: str, lanes: int, slots: int, ready: Callable[[int], bool]) -> None:
         self.lanes = tuple(Lane(number, slots) for number in range(lanes))
@@ -108,12 +104,12 @@ class SequenceTable:
 
     @property
     def first_to_idle(self) -> LiveSequence | None:
-        """The one whose last request is longest ago."""
+        """The sequence whose last request was first."""
         return next(iter(self._live.values()), None)
 
     def check(self, place: Place | None) -> Place:
-        """``place``, where a request may have it. Raises INVALID_TENSOR for a request without a sequence,
-        and for the first of one without the start flag."""
+        """``place``, if a request may have it. Raises INVALID_TENSOR for a request without a sequence, and
+        for the first of a sequence without the start flag."""
         if place is None:
             raise InferenceError(
                 ErrorCode.INVALID_TENSOR,
@@ -128,7 +124,7 @@ class SequenceTable:
 
     def enter(self, entry: Entry, place: Place, now: float) -> LiveSequence:
         """Put ``entry``, whose ``place`` was checked, into its sequence. A start in a sequence that has not
-        ended starts again after what is there, in the same slot."""
+        ended restarts it after the waiting requests, in the same slot."""
         sequence = self._live.get(place.id)
         if sequence is None:
             sequence = self._live[place.id] = LiveSequence(place.id, now)
@@ -142,13 +138,11 @@ class SequenceTable:
         return sequence
 
     def touch(self, sequence: LiveSequence, now: float) -> None:
-        """``sequence`` was heard of just now."""
         sequence.last = now
         if self._live.get(sequence.id) is sequence:
             self._live.move_to_end(sequence.id)
 
     def take(self, sequence: LiveSequence) -> Entry:
-        """The next request of ``sequence``, to be run."""
         entry = sequence.waiting.popleft()
         _note(sequence)
         if starts(entry):
@@ -160,8 +154,8 @@ class SequenceTable:
         return entry
 
     def drop(self, sequence: LiveSequence, entry: Entry) -> list[Entry]:
-        """``entry``, which waits, leaves without a run, and with it goes what would follow it in
-        ``sequence``: those that must be told so."""
+        """Remove the waiting ``entry``, which never runs, and return the requests that cannot follow in
+        ``sequence``."""
         kept = deque[Entry]()
         dropped: list[Entry] = []
         met = False
@@ -182,7 +176,7 @@ class SequenceTable:
         return dropped
 
     def over(self, sequence: LiveSequence) -> None:
-        """``sequence``, of which nothing waits, has ended."""
+        """``sequence``, without waiting requests, has ended."""
         if self._live.get(sequence.id) is sequence:
             del self._live[sequence.id]
         self._backlog.pop(sequence, None)
@@ -191,7 +185,7 @@ class SequenceTable:
             self._fill()
 
     def expire(self, now: float, idle_secs: float) -> None:
-        """End the sequences that have been idle for so long. One that has requests inside is not."""
+        """End the sequences that were idle for so long and have no request inside."""
         while (first := self.first_to_idle) is not None and first.last + idle_secs <= now:
             if first.inside:
                 self.touch(first, now)
@@ -199,7 +193,7 @@ class SequenceTable:
                 self.over(first)
 
     def _fill(self) -> None:
-        """Give free slots to the sequences that wait for one: on all instances the first slots first."""
+        """Assign free slots to waiting sequences: on all instances the first slots first."""
         while self._backlog:
             free = [
                 (not self._ready(lane.number), slot, lane.number)
@@ -213,7 +207,6 @@ class SequenceTable:
 
 
 def starts(entry: Entry) -> bool:
-    """Whether ``entry`` is the first of a sequence."""
     place = entry.request.sequence
     return place is not None and place.start
 
