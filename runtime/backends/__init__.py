@@ -1,12 +1,11 @@
 """The seam between a local model and the engine that runs it, and the table of engines.
 
-A backend loads one version of one model and gives back an :class:`Instance`. What several versions
-make together, who may ask and for how long one waits belong to ``runtime.models.model``; batching does not
-belong here either: an instance runs exactly the tensors that it is given.
+A backend loads one version of one model and returns an instance, which runs exactly the tensors that it gets:
+versions, limits and batches are not its concern.
 
-There are two kinds. An :class:`Instance` is a function on tensors, which is called in a thread. A
-:class:`RequestInstance` sees the whole request, waits on the event loop, and may answer more than once; it
-runs several requests at once for a scheduler that claims a :class:`Place` in it.
+An :class:`Instance` is a function on tensors, called in a thread. A :class:`RequestInstance` gets the whole
+request, waits on the event loop, and may answer more than once; it runs several requests at once for a
+scheduler that claims a :class:`Place` in it.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from interlingua.schemas import CancelToken, Context, Datatype, InferRequest, Re
 class Instance(Protocol):
     """One loaded version of a model.
 
-    ``signature`` is what the model itself declares (full shapes, -1 for a free dimension), None where
-    it declares nothing and the configuration must.
+    ``signature`` is the model's own (full shapes, -1 for a free dimension), None if only the configuration
+    declares one.
     """
 
     signature: Signature | None
 
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """Run once and return ``outputs`` in the order asked.
+        """Run once and return ``outputs`` in the requested order.
 
-        The inputs agree with the signature in name, datatype and shape. Several threads may call at
-        once. Raises nothing but ``InferenceError``: INVALID_TENSOR for a value that the engine cannot
-        take, MODEL_FAILED with the engine's words.
+        The inputs fit the signature in name, datatype and shape. Several threads may call at once. Raises
+        only ``InferenceError``: INVALID_TENSOR for a value that the engine cannot take, MODEL_FAILED with the
+        engine's words.
         """
 
     def close(self) -> None:
@@ -48,7 +47,7 @@ class Instance(Protocol):
 
 
 class Job(NamedTuple):
-    """A request to be run with ``inputs`` as the instance sees them; ``outputs`` in the order asked."""
+    """A request to be run with ``inputs`` as the instance sees them; ``outputs`` in the requested order."""
 
     request: InferRequest
     inputs: tuple[Tensor, ...]
@@ -57,7 +56,7 @@ class Job(NamedTuple):
 
 class Answers(Protocol):
     """The answers to one job, as they come; see :meth:`RequestInstance.stream`. ``aclose`` it in any case:
-    before the final answer that is to cancel."""
+    before the final answer that cancels."""
 
     def __aiter__(self) -> Answers: ...
 
@@ -75,30 +74,30 @@ class Place(Protocol):
         """How many jobs it can take in one run."""
 
     def run(self, jobs: Sequence[Job]) -> list[Answers]:
-        """Run ``jobs``, at least one, in one execution of the model, and give up the claim: the place is
-        free again when the execution has ended. Returns the answers to each job at once. Never raises; a
-        job that cannot be run fails by itself, in its answers."""
+        """Run ``jobs``, at least one, in one execution of the model, and release the claim: the place is free
+        again after the execution. Returns the answers to each job at once. Never raises; a job that cannot
+        run fails alone, in its answers."""
 
     def release(self) -> None:
-        """Give up the claim without a run."""
+        """Release the claim without a run."""
 
 
 class Composition(Protocol):
-    """A model that sends its requests through other models of the server."""
+    """A model that calls other models of the server."""
 
     async def learn(self) -> tuple[bool, str]:
-        """Ask these models whether they are decoupled. Returns whether the composition is, and why it cannot
-        run with them, empty where it can."""
+        """Discover whether these models are decoupled. Returns whether the composition is, and why it cannot
+        run with them, empty if it can."""
 
     async def labels(self) -> Mapping[str, tuple[str, ...]]:
-        """The class labels of its outputs, as these models know them; without outputs that have none."""
+        """The class labels of its outputs, by these models; only of outputs that have any."""
 
 
 class RequestInstance(Protocol):
     """One loaded version of a model that gets whole requests.
 
-    ``decoupled``: it answers any number of times, zero included; else exactly once. ``places`` is how many
-    executions it runs at once, 0 for a ``composition``, which runs nothing itself. ``batches``: the model has
+    ``decoupled``: it answers any number of times, zero included; else exactly once. ``places`` is the number
+    of concurrent executions, 0 for a ``composition``, which runs nothing itself. ``batches``: the model has
     added dynamic batching to its own configuration.
     """
 
@@ -109,31 +108,31 @@ class RequestInstance(Protocol):
 
     @property
     def composition(self) -> Composition | None:
-        """The instance as a composition, None where it runs the model itself."""
+        """The instance as a composition, None if it runs the model itself."""
 
     def stream(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
     ) -> AsyncGenerator[InstanceAnswer, None]:
-        """Run ``request`` with ``inputs`` and give its answers as they come, ``outputs`` in the order asked
-        as far as the model gives them; the last one is final, and may be that alone.
+        """Run ``request`` with ``inputs`` and yield its answers as they come, ``outputs`` in the requested
+        order if the model returns them; the last one is final, possibly without outputs.
 
-        Keeps to the request's cancel token, not to its deadline. To stop iterating is to cancel. Raises
-        nothing but ``InferenceError``: CANCELLED, UNAVAILABLE while the model is not ready, MODEL_FAILED.
+        Heeds the request's cancel token, not its deadline. To stop iterating is to cancel. Raises only
+        ``InferenceError``: CANCELLED, UNAVAILABLE while the model is not ready, MODEL_FAILED.
         """
 
     async def claim(self, cancel: CancelToken | None = None, place: int | None = None) -> Place:
-        """Wait for a place that is free, in the order in which claims came, and keep it: any one, or the one
-        with number ``place`` below ``places``. Raises as :meth:`stream` does before its first answer."""
+        """Wait for a free place, in the order of claims, and keep it: any one, or number ``place`` below
+        ``places``. Raises as :meth:`stream` does before its first answer."""
 
     def guard(self, context: Context) -> AbstractContextManager[None]:
-        """Stands around all waiting for a request and its answers. Raises UNAVAILABLE where another model's
-        run has asked that would wait for itself."""
+        """Encloses all waiting for a request and its answers. Raises UNAVAILABLE for a call by a run that
+        would wait for itself."""
 
     def join(self, hooks: ServerHooks) -> None:
-        """It is served from now on."""
+        """Serve from now on."""
 
     def readiness(self, place: int | None = None) -> Readiness:
-        """Whether a request would be run now, on any place or on the one with number ``place``."""
+        """Whether a request would run now, on any place or on number ``place``."""
 
     async def close(self) -> None:
         """Finish what runs and free the model."""
@@ -152,22 +151,20 @@ Load = Callable[[Path, ModelConfig], Instance | RequestInstance]
 """Loads the file or version folder at a path. Raises ``LoadError`` naming the path."""
 
 Examine = Callable[[Path, ModelConfig], None]
-"""Raises ``LoadError`` naming the path where what is there cannot be loaded."""
+"""Raises ``LoadError`` naming the path of a file that cannot be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """An engine: the module whose ``load`` loads for it, imported when first needed.
+    """An engine: the module with its ``load``, imported when first needed.
 
-    ``filename`` is the file it looks for in a version folder, empty where it needs none, and
-    ``other_filename`` the one that will do where that is not there. ``inline``: a run is so short that a hop
-    to another thread would cost more than it. ``instances`` is how many there are where nothing is stated, 0
-    for as many as the machine suggests. ``whole_requests``: it loads a :class:`RequestInstance`, which
-    decoupled models and sequences need. ``platform`` is what older configurations call it,
-    ``metadata_platform`` what the protocol calls its models where no configuration
-    names a platform, empty for the same. ``capability`` is what its models can take and give. ``engine`` is
-    the package that has to be installed, which the ``extra`` of this one brings; ``files`` the module whose
-    ``examine`` looks at a model without it.
+    ``filename`` is the model file in a version folder, empty for none; ``other_filename`` the second choice.
+    ``inline``: a run is so short that a hop to another thread would cost more. ``instances`` is the default
+    number, 0 for the machine's. ``whole_requests``: it loads a :class:`RequestInstance`, which decoupled
+    models and sequences need. ``platform`` is its name in older configurations, ``metadata_platform`` its
+    name in the protocol without a stated platform, empty for the same. ``capability`` is what its models can
+    carry. ``engine`` is the required package, which our ``extra`` installs; ``files`` the module whose
+    ``examine`` checks a model without the engine.
     """
 
     module: str
@@ -184,7 +181,7 @@ class Backend:
     files: str = ""
 
     def load(self, path: Path, config: ModelConfig) -> Instance | RequestInstance:
-        """Load the model at ``path``. Raises ``LoadError``, also where the engine is not installed."""
+        """Load the model at ``path``. Raises ``LoadError``, also if the engine is not installed."""
         try:
             module = importlib.import_module(self.module)
         except ImportError as error:
@@ -192,9 +189,8 @@ class Backend:
         return cast(Load, module.load)(path, config)
 
     def examine(self, path: Path, config: ModelConfig) -> None:
-        """Raise ``LoadError`` where the model at ``path`` cannot be loaded, as far as that shows without
-        starting the engine or running anything of the model's: the engine is there, and the file is one for
-        it."""
+        """Raise ``LoadError`` if the model at ``path`` cannot be loaded, judged without starting the engine
+        or running code of the model: by the installed package and the file."""
         if self.engine and find_spec(self.engine) is None:
             raise LoadError(f"{path}: {self._missing(f'there is no {self.engine}')}")
         if self.files:
@@ -242,7 +238,7 @@ BACKENDS: dict[str, Backend] = {
     "torch": _TORCH,
     "pytorch": _TORCH,  # Triton's name for it
 }
-"""Every backend by the name that a configuration gives it."""
+"""Every backend by its name in configurations."""
 
 BACKEND_OF_SUFFIX: dict[str, str] = {
     ".onnx": "onnxruntime",
@@ -250,7 +246,7 @@ BACKEND_OF_SUFFIX: dict[str, str] = {
     ".pt2": "pytorch",
     ".py": "python",
 }
-"""What runs a model file where no configuration says so; of several in one folder the first here."""
+"""The backend of a model file without a stated one; of several in one folder the first here."""
 
 BACKEND_OF_PLATFORM: dict[str, str] = {backend.platform: name for name, backend in BACKENDS.items()}
 """Older configurations state a platform, which implies the backend."""

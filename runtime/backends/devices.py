@@ -1,6 +1,6 @@
-"""Which devices this machine has for models: the CPU, and the GPUs that CUDA's driver shows.
+"""The devices of this machine: the CPU, and the GPUs of CUDA's driver.
 
-The driver is asked itself, because engines are imported only when a model needs them; it keeps to
+The driver is called directly, because engines are imported only when a model needs them; it heeds
 ``CUDA_VISIBLE_DEVICES``. Whether an engine can use a GPU is for the engine to say.
 """
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 @cache
 def cuda_count() -> int:
-    """How many GPUs there are; 0 without a driver."""
+    """The number of GPUs; 0 without a driver."""
     try:
         driver = ctypes.CDLL(_DRIVER)
     except OSError:
@@ -32,20 +32,19 @@ def cuda_count() -> int:
 
 
 def devices() -> tuple[str, ...]:
-    """What a model may run on, as configurations name it."""
+    """The devices for models, as configurations name them."""
     return ("cpu", *(f"cuda:{number}" for number in range(cuda_count())))
 
 
 def is_there(device: str) -> bool:
-    """Whether there is a ``device``: ``cpu``, ``cuda`` or ``cuda:<number>``."""
     return (f"{device}:0" if device == "cuda" else device) in devices()
 
 
 def placed(where: Path, device: str) -> str:
-    """The device for the model at ``where``, whose own configuration asks for ``device``, empty for none.
+    """The device for the model at ``where``, whose own configuration states ``device``, empty for none.
 
-    Repositories are carried from machine to machine: where there is no GPU at all, a model that asks for one
-    runs on the CPU, and the log says so. Raises ``LoadError`` for a GPU beyond those that there are.
+    Repositories move between machines: without any GPU, a model for a GPU runs on the CPU, with a warning.
+    Raises ``LoadError`` for an unknown GPU.
     """
     if not device or is_there(device):
         return device

@@ -1,10 +1,10 @@
-"""Runs ensembles: requests that go through several models of this server, as a configuration connects them.
+"""Runs ensembles: requests that pass through several models of this server, as a configuration connects them.
 
-A step runs as soon as the tensors that it takes are there, beside others; the tensors are handed on as they
-are. An output that a step leaves out is an input that the next is not given. A step that answers any number
-of times makes the ensemble answer as often: what follows it runs for one answer after the other. The models
-are found by name with every request, so a step may be any model that is served, loaded again or on an
-upstream, and what they count of a step is counted as for a client's request.
+A step runs as soon as its inputs are there, concurrently with others; tensors are passed on uncopied. An
+output that a step omits is an input that the next does not get. A step that answers any number of times makes
+the ensemble answer as often: later steps run for one answer after the other. The models are found by name
+with every request, so a step may be any served model, reloaded or of an upstream, and its statistics count a
+step like a client's request.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _UNDECLARED = Signature((), ())
 
 Tensors = Mapping[str, Tensor]
 Give = Callable[[Tensors], Awaitable[None]]
-"""Takes the tensors of one answer, by the ensemble's names."""
+"""Consumes the tensors of one answer, by the ensemble's names."""
 
 
 class EnsembleInstance:
-    """A ``RequestInstance`` that has nothing of its own but a plan. It takes any number of requests at once
-    and is never asked to run several as one."""
+    """A ``RequestInstance`` that consists of a plan. It takes any number of requests at once and never a
+    batch of them."""
 
     signature: Signature | None = None
     places = 0
@@ -71,9 +71,9 @@ class EnsembleInstance:
     async def stream(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
     ) -> AsyncGenerator[InstanceAnswer, None]:
-        """The one answer; of an ensemble that is ``decoupled`` one for each of the last decoupled step, in
-        their order. Raises what a step raises, with its model named, and UNAVAILABLE for an ensemble that
-        would enter itself, or whose models do not go together."""
+        """The one answer; of a ``decoupled`` ensemble one for each of the last decoupled step, in their
+        order. Raises the error of a step, with its model named, and UNAVAILABLE for an ensemble that would
+        enter itself, or whose models do not fit together."""
         started = time.monotonic_ns()
         if self._fault:
             raise InferenceError(ErrorCode.UNAVAILABLE, f"ensemble '{self._name}': {self._fault}")
@@ -95,8 +95,6 @@ class EnsembleInstance:
             yield InstanceAnswer((), {}, None, True, started, time.monotonic_ns())
 
     async def learn(self) -> tuple[bool, str]:
-        """Ask the models of the steps which of them are decoupled: whether the ensemble is, and why it cannot
-        run so."""
         repeated: dict[int, Step] = {}
         with suppress(InferenceError), self._entered():
             for place, step in enumerate(self._plan.steps):
@@ -110,14 +108,13 @@ class EnsembleInstance:
 
     @contextmanager
     def guard(self, context: Context) -> Iterator[None]:
-        """See ``RequestInstance``: what its steps ask shows for itself whether it would wait."""
+        """See ``RequestInstance``: each step checks for itself."""
         yield
 
     def join(self, hooks: ServerHooks) -> None:
         self._hooks = hooks
 
     def readiness(self, place: int | None = None) -> Readiness:
-        """Whether each model of a step would be run now."""
         if self._hooks is None:
             return Readiness(True)
         if self._fault:
@@ -134,8 +131,8 @@ class EnsembleInstance:
         return Readiness(True)
 
     async def labels(self) -> Mapping[str, tuple[str, ...]]:
-        """The labels of the classes of those outputs of steps that have any, by the ensemble's names. A
-        model that cannot be asked has none."""
+        """The class labels of the outputs of steps, by the ensemble's names. An unavailable model has
+        none."""
         found: dict[str, tuple[str, ...]] = {}
         for step in self._plan.steps:
             try:
@@ -158,7 +155,7 @@ class EnsembleInstance:
         return any(step is each for each in self._repeated)
 
     def _answer(self, tensors: Tensors, outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """``outputs`` out of ``tensors``, as far as the steps have given them."""
+        """The computed ones of ``outputs``."""
         return tuple(
             _received(tensors[name], name, self._declared.output_names.get(name), self._declared)
             for name in outputs
@@ -168,8 +165,8 @@ class EnsembleInstance:
     async def _answers(
         self, request: InferRequest, waiting: list[Needed], tensors: Tensors
     ) -> AsyncGenerator[Tensors, None]:
-        """The tensors of one answer after the other. A task of its own makes them, because what it has
-        entered must not show to their consumer; it is never more than one ahead."""
+        """The tensors of one answer after the other. A separate task makes them, because its context
+        variables must not reach their consumer; it is at most one ahead."""
         made: asyncio.Queue[Tensors | BaseException | None] = asyncio.Queue(1)
 
         async def make() -> None:
@@ -194,7 +191,7 @@ class EnsembleInstance:
     async def _flow(
         self, request: InferRequest, waiting: list[Needed], tensors: Tensors, give: Give, begun: bool = False
     ) -> None:
-        """Run ``waiting``, and give the tensors of each answer. ``begun``: some steps have run already."""
+        """Run ``waiting``, and pass on the tensors of each answer. ``begun``: some steps have run already."""
         repeated = next((each for each in waiting if self._repeats(each[0])), None)
         if repeated is None:
             await give(await self._run(request, waiting, tensors, begun))
@@ -242,8 +239,7 @@ class EnsembleInstance:
     async def _step(
         self, request: InferRequest, needed: Needed, tensors: Tensors, alone: bool
     ) -> dict[str, Tensor]:
-        """Ask the model of a step for its outputs; the answer by the ensemble's names. ``alone``: no other
-        step has begun."""
+        """The outputs of a step, by the ensemble's names. ``alone``: no other step has begun."""
         step, outputs = needed
         try:
             model = self._found(step.model)
@@ -255,8 +251,8 @@ class EnsembleInstance:
     async def _pieces(
         self, request: InferRequest, needed: Needed, tensors: Tensors, begun: bool
     ) -> AsyncGenerator[dict[str, Tensor], None]:
-        """The answers of the model of a decoupled step, likewise, but for those that have no outputs. The
-        first that failed is the end. ``begun``: some step has run before."""
+        """The answers with outputs of a decoupled step, by the ensemble's names. The first failed one is the
+        end. ``begun``: some step has run before."""
         step, outputs = needed
         try:
             model = self._found(step.model)
@@ -274,7 +270,6 @@ class EnsembleInstance:
     async def _step_request(
         self, model: Target, request: InferRequest, needed: Needed, tensors: Tensors
     ) -> InferRequest:
-        """What ``model`` is asked for a step."""
         step, outputs = needed
         theirs = await model.signature(step.version)
         return replace(
@@ -291,7 +286,6 @@ class EnsembleInstance:
         )
 
     def _named(self, step: Step, error: InferenceError, alone: bool) -> InferenceError:
-        """``error`` of a step, with ensemble and model named."""
         return InferenceError(
             error.code,
             f"in ensemble '{self._name}', step '{step.model}': {error.message}",
@@ -303,8 +297,8 @@ class EnsembleInstance:
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """Stands around whatever asks the models of the steps. Raises UNAVAILABLE where this ensemble is
-        among them, however deep."""
+        """Encloses all calls of the models of the steps. Raises UNAVAILABLE if this ensemble is among them,
+        at any depth."""
         before = _under_way.get()
         if self._name in before:
             way = " -> ".join((*before, self._name))
@@ -322,8 +316,8 @@ class EnsembleInstance:
 
 
 def load(path: Path, config: ModelConfig) -> EnsembleInstance:
-    """Plan the ensemble that ``config`` states. Raises ``LoadError`` where that is no plan. Whether it is
-    decoupled is for its steps to say, whatever is stated."""
+    """Plan the ensemble that ``config`` states. Raises ``LoadError`` for an invalid plan. Only its steps
+    determine whether it is decoupled."""
     try:
         steps = plan(
             config.ensemble, (spec.name for spec in config.inputs), (spec.name for spec in config.outputs)
@@ -335,14 +329,14 @@ def load(path: Path, config: ModelConfig) -> EnsembleInstance:
 
 
 def _received(tensor: Tensor, name: str, spec: TensorSpec | None, signature: Signature) -> Tensor:
-    """``tensor`` as ``name`` of a model with ``signature``, which declares ``spec`` of it."""
+    """``tensor`` as input or output ``name`` of a model with ``signature``, which declares ``spec`` for
+    it."""
     if spec is not None:
         tensor = fitted(tensor, spec.shape, signature.max_batch_size > 0)
     return tensor.renamed(name)
 
 
 def _by_ensemble(step: Step, outputs: tuple[str, ...], response: InferResponse) -> dict[str, Tensor]:
-    """The tensors of ``response`` that are among ``outputs``, by the ensemble's names."""
     return {step.outputs[tensor.name]: tensor for tensor in response.outputs if tensor.name in outputs}
 
 

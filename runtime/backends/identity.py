@@ -1,7 +1,7 @@
 """Echoes each input as the output at the same place: any datatype, any bytes, no copy.
 
-For BYTES that are not text, which ONNX Runtime cannot carry, and for measuring everything around a
-model. It has no model file, so its inputs and outputs stand in the configuration.
+For BYTES that are not text, which ONNX Runtime cannot carry, and for measuring everything around a model. It
+has no model file, so the configuration declares its inputs and outputs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ class IdentityInstance:
         self._sources = sources
 
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """The inputs' own buffers under other names."""
         sources = {tensor.name: tensor for tensor in inputs}
         return tuple(sources[self._sources[name]].renamed(name) for name in outputs)
 
@@ -34,8 +33,8 @@ class IdentityInstance:
 def load(path: Path, config: ModelConfig) -> IdentityInstance:
     """Pair the declared inputs with the declared outputs.
 
-    Raises ``LoadError`` where there are none, where a pair differs in datatype or shape, and for
-    an optional input, which would leave an output without a value.
+    Raises ``LoadError`` without any, for a pair that differs in datatype or shape, and for an optional input,
+    which would leave an output without a value.
     """
     if not config.inputs:
         raise LoadError(f"{path}: the identity backend needs a configuration that states inputs and outputs")

@@ -1,4 +1,4 @@
-"""What an ONNX file shows without an engine: whether it is one, and whether tensors are all that it gives.
+"""Checks an ONNX file without an engine: whether it is one, and whether all its outputs are tensors.
 
 Reads the outline of the message, never the weights. Numbers of fields are those of onnx.proto.
 """
@@ -18,18 +18,19 @@ MAP_ADVICE = (
     "a classifier of skl2onnx gives its probabilities that way unless it is converted with "
     "options={'zipmap': False}"
 )
-"""Where an output comes from that is a sequence of maps."""
+"""The common cause of an output that is a sequence of maps."""
 
 _GRAPH, _OUTPUT, _NAME, _TYPE = 7, 12, 1, 2
 _KINDS = {4: "a sequence", 5: "a map", 9: "an optional value"}
-"""What an output may be in place of a tensor, by its field in TypeProto."""
+"""Kinds of outputs that are not tensors, by their field in TypeProto."""
 
 _ORT = b"ORTM"
-"""What ONNX Runtime's own format has after its first four bytes."""
+"""The magic of ONNX Runtime's own format, after its first four bytes."""
 
 
 def examine(path: Path, config: ModelConfig) -> None:
-    """Raise ``LoadError`` where the file at ``path`` is no ONNX model, or gives what cannot be served."""
+    """Raise ``LoadError`` if the file at ``path`` is not an ONNX model, or has outputs that cannot be
+    served."""
     if not path.stat().st_size:
         raise LoadError(f"{path}: is empty")
     with path.open("rb") as file:
@@ -47,7 +48,7 @@ def examine(path: Path, config: ModelConfig) -> None:
 
 
 def _other_outputs(graph: memoryview) -> Iterator[tuple[str, str]]:
-    """The outputs that are no tensors, with what they are. What cannot be read is left to the engine."""
+    """The outputs that are not tensors, with their kind. Errors are left to the engine."""
     try:
         for output in _inside(graph, _OUTPUT):
             output_fields = read_fields(output)
@@ -60,7 +61,7 @@ def _other_outputs(graph: memoryview) -> Iterator[tuple[str, str]]:
 
 
 def _inside(message: memoryview, number: int) -> Iterator[memoryview]:
-    """What every field ``number`` of ``message`` contains. Raises ``DecodeError``."""
+    """The contents of every field ``number`` of ``message``. Raises ``DecodeError``."""
     for found, kind, value in fields(message):
         if found == number and kind == LENGTH_DELIMITED and isinstance(value, memoryview):
             yield value

@@ -1,9 +1,9 @@
-"""Runs ONNX models on ONNX Runtime, on whichever execution providers the configuration names.
+"""Runs ONNX models on ONNX Runtime, on the execution providers of the configuration.
 
-Numeric inputs are read where the request's body lies and outputs are views on ONNX Runtime's own
-arrays. Strings are text to this engine (a ``bytes`` object becomes the text ``b'...'`` there), so
-BYTES elements must be UTF-8. NumPy has no bfloat16 that ONNX Runtime knows, so models with BF16
-tensors exchange ``OrtValue`` objects, at about 15 us more per tensor.
+Numeric inputs are read in place in the request's body and outputs are views on ONNX Runtime's own arrays.
+Strings are text to this engine (a ``bytes`` object becomes the text ``b'...'``), so BYTES elements must be
+UTF-8. ONNX Runtime does not know NumPy's bfloat16, so models with BF16 tensors exchange ``OrtValue`` objects,
+at about 15 us more per tensor.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ _BFLOAT16 = 16
 """ONNX's number for the element type."""
 
 _SILENT = 4
-"""Log only what is fatal: every lesser fault is raised."""
+"""Log only fatal errors: all others are raised."""
 
 _THREAD_COUNTS: dict[str, str] = {
     "intra_op_thread_count": "intra_op_num_threads",
     "inter_op_thread_count": "inter_op_num_threads",
 }
-"""Triton's names for the model parameters, and ONNX Runtime's for the session options."""
+"""ONNX Runtime's session options by Triton's names for the model parameters."""
 
 
 class OnnxInstance:
-    """An ``Instance`` on one ONNX Runtime session, which takes runs from several threads at once."""
+    """An ``Instance`` on one ONNX Runtime session, which runs in several threads at once."""
 
     def __init__(self, session: ort.InferenceSession, signature: Signature) -> None:
         self.signature = signature
@@ -66,7 +66,7 @@ class OnnxInstance:
         self._run = self._run_values if self._bfloat16_in or self._bfloat16_out else self._run_arrays
 
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """Run the model. Raises INVALID_TENSOR for a BYTES element that is not UTF-8, naming input and
+        """See ``Instance``. Raises INVALID_TENSOR for a BYTES element that is not UTF-8, naming input and
         element, and MODEL_FAILED with ONNX Runtime's words."""
         arrays = {tensor.name: _array(tensor) for tensor in inputs}
         # for ONNX Runtime, no output names mean all of them; what was not asked is dropped below
@@ -82,7 +82,7 @@ class OnnxInstance:
         )
 
     def close(self) -> None:
-        """Drop the session; its memory goes with the last answer that still shows it."""
+        """Drop the session; its memory lives as long as the last answer that shows it."""
         del self._session
 
     def _run_arrays(self, names: list[str], arrays: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[Any]]:
@@ -119,8 +119,8 @@ class _Memory:
 def load(path: Path, config: ModelConfig) -> OnnxInstance:
     """Load the ONNX file at ``path``.
 
-    Raises ``LoadError`` with ONNX Runtime's words, for an execution provider that is not there or
-    does not start, and for an input or output that is not a tensor of a datatype of the IR.
+    Raises ``LoadError`` with ONNX Runtime's words, for an execution provider that is missing or does not
+    start, and for an input or output that is not a tensor of a datatype of the IR.
     """
     providers = _providers(path, config)
     try:
@@ -155,8 +155,7 @@ def _has(specs: tuple[TensorSpec, ...], datatype: Datatype) -> bool:
 
 
 def _batches(shapes: list[list[int | str | None]]) -> bool:
-    """Whether the first dimension of every tensor is the batch: free, not the only one, and nowhere under
-    another name, which would be another size."""
+    """Whether the first dimension of every tensor is the batch: free, not the only one, and with one name."""
     if any(len(shape) < 2 or isinstance(shape[0], int) for shape in shapes):
         return False
     return len({shape[0] for shape in shapes} - {None}) <= 1

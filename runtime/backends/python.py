@@ -1,8 +1,8 @@
 """Runs models written in Python, as for Triton's Python backend, in processes of their own.
 
-Every instance is one worker process, which runs one request at a time; how they talk belongs to
-``runtime.python_worker``. A worker that ends by itself fails the requests that it had and is started
-again; until then the model is not ready, unless it has another instance.
+Every instance is one worker process, which runs one request at a time (``runtime.python_worker``). A worker
+that exits fails its requests and is restarted; until then the model is not ready, unless it has another
+instance.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from interlingua.schemas.model_config import MODEL_CONFIG
 
 _FIRST_DELAY_SECS = 0.5
 _LONGEST_DELAY_SECS = 30.0
-"""Between attempts to start a worker again, doubled with each."""
+"""The delays between attempts to restart a worker, doubled with each."""
 
 _CLOSE_SECS = 30.0
-"""How long requests that run may go on when the model is closed."""
+"""How long running requests may continue when the model is closed."""
 
 _RESTARTING = "its process is being started again"
 
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class PythonInstance:
-    """A ``RequestInstance`` on the worker processes that were started with ``settings``, one each."""
+    """A ``RequestInstance`` on worker processes, one for each of ``settings``."""
 
     composition = None
 
@@ -143,12 +143,11 @@ class PythonInstance:
             worker.calls.hooks = hooks
 
     def readiness(self, place: int | None = None) -> Readiness:
-        """Ready while one worker is, or the one at ``place``."""
         self._attach()
         return Readiness(True) if self._at(place) else Readiness(False, self._failure or _RESTARTING)
 
     async def close(self) -> None:
-        """Wait for what runs, some time, then let every worker finalize and end it."""
+        """Wait a while for running requests, then let every worker finalize and end it."""
         self._closing.set()
         try:
             async with asyncio.timeout(_CLOSE_SECS):
@@ -171,8 +170,8 @@ class PythonInstance:
     # --- how it is done
 
     def _free(self, place: int | None) -> Worker | None:
-        """The worker that is free and has the fewest requests: those of coroutines and of iterative sequences
-        go on in one that is free again."""
+        """The free worker with the fewest requests: a worker may be free while coroutines and iterative
+        sequences continue."""
         free = (worker for worker in self._at(place) if worker.idle)
         return max(free, key=attrgetter("room"), default=None)
 
@@ -182,7 +181,7 @@ class PythonInstance:
         return [worker for worker in workers if worker is not None]
 
     def _wake(self) -> None:
-        """Promise workers that are free to those who wait, in their order."""
+        """Promise free workers to waiting claims, in their order."""
         for waiter, place in list(self._waiting.items()):
             if waiter.done():
                 continue
@@ -222,8 +221,8 @@ class PythonInstance:
         threading.Thread(target=self._restart, args=(index, worker, loop), name=name, daemon=True).start()
 
     def _restart(self, index: int, lost: Worker, loop: asyncio.AbstractEventLoop) -> None:
-        """Let go of worker ``index``, which was ``lost``, and start it again, until it starts or nobody needs
-        it. In a thread of its own."""
+        """Free worker ``index``, which was ``lost``, and start it again until it starts or the model is
+        closed. In a thread of its own."""
         lost.stop()
         delay = _FIRST_DELAY_SECS
         while not self._closing.is_set():
@@ -257,7 +256,7 @@ class PythonInstance:
             self._hooks.changed()
 
     def _check(self, answer: InstanceAnswer, outputs: tuple[str, ...]) -> None:
-        """Put the outputs in the order asked; make an error of one that has not the declared datatype. An
+        """Put the outputs in the requested order; make an error of one without the declared datatype. An
         empty one may have any, as at Triton: ``np.array([])`` is the end of many a stream of tokens."""
         given = {tensor.name: tensor for tensor in answer.outputs}
         for name, tensor in given.items():
@@ -278,8 +277,8 @@ class PythonInstance:
 def load(path: Path, config: ModelConfig) -> PythonInstance:
     """Start the workers of the model whose file is ``path``.
 
-    Raises ``LoadError`` with the exception that the model has raised, as Triton tells it, for an environment
-    of its own, and for a configuration without inputs or outputs that the model does not complete.
+    Raises ``LoadError`` with the model's exception in Triton's form, for an environment of its own, and for a
+    configuration without inputs or outputs that the model does not complete.
     """
     refuse_environment(path, config)
     folder, version = path.parent, path.parent.name
@@ -319,8 +318,8 @@ def load(path: Path, config: ModelConfig) -> PythonInstance:
 
 
 def _instance_names(model: str, config: ModelConfig) -> list[str]:
-    """What Triton calls the instances: their group's name, which is the model's with the number of the group
-    where none is stated, and their own number in it."""
+    """Triton's names of the instances: their group's name, by default the model's with the number of the
+    group, and their own number in it."""
     count = max(config.instances, 1)
     if sum(each for _, each in config.groups) != count:
         # stated in another place
@@ -350,7 +349,7 @@ def _unavailable(reason: str) -> InferenceError:
 
 
 def _signature(config: Mapping[str, Any]) -> Signature:
-    """The signature of a completed configuration. Raises ``KeyError`` for a datatype that is none."""
+    """The signature of a completed configuration. Raises ``KeyError`` for an unknown datatype."""
     batch = (-1,) if config["max_batch_size"] else ()
 
     def specs(role: str) -> tuple[TensorSpec, ...]:

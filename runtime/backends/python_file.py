@@ -1,4 +1,4 @@
-"""What a model's Python file shows without running it: whether it is Python."""
+"""Checks a model's Python file without running it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from interlingua.runtime.model_config.config import LoadError, ModelConfig
 
 
 def examine(path: Path, config: ModelConfig) -> None:
-    """Raise ``LoadError`` where the file at ``path`` is no Python that this interpreter reads."""
+    """Raise ``LoadError`` if the file at ``path`` is not Python for this interpreter."""
     refuse_environment(path, config)
     try:
         compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
@@ -19,7 +19,7 @@ def examine(path: Path, config: ModelConfig) -> None:
 
 
 def refuse_environment(path: Path, config: ModelConfig) -> None:
-    """Raise ``LoadError`` where the model at ``path`` wants an environment of its own."""
+    """Raise ``LoadError`` if the model at ``path`` requires an environment of its own."""
     if "EXECUTION_ENV_PATH" in config.parameters:
         raise LoadError(
             f"{path}: EXECUTION_ENV_PATH is not supported: a model runs in the server's environment"

@@ -1,8 +1,8 @@
 """Runs TorchScript (``model.pt``) and ``torch.export`` (``model.pt2``) models on PyTorch, CPU or CUDA.
 
-On the CPU, inputs are read where the request's body lies and outputs are views on PyTorch's own memory; an
-input that the model may write to is copied first, because the body belongs to others too. On CUDA each
-tensor crosses once each way. PyTorch has no strings, so BYTES are refused when the model is loaded.
+On the CPU, inputs are read in place in the request's body and outputs are views on PyTorch's own memory; an
+input that the model may write to is copied first, because the body is shared. On CUDA each tensor is copied
+once each way. PyTorch has no strings, so BYTES are refused when the model is loaded.
 
 A TorchScript file declares neither datatypes nor shapes: its configuration must, and the names there are
 bound to the arguments of ``forward`` as Triton binds them. An exported program declares them itself.
@@ -34,7 +34,7 @@ _DTYPES: dict[Datatype, torch.dtype] = {
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
 
 _INDEXED = re.compile(r".*__([0-9]+)")
-"""A name that says which argument or result it is, such as ``INPUT__0``."""
+"""A name with the number of an argument or result, such as ``INPUT__0``."""
 
 _THREADS = "INTRA_OP_THREAD_COUNT"
 """Triton's name for the model parameter; PyTorch has one pool of threads for the whole process."""
@@ -44,8 +44,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A loaded model: what to call, the names of its arguments, which of them it may write to, and for an
-    exported program the specs of its inputs and outputs (outputs under names only where it returns a
+    """A loaded model: its function, the names of its arguments, which of them it may write to, and for an
+    exported program the specs of its inputs and outputs (outputs under names only if it returns a
     mapping)."""
 
     call: Callable[..., Any]
@@ -56,7 +56,7 @@ class _Program:
 
 
 class TorchInstance:
-    """An ``Instance`` on one module, which takes runs from several threads at once."""
+    """An ``Instance`` on one module, which runs in several threads at once."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class TorchInstance:
         self._outputs = {spec.name: (place, spec.datatype) for place, spec in _placed(outputs)}
 
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """Run the model. Raises MODEL_FAILED with PyTorch's words, and for an output that is not there or
-        not of the datatype that is declared."""
+        """See ``Instance``. Raises MODEL_FAILED with PyTorch's words, and for an output that is missing or
+        has another datatype."""
         by_name = {tensor.name: tensor for tensor in inputs}
         with torch.inference_mode():
             arguments = [self._argument(by_name[name]) for name in self._order if name in by_name]
@@ -89,7 +89,7 @@ class TorchInstance:
             return tuple(self._output(name, results) for name in outputs)
 
     def close(self) -> None:
-        """Drop the module; its memory goes with the last answer that still shows it."""
+        """Drop the module; its memory lives as long as the last answer that shows it."""
         del self._call
 
     def _argument(self, tensor: Tensor) -> torch.Tensor:
@@ -121,8 +121,8 @@ class TorchInstance:
 
 
 class _Memory:
-    """A tensor's bytes under NumPy's array interface, as an array that may be written to: PyTorch has no
-    read-only tensors and warns of arrays that are. The array made from it keeps it, and it the bytes."""
+    """A tensor's bytes under NumPy's array interface, as a writable array: PyTorch has no read-only tensors
+    and warns of such arrays. The array made from it keeps it, and it the bytes."""
 
     def __init__(self, tensor: Tensor, array: np.ndarray[Any, Any]) -> None:
         self._keeps = tensor.view
@@ -137,9 +137,9 @@ class _Memory:
 def load(path: Path, config: ModelConfig) -> TorchInstance:
     """Load the TorchScript file or the exported program at ``path``.
 
-    Raises ``LoadError`` with PyTorch's words, for a device that is not there, for a TorchScript model
-    whose configuration does not state inputs and outputs, for names that cannot be bound to arguments,
-    and for datatypes that PyTorch does not have.
+    Raises ``LoadError`` with PyTorch's words, for a missing device, for a TorchScript model whose
+    configuration does not state inputs and outputs, for names that cannot be bound to arguments, and for
+    datatypes that PyTorch does not have.
     """
     examine_file(path)
     device = _device(path, config)
@@ -210,8 +210,8 @@ def _spec(path: Path, role: str, name: str, fake: Any) -> TensorSpec:
 
 
 def _bound(path: Path, inputs: Sequence[TensorSpec], arguments: tuple[str, ...]) -> dict[str, int]:
-    """Which argument each input is: by the argument's name, by a number at the end of its own, or by its
-    place where neither convention is followed throughout."""
+    """The argument of each input: by the argument's name, by a number at the end of its own, or by its place
+    if neither convention holds for all."""
     names = [spec.name for spec in inputs]
     if len(names) > len(arguments):
         raise LoadError(f"{path}: {len(names)} inputs are declared, but the model takes {list(arguments)}")
@@ -227,7 +227,7 @@ def _bound(path: Path, inputs: Sequence[TensorSpec], arguments: tuple[str, ...])
 
 
 def _placed(outputs: Sequence[TensorSpec]) -> list[tuple[int, TensorSpec]]:
-    """Which result each output is, where results have no names."""
+    """The result of each output, if results have no names."""
     if all(_INDEXED.fullmatch(spec.name) for spec in outputs):
         return [(int(_INDEXED.sub(r"\1", spec.name)), spec) for spec in outputs]
     return list(enumerate(outputs))
@@ -236,7 +236,7 @@ def _placed(outputs: Sequence[TensorSpec]) -> list[tuple[int, TensorSpec]]:
 def _signature(
     path: Path, program: _Program, positions: Mapping[str, int], outputs: Sequence[TensorSpec]
 ) -> Signature:
-    """What the exported program has, under the names that are declared."""
+    """The signature of the exported program, under the declared names."""
     inputs = [
         TensorSpec(name, program.inputs[place].datatype, program.inputs[place].shape)
         for name, place in positions.items()
@@ -255,7 +255,7 @@ def _signature(
 
 
 def _results(result: Any) -> dict[int | str, Any]:
-    """What a model returned, by place and by name: a tensor, several of them, or a mapping."""
+    """The results of a model, by place and by name: a tensor, several of them, or a mapping."""
     if isinstance(result, Mapping):
         return {**dict(enumerate(result.values())), **result}
     return dict(enumerate(result if isinstance(result, tuple | list) else (result,)))

@@ -1,4 +1,4 @@
-"""What a file of PyTorch shows without PyTorch: whether it is a program, or weights that need one.
+"""Checks a file of PyTorch without PyTorch: whether it is a program, or only weights.
 
 ``torch.save`` and ``torch.jit.save`` write the same kind of archive; a program has code in it.
 """
@@ -14,24 +14,24 @@ WEIGHTS_ADVICE = (
     "torch.jit.script(module).save(…) writes a program to model.pt, "
     "torch.export.save(torch.export.export(module, …), …) one to model.pt2"
 )
-"""What to do with a file that ``torch.save`` has written."""
+"""The advice for a file that ``torch.save`` has written."""
 
 UNDECLARED = (
     "a TorchScript file does not declare its tensors, so a configuration must: `input` and `output` in "
     "config.pbtxt, or `signature`"
 )
-"""What is said of a program without a configuration."""
+"""The error for a program without a configuration."""
 
 
 def examine(path: Path, config: ModelConfig) -> None:
-    """Raise ``LoadError`` where the file at ``path`` is no program, or a program without declared tensors."""
+    """Raise ``LoadError`` if the file at ``path`` is not a program, or a program without declared tensors."""
     examine_file(path)
     if path.suffix != ".pt2" and not config.outputs:
         raise LoadError(f"{path}: {UNDECLARED}")
 
 
 def examine_file(path: Path) -> None:
-    """Raise ``LoadError`` where the file at ``path`` is no program."""
+    """Raise ``LoadError`` if the file at ``path`` is not a program."""
     if not zipfile.is_zipfile(path):
         raise LoadError(f"{path}: is no program of PyTorch, or cut short; {WEIGHTS_ADVICE}")
     if path.suffix == ".pt2":
