@@ -1,1 +1,1 @@
-"""The configuration of a model: what ``config.pbtxt`` says, and what clients get to see of it."""
+"""The configuration of a model: ``config.pbtxt``, and its form for clients."""

@@ -1,9 +1,7 @@
-"""What is known of a model before it is loaded, and how that is held against the model itself.
+"""The configuration of a model before it is loaded, and its agreement with the model.
 
-A :class:`ModelConfig` comes from ``config.pbtxt`` (``model_config_file``), from an entry of the program's
-configuration, or from both. :func:`agreed_signature` holds what it declares against what the model file
-has. The form for clients belongs to ``runtime.model_config.message``, loading anything to
-``runtime.repository.files``.
+A :class:`ModelConfig` comes from ``config.pbtxt``, from an entry of the program's configuration, or from
+both.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ DATATYPE_OF_TYPE: dict[str, Datatype] = {
     "TYPE_STRING" if datatype is Datatype.BYTES else f"TYPE_{name}": datatype
     for name, datatype in DATATYPES.items()
 }
-"""The datatypes by the names that configurations use."""
+"""The datatypes by their names in configurations."""
 
 
 def datatype_of(message: Any) -> Datatype | None:
@@ -35,13 +33,12 @@ def datatype_of(message: Any) -> Datatype | None:
 
 
 UNLIMITED_BATCH_SIZE = 65536
-"""The ``max_batch_size`` of a model whose own file shows that it batches, where no limit is stated."""
+"""The ``max_batch_size`` of a model whose own file shows that it batches, if no limit is stated."""
 
 
 class LoadError(Exception):
-    """A model that cannot be loaded. The message names the file and what is wrong with it; ``versions``
-    are the reasons of those that were tried, ``config`` the serialized ``inference.ModelConfig`` that is
-    stated, where it could be read."""
+    """A model that cannot be loaded. The message names the file at fault; ``versions`` are the reasons by
+    version, ``config`` the stated ``inference.ModelConfig``, serialized, if it was readable."""
 
     def __init__(self, message: str, versions: Mapping[int, str] | None = None, config: bytes = b"") -> None:
         super().__init__(message)
@@ -51,8 +48,7 @@ class LoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
-    """Which of the versions in a model folder are served: the ``latest`` so many (0: all of them), or
-    the ``specific`` ones."""
+    """The served versions of a model folder: the ``latest`` so many (0: all), or the ``specific`` ones."""
 
     latest: int = 1
     specific: tuple[int, ...] = ()
@@ -66,19 +62,16 @@ class VersionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A model as its configuration states it. Whatever is empty is up to the model file or a default.
+    """A model as its configuration states it. Empty fields are up to the model file or a default.
 
     ``inputs`` and ``outputs`` have the full shapes that clients see: with ``max_batch_size`` above 0 the
-    first dimension is the batch, -1. The model itself sees those in ``input_reshapes`` and
-    ``output_reshapes`` otherwise. ``instances`` is how many runs may go on at once, all of them on ``device``
-    (``cpu``, ``cuda`` or ``cuda:1``), or each on its own of ``devices``; ``groups`` are the names of the
-    groups that state them, each with how many it has. ``providers`` are ONNX Runtime's execution providers
-    with their options, first choice first; they win over ``device``. ``decoupled`` is whether the model may
-    answer any number of times. ``sequence_batching`` is there for one whose requests belong together,
-    ``ensemble`` for one that is made of others, ``dynamic_batching`` for one whose requests may meet in a
-    batch, unless it is ``ragged``; ``response_cache`` is whether it answers what it was asked before without
-    running. ``limits`` are on what may be inside, ``warmup`` is what it is asked first. ``stated`` is the
-    configuration file as a serialized ``inference.ModelConfig``.
+    first dimension is the batch, -1. ``input_reshapes`` and ``output_reshapes`` have those that the model
+    sees. ``instances`` is the number of concurrent runs, all of them on ``device`` (``cpu``, ``cuda`` or
+    ``cuda:1``), or each on its own of ``devices``; ``groups`` are the names of their groups, each with its
+    number of instances. ``providers`` are ONNX Runtime's execution providers with their options, first choice
+    first; they override ``device``. A ``decoupled`` model answers any number of times. ``dynamic_batching``
+    joins requests, unless inputs are ``ragged``. ``response_cache``: requests may be answered from the cache.
+    ``stated`` is the configuration file as a serialized ``inference.ModelConfig``.
     """
 
     name: str = ""
@@ -123,10 +116,10 @@ class ModelConfig:
 def agreed_signature(path: Path, config: ModelConfig, found: Signature | None) -> Signature:
     """The signature to serve, from what ``config`` declares and what the model at ``path`` has.
 
-    A side that the configuration leaves out is taken from the model; of a dimension that is free on
-    one side the other's value counts. Where it declares no tensor and no limit, the model's own limit
-    of the batch counts too. Raises ``LoadError`` where the two contradict each other, saying what the
-    model has: a name, a datatype, a shape, a batch dimension that is not free.
+    The model determines a side that is not declared, and a dimension that is free on one side takes the
+    other's size. Without any declared tensor or limit, the model's own batch limit counts too. Raises
+    ``LoadError`` for a contradiction, stating what the model has: a name, a datatype, a shape, a batch
+    dimension that is not free.
     """
     if found is None:
         return Signature(config.inputs, config.outputs, config.max_batch_size)

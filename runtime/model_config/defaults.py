@@ -1,7 +1,7 @@
-"""What a server fills in where the author of a configuration has said nothing.
+"""The defaults of a server for fields that a configuration does not state.
 
-Version 1 and Triton fill in the same: preferred sizes of batches, the time after which a sequence is idle,
-pinned memory, and names, counts and kinds of instance groups. The messages are ``inference.ModelConfig``.
+Version 1 and Triton have the same: preferred sizes of batches, the idle time of a sequence, pinned memory,
+and names, counts and kinds of instance groups. The messages are ``inference.ModelConfig``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _IDLE_MICROSECONDS = 1_000_000
 
 
 def fill_in_scheduling(message: Any) -> None:
-    """Put the defaults of batches and sequences into ``message``, whose ``max_batch_size`` is there."""
+    """Set the defaults of batches and sequences in ``message``, whose ``max_batch_size`` is set."""
     largest = [message.max_batch_size] if message.max_batch_size > 0 else []
     if message.HasField("dynamic_batching") and not message.dynamic_batching.preferred_batch_size:
         message.dynamic_batching.preferred_batch_size[:] = largest
@@ -28,9 +28,9 @@ def fill_in_scheduling(message: Any) -> None:
 
 
 def fill_in_engine(message: Any, config: ModelConfig) -> None:
-    """Put into ``message`` what only a model with an engine of its own has: pinned memory, and the instance
-    groups as ``config`` has them served. Stated groups that make up another number of instances, because the
-    server was given one, become one group."""
+    """Set the fields of models with an engine of their own: pinned memory, and the instance groups that
+    ``config`` serves. Stated groups with another number of instances, because the server overrides it, become
+    one group."""
     for memory in ("input_pinned_memory", "output_pinned_memory"):
         if not message.optimization.HasField(memory):
             getattr(message.optimization, memory).enable = True
@@ -50,7 +50,7 @@ def _group_kind(config: ModelConfig) -> str:
 
 
 def _place(group: Any, config: ModelConfig) -> None:
-    """Say of ``group`` where it runs: a repository may ask for a GPU that this machine has not."""
+    """Set the device of ``group``: a repository may state a GPU that this machine does not have."""
     if group.kind == group.KIND_MODEL:
         return
     kind, _, index = config.device.partition(":")

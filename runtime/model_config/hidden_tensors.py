@@ -1,7 +1,7 @@
 """Inputs and outputs of a model that its clients do not see: controls of sequences, and states.
 
-Contract: whatever a configuration says of them the model has, under that name, with that datatype and in a
-shape that fits; what is left is what clients see. Running anything does not belong here.
+Contract: the model has each as the configuration states it, under that name, with that datatype and in a
+shape that fits; clients see the rest.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from interlingua.schemas import Signature, TensorSpec
 
 
 def with_unseen(config: ModelConfig) -> ModelConfig:
-    """``config`` as the model itself knows it, for a backend that binds what is declared: with the tensors
-    that clients do not see behind those that they do."""
+    """``config`` as the model itself knows it, with the hidden tensors after the others, for a backend that
+    binds declared names."""
     batching = config.sequence_batching
     if batching is None:
         return config
@@ -32,8 +32,8 @@ def with_unseen(config: ModelConfig) -> ModelConfig:
 
 
 def seen_signature(path: Path, config: ModelConfig, found: Signature | None) -> Signature | None:
-    """``found``, what the model at ``path`` has, without what ``config`` says of its sequences; an output
-    that is declared stays. Raises ``LoadError`` for a tensor that the model has not, or has otherwise."""
+    """The clients' part of ``found``, the signature of the model at ``path``; a declared output stays. Raises
+    ``LoadError`` for a hidden tensor that the model lacks, or has otherwise."""
     batching = config.sequence_batching
     if found is None or batching is None:
         return found
@@ -51,7 +51,7 @@ def seen_signature(path: Path, config: ModelConfig, found: Signature | None) -> 
 def _stated(
     batching: SequenceBatching, max_batch_size: int
 ) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
-    """The inputs and outputs that only the model sees, by name."""
+    """The hidden inputs and outputs, by name."""
     batch = (-1,) if max_batch_size else ()
     controls = [TensorSpec(control.name, control.datatype, (*batch, 1)) for control in batching.controls]
     states = [TensorSpec(state.input_name, state.datatype, state.shape) for state in batching.states]

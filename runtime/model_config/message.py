@@ -1,8 +1,7 @@
-"""A model's configuration as clients read it: ``inference.ModelConfig`` with the defaults filled in.
+"""A model's configuration for clients: ``inference.ModelConfig`` with the defaults filled in.
 
-The message is what the author wrote in ``config.pbtxt``, overlaid with what is served: name, engine,
-limit of the batch, tensors. v1's clients read the same fields under the same numbers. Reading a
-configuration belongs to ``model_config_file``.
+The message is ``config.pbtxt``, overlaid with what is served: name, engine, batch limit, tensors. v1's
+clients read the same fields under the same numbers.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ _TYPE_OF_DATATYPE = {datatype: name for name, datatype in DATATYPE_OF_TYPE.items
 def config_message(config: ModelConfig, signature: Signature) -> bytes:
     """The serialized ``inference.ModelConfig`` of a model that is served with ``signature``.
 
-    ``config`` names it and is complete but for what it may leave open: no policy is the latest version,
-    no device the CPU, no number of instances one. ``dims`` never hold the batch.
+    ``config`` is complete except for defaults: the latest version, the CPU, one instance. ``dims`` never
+    include the batch.
     """
     message = MODEL_CONFIG()
     message.MergeFromString(config.stated)
@@ -53,7 +52,7 @@ def serialized(message: Any) -> bytes:
 
 
 def with_decoupled(config: bytes, decoupled: bool) -> bytes:
-    """``config``, a serialized ``inference.ModelConfig``, of a model that is ``decoupled`` or not."""
+    """``config``, a serialized ``inference.ModelConfig``, with this transaction policy."""
     message = MODEL_CONFIG.FromString(config)
     if message.model_transaction_policy.decoupled == decoupled:
         return config
@@ -67,8 +66,8 @@ def write_signature(
     input_reshapes: Mapping[str, Reshape] = _NO_RESHAPES,
     output_reshapes: Mapping[str, Reshape] = _NO_RESHAPES,
 ) -> None:
-    """Put ``signature`` in place of the tensors and the limit of the batch in ``message``, an
-    ``inference.ModelConfig``; what else it states of a tensor of the same name stays."""
+    """Write ``signature`` to ``message``, an ``inference.ModelConfig``; other fields of a tensor of the same
+    name stay."""
     message.max_batch_size = signature.max_batch_size
     batched = signature.max_batch_size > 0
     _write_tensors(message.input, signature.inputs, input_reshapes, batched)
@@ -88,8 +87,7 @@ def _write_version_policy(message: Any, config: ModelConfig) -> None:
 def _write_tensors(
     messages: Any, specs: Iterable[TensorSpec], reshapes: Mapping[str, Reshape], batched: bool
 ) -> None:
-    """Put ``specs`` in place of the stated tensors; what else was stated of one (format, label file)
-    stays with it."""
+    """Replace the tensors by ``specs``; other fields of one (format, label file) stay."""
     stated = {message.name: message.SerializeToString() for message in messages}
     del messages[:]
     for spec in specs:

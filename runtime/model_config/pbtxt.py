@@ -1,9 +1,8 @@
 """Reads ``config.pbtxt``, the configuration in a model folder.
 
-The text format is the one of Triton and of the TensorRT Inference Server. Fields that do not change an
-answer (optimization) are read over, fields that would change it and that are
-not supported are refused by name, and unknown fields are logged.
-What follows from a configuration belongs to ``model_config`` and ``runtime.repository.files``.
+The text format is that of Triton and the TensorRT Inference Server. Fields that do not change an answer
+(optimization) are ignored, unsupported ones that would change it are refused by name, and unknown fields are
+logged.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ CONFIG_FILENAME = "config.pbtxt"
 _Reshapes = dict[str, Reshape]
 
 _GENERATIVE = re.compile(r"\bgenerative_sequence\s*:\s*true")
-"""An older name of ``iterative_sequence``, which has no number any more."""
+"""An older name of ``iterative_sequence``, which no longer has a field number."""
 
 _log = logging.getLogger(__name__)
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """The configuration in model folder ``folder``, empty where it has no ``config.pbtxt``.
+    """The configuration in model folder ``folder``, empty without a ``config.pbtxt``.
 
-    Raises ``LoadError`` naming the file and the field: text that does not parse, a tensor without a
-    datatype, a label file that is not there, an option that is not supported.
+    Raises ``LoadError`` naming the file and the field: text that does not parse, a tensor without a datatype,
+    a missing label file, an unsupported option.
     """
     path = folder / CONFIG_FILENAME
     try:
@@ -55,8 +54,8 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def override_config(folder: Path, message: bytes) -> ModelConfig:
-    """The configuration in ``message``, a serialized ``inference.ModelConfig``, in place of the file in
-    ``folder``; label files are looked for there. Raises as :func:`read_config`."""
+    """The configuration in ``message``, a serialized ``inference.ModelConfig``, instead of the file in
+    ``folder``, which has the label files. Raises as :func:`read_config`."""
     try:
         parsed = MODEL_CONFIG.FromString(message)
     except DecodeError as error:
@@ -69,7 +68,6 @@ def override_config(folder: Path, message: bytes) -> ModelConfig:
 
 
 def _config(path: Path, message: Any) -> ModelConfig:
-    """``message``, which stood at ``path`` or in its place."""
     _refuse_unsupported(path, message)
     batched = message.max_batch_size > 0
     groups = _instance_groups(path, message.instance_group)
@@ -137,7 +135,7 @@ def _refuse_unsupported(path: Path, message: Any) -> None:
 def _tensors(
     path: Path, role: str, messages: Sequence[Any], batched: bool
 ) -> tuple[tuple[TensorSpec, ...], _Reshapes]:
-    """The inputs or outputs, and the shapes that the model sees of those that have another."""
+    """The inputs or outputs, and the shapes that the model sees, for those with another."""
     specs: dict[str, TensorSpec] = {}
     reshapes: _Reshapes = {}
     batch = (-1,) if batched else ()
@@ -267,7 +265,7 @@ def _version_policy(message: Any) -> VersionPolicy:
 
 
 def _instance_groups(path: Path, groups: Sequence[Any]) -> list[list[str]]:
-    """A device for each instance of each group, "" where none is stated."""
+    """A device for each instance of each group, "" for an unstated one."""
     devices: list[list[str]] = []
     for group in groups:
         if group.count < 0:

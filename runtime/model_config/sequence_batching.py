@@ -1,8 +1,4 @@
-"""Reads ``sequence_batching`` of a ``config.pbtxt``.
-
-What is not supported is refused by name. The other fields of a configuration belong to
-``runtime.model_config.pbtxt``.
-"""
+"""Reads ``sequence_batching`` of a ``config.pbtxt``. Refuses unsupported fields by name."""
 
 from __future__ import annotations
 
@@ -28,14 +24,14 @@ from interlingua.runtime.scheduling.sequence_policy import (
 from interlingua.schemas import Datatype, InferenceError, Tensor
 
 INITIAL_STATES = "initial_state"
-"""Where the files of initial states are, in the model's folder."""
+"""The folder of initial states, in the model's folder."""
 
 _CORRELATION_TYPES = {Datatype.UINT64, Datatype.INT64, Datatype.UINT32, Datatype.INT32, Datatype.BYTES}
 
 
 def read_sequence_batching(path: Path, message: Any) -> SequenceBatching | None:
-    """What ``message``, an ``inference.ModelConfig`` that stood at ``path``, says of sequences; None where
-    it says nothing. Raises ``LoadError`` naming the field at fault."""
+    """The sequences of ``message``, an ``inference.ModelConfig`` from ``path``; None without any. Raises
+    ``LoadError`` naming the field at fault."""
     if not message.HasField("sequence_batching"):
         return None
     batching = message.sequence_batching
@@ -93,7 +89,6 @@ def _strategy(path: Path, batching: Any, max_batch_size: int) -> Direct | Oldest
 
 
 def _control(path: Path, name: str, message: Any) -> Control:
-    """One thing that input ``name`` tells a model of a sequence."""
     kind = message.Kind.Name(message.kind) if message.kind in message.Kind.values() else str(message.kind)
     if kind == CORRELATION_ID:
         datatype = _datatype(path, f"control input '{name}'", message)
@@ -162,7 +157,6 @@ def _initial(path: Path, name: str, message: Any, datatype: Datatype, shape: tup
 
 
 def _datatype(path: Path, what: str, message: Any) -> Datatype:
-    """The datatype that ``message`` states."""
     datatype = datatype_of(message)
     if datatype is None:
         raise LoadError(f"{path}: {what} has no data_type")

@@ -1,6 +1,6 @@
-"""The process that a Python model runs in, and what passes between it and the server.
+"""The process of a Python model, and its messages with the server.
 
 ``worker`` is the program of that process, ``triton_python_backend_utils`` what a model imports there;
-``process`` is the server's side. ``channel``, ``regions`` and ``packing`` are used by both. Whatever the
-worker imports of ours is hidden from the model again, so the names of its own modules are free.
+``process`` is the server's side. Both use ``channel``, ``regions`` and ``packing``. The worker hides its own
+imports from the model, so that the names of the model's modules are free.
 """

@@ -1,4 +1,4 @@
-"""What ``auto_complete_config`` of a model written in Python is given."""
+"""The argument of ``auto_complete_config`` of a Python model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 
 class AutoCompleteConfig:
-    """The configuration that ``auto_complete_config`` may complete; ``config`` is the whole of it."""
+    """``config`` is the configuration that ``auto_complete_config`` may complete."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
 
     def as_dict(self) -> dict[str, Any]:
-        """The configuration as it is so far."""
         return self._config
 
     def add_input(self, tensor: Mapping[str, Any]) -> None:
@@ -25,18 +24,16 @@ class AutoCompleteConfig:
         self._add("output", tensor)
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
-        """State the limit of the batch where none is stated."""
+        """State the batch limit if none is stated."""
         stated = self._config.get("max_batch_size", 0)
         if stated and stated != max_batch_size:
             raise ValueError(f"configuration specified max_batch_size {stated}, not {max_batch_size}")
         self._config["max_batch_size"] = max_batch_size
 
     def set_dynamic_batching(self) -> None:
-        """Let requests be batched."""
         self._config.setdefault("dynamic_batching", {})
 
     def set_model_transaction_policy(self, transaction_policy: Mapping[str, bool]) -> None:
-        """State whether the model is decoupled."""
         self._config["model_transaction_policy"] = dict(transaction_policy)
 
     def _add(self, role: str, tensor: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ class BlsClient:
         return responses if decoupled else next(responses)
 
     async def infer_async(self, request: InferenceRequest, decoupled: bool) -> Any:
-        """The same, while the event loop goes on until there is a response."""
+        """The same, without blocking the event loop until the first response."""
         # a sixth of the time that a worker takes to start, and most models have no use for it
         import asyncio
 
@@ -91,7 +91,7 @@ class Responses:
         return answer
 
     def cancel(self) -> None:
-        """Ask for no more; the responses that are here already stay."""
+        """Request no more; responses that have arrived stay."""
         if self._connection.forget(self._number):
             self._connection.send(["uncall", self._number])
             self._box.put((_cancelled(), True))

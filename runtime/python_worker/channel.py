@@ -1,7 +1,7 @@
-"""How messages pass between the server and a worker: frames on a stream socket.
+"""Messages between the server and a worker: frames on a stream socket.
 
-A frame is a JSON value, a payload of bytes, and file descriptors beside it. Here it is only cut and put
-together; what a message says stands with ``process`` and ``worker``, who reads and writes sockets too.
+A frame is a JSON value, a payload of bytes, and file descriptors. ``process`` and ``worker`` define the
+messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 
 
 class ChannelFrame(NamedTuple):
-    """One message as it was received. ``payload`` is the receiver's own; ``descriptors`` are open."""
+    """A received message. ``payload`` is the receiver's own; ``descriptors`` are open."""
 
     value: Any
     payload: bytearray
@@ -31,13 +31,13 @@ class ChannelFrame(NamedTuple):
 
 
 def encode(value: Any, payload: bytes = b"", descriptors: int = 0) -> bytes:
-    """A frame, to be sent with as many descriptors."""
+    """A frame that is sent with ``descriptors`` descriptors."""
     text = orjson.dumps(value)
     return b"".join((_HEADER.pack(len(text), len(payload), descriptors), text, payload))
 
 
 def send(sock: socket.socket, data: bytes | memoryview, descriptors: Sequence[int]) -> int:
-    """Send what fits of ``data``, ``descriptors`` with its first byte; how much that was."""
+    """Send as much of ``data`` as fits, ``descriptors`` with its first byte. Returns the number of bytes."""
     if not descriptors:
         return sock.send(data)
     return socket.send_fds(sock, [data], list(descriptors))
@@ -59,14 +59,12 @@ def receive(sock: socket.socket) -> tuple[bytes, list[int]]:
 
 
 class ChannelReader:
-    """Puts frames together from what was received."""
-
     def __init__(self) -> None:
         self._data = bytearray()
         self._descriptors: deque[int] = deque()
 
     def feed(self, data: bytes, descriptors: Sequence[int]) -> Iterator[ChannelFrame]:
-        """The frames that are whole now."""
+        """Yield the frames that are complete now."""
         self._data += data
         self._descriptors.extend(descriptors)
         while len(self._data) >= _HEADER.size:

@@ -1,4 +1,4 @@
-"""The errors that models written in Python raise, and those that they receive, by the codes of both sides."""
+"""The errors that Python models raise and receive, by the codes of both sides."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ _REPORTED = {code: number for number, code in _CODES.items()} | {
     ErrorCode.OVERLOADED: TritonError.UNAVAILABLE,
     ErrorCode.DEADLINE_EXCEEDED: TritonError.CANCELLED,
 }
-"""What a model receives where its call of another fails; any other is INTERNAL."""
+"""The code that a model receives when its call of another fails; by default INTERNAL."""
 
 
 def error_of(code: int, message: str) -> InferenceError:
-    """The error that a model means."""
     details = UNKNOWN_KIND if code == TritonError.UNKNOWN else None
     return InferenceError(_CODES.get(code, ErrorCode.MODEL_FAILED), message, retryable=False, details=details)
 
 
 def reported_error(error: InferenceError) -> tuple[int, str]:
-    """Number and text of ``error`` for a model."""
     other = TritonError.UNKNOWN if error.is_unknown else TritonError.INTERNAL
     return _REPORTED.get(error.code, other), error.message

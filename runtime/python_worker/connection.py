@@ -1,8 +1,8 @@
-"""The worker's side of the socket: messages out from any thread, messages in for the threads that wait.
+"""The worker's side of the socket: messages out from any thread, messages in for waiting threads.
 
-There is no reader thread. A thread that waits for a message reads for all that wait: the main thread for the
-next run, and within a run every thread that calls another model. So a model without such calls pays
-for no hop between threads.
+There is no reader thread. A thread that waits for a message reads for all waiting threads: the main thread
+for the next run, and within a run every thread that calls another model. So a model without such calls needs
+no hop between threads.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from interlingua.runtime.python_worker import triton_python_backend_utils as uti
 from interlingua.runtime.python_worker.strings import pack_strings, unpack_strings
 
 CANCELLED = (1 << 64) - 1
-"""In a slot: the caller has gone away. Else the slot counts the responses that were taken."""
+"""The value of a slot whose caller has disconnected. Otherwise the slot counts the responses that were
+taken."""
 
 WINDOW = 256
-"""How many responses to one request may be on their way before the model has to wait."""
+"""How many responses to one request may be in flight before the model waits."""
 
 _WAIT_SECS = 0.001
 
 
 class Box:
-    """What has come for one who waits; ``wake`` is called, from any thread, when more has or no more will."""
+    """Messages for one waiter; ``wake`` is called, from any thread, after more of them or at the end."""
 
     def __init__(self, wake: Callable[[], object] | None = None) -> None:
         self.content: deque[Any] = deque()
         self._wake = wake
 
     def put(self, what: Any) -> None:
-        """One more has come."""
         self.content.append(what)
         self.wake()
 
     def wake(self) -> None:
-        """Tell who does not wait in :meth:`WorkerConnection.wait`."""
+        """Notify a waiter outside of :meth:`WorkerConnection.wait`."""
         if self._wake is not None:
             self._wake()
 
 
 class WorkerConnection:
-    """A connection to the server. Any thread may send, and none waits for another to have sent.
+    """A connection to the server. Any thread may send, without waiting for others.
 
-    ``forked``: this is another process than the worker, a copy of it that the model has made.
+    ``forked``: this process is a copy of the worker that the model has made.
     """
 
     def __init__(self, sock: socket.socket, slots: int, inputs: int, outputs: int) -> None:
@@ -79,12 +79,12 @@ class WorkerConnection:
     # --- in
 
     def next(self) -> channel.ChannelFrame | None:
-        """The next message that is no answer; None when the server has closed."""
+        """The next message that is not an answer; None when the server has closed."""
         found: channel.ChannelFrame | None = self.wait(self._work)
         return found
 
     def wait(self, box: Box) -> Any:
-        """Take what comes next into ``box``; None when the server has closed."""
+        """The next message for ``box``; None when the server has closed."""
         with self._turn:
             while not box.content:
                 if self._closed:
@@ -109,17 +109,17 @@ class WorkerConnection:
             self._aside.start()
 
     def open(self, box: Box) -> int:
-        """A number, the answers to which come into ``box``."""
+        """A number whose answers come into ``box``."""
         number = next(self._numbers)
         self._boxes[number] = box
         return number
 
     def forget(self, number: int) -> bool:
-        """Throw away what comes for ``number`` from now on; whether anything might."""
+        """Drop further answers for ``number``. Returns whether there may be any."""
         return self._boxes.pop(number, None) is not None
 
     def _read(self) -> None:
-        """Wait for what arrives next, for all who wait. The turn is held, and free meanwhile."""
+        """Wait for the next message, for all waiting threads. The turn is held, and released meanwhile."""
         self._reading = True
         self._turn.release()
         try:
@@ -158,7 +158,7 @@ class WorkerConnection:
     # --- out
 
     def send(self, value: Any, payload: bytes = b"", descriptors: list[int] | None = None) -> None:
-        """Send a message; ``descriptors`` are closed."""
+        """Send a message and close its ``descriptors``."""
         descriptors = descriptors or []
         self._waiting.append((channel.encode(value, payload, len(descriptors)), descriptors))
         # the writer sends what is added meanwhile, even by a destructor in the same thread
@@ -181,8 +181,8 @@ class WorkerConnection:
                 os.close(descriptor)
 
     def _forget(self) -> None:
-        """In a process that the model has forked: the connection is not its own, and who held the locks is
-        not there."""
+        """In a process that the model has forked: the connection belongs to the parent, and so do the threads
+        that held the locks."""
         self.forked = self._closed = True
         self._sock.close()
         self._writing = threading.Lock()
@@ -191,15 +191,14 @@ class WorkerConnection:
     # --- tensors and slots
 
     def tensors(self, value: Any, frame: channel.ChannelFrame) -> list[utils.Tensor]:
-        """The tensors of a message."""
         return [
             utils.Tensor(name, _array(datatype, shape, view))
             for name, datatype, shape, view in packing.unpack(value, frame, self._views)
         ]
 
     def pack(self, tensors: list[utils.Tensor]) -> packing.Packed:
-        """Put tensors into a message. Raises ``TritonModelException`` where there is no more memory, and for
-        an array that no datatype stores."""
+        """Put tensors into a message. Raises ``TritonModelException`` if memory is short, and for an array
+        that no datatype stores."""
         parts = [_part(tensor) for tensor in tensors]
         try:
             with self._pool_lock:
@@ -208,7 +207,7 @@ class WorkerConnection:
             raise utils.TritonModelException(f"no shared memory for the tensors: {error}") from error
 
     def cancelled(self, slot: int) -> bool:
-        """Whether the caller of ``slot`` has gone away."""
+        """Whether the caller of ``slot`` has disconnected."""
         return self._slots[slot] == CANCELLED
 
     def wait_for_reader(self, slot: int, sent: int) -> None:

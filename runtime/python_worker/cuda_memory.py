@@ -1,8 +1,8 @@
 """Memory of a GPU, copied to the host by CUDA's driver.
 
-A Python model may answer with tensors that its own framework keeps on a GPU. Between processes tensors travel
-in the host's memory, so such a tensor is copied once, when it is handed over. The driver is asked itself: the
-framework is the model's choice.
+A Python model may answer with tensors that its own framework keeps on a GPU. Processes exchange tensors in
+the host's memory, so such a tensor is copied once. The driver is called directly: the framework is the
+model's choice.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ _DRIVER = "libcuda.so.1"
 
 @cache
 def _driver() -> Any:
-    """Raises ``OSError`` where there is none."""
     return ctypes.CDLL(_DRIVER)
 
 
 def to_host(address: int, nbytes: int, device: int) -> NDArray[np.uint8]:
-    """A copy of ``nbytes`` at ``address`` of GPU number ``device``, as they are once everything is done that
-    was begun there. Raises ``ValueError`` where the driver is missing or refuses."""
+    """A copy of ``nbytes`` at ``address`` of GPU number ``device``, after all work that was started there.
+    Raises ``ValueError`` without a driver, and with its error."""
     host = np.empty(nbytes, np.uint8)
     with _current(device):
         # the tensor may have been filled on any stream
@@ -43,7 +42,7 @@ def to_host(address: int, nbytes: int, device: int) -> NDArray[np.uint8]:
 
 @contextmanager
 def _current(device: int) -> Iterator[None]:
-    """The primary context of ``device``, which frameworks use too, as the one of this thread."""
+    """Make the primary context of ``device``, which frameworks use too, current in this thread."""
     _call("cuInit", 0)
     number, context = ctypes.c_int(), ctypes.c_void_p()
     _call("cuDeviceGet", ctypes.byref(number), device)

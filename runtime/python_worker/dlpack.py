@@ -1,8 +1,8 @@
 """DLPack capsules from and to NumPy arrays, for every datatype that DLPack knows.
 
-NumPy's own exchange refuses bfloat16 and takes no bare capsule, which is what models written for Triton
-pass around. The structures are those of DLPack 0.x, as PyTorch, JAX and CuPy have them. Tensors on a GPU are
-copied to the host when they are taken; those that are given are on the host.
+NumPy's own exchange refuses bfloat16 and bare capsules, which models for Triton use. The structures are those
+of DLPack 0.x, as PyTorch, JAX and CuPy have them. Tensors from a GPU are copied to the host; exported ones
+are on the host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from interlingua.runtime.python_worker.cuda_memory import to_host
 
 _CPU_DEVICES = (1, 3)
-"""The CPU, and memory of the CPU that a GPU can read too."""
+"""The CPU, and memory of the CPU that a GPU can read."""
 
 _CUDA_DEVICES = (2, 13)
 """Memory of a GPU, and memory that moves between a GPU and the host."""
@@ -74,7 +74,7 @@ _USED = ctypes.c_char_p(b"used_dltensor")
 
 _keys = itertools.count(1)
 _shared: dict[int, tuple[Any, ...]] = {}
-"""What others look at by a capsule of ours: the structure and what it points to, until they let go."""
+"""The structures of our capsules and what they point to, until their consumers release them."""
 
 
 def _release(managed: Any) -> None:
@@ -94,7 +94,7 @@ _DESTRUCTOR = _Destructor(_destroy)
 
 def to_capsule(array: NDArray[Any]) -> Any:
     """A capsule over ``array``, which must be C-contiguous. Raises ``TypeError`` for a dtype that DLPack
-    does not have."""
+    lacks."""
     code = _BFLOAT if array.dtype == ml_dtypes.bfloat16 else _CODES.get(array.dtype.kind)
     if code is None:
         raise TypeError(f"DLPack has no {array.dtype}")
@@ -113,12 +113,11 @@ def to_capsule(array: NDArray[Any]) -> Any:
 
 
 def from_capsule(source: Any) -> NDArray[Any]:
-    """An array over the tensor in ``source``, or over a copy of one on a GPU: a capsule, or an object with
-    ``__dlpack__``.
+    """An array over the tensor in ``source``, a capsule or an object with ``__dlpack__``; over a copy if it
+    is on a GPU.
 
-    Raises ``TypeError`` for what is neither or has a dtype that NumPy does not have, and ``ValueError``
-    for a tensor that is neither in memory of the CPU nor on a GPU that can be read, or a capsule that was
-    taken already.
+    Raises ``TypeError`` for other objects and for a dtype that NumPy lacks, and ``ValueError`` for
+    inaccessible memory and a capsule that was used before.
     """
     capsule = source.__dlpack__() if hasattr(source, "__dlpack__") else source
     if type(capsule).__name__ != "PyCapsule":

@@ -1,9 +1,8 @@
 """The event loop of a model whose methods are coroutines.
 
-Triton's Python backend has one loop for each model, which runs from the first coroutine on for the model's
-life: what ``execute`` starts with ``asyncio.create_task`` goes on after it has returned. ``asyncio`` is
-imported with the first coroutine: it takes a sixth of the time in which a worker starts, and most models
-do not use it.
+As in Triton's Python backend, each model has one loop, from its first coroutine to its end: tasks that
+``execute`` starts with ``asyncio.create_task`` continue after it has returned. ``asyncio`` is imported with
+the first coroutine: it takes a sixth of the start of a worker, and most models do not use it.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 _CLOSE_SECS = 3.0
-"""How long cancelled tasks may go on; a model has ten seconds for all of its end."""
+"""How long cancelled tasks may continue; a model has ten seconds in total to end."""
 
 
 class EventLoop:
-    """A loop in a thread of its own, from the first coroutine until :meth:`close`."""
+    """A loop in its own thread, from the first coroutine until :meth:`close`."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -34,15 +33,15 @@ class EventLoop:
 
     @property
     def is_current(self) -> bool:
-        """Whether the calling thread is the loop's: to wait in it would stop every coroutine."""
+        """Whether the calling thread is the loop's: waiting there would stop every coroutine."""
         return self._thread is threading.current_thread()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Wait for ``coroutine``; what it returns. Raises what it raises. Not for the loop's own thread."""
+        """The result of ``coroutine``. Raises its error. Not for the loop's own thread."""
         return self._submitted(coroutine).result()
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run ``coroutine`` without waiting for it; it handles its own errors."""
+        """Run ``coroutine`` in the background; it handles its own errors."""
         future = self._submitted(coroutine)
         self._started.add(future)
         future.add_done_callback(self._started.discard)

@@ -35,7 +35,7 @@ def start(descriptors: list[int]) -> subprocess.Popen[bytes]:
 
 
 def end(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
-    """Ask the process to end, make it end if it does not, and let go of it. Blocks."""
+    """Ask the process to end, kill it after a while, and free it. Blocks."""
     try:
         sock.shutdown(socket.SHUT_WR)
     except OSError:
@@ -49,7 +49,7 @@ def end(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
 
 
 def how_ended(process: subprocess.Popen[bytes]) -> str:
-    """How the process, whose side of the socket is closed, has ended; it does if it has not."""
+    """How the process ended, whose side of the socket is closed; kills it if it has not."""
     try:
         code = process.wait(0.1)
     except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
-"""The server's side of the calls that a model makes: finds whom it asks, and sends it their answers.
+"""The server's side of the calls that a model makes: finds the called model, and returns its answers.
 
-A call inherits what the requests that the model has at the time are bound to: it ends with the last of
-their deadlines, and when all of them were cancelled.
+A call inherits the bounds of the model's current requests: it ends with the last of their deadlines, and when
+all of them are cancelled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reply(Protocol):
-    """Sends the model an answer to the call with a number, and waits while it does not read."""
+    """Sends the model an answer to call ``number``, and waits while it does not read."""
 
     async def __call__(
         self,
@@ -43,8 +43,8 @@ class Reply(Protocol):
 
 
 class Outgoing:
-    """The calls that one worker has under way. ``contexts`` are those of the requests that it has now, None
-    where it has some and all their callers have gone away."""
+    """The running calls of one worker. ``contexts`` are those of its current requests, None if all their
+    callers have disconnected."""
 
     def __init__(
         self, reply: Reply, contexts: Callable[[], Sequence[Context] | None], caller: object
@@ -56,7 +56,7 @@ class Outgoing:
         self._calls: dict[int, tuple[asyncio.Task[None], Context]] = {}
 
     def start(self, value: Sequence[Any], inputs: tuple[Tensor, ...]) -> None:
-        """Carry out the call in a message."""
+        """Start the call of a message."""
         number = value[0]
         context = self._context()
         task = asyncio.get_running_loop().create_task(self._answer(value, inputs, context))
@@ -64,22 +64,22 @@ class Outgoing:
         task.add_done_callback(lambda _: self._calls.pop(number, None))
 
     def stop(self, number: int) -> None:
-        """The model has no use for the answers to a call any more."""
+        """The model needs no more answers to a call."""
         if number in self._calls:
             self._calls[number][0].cancel()
 
     def cancel(self) -> None:
-        """The callers of the run have gone away: its calls fail."""
+        """Fail all calls, because the callers of the run have disconnected."""
         for _, context in list(self._calls.values()):
             context.cancel.cancel()
 
     def close(self) -> None:
-        """The process is gone."""
+        """The process has exited."""
         for task, _ in list(self._calls.values()):
             task.cancel()
 
     def _context(self) -> Context:
-        """What a call that begins now is bound to."""
+        """The context of a call that starts now."""
         now = self._contexts()
         contexts = now or ()
         deadlines = [context.deadline for context in contexts if context.deadline is not None]
@@ -130,7 +130,7 @@ class Outgoing:
 
 
 def _request(value: Sequence[Any], inputs: tuple[Tensor, ...], context: Context) -> InferRequest:
-    """The request in a message. Raises INVALID_TENSOR for its parameters."""
+    """The request of a message. Raises INVALID_TENSOR for its parameters."""
     _, name, version, id, correlation_id, flags, timeout, text, outputs, decoupled, _ = value
     try:
         parameters = read_parameters(text)

@@ -1,7 +1,7 @@
 """Tensors in a message: small ones in its payload, big ones in shared memory.
 
-In the JSON part a tensor is ``[name, datatype, shape, start, size]``. Beside the list of them stands the
-number of the region that they lie in, -1 for the payload, and whether its descriptor comes along.
+In the JSON part a tensor is ``[name, datatype, shape, start, size]``. With the list of them come the number
+of their region, -1 for the payload, and whether its descriptor is sent.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from interlingua.runtime.python_worker.channel import ChannelFrame
 from interlingua.runtime.python_worker.regions import Part, RegionPool, RegionViews, offsets
 
 INLINE_BYTES = 1 << 14
-"""Up to here a copy through the socket costs less than a region."""
+"""Up to this size a copy through the socket costs less than a region."""
 
 _PADDING = bytes(64)
 
 
 class Packed(NamedTuple):
-    """Tensors ready to be sent: the value for the JSON part, the payload, descriptors to send and then
-    close."""
+    """Packed tensors: the value for the JSON part, the payload, and descriptors to send and then close."""
 
     value: list[Any]
     payload: bytes
@@ -52,7 +51,7 @@ def pack(tensors: Sequence[NamedPart], pool: RegionPool) -> Packed:
 def unpack(
     value: Sequence[Any], frame: ChannelFrame, views: RegionViews
 ) -> list[tuple[str, str, list[int], memoryview]]:
-    """The tensors of a message where they lie, writable: name, datatype, shape and bytes of each."""
+    """The tensors of a message, uncopied and writable: name, datatype, shape and bytes of each."""
     region, comes, listed = value
     if comes:
         views.add(region, frame.descriptors[0])

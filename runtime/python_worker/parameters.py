@@ -10,7 +10,7 @@ from interlingua.schemas.messages import Parameter
 
 
 def read_parameters(text: str) -> Mapping[str, Parameter]:
-    """The parameters in ``text``. Raises ``ValueError`` with what is wrong."""
+    """The parameters in ``text``. Raises ``ValueError``."""
     if text == "{}":
         return {}
     try:

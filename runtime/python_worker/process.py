@@ -1,13 +1,13 @@
-"""The server's side of a worker process: starts it, sends it requests, takes its answers.
+"""The server's side of a worker process: starts it, sends it requests, receives its answers.
 
-Messages have a first word. To a worker: ``load``, then ``run`` with the requests of one execution, and
-``answer`` to its calls. From it: ``loaded`` with the completed configuration or ``failed`` with the reason,
-``response``, ``idle`` when a run has ended before its last answer, ``call`` of another model, ``uncall``
-where the answer is of no use any more, and ``log``. Where requests iterate, ``idle`` says for how many more
-there is room, and ``room`` that it is another number now. A request has a *slot*, eight bytes in a page that
-both see: how many of its responses were taken, or that it is cancelled.
+The first word of a message is its kind. To a worker: ``load``, then ``run`` with the requests of one
+execution, and ``answer`` to its calls. From it: ``loaded`` with the completed configuration or ``failed``
+with the reason, ``response``, ``idle`` when a run has ended before its last answer, ``call`` of another
+model, ``uncall`` to cancel it, and ``log``. If requests iterate, ``idle`` states the room for more of them,
+and ``room`` its changes. A request has a *slot*, eight bytes in a shared page: how many of its responses were
+taken, or that it is cancelled.
 
-Everything but starting and stopping happens on the event loop that asks, which may be another one later.
+Everything but starting and stopping happens on the calling event loop, which may be another one later.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class WorkerError(Exception):
 class Worker:
     """A process that has loaded a model. Starting it blocks until it has.
 
-    It is a ``Place`` of its instance: ``promised`` while it is claimed. ``on_idle`` is called when
-    it can be claimed again, ``on_lost`` once when it has ended by itself, ``check`` with every answer and
-    the outputs that were asked for. ``called`` are the instances that its calls wait for now. Raises
-    :class:`WorkerError` with the model's reason.
+    It is a ``Place`` of its instance: ``promised`` while it is claimed. ``on_idle`` is called when it can be
+    claimed again, ``on_lost`` once when it has exited, ``check`` with every answer and the requested outputs.
+    ``called`` are the instances that its calls wait for now. Raises :class:`WorkerError` with the model's
+    reason.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -96,12 +96,11 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether it can take a request that comes now."""
+        """Whether it can take a request now."""
         return not (self._running or self.lost or self.promised) and bool(self._free)
 
     @property
     def held(self) -> int:
-        """How many requests it has."""
         return len(self._calls)
 
     def attach(self) -> None:
@@ -115,7 +114,6 @@ class Worker:
             self._write()
 
     def detach(self) -> None:
-        """Listen no more."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._sock)
             self._loop.remove_writer(self._sock)
@@ -124,17 +122,15 @@ class Worker:
 
     @property
     def running(self) -> bool:
-        """Whether an execution goes on."""
         return self._running
 
     @property
     def room(self) -> int:
-        """How many requests it can take now."""
         return min(len(self._free), self._room)
 
     def run(self, jobs: Sequence[Job]) -> list[Answers]:
-        """See ``Place``. What a job may fail with by itself: UNAVAILABLE where the process has ended,
-        MODEL_FAILED where there is no memory for its inputs, INVALID_TENSOR for an id that is not text."""
+        """See ``Place``. A job may fail with UNAVAILABLE if the process has exited, MODEL_FAILED if there is
+        no memory for its inputs, INVALID_TENSOR for an id that is not text."""
         self.promised = False
         self.attach()
         calls = [WorkerCall(job.request, job.outputs, self._took, self._abandon) for job in jobs]
@@ -166,20 +162,18 @@ class Worker:
         return list(calls)
 
     def release(self) -> None:
-        """See ``Place``."""
         self.promised = False
         self.on_idle()
 
     def fail_rest(self) -> None:
-        """Fail the requests that the worker still has, when it has been stopped: no answer to them comes."""
+        """Fail the remaining requests of a stopped worker."""
         gone = f"'{self._instance}' was unloaded before it had answered the request"
         for call in self._calls.values():
             if call is not None:
                 call.fail(InferenceError(ErrorCode.UNAVAILABLE, gone))
 
     def stop(self) -> None:
-        """Let the model finalize, end the process and let go of the memory that is shared with it, but for
-        what still has views. Blocks."""
+        """Let the model finalize, end the process and free the shared memory that has no views. Blocks."""
         # new requests are refused
         self.lost = True
         self._stop()
@@ -192,7 +186,6 @@ class Worker:
     # --- how it is done
 
     def _refusal(self, request: InferRequest) -> InferenceError | None:
-        """Why ``request`` cannot be sent."""
         if self.lost:
             return InferenceError(ErrorCode.UNAVAILABLE, f"the process of '{self._instance}' has ended")
         if request.context.cancel.cancelled:
@@ -215,13 +208,13 @@ class Worker:
         self._ended_run()
 
     def _took(self, call: WorkerCall, count: int) -> None:
-        """Tell the model how far the client of ``call`` is."""
+        """Report to the model how many responses of ``call`` were taken."""
         # the slot may be another call's by now
         if self._calls.get(call.slot) is call:
             self._slots[call.slot] = count
 
     def _abandon(self, call: WorkerCall) -> None:
-        """The caller of ``call`` has gone away."""
+        """The caller of ``call`` has disconnected."""
         if self._calls.get(call.slot) is call:
             self._slots[call.slot] = CANCELLED
             self._calls[call.slot] = None
@@ -338,7 +331,6 @@ class Worker:
         error: tuple[int, str] | None,
         final: bool,
     ) -> None:
-        """Answer a call of the model; see ``Reply``."""
         if self.lost:
             return
         try:
@@ -353,7 +345,7 @@ class Worker:
             await self._written.wait()
 
     def _contexts(self) -> list[Context] | None:
-        """Those of the requests that it has; None where all callers have gone away."""
+        """The contexts of its requests; None if all callers have disconnected."""
         contexts = [call.context for call in self._calls.values() if call is not None]
         return contexts if contexts or not self._calls else None
 
@@ -387,7 +379,7 @@ def _part(tensor: Tensor) -> packing.NamedPart:
 
 
 def _request(slot: int, job: Job) -> list[Any]:
-    """What a message says of ``job``, whose tensors stand after those of the jobs before it."""
+    """The message of ``job``, whose tensors follow those of the jobs before it."""
     request = job.request
     sequence = request.sequence
     return [

@@ -1,10 +1,10 @@
-"""Memory that two processes share: one writes tensors into it, the other reads them where they lie.
+"""Shared memory between two processes: one writes tensors to it, the other reads them in place.
 
 The writer owns a :class:`RegionPool`. A region is an anonymous file in memory; its descriptor goes to the
-reader once, when the region is first used. A region is in use from :meth:`RegionPool.place` until the last
-view that the reader's :class:`RegionViews` has given out is gone, which the reader tells by one byte in a
-page of flags: no message is needed to give memory back. A region that was too small is replaced, so a
-pool holds as many regions as were ever in use at once, each as big as the biggest need.
+reader when the region is first used. A region is in use from :meth:`RegionPool.place` until the last view of
+the reader's :class:`RegionViews` is gone, which the reader reports by one byte in a page of flags: returning
+memory takes no message. A region that is too small is replaced, so a pool holds as many regions as were ever
+in use at once, each of the largest size needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALIGNMENT = 64
-"""Where each tensor starts, so that vector instructions find it aligned."""
+"""The alignment of tensors, for vector instructions."""
 
 MAX_REGIONS = mmap.PAGESIZE
 """One byte of flags for each."""
@@ -30,17 +30,15 @@ Part = memoryview | bytes
 
 
 def make_page() -> int:
-    """The descriptor of a new page of flags, all zero."""
     return _memory("flags", mmap.PAGESIZE)
 
 
 def map_page(descriptor: int) -> mmap.mmap:
-    """The page as both sides see it."""
     return mmap.mmap(descriptor, mmap.PAGESIZE)
 
 
 def offsets(parts: Sequence[Part]) -> tuple[list[int], int]:
-    """Where each of ``parts`` stands, one after the other, and how many bytes that takes."""
+    """The start of each of ``parts``, one after the other, and their total size."""
     starts = []
     end = 0
     for part in parts:
@@ -50,18 +48,17 @@ def offsets(parts: Sequence[Part]) -> tuple[list[int], int]:
 
 
 class RegionPool:
-    """The writer's side. ``flags`` is the page that it shares with the reader; one thread at a time."""
+    """The writer's side. ``flags`` is the page shared with the reader; one thread at a time."""
 
     def __init__(self, flags: mmap.mmap) -> None:
         self._flags = flags
         self._regions: list[mmap.mmap] = []
 
     def place(self, parts: Sequence[Part]) -> tuple[int, list[int], int | None]:
-        """Copy ``parts`` into a free region: its number, where each part starts, and the region's
-        descriptor where the reader does not have it yet, to be closed when it was sent.
+        """Copy ``parts`` to a free region. Returns its number, the start of each part, and the region's
+        descriptor if the reader does not have it yet, to be closed after it is sent.
 
-        Raises ``MemoryError`` when there are too many regions, which means that the reader keeps what
-        it was given.
+        Raises ``MemoryError`` for too many regions, which means that the reader keeps its views.
         """
         starts, size = offsets(parts)
         number, descriptor = self._free(size)
@@ -72,7 +69,7 @@ class RegionPool:
         return number, starts, descriptor
 
     def close(self) -> None:
-        """Let go of the regions and of the flags; what the reader has mapped stays with it."""
+        """Free the regions and the flags; mappings of the reader stay."""
         for region in self._regions:
             region.close()
         self._regions.clear()
@@ -101,7 +98,7 @@ class RegionPool:
 
 
 class RegionViews:
-    """The reader's side: regions by number, and who still looks at them."""
+    """The reader's side: regions by number, and their views."""
 
     def __init__(self, flags: mmap.mmap) -> None:
         self._flags = flags
@@ -109,7 +106,7 @@ class RegionViews:
         self._watched: dict[int, weakref.ref[NDArray[Any]]] = {}
 
     def add(self, number: int, descriptor: int) -> None:
-        """Map region ``number``, in place of the one that had the number; closes ``descriptor``."""
+        """Map region ``number``, replacing the earlier one; closes ``descriptor``."""
         try:
             self._regions[number] = mmap.mmap(descriptor, 0)
         finally:
@@ -123,8 +120,8 @@ class RegionViews:
         return whole.data
 
     def close(self) -> None:
-        """Let go of the regions without views, and of the flags where that is all of them; the rest
-        goes with those who look."""
+        """Free the regions without views, and the flags after the last; the others are freed with their
+        views."""
         for number in [number for number in self._regions if not self._is_watched(number)]:
             self._regions.pop(number).close()
         if not self._regions:

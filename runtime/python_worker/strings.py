@@ -1,4 +1,4 @@
-"""Strings as they are sent, each after its length in four bytes, and as NumPy has them."""
+"""BYTES as they are sent, each element after its length in four bytes, and as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def pack_strings(array: NDArray[Any]) -> bytes:
-    """The elements of ``array`` in C order. Objects that are neither ``bytes`` nor ``str`` are written out as
+    """The elements of ``array`` in C order. Objects other than ``bytes`` and ``str`` are converted to
     text."""
     parts: list[bytes] = []
     for element in array.ravel().tolist():
@@ -19,7 +19,7 @@ def pack_strings(array: NDArray[Any]) -> bytes:
 
 
 def unpack_strings(view: memoryview) -> NDArray[Any]:
-    """The elements as objects of ``bytes``, in one dimension."""
+    """The elements as ``bytes`` objects, in one dimension."""
     found: list[bytes] = []
     position = 0
     while position < len(view):

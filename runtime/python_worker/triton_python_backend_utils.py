@@ -1,7 +1,7 @@
-"""What a model written for Triton's Python backend imports: tensors, requests, responses, errors.
+"""The module that models for Triton's Python backend import: tensors, requests, responses, errors.
 
-Names, arguments and texts are Triton's, because models depend on them. How a response or a call of another
-model reaches the server is not known here: a sender and ``InferenceRequest`` are given functions for that.
+Names, arguments and texts are Triton's, because models depend on them. A sender and ``InferenceRequest`` get
+functions that reach the server.
 """
 
 from __future__ import annotations
@@ -70,11 +70,9 @@ class TritonError:
         self._code = code
 
     def code(self) -> int:
-        """One of the numbers of this class."""
         return self._code
 
     def message(self) -> str:
-        """The words for the caller."""
         return self._message
 
     def __str__(self) -> str:
@@ -94,31 +92,28 @@ class Tensor:
 
     @classmethod
     def from_dlpack(cls, name: str, tensor: Any) -> Tensor:
-        """A tensor over memory that another library has: a DLPack capsule or an object that gives one."""
+        """A tensor over memory of another library: a DLPack capsule or an object that returns one."""
         try:
             return cls(name, dlpack.from_capsule(tensor))
         except (TypeError, ValueError) as error:
             raise TritonModelException(f"tensor '{name}': {error}") from error
 
     def name(self) -> str:
-        """Its name."""
         return self._name
 
     def shape(self) -> list[int]:
-        """Its full shape."""
         return list(self._array.shape)
 
     def as_numpy(self) -> NDArray[Any]:
-        """The tensor as an array, without a copy; strings as objects of ``bytes``, BF16 as
+        """The tensor as an array, without a copy; strings as ``bytes`` objects, BF16 as
         ``ml_dtypes.bfloat16``."""
         return self._array
 
     def triton_dtype(self) -> str:
-        """The datatype, such as ``TYPE_FP32``."""
         return numpy_to_triton_type(self._array.dtype)
 
     def is_cpu(self) -> bool:
-        """True: a model is given its tensors in memory of the CPU."""
+        """True: all tensors of a model are in memory of the CPU."""
         return True
 
     def to_dlpack(self) -> Any:
@@ -136,7 +131,7 @@ class Tensor:
 
 
 class PreferredMemory:
-    """Where a model would have the outputs of another; all of them are in memory of the CPU."""
+    """The preferred place of another model's outputs; all of them are in memory of the CPU."""
 
     def __init__(self, preferred_memory_type: int, preferred_device_id: int = 0) -> None:
         self.preferred_memory_type = preferred_memory_type
@@ -162,19 +157,15 @@ class InferenceResponse:
         self._parameters = parameters if isinstance(parameters, str) else _checked(parameters)
 
     def output_tensors(self) -> list[Tensor]:
-        """The tensors."""
         return self._outputs
 
     def has_error(self) -> bool:
-        """Whether it is a failure."""
         return self._error is not None
 
     def error(self) -> TritonError | None:
-        """The failure."""
         return self._error
 
     def parameters(self) -> str:
-        """The parameters as JSON."""
         return self._parameters
 
 
@@ -185,14 +176,12 @@ _FINAL_TOO_EARLY = (
 _NO_RESPONSE = TritonError("the model has let go of a request without a response")
 
 Deliver = Callable[[InferenceResponse | None, bool], None]
-"""Hands a response, or none, to the server; True for the end of the answer."""
+"""Passes a response, or none, to the server; True for the end of the answer."""
 
 
 class InferenceResponseSender:
-    """Sends the responses to one request, from whatever thread, until the final flag was sent.
-
-    Any number of them for a ``decoupled`` model, else one.
-    """
+    """Sends the responses to one request, from any thread, until the final flag was sent: any number for a
+    ``decoupled`` model, else one."""
 
     def __init__(self, deliver: Deliver, cancelled: Callable[[], bool], decoupled: bool) -> None:
         self._deliver = deliver
@@ -223,14 +212,13 @@ class InferenceResponseSender:
             self.closed = bool(flags)
 
     def close(self) -> bool:
-        """Send nothing any more; whether that is new."""
+        """Send nothing more. Returns whether it was open."""
         with self._lock:
             open_until_now = not self.closed
             self.closed = True
             return open_until_now
 
     def is_cancelled(self) -> bool:
-        """Whether the caller has gone away."""
         return self._cancelled()
 
     def __del__(self) -> None:
@@ -247,9 +235,9 @@ def _not_yet(request: InferenceRequest, decoupled: bool) -> Any:
 
 
 class InferenceRequest:
-    """A request to a model: one that this model received, or one that it makes for another model.
+    """A request that this model received, or one that it makes for another model.
 
-    ``infer`` and ``infer_async`` are set by the worker.
+    The worker sets ``infer`` and ``infer_async``.
     """
 
     infer: Callable[[InferenceRequest, bool], Any] = staticmethod(_not_yet)
@@ -285,11 +273,9 @@ class InferenceRequest:
         self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
     def inputs(self) -> list[Tensor]:
-        """The tensors that were given."""
         return self._inputs
 
     def request_id(self) -> str:
-        """The client's id of the request."""
         return self._id
 
     def correlation_id(self) -> int | str:
@@ -297,27 +283,21 @@ class InferenceRequest:
         return self._correlation_id
 
     def requested_output_names(self) -> list[str]:
-        """The outputs that are asked for."""
         return self._requested
 
     def set_requested_output_names(self, names: Sequence[str]) -> None:
-        """Ask for other outputs."""
         self._requested = list(names)
 
     def model_name(self) -> str:
-        """The model that is asked."""
         return self._model_name
 
     def model_version(self) -> int:
-        """The version that is asked."""
         return self._model_version
 
     def flags(self) -> int:
-        """The TRITONSERVER_REQUEST_FLAG bits."""
         return self._flags
 
     def set_flags(self, flags: int) -> None:
-        """Set the flags."""
         self._flags = flags
 
     def set_release_flags(self, flags: int) -> None:
@@ -325,11 +305,10 @@ class InferenceRequest:
         self._release_flags = flags
 
     def timeout(self) -> int:
-        """How long the request may wait, in microseconds; 0 for no limit."""
+        """In microseconds; 0 for no limit."""
         return self._timeout
 
     def preferred_memory(self) -> Any:
-        """Where the caller would have the outputs; all of them are in memory of the CPU."""
         return self._preferred_memory
 
     def trace(self) -> Any:
@@ -337,32 +316,28 @@ class InferenceRequest:
         return self._trace
 
     def parameters(self) -> str:
-        """The request's own parameters as JSON."""
         return self._parameters
 
     def is_cancelled(self) -> bool:
-        """Whether the caller has gone away."""
         return self._sender is not None and self._sender.is_cancelled()
 
     def is_streaming(self) -> bool:
-        """Whether the caller has asked for a stream, and takes any number of responses; Triton does not say.
-        Models of grps know it as ``context.if_streaming()``."""
+        """Whether the caller has requested a stream, and takes any number of responses. Not in Triton; models
+        of grps know it as ``context.if_streaming()``."""
         return self._streaming
 
     def get_response_sender(self) -> InferenceResponseSender:
-        """What sends the responses of a decoupled model."""
         if self._sender is None:
             raise TritonModelException("a request that a model has made has no response sender")
         return self._sender
 
     def exec(self, decoupled: bool = False) -> Any:
-        """Ask the model: its response, or an iterator over the responses of a decoupled model. A failure is a
-        response with an error. Raises ``TritonModelException`` for inputs that cannot be sent, and while the
-        caller is being loaded."""
+        """Call the model: its response, or an iterator over the responses of a decoupled model. A failure is
+        a response with an error. Raises ``TritonModelException`` for inputs that cannot be sent, and while
+        the caller is being loaded."""
         return type(self).infer(self, decoupled)
 
     async def async_exec(self, decoupled: bool = False) -> Any:
-        """The same from a coroutine, which others may go on beside."""
         return await type(self).infer_async(self, decoupled)
 
 
@@ -380,12 +355,10 @@ def _checked(parameters: Mapping[str, Any] | None) -> str:
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
-    """The input of that name; None where the request has none."""
     return _named(inference_request.inputs(), name)
 
 
 def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
-    """The output of that name; None where the response has none."""
     return _named(inference_response.output_tensors(), name)
 
 
@@ -394,27 +367,22 @@ def _named(tensors: Sequence[Tensor], name: str) -> Tensor | None:
 
 
 def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> Any:
-    """The entry of an input in a model configuration; None where there is none."""
     return next((entry for entry in model_config.get("input", ()) if entry["name"] == name), None)
 
 
 def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> Any:
-    """The entry of an output in a model configuration; None where there is none."""
     return next((entry for entry in model_config.get("output", ()) if entry["name"] == name), None)
 
 
 def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) -> bool:
-    """Whether the model may answer any number of times."""
     return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
 
 
 def triton_string_to_numpy(triton_type_string: str) -> Any:
-    """NumPy's type for a datatype such as ``TYPE_FP32``; None for one that is not known."""
     return TRITON_STRING_TO_NUMPY.get(triton_type_string)
 
 
 def triton_to_numpy_type(data_type: int) -> Any:
-    """NumPy's type for the number of a datatype in a model configuration."""
     return _NUMPY_OF_NUMBER.get(data_type)
 
 
@@ -440,20 +408,19 @@ _NUMPY_OF_NUMBER = {
 
 
 def serialize_byte_tensor(input_tensor: NDArray[Any]) -> NDArray[Any] | None:
-    """Strings as they are sent, each after its length in four bytes: an array of one ``bytes``; None for
-    an array that has none. Objects that are neither ``bytes`` nor ``str`` are written out as text."""
+    """Elements as they are sent, each after its length in four bytes, in an array of one ``bytes``; None for
+    an empty array. Objects other than ``bytes`` and ``str`` are converted to text."""
     if input_tensor.size == 0:
         return None
     return np.asarray(pack_strings(input_tensor), dtype=np.object_)
 
 
 def deserialize_bytes_tensor(encoded_tensor: bytes) -> NDArray[Any]:
-    """The strings in bytes as they are sent, as an array of ``bytes`` objects."""
     return unpack_strings(memoryview(encoded_tensor))
 
 
 class Logger:
-    """Writes to the server's log. ``write`` is set by the worker: a level and a text."""
+    """Writes to the server's log. The worker sets ``write``, which takes a level and a text."""
 
     write: Callable[[str, str], None]
 
@@ -464,20 +431,16 @@ class Logger:
 
     @classmethod
     def log_info(cls, message: Any) -> None:
-        """Write as information."""
         cls.write("info", str(message))
 
     @classmethod
     def log_warn(cls, message: Any) -> None:
-        """Write as a warning."""
         cls.write("warning", str(message))
 
     @classmethod
     def log_error(cls, message: Any) -> None:
-        """Write as an error."""
         cls.write("error", str(message))
 
     @classmethod
     def log_verbose(cls, message: Any) -> None:
-        """Write for debugging."""
         cls.write("verbose", str(message))

@@ -1,8 +1,8 @@
-"""The program of a worker process: loads one model written in Python and runs it, request by request.
+"""The program of a worker process: loads one Python model and runs it, request by request.
 
-The server's side is ``process``, which describes the messages. The process ends when the server closes
-the socket, with the model's ``finalize``, or a while after the server is gone, whatever the model is
-doing. Signals that a whole group of processes gets are left to the server, which finishes what runs.
+``process`` is the server's side and describes the messages. The process ends when the server closes the
+socket, with the model's ``finalize``, or a while after the server is gone, whatever the model is doing. It
+ignores signals to the whole group of processes: the server finishes what runs.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _NO_ROUNDS = (
 )
 
 _GRACE_SECS = 30.0
-"""How long a model may go on after the server is gone."""
+"""How long a model may continue after the server is gone."""
 
 _HERE = str(Path(__file__).parent)
 
 
 class _Answer:
-    """The answer to one request on its way: what ``InferenceResponseSender`` delivers to.
+    """The answer to one request: the receiver of ``InferenceResponseSender``.
 
-    ``ends_run``: the end of the answer is the end of the run too.
+    ``ends_run``: the end of the answer is also the end of the run.
     """
 
     def __init__(self, server: WorkerConnection, loop: EventLoop, slot: int, requested: list[str]) -> None:
@@ -60,7 +60,6 @@ class _Answer:
         return self._server.cancelled(self._slot)
 
     def deliver(self, response: utils.InferenceResponse | None, final: bool) -> None:
-        """Send a response, or the end alone."""
         tensors: list[utils.Tensor] = []
         parameters, error = "{}", None
         if response is not None and not self.cancelled():
@@ -82,28 +81,26 @@ class _Answer:
         self._server.send(value, packed.payload, packed.descriptors)
 
     def fail(self, text: str) -> None:
-        """End the answer with a failure."""
         self.deliver(utils.InferenceResponse(error=utils.TritonError(text)), True)
 
 
 class _Work(NamedTuple):
-    """A request as the model sees it, and where its answer goes."""
+    """A request as the model sees it, and its answer."""
 
     request: utils.InferenceRequest
     sender: utils.InferenceResponseSender
     answer: _Answer
 
     def rescheduled(self) -> bool:
-        """Whether the model wants the request again."""
         again = self.request._release_flags == utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
         return again and not self.sender.closed
 
 
 class _Rounds:
-    """The requests of a model with iterative sequences: those that it has rescheduled and those that are new.
+    """The requests of a model with iterative sequences, rescheduled and new.
 
-    It keeps up to ``places`` of them from one execution to the next, and each execution has up to ``rows``,
-    those that have waited for longest. The server sends more while there is room.
+    It keeps up to ``places`` of them between executions, and each execution has up to ``rows``, the oldest
+    first. The server sends more while there is room.
     """
 
     def __init__(self, server: WorkerConnection, rows: int, places: int) -> None:
@@ -117,12 +114,12 @@ class _Rounds:
         return bool(self._waiting)
 
     def add(self, work: list[_Work]) -> None:
-        """The server has sent ``work``, and waits to hear that there is room for more."""
+        """Add ``work`` from the server, which waits for a report of room for more."""
         self._waiting.extend(work)
         self._reported = None
 
     def take(self) -> list[_Work]:
-        """The requests of the next execution. Those whose clients have gone end here."""
+        """The requests of the next execution. Ends those whose clients have disconnected."""
         taken: list[_Work] = []
         while self._waiting and len(taken) < self._rows:
             work = self._waiting.popleft()
@@ -133,7 +130,7 @@ class _Rounds:
         return taken
 
     def keep(self, work: list[_Work]) -> None:
-        """Keep what of ``work``, which has run, is rescheduled, and tell the server of the room."""
+        """Keep the rescheduled part of ``work``, which has run, and report the room to the server."""
         for each in work:
             if each.rescheduled():
                 each.request.set_flags(0)
@@ -146,7 +143,7 @@ class _Rounds:
 
 
 class _Model:
-    """The user's model and what surrounds a run of it."""
+    """The user's model and its surroundings."""
 
     def __init__(self, server: WorkerConnection, settings: dict[str, Any]) -> None:
         self._server = server
@@ -166,7 +163,7 @@ class _Model:
             self._model.initialize({**settings["args"], "model_config": text})
 
     def run(self, frame: channel.ChannelFrame) -> None:
-        """Run the requests of a message in one execution, and tell when the model is free for the next."""
+        """Run the requests of a message in one execution, and report when the model is free for the next."""
         _, requests, packed = frame.value
         tensors = self._server.tensors(packed, frame)
         work = [self._request(each, tensors) for each in requests]
@@ -179,7 +176,7 @@ class _Model:
             self._server.send(["idle"])
 
     def run_round(self, rounds: _Rounds) -> None:
-        """Run requests that iterate once more."""
+        """Run iterating requests once more."""
         work = rounds.take()
         if work:
             self._execute(work)
@@ -194,7 +191,7 @@ class _Model:
         return _Rounds(self._server, rows, places)
 
     def _execute(self, work: list[_Work]) -> bool:
-        """Run ``work`` in one execution; whether the server knows by the answers that it is over."""
+        """Run ``work`` in one execution. Returns whether the answers tell the server that it is over."""
         reported_end = False
         try:
             result = self._model.execute([each.request for each in work])
@@ -215,7 +212,7 @@ class _Model:
         return reported_end
 
     async def _in_background(self, work: list[_Work], result: Coroutine[Any, Any, Any]) -> None:
-        """Await the ``execute`` of a decoupled model. Where it fails, so do the answers without an end."""
+        """Await the ``execute`` of a decoupled model. If it fails, so do the unfinished answers."""
         try:
             self._finish(work, await result)
         except BaseException as error:
@@ -224,7 +221,8 @@ class _Model:
                 self._fail(each, error)
 
     def _request(self, fields: list[Any], tensors: list[utils.Tensor]) -> _Work:
-        """A request as the model sees it, with the first of ``tensors``, which are taken, and its answer."""
+        """A request as the model sees it, with the first of ``tensors``, which it consumes, and its
+        answer."""
         slot, id, correlation_id, flags, timeout, parameters, requested, streaming, count = fields
         answer = _Answer(self._server, self._loop, slot, requested)
         request = utils.InferenceRequest(
@@ -245,14 +243,14 @@ class _Model:
         return _Work(request, sender, answer)
 
     def finalize(self) -> None:
-        """End the model's tasks, then let it end in its own way."""
+        """End the model's tasks, then finalize it."""
         self._loop.close()
         if hasattr(self._model, "finalize"):
             self._model.finalize()
 
     def _finish(self, work: list[_Work], result: Any) -> bool:
-        """Deliver what ``execute`` has returned; whether the server knows by it that the run is over.
-        Raises for what it must not return."""
+        """Deliver the result of ``execute``. Returns whether it tells the server that the run is over. Raises
+        for an invalid result."""
         if self._decoupled:
             if result is not None:
                 raise utils.TritonModelException(
@@ -279,7 +277,7 @@ class _Model:
         return ended
 
     def _send(self, work: _Work, response: Any) -> bool:
-        """Answer a request with what was returned for it; whether it has ended with that."""
+        """Answer a request with its result. Returns whether that ends it."""
         if response is None:
             return False
         try:
@@ -299,7 +297,7 @@ class _Model:
         return True
 
     def _fail(self, work: _Work, error: BaseException) -> bool:
-        """End the answer to a request with ``error``, if it has not ended; whether it had to."""
+        """End the answer to a request with ``error``, if it has not ended. Returns whether it had not."""
         if not work.sender.close():
             return False
         work.answer.fail(
@@ -372,7 +370,7 @@ def _code_and_message(failure: Any) -> tuple[int, str]:
 
 
 def _error_text(error: BaseException) -> str:
-    """An exception as Triton tells it: type, text, and the frames from the innermost on."""
+    """An exception in Triton's form: type, text, and the frames from the innermost on."""
     # a traceback leaves out the frames of imports, which Triton shows
     numbers = dict(traceback.walk_tb(error.__traceback__))
     frame: FrameType | None = list(numbers)[-1] if numbers else None
@@ -386,12 +384,12 @@ def _error_text(error: BaseException) -> str:
 
 
 def _sendable(text: str) -> str:
-    """``text`` without halves of surrogate pairs, which UTF-8 does not have."""
+    """``text`` without unpaired surrogates, which UTF-8 lacks."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def _leave_to_server(number: int, frame: FrameType | None) -> None:
-    """A signal that the server has got as well."""
+    """The server gets the signal as well."""
 
 
 def _watch(sock: int) -> None:

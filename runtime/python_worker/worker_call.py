@@ -1,4 +1,4 @@
-"""The server's side of one request that a worker has: its answers, as they come."""
+"""The server's side of one request at a worker: its answers, as they come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 class WorkerCall:
     """The ``Answers`` to ``request``: iterate, and ``aclose`` it in any case.
 
-    ``taken`` gets the number of answers taken after each one; ``closed`` is called when no more will be.
+    ``taken`` gets the number of answers taken after each one; ``closed`` is called at the end.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class WorkerCall:
         return self
 
     async def __anext__(self) -> InstanceAnswer:
-        """The next answer. Raises MODEL_FAILED when the worker has ended, CANCELLED after ``cancel``."""
+        """The next answer. Raises MODEL_FAILED when the worker has exited, CANCELLED after ``cancel``."""
         if self._ended:
             raise StopAsyncIteration
         while not self._answers:
@@ -59,23 +59,21 @@ class WorkerCall:
         return answer
 
     async def aclose(self) -> None:
-        """Take no more answers; the model can tell."""
+        """Take no more answers; the model is notified."""
         self._ended = True
         self.context.cancel.forget(self.cancel)
         self._closed(self)
 
     def put(self, answer: InstanceAnswer) -> None:
-        """An answer has come."""
         self._answers.append(answer)
         self._wake()
 
     def fail(self, failure: InferenceError) -> None:
-        """No more answers will come."""
         self._failure = failure
         self._wake()
 
     def cancel(self) -> None:
-        """The caller has gone away."""
+        """The caller has disconnected."""
         self._answers.clear()
         self.fail(InferenceError(ErrorCode.CANCELLED, "the request was cancelled"))
 
