@@ -10,8 +10,10 @@ import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator
+from time import monotonic
 from typing import cast
 
+from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
 from interlingua.protocols.transport.http.engine import (
     FAULT,
     Settings,
@@ -21,7 +23,7 @@ from interlingua.protocols.transport.http.engine import (
     within,
 )
 from interlingua.protocols.transport.http.writer import AnswerWriter
-from interlingua.protocols.transport.http1.answer import text_answer
+from interlingua.protocols.transport.http1.answer import WHOLE, text_answer
 from interlingua.protocols.transport.http1.body import BodyError
 from interlingua.protocols.transport.http1.headers import HeadersError, RequestHeaders
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD, RequestReader
@@ -39,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class HttpConnection(asyncio.Protocol):
-    """``_expires`` is when :meth:`check` acts on a silent client, in the loop's time."""
+    """``_expires`` is when :meth:`check` acts on a silent client, in monotonic time."""
 
     def __init__(self, settings: Settings, connections: ConnectionSet[HttpConnection]) -> None:
         self._settings = settings
@@ -51,7 +53,7 @@ class HttpConnection(asyncio.Protocol):
         self._idle: asyncio.Future[None] | None = None  # the task waits on it for a request
         self._timer: asyncio.TimerHandle | None = None
         self._reading = True
-        self._answering = self._half_closed = False
+        self._answering = self._half_closed = self._direct = False
 
     # called by the event loop
 
@@ -63,7 +65,7 @@ class HttpConnection(asyncio.Protocol):
         send_at_once(transport)
         self._peer = client_host(transport)
         self._connections.open.add(self)
-        self._expires = self._loop.time() + self._settings.idle_secs
+        self._expires = monotonic() + self._settings.idle_secs
 
     def data_received(self, data: bytes) -> None:
         """Read headers or a body, or keep what precedes the answer."""
@@ -72,7 +74,7 @@ class HttpConnection(asyncio.Protocol):
         if state is IDLE:
             self._begin(data)
         elif state is BODY:
-            self._expires = self._loop.time() + self._settings.stall_secs
+            self._expires = monotonic() + self._settings.stall_secs
             self._read_body(data)
         elif state is not CLOSED:  # then it is thrown away, so that the client gets to its answer
             reader.receive(data)
@@ -113,7 +115,7 @@ class HttpConnection(asyncio.Protocol):
     # called by the engine and its connection set
 
     def check(self, now: float) -> None:
-        """End the wait for a client that has been silent too long; ``now`` is the loop's time."""
+        """End the wait for a client that has been silent too long; ``now`` is monotonic time."""
         if now < self._expires:
             return
         if self._reader.state is CLOSED:
@@ -188,9 +190,33 @@ class HttpConnection(asyncio.Protocol):
         if self._early is not None:
             self._answer_early()
             return
-        self._expires = self._loop.time() + self._settings.stall_secs
+        self._expires = monotonic() + self._settings.stall_secs
         if headers.expects_continue:  # RFC 9110, 10.1.1
             self._transport.write(_CONTINUE)
+        if self._reader.missing >= DIRECT_BYTES:
+            self._direct = True
+            self._transport.set_protocol(DirectBody(self))
+
+    def body_buffer(self) -> memoryview:
+        """See ``BodyOwner``."""
+        return self._reader.body_buffer()
+
+    def body_received(self, count: int) -> None:
+        """See ``BodyOwner``."""
+        reader, request = self._reader, self._request
+        assert request is not None, "a body has a request"  # noqa: S101
+        reader.body_filled(count)
+        if reader.state is BODY:
+            self._expires = monotonic() + self._settings.stall_secs
+            return
+        self._end_direct()
+        request.body, self._expires = reader.body, math.inf
+        self._wake()
+
+    def _end_direct(self) -> None:
+        if self._direct:
+            self._direct = False
+            self._transport.set_protocol(self)
 
     def _read_body(self, data: bytes = b"") -> None:
         """Go on with the body."""
@@ -219,6 +245,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _answer_early(self) -> None:
         """Answer before the body has arrived, and read no more of it."""
+        self._end_direct()
         self._reader.refuse()
         self._expires = math.inf
         self._wake()
@@ -284,7 +311,7 @@ class HttpConnection(asyncio.Protocol):
             and not (self._half_closed and not reader.pending)
         )
         parts, minor, bodiless = answer.parts, headers.minor, request.method == "HEAD"
-        if isinstance(parts, AsyncIterator):
+        if not isinstance(parts, WHOLE) and isinstance(parts, AsyncIterator):
             keep_alive = keep_alive and minor > 0
             await self._writer.stream(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
         else:
@@ -301,7 +328,7 @@ class HttpConnection(asyncio.Protocol):
         if not keep_alive or self._connections.stopping or self._reader.state is not ANSWERING:
             self._end()
             return
-        self._expires = self._loop.time() + self._settings.idle_secs
+        self._expires = monotonic() + self._settings.idle_secs
         if self._reader.answered():
             self._begin()
         if self._reader.state not in _COMPLETE:
@@ -329,7 +356,7 @@ class HttpConnection(asyncio.Protocol):
         reader.close()
         if self._timer is not None:
             self._timer.cancel()
-        self._expires = self._loop.time() + self._settings.stall_secs
+        self._expires = monotonic() + self._settings.stall_secs
         if not unread or self._half_closed or not self._transport.can_write_eof():
             self._transport.close()
             return

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from interlingua.protocols.transport.http1.answer import size_of
+from interlingua.protocols.transport.http1.answer import WHOLE, total_size
 from interlingua.protocols.transport.listener import HALF_CLOSED_SECS, IDLE_SECS, LINGER_SECS, STALL_SECS
 from interlingua.protocols.wire import HttpAnswer, HttpHandler, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError
@@ -47,9 +47,10 @@ class Engine(Protocol):
 
 def within(limit: int | None, request: HttpRequest, answer: HttpAnswer, handler: HttpHandler) -> HttpAnswer:
     """``answer``, or a refusal if it is longer than ``limit`` and not a stream."""
-    if limit is None or isinstance(answer.parts, AsyncIterator):
+    parts = answer.parts
+    if limit is None or (not isinstance(parts, WHOLE) and isinstance(parts, AsyncIterator)):
         return answer
-    size = sum(map(size_of, answer.parts))
+    size = total_size(parts)
     if size <= limit:
         return answer
     return handler.refuse(request, _too_large("answer", size, "max_response_bytes", limit))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 
 from interlingua.protocols.transport.http.connection import HttpConnection
 from interlingua.protocols.transport.http.engine import Settings
@@ -46,7 +47,7 @@ class NativeEngine:
     def _check(self) -> None:
         """Check for silent clients, as long as there are clients."""
         self._timer = None
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         for connection in tuple(self._connections.open):
             connection.check(now)
         if self._connections.open:

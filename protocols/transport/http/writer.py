@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from interlingua.protocols.transport.http1.answer import BODILESS, flat, head_of, size_of
+from interlingua.protocols.transport.http1.answer import BODILESS, flat, head_of, size_of, total_size
 from interlingua.protocols.transport.sockets import JOINED_BYTES
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.wire import Buffer, HttpAnswer
@@ -53,7 +53,7 @@ class AnswerWriter:
         """Write an answer that has all of its ``parts``. Raises ``ConnectionError`` where the client is
         gone."""
         self._check_client()
-        size = sum(map(size_of, parts))
+        size = total_size(parts)
         bodiless = bodiless or not size
         framing = f"content-length: {size}\r\n"
         if answer.status in BODILESS:

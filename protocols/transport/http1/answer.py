@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from http import HTTPStatus
 
 from interlingua.protocols.wire import Buffer, Headers, HttpAnswer
 
 BODILESS = frozenset({204, 304})
 """Statuses without a body (RFC 9112, 6.3) and its length (RFC 9110, 8.6)."""
+
+WHOLE = (tuple, list)
+"""The types of ``HttpAnswer.parts``, unless it is a stream: unlike those of typing, quick to check."""
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -21,7 +25,11 @@ def head_of(status: int, headers: Headers, framing: str, minor: int, keep_alive:
         framing += "connection: close\r\n"
     elif minor == 0:
         framing += "connection: keep-alive\r\n"
-    lines = "".join([f"{name}: {_line(value)}\r\n" for name, value in headers])
+    lines = ""
+    for name, value in headers:
+        if not value.isprintable():  # a control character could end the line
+            value = _CONTROL.sub(" ", value)
+        lines += f"{name}: {value}\r\n"
     return f"HTTP/1.{minor} {status} {_REASONS.get(status, '')}\r\n{lines}{framing}\r\n".encode(
         errors="replace"
     )
@@ -37,13 +45,16 @@ def size_of(part: Buffer) -> int:
     return part.nbytes if isinstance(part, memoryview) else len(part)
 
 
+def total_size(parts: Iterable[Buffer]) -> int:
+    """The size of ``parts`` together."""
+    size = 0
+    for part in parts:
+        size += part.nbytes if isinstance(part, memoryview) else len(part)
+    return size
+
+
 def flat(part: Buffer) -> Buffer:
     """The part as bytes items, which asyncio's own transport counts in."""
     if isinstance(part, memoryview) and part.nbytes and (part.ndim != 1 or part.itemsize != 1):
         return part.cast("B")
     return part
-
-
-def _line(value: str) -> str:
-    """A header value without control characters, which could end its line."""
-    return value if value.isprintable() else _CONTROL.sub(" ", value)

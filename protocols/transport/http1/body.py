@@ -58,6 +58,22 @@ class SizedBody:
                 self._buffer[begin:size] = view[at:end]
         return end
 
+    @property
+    def missing(self) -> int:
+        """How many bytes are still to come."""
+        return self._length - self.size
+
+    def buffer(self) -> memoryview:
+        """Space for the bytes to come, or some of them."""
+        if self.size == len(self._buffer):
+            self._grow(self.size)
+        return self._buffer[self.size :]
+
+    def fill(self, count: int) -> None:
+        """Note that ``count`` bytes have arrived in :meth:`buffer`."""
+        self.size += count
+        self.complete = self.size == self._length
+
     def whole(self) -> Buffer:
         """The body, once it is complete."""
         return self._whole or self._buffer.toreadonly()
@@ -103,6 +119,9 @@ class ChunkedBody:
         """How much of the chunk, with its line end, is still to come."""
         self._trailer_bytes: int | None = None
         self.complete = False
+
+    missing = 0
+    """Not known before the last chunk."""
 
     @property
     def size(self) -> int:

@@ -110,13 +110,16 @@ class RequestReader:
     def read_headers(self, data: bytes = b"") -> RequestHeaders | None:
         """In state IDLE, go on with ``data``: the headers of the next request once they are complete. The
         state is then ANSWERING if the body is complete too, else BODY. Raises ``HeadersError``."""
-        if self._at == len(self._data):
-            self._data, self._at = data, 0
+        at = self._at
+        if at == len(self._data):
+            self._data, self._at, at = b"", 0, 0
         else:
-            self.receive(data)
-            data = self._data  # type: ignore[assignment]
-        headers, at = self.headers, self._at
+            if data:
+                self.receive(data)
+            data, at = self._data, self._at  # type: ignore[assignment]
+        headers = self.headers
         if not headers.raw or not data.startswith(headers.raw, at):  # clients repeat themselves
+            self._data = data
             found = self._find_headers()
             if found is None:
                 return None
@@ -128,15 +131,11 @@ class RequestReader:
         if 0 <= length <= len(data) - at:
             self.body = bytes(data[at : at + length])
             at += length
-            event = REQUEST
+            self.state = TRANSITIONS[self.state][REQUEST]
         else:
             self._body = ChunkedBody() if length < 0 else SizedBody(length)
-            event = HEADERS
-        self.state = TRANSITIONS[self.state][event]
-        if at == len(data):
-            self._data, self._at = b"", 0
-        else:
-            self._at = at
+            self.state = TRANSITIONS[self.state][HEADERS]
+        self._data, self._at = (b"", 0) if at == len(data) else (data, at)
         return headers
 
     def read_body(self, data: bytes = b"") -> int:
@@ -150,9 +149,26 @@ class RequestReader:
         if self._at == len(self._data):
             self._data, self._at = b"", 0
         if body.complete:
-            self.body, self._body = body.whole(), None
-            self.state = TRANSITIONS[self.state][BODY_END]
+            self._end_body(body)
         return body.size
+
+    @property
+    def missing(self) -> int:
+        """In state BODY, how many bytes of a body with a length are still to come; 0 for a chunked one."""
+        return self._body.missing if self._body is not None else 0
+
+    def body_buffer(self) -> memoryview:
+        """Space for bytes that are missing."""
+        assert isinstance(self._body, SizedBody), "its length is known"  # noqa: S101
+        return self._body.buffer()
+
+    def body_filled(self, count: int) -> None:
+        """Like :meth:`read_body`, for ``count`` bytes that have arrived in :meth:`body_buffer`."""
+        body = self._body
+        assert isinstance(body, SizedBody), "its length is known"  # noqa: S101
+        body.fill(count)
+        if body.complete:
+            self._end_body(body)
 
     def refuse(self) -> None:
         """Read no more of the current request, whose answer ends the connection."""
@@ -171,6 +187,10 @@ class RequestReader:
         """Read no more requests, and drop what has arrived."""
         self.state = TRANSITIONS[self.state][CLOSE]
         self._body, self._data, self._at = None, b"", 0
+
+    def _end_body(self, body: SizedBody | ChunkedBody) -> None:
+        self.body, self._body = body.whole(), None
+        self.state = TRANSITIONS[self.state][BODY_END]
 
     def _find_headers(self) -> RequestHeaders | None:
         """The header section at ``_at``, if it is complete. Empty lines before it are skipped (RFC 9112,

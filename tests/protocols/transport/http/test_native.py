@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ import pytest
 
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.wire import HttpAnswer
-from tests.protocols.transport.peers import LOOPBACK, HttpEcho, post
+from tests.protocols.transport.peers import LOOPBACK, HttpEcho, RawHttp, post, serving
 
 MIB = 1 << 20
 
@@ -111,3 +112,37 @@ async def test_a_request_whose_client_has_gone_may_come_to_its_end() -> None:
         await asyncio.wait_for(handler.cancelled.wait(), 10)
         assert await server.stop(10) == 0
         assert handler.tidied
+
+
+class TestLargeBodies:
+    """Received by another protocol of the connection, which goes back to its own afterwards."""
+
+    BODY = bytes(range(256)) * (3 * MIB // 256)
+
+    async def test_what_follows_in_the_same_piece(self) -> None:
+        sent = post("/", self.BODY)
+        async with serving(HttpEcho()) as server, RawHttp.to(server.address) as client:
+            await client.send(sent[:1000])
+            await asyncio.sleep(0.02)
+            await client.send(sent[1000:] + sent + post("/", b"x"))
+            for body in (self.BODY, self.BODY, b"x"):
+                assert (await client.reply()).body == body
+
+    async def test_one_that_stalls_is_refused_and_what_follows_is_no_request(self) -> None:
+        handler = HttpEcho()
+        async with serving(handler, stall_secs=0.2) as server, RawHttp.to(server.address) as client:
+            await client.send(post("/", self.BODY)[:MIB])
+            assert (await client.reply()).headers["x-code"] == "DEADLINE_EXCEEDED"
+            with contextlib.suppress(ConnectionError):
+                await client.send(post("/", b"x") * 100)
+            assert await client.ended()
+        assert not handler.served
+
+    async def test_a_client_that_leaves(self) -> None:
+        handler = HttpEcho()
+        async with serving(handler) as server:
+            async with RawHttp.to(server.address) as client:
+                await client.send(post("/", self.BODY)[:MIB])
+                await asyncio.sleep(0.05)
+            await asyncio.wait_for(handler.cancelled.wait(), 10)
+            assert server.at_work == 0

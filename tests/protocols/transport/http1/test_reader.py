@@ -119,3 +119,23 @@ class TestInput:
         assert not reader.headers.raw
         again = reader.read_headers(long)
         assert again is not first and again == first
+
+
+class TestBodiesReceivedInPlace:
+    @pytest.mark.parametrize("here", [0, 1, 70_000])
+    def test_a_body_with_a_length(self, here: int) -> None:
+        body = bytes(range(256)) * 400
+        reader = RequestReader()
+        reader.read_headers(post("/a", body)[: len(post("/a", body)) - len(body) + here])
+        reader.read_body()
+        while reader.state is ReadState.BODY:
+            begin, buffer = len(body) - reader.missing, reader.body_buffer()
+            piece = body[begin : begin + 30_000]
+            buffer[: len(piece)] = piece
+            reader.body_filled(len(piece))
+        assert reader.body == body and not reader.answered()
+
+    def test_a_chunked_one_has_no_missing_bytes(self) -> None:
+        reader = RequestReader()
+        reader.read_headers(CHUNKED)
+        assert reader.state is ReadState.BODY and reader.missing == 0
