@@ -332,7 +332,6 @@ class Binding:
 
     @property
     def name(self) -> str:
-        """The name in commands, such as `oip/grpc`."""
         return f"{self.dialect}/{self.transport}"
 
     @property
@@ -357,7 +356,6 @@ class Dialect:
 
     @classmethod
     def of(cls, *bindings: Binding, **facts: Any) -> Dialect:
-        """The dialect with ``bindings`` and other ``facts``."""
         return cls(bindings[0].dialect, {binding.transport: binding for binding in bindings}, **facts)
 
     @property

@@ -92,7 +92,6 @@ class Assembly:
         return pipeline
 
     def site(self) -> Site:
-        """The content of the admin address."""
         return Site(self.service, self.sources, ReadinessWatch(self.service))
 
     def is_bound(self, listeners: Iterable[tuple[ListenerOptions, Address]]) -> None:
@@ -198,7 +197,6 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
 
 
 def _extensions() -> tuple[str, ...]:
-    """The extensions of every dialect, for server metadata."""
     found = (name for dialect in DIALECTS.values() for name in dialect.manifest.extensions)
     return tuple(dict.fromkeys(found))
 
@@ -237,7 +235,6 @@ def _tap(options: TapOptions) -> Tap:
 
 
 def behind_upstreams(config: Config) -> tuple[dict[str, Upstream], dict[str, Target]]:
-    """The upstreams of ``config`` and their models, by name."""
     upstreams = {name: _upstream(name, options) for name, options in config.upstreams.items()}
     models: dict[str, Target] = {
         name: _upstream_model(name, model, config.upstreams[model.upstream], upstreams)

@@ -38,8 +38,6 @@ Python's own 700 the collector takes a tenth of the time of a small request."""
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A listener that is bound."""
-
     options: ListenerOptions
     address: Address
     server: Server
@@ -124,7 +122,6 @@ async def _listen(assembly: Assembly) -> list[Listening]:
 
 
 def _models(assembly: Assembly) -> tuple[list[str], list[str]]:
-    """The served models, and those that failed to load."""
     catalog = assembly.service.catalog
     return list(catalog.models), [name for name in catalog.names() if name not in catalog.models]
 
@@ -186,7 +183,6 @@ class _StopSignals:
         self._loop.add_signal_handler(signal.SIGINT, self._come, True)
 
     def forget(self) -> None:
-        """Restore the default handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.remove_signal_handler(number)
 

@@ -49,7 +49,6 @@ def set_up(level: str, form: Literal["text", "json"]) -> None:
 
 
 def settings(level: str) -> LogSettings:
-    """The initial log settings for ``level``."""
     lowest: int = getattr(logging, level.upper())
     return {
         "log_info": lowest <= logging.INFO,

@@ -31,7 +31,6 @@ class LoadingProgress:
         self._show("")
 
     def __call__(self, name: str, state: State) -> None:
-        """Show that model ``name`` is now in ``state``."""
         if state == "loading":
             self._began[name] = time.monotonic()
             self._loading.append(name)

@@ -49,7 +49,6 @@ def welcome(
 
 
 def serving(models: Collection[str], failed: Collection[str]) -> str:
-    """The number of served models, in words."""
     return f"serving {len(models)} of {len(models) + len(failed)} models" if failed else "serving"
 
 

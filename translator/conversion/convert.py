@@ -43,8 +43,6 @@ _UNKNOWN = Tensor.from_numpy("input", np.zeros(1, np.float32))
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one part."""
-
     what: str
     verdict: Verdict
 
@@ -62,7 +60,6 @@ class Conversion:
 
     @property
     def outcome(self) -> Outcome:
-        """The worst outcome."""
         if self.message is None:
             return Outcome.REFUSED
         outcomes = {finding.verdict.outcome for finding in self.findings}
@@ -184,7 +181,6 @@ def _batch(tensors: Sequence[Tensor], to: Binding, known: bool) -> Iterator[Find
 
 
 def _guess(model: str, signature: Signature | None) -> InferRequest:
-    """A request for ``model`` that fits ``signature``."""
     inputs = [_blank(spec.name, spec.datatype, spec.shape) for spec in signature.inputs] if signature else []
     return InferRequest(model or "model", tuple(inputs) or (_UNKNOWN,))
 

@@ -15,7 +15,6 @@ _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 500: "Internal Serv
 
 
 def read_request(data: bytes, like: HttpCall, headers: Mapping[str, str], path: str) -> HttpRequest:
-    """See ``RawForm``."""
     found = _REQUEST_LINE.match(data)
     if found is None:
         where, _, query = (path or like.path).partition("?")
@@ -26,7 +25,6 @@ def read_request(data: bytes, like: HttpCall, headers: Mapping[str, str], path: 
 
 
 def read_answer(data: bytes, headers: Mapping[str, str]) -> HttpReply:
-    """See ``RawForm``."""
     found = _STATUS_LINE.match(data)
     if found is None:
         return HttpReply(200, _with_type(data, headers), data)
@@ -35,7 +33,6 @@ def read_answer(data: bytes, headers: Mapping[str, str]) -> HttpReply:
 
 
 def write(message: HttpCall | HttpAnswer) -> bytes:
-    """The message with its headers."""
     if isinstance(message, HttpCall):
         target = f"{message.path}?{message.query}" if message.query else message.path
         line, headers, parts = (

@@ -238,7 +238,6 @@ class Dispatch:
         return None
 
     def _decode(self, signature: Signature) -> Decoded:
-        """The request, decoded with ``signature``."""
         decoded = self._decoded
         if decoded is not None and (decoded.signature is signature or decoded.signature == signature):
             return decoded

@@ -60,7 +60,6 @@ class TransportPipeline:
         }
 
     def _keys(self, endpoint: Any) -> Iterable[Any]:
-        """The keys of the requests for ``endpoint``."""
         raise NotImplementedError
 
     def _is_timed(self, endpoint: Any) -> bool:
@@ -68,7 +67,6 @@ class TransportPipeline:
         return False
 
     async def serve(self, request: Any) -> Any:
-        """Answer one request."""
         processor, context = self._processor, request.context
         endpoint, binding, metrics, timed = self._endpoints[self._key(request)]
         nbytes = len(self._body(request))
@@ -116,11 +114,9 @@ class BrpcPipeline(TransportPipeline):
         return ((service, endpoint.method) for service in (name, name.rpartition(".")[2]))
 
     def knows(self, service: str) -> bool:
-        """See ``BrpcHandler``."""
         return service in self._services
 
     def offers(self, service: str, method: str) -> bool:
-        """See ``BrpcHandler``."""
         return (service, method) in self._endpoints
 
 

@@ -41,7 +41,6 @@ class GrpcPipeline(TransportPipeline):
         return (endpoint.method,)
 
     def offers(self, method: str) -> Literal["unary", "stream"] | None:
-        """See ``GrpcHandler``."""
         found = self._endpoints.get(method)
         streaming = method in REFLECTION_METHODS if found is None else found[0].streaming
         if streaming:
@@ -70,7 +69,6 @@ class GrpcPipeline(TransportPipeline):
                     return
 
     async def _answers(self, call: GrpcRequest, message: Buffer) -> Items:
-        """All answers to one message of a stream."""
         endpoint, binding, metrics, _ = self._endpoints[call.method]
         request = replace(call, message=message, context=replace(call.context, timings={}))
         processor, context, nbytes = self._processor, request.context, len(message)

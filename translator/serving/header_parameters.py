@@ -28,7 +28,6 @@ class HeaderParameters:
             self._pattern = re.compile(pattern, re.IGNORECASE)
 
     def of(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Those of ``headers`` that are parameters, by name."""
         as_sent: Mapping[str, str] = getattr(headers, "as_sent", {})
         found = {as_sent.get(name, name): value for name, value in headers.items()}
         return {

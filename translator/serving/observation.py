@@ -121,7 +121,6 @@ class Observation:
         return cls(chosen, observed, budget, max([each.max_stream_bytes for each in chosen]))
 
     def redirect(self, model: str) -> None:
-        """``model`` gets the request instead."""
         self.observed.answered_by = model
 
     def on_response(self, response: InferResponse) -> None:

@@ -23,7 +23,6 @@ from interlingua.schemas import (
     InferenceError,
     ListenerAddress,
     LogSettings,
-    Metrics,
     ModelControl,
     ModelMetadata,
     ModelState,
@@ -77,7 +76,6 @@ class Service:
 
     @property
     def catalog(self) -> ModelCatalog:
-        """Every known model."""
         return self.router.catalog
 
     def number(self, context: Context) -> None:
@@ -86,12 +84,10 @@ class Service:
         context.request_number = next(self.numbers)
 
     def leave(self) -> None:
-        """Report from now on that the server shuts down."""
         self.draining = True
         self.catalog.changes.happened()
 
     def switch(self, online: bool) -> None:
-        """Be online or offline from now on."""
         self.online = online
         self.catalog.changes.happened()
 
@@ -125,10 +121,6 @@ class OperationRequest:
 # --- probes and metadata
 
 
-async def _live(request: OperationRequest) -> Readiness:
-    return Readiness(True)
-
-
 async def _ready(request: OperationRequest) -> Readiness:
     service = request.service
     if service.draining:
@@ -143,14 +135,6 @@ async def _ready(request: OperationRequest) -> Readiness:
     return state
 
 
-async def _set_online(request: OperationRequest) -> None:
-    request.service.switch(True)
-
-
-async def _set_offline(request: OperationRequest) -> None:
-    request.service.switch(False)
-
-
 async def _model_ready(request: OperationRequest) -> Readiness:
     state = None
     if request.route is not None:
@@ -161,10 +145,6 @@ async def _model_ready(request: OperationRequest) -> Readiness:
         reason = request.service.catalog.absence(request.name)
         return Readiness(False, f"model '{request.model}' is not ready: {reason}")
     return state
-
-
-async def _server_metadata(request: OperationRequest) -> ServerMetadata:
-    return request.service.metadata
 
 
 async def _model_metadata(request: OperationRequest) -> ModelMetadata:
@@ -202,10 +182,6 @@ async def _deployment(request: OperationRequest) -> Deployment:
     return Deployment(models, request.default_model, request.service.listeners)
 
 
-async def _metrics(request: OperationRequest) -> Metrics:
-    return request.service.trends.metrics()
-
-
 async def _model_config(request: OperationRequest) -> bytes:
     # all versions have one configuration; the requested one must exist
     await request.served.signature(request.version)
@@ -241,7 +217,6 @@ async def _statistics(request: OperationRequest) -> tuple[ModelStatus, ...]:
 
 
 async def _served(request: OperationRequest) -> list[ModelStatus]:
-    """The statuses of all served models, by name."""
     statuses = await request.service.catalog.statuses()
     return [statuses[name] for name in sorted(request.service.router.models.keys() & statuses.keys())]
 
@@ -309,27 +284,11 @@ async def _log_settings(request: OperationRequest) -> LogSettings:
 # --- shared memory
 
 
-async def _shared_memory_register(request: OperationRequest) -> None:
-    request.service.shared_memory.register(request.argument)
-
-
-async def _shared_memory_unregister(request: OperationRequest) -> None:
-    request.service.shared_memory.unregister(request.argument)
-
-
-async def _shared_memory_status(request: OperationRequest) -> tuple[SharedMemoryRegion, ...]:
-    return request.service.shared_memory.status(request.argument)
-
-
 async def _cuda_register(request: OperationRequest) -> None:
     raise InferenceError(
         ErrorCode.INVALID_TENSOR,
         f"failed to register CUDA shared memory region: '{request.argument}', GPUs not supported",
     )
-
-
-async def _cuda_unregister(request: OperationRequest) -> None:
-    """No region can be registered, and unregistering an unknown one succeeds."""
 
 
 async def _cuda_status(request: OperationRequest) -> tuple[SharedMemoryRegion, ...]:
@@ -354,11 +313,20 @@ class Offer(NamedTuple):
     any_model: bool = False
 
 
+def _at_once(perform: Callable[[OperationRequest], Any]) -> Callable[[OperationRequest], Awaitable[Any]]:
+    """An operation that waits for nothing."""
+
+    async def operation(request: OperationRequest) -> Any:
+        return perform(request)
+
+    return operation
+
+
 OPERATIONS: Mapping[Operation, Offer] = {
-    Operation.LIVE: Offer(_live),
+    Operation.LIVE: Offer(_at_once(lambda request: Readiness(True))),
     Operation.READY: Offer(_ready),
     Operation.MODEL_READY: Offer(_model_ready, of_a_model=True),
-    Operation.SERVER_METADATA: Offer(_server_metadata),
+    Operation.SERVER_METADATA: Offer(_at_once(lambda request: request.service.metadata)),
     Operation.MODEL_METADATA: Offer(_model_metadata, of_a_model=True, any_model=True),
     Operation.MODEL_CONFIG: Offer(_model_config, of_a_model=True, any_model=True),
     Operation.STATISTICS: Offer(_statistics, any_model=True),
@@ -366,18 +334,26 @@ OPERATIONS: Mapping[Operation, Offer] = {
     Operation.REPOSITORY_INDEX: Offer(_repository_index),
     Operation.MODEL_LOAD: Offer(_model_load),
     Operation.MODEL_UNLOAD: Offer(_model_unload),
-    Operation.SHARED_MEMORY_REGISTER: Offer(_shared_memory_register, shared_memory=True),
-    Operation.SHARED_MEMORY_UNREGISTER: Offer(_shared_memory_unregister, shared_memory=True),
-    Operation.SHARED_MEMORY_STATUS: Offer(_shared_memory_status, shared_memory=True),
+    Operation.SHARED_MEMORY_REGISTER: Offer(
+        _at_once(lambda request: request.service.shared_memory.register(request.argument)), shared_memory=True
+    ),
+    Operation.SHARED_MEMORY_UNREGISTER: Offer(
+        _at_once(lambda request: request.service.shared_memory.unregister(request.argument)),
+        shared_memory=True,
+    ),
+    Operation.SHARED_MEMORY_STATUS: Offer(
+        _at_once(lambda request: request.service.shared_memory.status(request.argument)), shared_memory=True
+    ),
     Operation.CUDA_SHARED_MEMORY_REGISTER: Offer(_cuda_register),
-    Operation.CUDA_SHARED_MEMORY_UNREGISTER: Offer(_cuda_unregister),
+    # no region can be registered, and unregistering an unknown one succeeds
+    Operation.CUDA_SHARED_MEMORY_UNREGISTER: Offer(_at_once(lambda request: None)),
     Operation.CUDA_SHARED_MEMORY_STATUS: Offer(_cuda_status),
     Operation.TRACE_SETTINGS: Offer(_trace_settings),
     Operation.LOG_SETTINGS: Offer(_log_settings),
-    Operation.SET_ONLINE: Offer(_set_online),
-    Operation.SET_OFFLINE: Offer(_set_offline),
+    Operation.SET_ONLINE: Offer(_at_once(lambda request: request.service.switch(True))),
+    Operation.SET_OFFLINE: Offer(_at_once(lambda request: request.service.switch(False))),
     Operation.DEPLOYMENT: Offer(_deployment, any_model=True),
-    Operation.METRICS: Offer(_metrics),
+    Operation.METRICS: Offer(_at_once(lambda request: request.service.trends.metrics())),
 }
 
 

@@ -193,7 +193,6 @@ class RequestProcessor:
                     await close()
 
     async def _dispatch(self, opened: Opened[Any], binding: Binding, context: Context) -> Dispatch:
-        """The dispatch of an inference message. Raises ``InferenceError``."""
         router = self.service.router
         model, version = opened.model or self.default_model, opened.version
         if not model:
@@ -224,12 +223,10 @@ class RequestProcessor:
         )
 
     def _place(self, request: InferRequest, context: Context) -> Placement:
-        """Resolve the inputs and outputs in shared memory. Raises ``InferenceError``."""
         self._admit_to_shared_memory(context)
         return self.service.shared_memory.resolve(request)
 
     async def _operate(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
-        """Carry out an operation that is not inference and count it."""
         began = time.monotonic_ns()
         answer = await self._carry_out(opened, binding, context)
         spent = time.monotonic_ns() - began

@@ -34,7 +34,6 @@ class RequestMetrics:
 
 
 def families(listening: Sequence[tuple[ListenerAddress, Mapping[str, RequestMetrics]]]) -> Iterator[Family]:
-    """The metrics of all listeners, by dialect."""
     request_metrics = [
         ({"listener": each.address, "transport": each.transport, "dialect": dialect}, metrics)
         for each, by_dialect in listening

@@ -50,7 +50,6 @@ class Router:
         return next((route for route in named if not route.when.parameters and route.when.admits(key)), None)
 
     def _naming(self, model: str) -> tuple[Route, ...]:
-        """The routes for the model name ``model``."""
         found = self._named.get(model)
         if found is None:
             # clients choose the names

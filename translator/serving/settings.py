@@ -30,8 +30,6 @@ _LOG_FORMATS = ("default", "ISO8601")
 
 
 class TraceBook:
-    """The trace settings of the server and of models."""
-
     def __init__(self) -> None:
         self._server: dict[str, tuple[str, ...]] = {}
         self._models: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -77,7 +75,6 @@ class LogBook:
         self._apply = apply
 
     def settings(self) -> LogSettings:
-        """The current settings."""
         return dict(self._settings)
 
     def change(self, changes: LogSettings) -> None:

@@ -42,7 +42,6 @@ class _Bucket:
     memory: float = 0.0
 
     def add(self, other: _Bucket) -> None:
-        """Add the counts of ``other``."""
         self.requests += other.requests
         self.failed += other.failed
         self.ns += other.ns
@@ -75,7 +74,6 @@ class Trends:
         self._looked = clock(), time.process_time()
 
     def count(self, ns: int, failed: bool) -> None:
-        """One request has ended after ``ns``."""
         second = int(self._clock())
         if second != self._second:
             self._fold(second)
@@ -87,7 +85,6 @@ class Trends:
         self._latencies_ns.append(ns)
 
     def metrics(self) -> Metrics:
-        """Everything up to now."""
         self._fold(int(self._clock()))
         shown = list(self._shown())
         trends = {

@@ -43,11 +43,9 @@ class Conditions:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
     def names(self, model: str) -> bool:
-        """Whether ``model`` matches."""
         return self._model(model)
 
     def admits(self, key: RouteKey) -> bool:
-        """Whether the rest of the key matches."""
         return (
             self.dialect in ("", key.dialect)
             and self.listener in ("", key.listener)

@@ -59,7 +59,6 @@ class Examiner:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin."""
         examined = {
             name
             for route in self._routes
@@ -70,13 +69,11 @@ class Examiner:
         self._tasks = [asyncio.create_task(self._examine(name)) for name in sorted(examined)]
 
     async def stop(self) -> None:
-        """Stop examining."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def known(self) -> None:
-        """Wait until every signature is known."""
         await asyncio.gather(*self._tasks)
 
     async def _examine(self, name: str) -> None:
@@ -93,7 +90,6 @@ class Examiner:
                 return
 
     def _log_oddities(self) -> None:
-        """Log new oddities."""
         for number, route in enumerate(self._routes, 1):
             for oddity in oddities(route, self._signatures):
                 if (number, oddity) not in self._logged:

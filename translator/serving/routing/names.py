@@ -53,7 +53,6 @@ class Names:
         self._signatures: dict[tuple[str, str], tuple[Signature, Signature]] = {}
 
     def version(self, requested: str) -> str:
-        """The model's version for one that a caller requests."""
         return self.versions.get(requested, self.versions.get(OTHERS, requested))
 
     def reported_version(self, ran: str, requested: str = "") -> str:
@@ -91,7 +90,6 @@ class Names:
         return ours
 
     def status(self, status: ModelStatus, model: str) -> ModelStatus:
-        """``status`` in the names of callers, who call the model ``model``."""
         versions = status.versions
         if self.versions:
             # if two have one name, the one that the name selects comes last, and stays
@@ -131,7 +129,6 @@ class Names:
         return replace(output, name=self.outputs.get(output.name, output.name))
 
     def restored(self, response: InferResponse, request: InferRequest) -> InferResponse:
-        """``response`` in the names of ``request``."""
         response.outputs = renamed(response.outputs, self._outputs)
         response.version = self.reported_version(response.version, request.version)
         return response
@@ -147,12 +144,10 @@ class View(Target):
         self._model = model
 
     async def infer(self, request: InferRequest) -> InferResponse:
-        """See ``Target``."""
         answer = await self._target.infer(self._names.translated(request))
         return self._names.restored(answer, request)
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
-        """See ``Target``."""
         responses: Any = self._target.stream(self._names.translated(request))
         # an iterator that is not a generator has nothing to close
         async with aclosing(responses if hasattr(responses, "aclose") else _each(responses)) as answers:
@@ -160,24 +155,19 @@ class View(Target):
                 yield self._names.restored(answer, request)
 
     async def decoupled(self, version: str = "") -> bool:
-        """See ``Target``."""
         return await self._target.decoupled(self._names.version(version))
 
     async def signature(self, version: str = "") -> Signature:
-        """See ``Target``."""
         theirs = self._names.version(version)
         return self._names.signature(self.name, theirs, await self._target.signature(theirs))
 
     async def renew_signature(self, version: str = "") -> None:
-        """See ``Target``."""
         await self._target.renew_signature(self._names.version(version))
 
     def count_undecoded(self, end: BaseException, version: str, began: int, context: Context) -> None:
-        """See ``Target``."""
         self._target.count_undecoded(end, self._names.version(version), began, context)
 
     async def metadata(self, version: str = "") -> ModelMetadata:
-        """See ``Target``."""
         theirs = self._names.version(version)
         metadata = await self._target.metadata(theirs)
         return replace(
@@ -189,11 +179,9 @@ class View(Target):
         )
 
     async def status(self) -> ModelStatus:
-        """See ``Target``."""
         return self._names.status(await self._target.status(), self._model)
 
     async def ready(self, version: str = "") -> Readiness:
-        """See ``Target``."""
         return await self._target.ready(self._names.version(version))
 
     async def close(self) -> None:

@@ -82,7 +82,6 @@ class Route:
         return self.names.plain and not (self.when.parameters or self.datatypes or self.mirror)
 
     def bound(self, context: Context) -> None:
-        """Limit the deadline of a request."""
         if self.timeout_secs is not None:
             limit = time.monotonic() + self.timeout_secs
             context.deadline = limit if context.deadline is None else min(limit, context.deadline)
@@ -90,7 +89,6 @@ class Route:
     # --- which model gets a request
 
     def unkeyed(self, key: RouteKey) -> str:
-        """The model for a request without a sequence."""
         value = key.headers.get(self.sticky) if self.sticky else None
         return self.to.keyed(value) if value else self.to.next()
 
@@ -111,7 +109,6 @@ class Route:
         return model
 
     def count(self, model: str) -> None:
-        """Count a request meant for ``model``."""
         self.counts.requests += 1
         self.counts.parts[model] += 1
 
@@ -169,7 +166,6 @@ class Route:
     # --- other operations
 
     def view(self, target: Target, model: str) -> Target:
-        """``target`` in the names of callers, who call it ``model``."""
         return View(target, self.names, model)
 
     def lead(self, models: Mapping[str, Target]) -> str:

@@ -48,11 +48,9 @@ class Split:
 
     @classmethod
     def only(cls, model: str) -> Split:
-        """Everything to one model."""
         return cls([Part(model)])
 
     def next(self) -> str:
-        """The model for a request without a key."""
         if len(self.used) == 1:
             return self.used[0]
         self._place = (self._place + _STEP) % _RANGE
