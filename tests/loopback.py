@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from interlingua.protocols.registry import DIALECTS
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall, HttpReply, HttpRequest, parts_of
+from interlingua.protocols.wire import (
+    BrpcAnswer,
+    BrpcRequest,
+    FramedReply,
+    FramedRequest,
+    GrpcAnswer,
+    GrpcRequest,
+    HttpCall,
+    HttpReply,
+    HttpRequest,
+    parts_of,
+)
 from interlingua.runtime.repository.files import ModelSource, load_models
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.model import UpstreamModel
@@ -74,10 +86,43 @@ class GrpcLoopback:
         """Nothing is open."""
 
 
+class BrpcLoopback:
+    """A ``BrpcClient`` of a pipeline."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._brpc = pipeline.handlers["brpc"]
+
+    async def send(self, request: BrpcRequest) -> BrpcAnswer:
+        return await self._brpc.serve(replace(request, message=bytes(request.message)))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class FramedLoopback:
+    """A ``FramedClient`` of a pipeline."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._framed = pipeline.handlers["tcp"]
+
+    async def send(self, request: FramedRequest) -> FramedReply:
+        assert self._framed is not None
+        message = b"".join(map(bytes, request.parts))[4:]
+        answer = await self._framed.serve(replace(request, message=message))
+        return FramedReply(b"".join(map(bytes, answer.parts))[4:])
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+LOOPBACKS = {"http": HttpLoopback, "grpc": GrpcLoopback, "brpc": BrpcLoopback, "tcp": FramedLoopback}
+
+
 def behind(pipeline: Pipeline, dialect: str, transport: str, model: str, **options: object) -> UpstreamModel:
-    """``model`` of ``pipeline`` as a model behind an upstream."""
-    calls = DIALECTS[dialect].bindings[transport].calls
-    client = HttpLoopback(pipeline) if transport == "http" else GrpcLoopback(pipeline)
-    upstream = Upstream("there", calls, [client], 5.0)
-    widened = DIALECTS[dialect].bindings[transport].capability.widened
-    return UpstreamModel(model, upstream, model, widened=widened, **options)  # type: ignore[arg-type]
+    """``model`` of ``pipeline`` as a model of an upstream; the pipeline's default model where the transport has
+    one model."""
+    binding = DIALECTS[dialect].bindings[transport]
+    upstream = Upstream("there", binding.calls, [LOOPBACKS[transport](pipeline)], 5.0)
+    can = binding.capability
+    remote = model if can.many_models else ""
+    return UpstreamModel(model, upstream, remote, widened=can.widened, **options)  # type: ignore[arg-type]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
+import signal
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import requests
 
 from interlingua.protocols.registry import DIALECTS
-from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.address import Address, parse_url
+from interlingua.protocols.transport.clients import client_of
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, ModelRef, Operation, Tensor
+from interlingua.translator import daemon
 from interlingua.translator.config import ConfigError, parse
 from interlingua.translator.config.context import Installation
 from interlingua.translator.conformance import wires
@@ -30,12 +37,7 @@ from tests.strategies import signature_of
 WIRE = ("sample", "http")
 X = Tensor.from_numpy("x", np.arange(4, dtype=np.float32).reshape(2, 2))
 SIGNATURE = signature_of([X], [X])
-TARGETS = [
-    (dialect.name, transport)
-    for dialect in DIALECTS.values()
-    for transport in dialect.bindings
-    if transport in ("http", "grpc")
-]
+TARGETS = [(dialect.name, transport) for dialect in DIALECTS.values() for transport in dialect.bindings]
 GENERIC = [
     any_to_any.test_a_request_survives,
     any_to_any.test_what_a_dialect_cannot_carry_is_refused_by_name,
@@ -86,6 +88,42 @@ async def test_it_serves_and_bridges_to_every_target(target: tuple[str, str]) ->
     with pytest.raises(InferenceError) as caught:
         await client.call(Operation.MODEL_METADATA, ModelRef("absent"))
     assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+async def test_a_daemon_serves_and_counts_it(caplog: pytest.LogCaptureFixture) -> None:
+    models = (
+        "{m: {backend: identity, signature: {inputs: [{name: x, datatype: FP32, shape: [-1, 2]}],"
+        " outputs: [{name: x, datatype: FP32, shape: [-1, 2]}]}}}"
+    )
+    config = parse(
+        f"""{{server: {{drain_secs: 0}}, admin: {{listen: "127.0.0.1:0"}}, models: {models},
+             listeners: [{{listen: "127.0.0.1:0", transport: http, dialects: [oip, sample]}}]}}"""
+    )
+    caplog.set_level(logging.INFO, "interlingua")
+    running = asyncio.create_task(daemon._serve(config))
+
+    def address(event: str) -> str:
+        return next(record.facts["address"] for record in caplog.records if record.msg == event)  # type: ignore[attr-defined]
+
+    async with asyncio.timeout(30):
+        while "serving" not in [record.msg for record in caplog.records]:
+            assert not running.done() or running.result()
+            await asyncio.sleep(0.01)
+        client = client_of("http")(parse_url(address("listening"), "http"))
+        near = Upstream("near", DIALECT.bindings["http"].calls, [client], 5.0)
+        assert (await near.call(Operation.INFER, InferRequest("m", (X,)))).outputs == (X,)
+        await client.close()
+        found = await asyncio.to_thread(
+            requests.get, f"http://{address('admin listening')}/metrics", timeout=10
+        )
+        (counted,) = (
+            line
+            for line in found.text.splitlines()
+            if line.startswith("interlingua_requests_total{") and 'dialect="sample"' in line
+        )
+        assert counted.endswith(" 1")
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await running == 0
 
 
 def test_check_knows_it() -> None:

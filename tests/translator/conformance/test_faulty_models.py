@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from interlingua.protocols.registry import bindings
-from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, FramedReply, FramedRequest
 from interlingua.schemas import (
     Datatype,
     InferRequest,
@@ -25,8 +24,7 @@ from interlingua.translator.conformance.discovery import discover
 from interlingua.translator.conformance.kit import CheckResult, Effort, run_all
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.wires import wires
-from interlingua.translator.serving.pipeline import Pipeline
-from tests.loopback import GrpcLoopback, HttpLoopback, echoing, serving
+from tests.loopback import LOOPBACKS, echoing, serving
 
 EFFORT = Effort(examples=8, secs=2, shrink=False)
 
@@ -66,38 +64,6 @@ class Faulty:
     async def infer(self, request: InferRequest) -> InferResponse:
         self.asked += 1
         return self.fault(await self.inner.infer(request), self.asked, self.memory)
-
-
-class BrpcLoopback:
-    """A ``BrpcClient`` of a pipeline."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._brpc = pipeline.handlers["brpc"]
-
-    async def send(self, request: BrpcRequest) -> BrpcAnswer:
-        return await self._brpc.serve(replace(request, message=bytes(request.message)))
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-class FramedLoopback:
-    """A ``FramedClient`` of a pipeline."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._framed = pipeline.handlers["tcp"]
-
-    async def send(self, request: FramedRequest) -> FramedReply:
-        assert self._framed is not None
-        message = b"".join(map(bytes, request.parts))[4:]
-        answer = await self._framed.serve(replace(request, message=message))
-        return FramedReply(b"".join(map(bytes, answer.parts))[4:])
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-LOOPBACKS = {"http": HttpLoopback, "grpc": GrpcLoopback, "brpc": BrpcLoopback, "tcp": FramedLoopback}
 
 
 def failure(wire: str, model: str, fault: Fault) -> CheckResult | None:
