@@ -122,6 +122,7 @@ class Walkthrough:
             # there may be nothing to count yet
             counted = re.fullmatch("".join(_pattern(line, "[0-9]+") for line in printed), ran.stdout)
             assert counted and time.monotonic() < until, f"it printed something else: {said}"
+            time.sleep(0.2)
 
     def _serve(self, name: str) -> None:
         with self.undisturbed():
