@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlingua.schemas import InferRequest, Operation
-from interlingua.translator.conformance.check import ViolationError, expect
+from interlingua.translator.conformance.errors import ViolationError, expect
 from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.replies import http_reply
 from interlingua.translator.conformance.wire import Mistake, Wire

@@ -7,15 +7,9 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from interlingua.schemas import Datatype, InferResponse, Tensor
-from interlingua.translator.conformance.check import (
-    Draw,
-    Group,
-    InapplicableError,
-    ViolationError,
-    expect,
-    skip_if,
-)
+from interlingua.translator.conformance.check import Draw, Group
 from interlingua.translator.conformance.comparison import HALVES, expect_right, expect_same, is_text
+from interlingua.translator.conformance.errors import InapplicableError, ViolationError, expect, skip_if
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import extreme, halved, inputs, usual
 

@@ -6,11 +6,9 @@ A check draws values from Hypothesis and raises :class:`ViolationError` if the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-from interlingua.translator.conformance.exchange import WireExchange
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -26,37 +24,6 @@ class Draw(Protocol):
 
     def __call__(self, strategy: SearchStrategy[T]) -> T:
         """One value."""
-
-
-class ViolationError(AssertionError):
-    """The server broke the rule. ``exchange`` has the request that shows it, if there is one."""
-
-    def __init__(self, message: str, exchange: WireExchange | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.exchange = exchange
-
-
-class InapplicableError(Exception):
-    """The rule does not apply to this server or model; the message says why."""
-
-
-def expect(holds: object, message: str, exchange: WireExchange | None = None) -> None:
-    """Raise ``ViolationError`` unless ``holds``."""
-    if not holds:
-        raise ViolationError(message, exchange)
-
-
-def expect_names(side: str, names: Sequence[Any], exchange: WireExchange | None) -> None:
-    """Raise ``ViolationError`` unless every ``side`` (input or output) has a name of its own."""
-    expect(all(names), f"an {side} has no name", exchange)
-    expect(len(set(map(str, names))) == len(names), f"two of the {side}s {names} have one name", exchange)
-
-
-def skip_if(holds: object, reason: str) -> None:
-    """Raise ``InapplicableError`` if ``holds``."""
-    if holds:
-        raise InapplicableError(reason)
 
 
 @dataclass(frozen=True, slots=True)

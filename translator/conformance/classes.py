@@ -15,15 +15,9 @@ from numpy.typing import NDArray
 
 from interlingua.protocols.classification import Ranked, check_ranked
 from interlingua.schemas import Datatype, InferenceError, InferRequest, RequestedOutput, TensorSpec
-from interlingua.translator.conformance.check import (
-    Draw,
-    Group,
-    InapplicableError,
-    ViolationError,
-    expect,
-    skip_if,
-)
+from interlingua.translator.conformance.check import Draw, Group
 from interlingua.translator.conformance.comparison import expect_same
+from interlingua.translator.conformance.errors import InapplicableError, ViolationError, expect, skip_if
 from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct, inputs, usual

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlingua.schemas import Datatype, InferResponse, Tensor
-from interlingua.translator.conformance.check import ViolationError, expect
+from interlingua.translator.conformance.errors import ViolationError, expect
 from interlingua.translator.conformance.relations import Relation, same_values
 from interlingua.translator.conformance.server import ServerUnderTest
 

@@ -20,7 +20,7 @@ from interlingua.schemas import (
     Tensor,
 )
 from interlingua.schemas.oip import MESSAGES
-from interlingua.translator.conformance.check import InapplicableError, ViolationError
+from interlingua.translator.conformance.errors import InapplicableError, ViolationError
 from interlingua.translator.conformance.relations import find_relations
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct

@@ -16,8 +16,9 @@ from hypothesis.strategies import SearchStrategy
 
 from interlingua.schemas import InferenceError
 from interlingua.translator.conformance.answers import ANSWERS
-from interlingua.translator.conformance.check import Check, Draw, InapplicableError, ViolationError, skip_if
+from interlingua.translator.conformance.check import Check, Draw
 from interlingua.translator.conformance.classes import CLASSES
+from interlingua.translator.conformance.errors import InapplicableError, ViolationError, skip_if
 from interlingua.translator.conformance.exchange import shown_reply, shown_request
 from interlingua.translator.conformance.malformed import MALFORMED
 from interlingua.translator.conformance.memory import PLACES, REGIONS

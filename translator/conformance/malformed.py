@@ -8,14 +8,8 @@ import socket
 from hypothesis import strategies as st
 
 from interlingua.protocols.wire import HttpCall
-from interlingua.translator.conformance.check import (
-    Draw,
-    Group,
-    InapplicableError,
-    ViolationError,
-    expect,
-    skip_if,
-)
+from interlingua.translator.conformance.check import Draw, Group
+from interlingua.translator.conformance.errors import InapplicableError, ViolationError, expect, skip_if
 from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.replies import http_request
 from interlingua.translator.conformance.server import ServerUnderTest

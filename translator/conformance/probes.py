@@ -5,14 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from interlingua.schemas import ErrorCode, ModelMetadata, ModelRef, Operation
-from interlingua.translator.conformance.check import (
-    Draw,
-    Group,
-    InapplicableError,
-    expect,
-    expect_names,
-    skip_if,
-)
+from interlingua.translator.conformance.check import Draw, Group
+from interlingua.translator.conformance.errors import InapplicableError, expect, expect_names, skip_if
 from interlingua.translator.conformance.server import ServerUnderTest
 
 PROBES = Group("probes")

@@ -17,7 +17,8 @@ from interlingua.schemas import (
     element_count,
     pack_bytes,
 )
-from interlingua.translator.conformance.check import Draw, Group, expect, skip_if
+from interlingua.translator.conformance.check import Draw, Group
+from interlingua.translator.conformance.errors import expect, skip_if
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake

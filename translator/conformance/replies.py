@@ -9,7 +9,7 @@ import orjson
 from google.protobuf.message import DecodeError
 
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall, HttpReply
-from interlingua.translator.conformance.check import ViolationError
+from interlingua.translator.conformance.errors import ViolationError
 from interlingua.translator.conformance.exchange import Sent, WireExchange
 
 T = TypeVar("T")

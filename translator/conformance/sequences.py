@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from interlingua.schemas import InferResponse, Tensor
 from interlingua.schemas import Sequence as Place
-from interlingua.translator.conformance.check import Draw, Group, skip_if
+from interlingua.translator.conformance.check import Draw, Group
 from interlingua.translator.conformance.comparison import expect_same
+from interlingua.translator.conformance.errors import skip_if
 from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct, inputs, usual

@@ -29,7 +29,7 @@ from interlingua.schemas import (
     Tensor,
 )
 from interlingua.schemas import Sequence as Place
-from interlingua.translator.conformance.check import InapplicableError, ViolationError, expect
+from interlingua.translator.conformance.errors import InapplicableError, ViolationError, expect
 from interlingua.translator.conformance.exchange import Sent, WireExchange
 from interlingua.translator.conformance.relations import Relation
 from interlingua.translator.conformance.values import distinct

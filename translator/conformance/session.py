@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from interlingua.schemas import ErrorCode, InferenceError, Operation, ServerMetadata, Signature
 from interlingua.translator.config.bindings import binding_of
-from interlingua.translator.conformance.check import InapplicableError
 from interlingua.translator.conformance.discovery import discover, models_of
+from interlingua.translator.conformance.errors import InapplicableError
 from interlingua.translator.conformance.kit import CheckResult, Effort, checks_of, run_all
 from interlingua.translator.conformance.report import Tested
 from interlingua.translator.conformance.server import ServerUnderTest

@@ -17,15 +17,9 @@ from hypothesis import strategies as st
 from interlingua.protocols.transport.grpc.conversation import converse
 from interlingua.protocols.wire import GrpcAnswer
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, InferResponse
-from interlingua.translator.conformance.check import (
-    Draw,
-    Group,
-    InapplicableError,
-    ViolationError,
-    expect,
-    skip_if,
-)
+from interlingua.translator.conformance.check import Draw, Group
 from interlingua.translator.conformance.comparison import expect_same
+from interlingua.translator.conformance.errors import InapplicableError, ViolationError, expect, skip_if
 from interlingua.translator.conformance.exchange import GrpcStream, Sent, WireExchange
 from interlingua.translator.conformance.replies import grpc_request, http_request
 from interlingua.translator.conformance.server import ServerUnderTest

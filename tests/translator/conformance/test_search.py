@@ -7,7 +7,8 @@ import time
 from hypothesis import strategies as st
 
 from interlingua.protocols.registry import DIALECTS
-from interlingua.translator.conformance.check import Check, Draw, InapplicableError, Run, ViolationError
+from interlingua.translator.conformance.check import Check, Draw, Run
+from interlingua.translator.conformance.errors import InapplicableError, ViolationError
 from interlingua.translator.conformance.kit import CheckResult, CheckStatus, Effort, run
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.wires import wires

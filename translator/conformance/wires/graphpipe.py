@@ -12,7 +12,8 @@ from interlingua.protocols.graphpipe import codec
 from interlingua.protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
 from interlingua.protocols.wire import Buffer, FramedReply, HttpCall
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation
-from interlingua.translator.conformance.check import Draw, Group, ViolationError, expect, skip_if
+from interlingua.translator.conformance.check import Draw, Group
+from interlingua.translator.conformance.errors import ViolationError, expect, skip_if
 from interlingua.translator.conformance.exchange import Sent, WireExchange
 from interlingua.translator.conformance.replies import http_reply, http_request, json_object
 from interlingua.translator.conformance.server import ServerUnderTest

@@ -18,14 +18,8 @@ from interlingua.protocols.grps.client_rpc import BRPC_CALLS, GRPC_CALLS
 from interlingua.protocols.wire import BrpcAnswer, GrpcAnswer
 from interlingua.schemas import Datatype, InferRequest, Operation
 from interlingua.schemas.grps import MESSAGES
-from interlingua.translator.conformance.check import (
-    Draw,
-    Group,
-    InapplicableError,
-    ViolationError,
-    expect,
-    skip_if,
-)
+from interlingua.translator.conformance.check import Draw, Group
+from interlingua.translator.conformance.errors import InapplicableError, ViolationError, expect, skip_if
 from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.replies import (
     http_reply,

@@ -22,14 +22,8 @@ from interlingua.schemas import (
 )
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.schemas.oip import MESSAGES
-from interlingua.translator.conformance.check import (
-    Draw,
-    Group,
-    ViolationError,
-    expect,
-    expect_names,
-    skip_if,
-)
+from interlingua.translator.conformance.check import Draw, Group
+from interlingua.translator.conformance.errors import ViolationError, expect, expect_names, skip_if
 from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.replies import grpc_reply, grpc_request, parsed
 from interlingua.translator.conformance.server import ServerUnderTest

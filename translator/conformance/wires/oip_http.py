@@ -13,14 +13,8 @@ from interlingua.protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
 from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.schemas import Datatype, InferRequest, Operation, element_count
 from interlingua.schemas.datatypes import DATATYPES
-from interlingua.translator.conformance.check import (
-    Draw,
-    Group,
-    ViolationError,
-    expect,
-    expect_names,
-    skip_if,
-)
+from interlingua.translator.conformance.check import Draw, Group
+from interlingua.translator.conformance.errors import ViolationError, expect, expect_names, skip_if
 from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.replies import http_reply, http_request, json_object, media_type
 from interlingua.translator.conformance.server import ServerUnderTest

@@ -16,14 +16,8 @@ from interlingua.protocols.trtis.client import GRPC_CALLS, HTTP_CALLS
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpCall
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 from interlingua.schemas.trtis import MESSAGES
-from interlingua.translator.conformance.check import (
-    Draw,
-    Group,
-    ViolationError,
-    expect,
-    expect_names,
-    skip_if,
-)
+from interlingua.translator.conformance.check import Draw, Group
+from interlingua.translator.conformance.errors import ViolationError, expect, expect_names, skip_if
 from interlingua.translator.conformance.exchange import WireExchange
 from interlingua.translator.conformance.replies import (
     grpc_reply,
