@@ -36,7 +36,6 @@ def add_sources(
     by_listener: ByListener,
     cache: ResponseCache | None,
 ) -> None:
-    """Add to ``sources`` the metrics and reports of every server."""
     build = process.build(service.metadata.version)
     utilization = process.CpuUtilization()
     sources.metrics += [
@@ -77,7 +76,7 @@ class Site:
 
     def _reports(self) -> Mapping[str, ReportSource]:
         """Every report; routes and mirrors are empty without a source."""
-        return {"routes": list, "mirror": _no_mirrors, **self.sources.reports}
+        return {"routes": list, "mirror": lambda: {"different": False, "mirrors": []}, **self.sources.reports}
 
     async def close(self) -> None:
         """Stop asking upstreams."""
@@ -116,10 +115,6 @@ class Site:
 
 async def _report(source: ReportSource) -> HttpAnswer:
     return document(await _read(source))
-
-
-def _no_mirrors() -> dict[str, Any]:
-    return {"different": False, "mirrors": []}
 
 
 async def _read(source: ReportSource) -> Any:

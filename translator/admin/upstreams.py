@@ -12,7 +12,6 @@ from interlingua.translator.admin.metrics import Family, Kind, Sample
 
 
 def families(upstreams: Mapping[str, Upstream]) -> Iterator[Family]:
-    """The metrics of the servers, by upstream and URL."""
     servers = [
         ({"upstream": name, "server": member.url}, member)
         for name, upstream in upstreams.items()

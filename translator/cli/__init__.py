@@ -85,10 +85,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: Exception) -> int:
-    """Print an ``InferenceError``; raise any other error."""
+    """Print an error of a server or of the configuration; raise any other error."""
     from interlingua.schemas import InferenceError
+    from interlingua.translator.config.document import ConfigError
 
-    if not isinstance(error, InferenceError):
-        raise error
-    sys.stderr.write(f"{error.code.name}: {error.message}\n")
-    return 1
+    if isinstance(error, InferenceError):
+        sys.stderr.write(f"{error.code.name}: {error.message}\n")
+        return 1
+    if isinstance(error, ConfigError):
+        sys.stderr.write(f"{error}\n")
+        return 2
+    raise error

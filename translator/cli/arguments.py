@@ -17,7 +17,6 @@ def add_server(parser: argparse.ArgumentParser) -> None:
 
 
 def positive(text: str) -> float:
-    """A number above 0. Raises ``ValueError``."""
     value = float(text)
     if not 0 < value < float("inf"):
         raise ValueError
@@ -25,7 +24,6 @@ def positive(text: str) -> float:
 
 
 def not_negative(text: str) -> float:
-    """A number of at least 0. Raises ``ValueError``."""
     value = float(text)
     if not 0 <= value < float("inf"):
         raise ValueError
@@ -33,7 +31,6 @@ def not_negative(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """An integer of at least 1. Raises ``ValueError``."""
     value = int(text)
     if value < 1:
         raise ValueError

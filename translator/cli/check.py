@@ -32,15 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the errors of a configuration, one per line, or its summary. Returns 1 if a model cannot be
     loaded or a probe finds an error."""
-    from interlingua.translator.config import ConfigError, load
+    from interlingua.translator.config import load
 
     if arguments.json and not arguments.probe:
         raise RefusedError("--json needs --probe")
-    try:
-        config = load(arguments.config)
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+    config = load(arguments.config)
     if not arguments.json:
         sys.stdout.writelines(f"{line}\n" for line in _summary(config))
     return _look(arguments, config)

@@ -77,7 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
     report = sys.stdout if arguments.output else sys.stderr
     report.write(_as_json(converted) if arguments.json else _as_text(converted))
-    bad = converted.message is None or (arguments.strict and any(_loses(converted)))
+    bad = converted.message is None or (
+        arguments.strict and any(finding.verdict.outcome.loses for finding in converted.findings)
+    )
     return 1 if bad else 0
 
 
@@ -192,10 +194,6 @@ def _written(converted: Conversion, form: str, to: Binding) -> bytes:
     if form == "hex":
         return f"{raw_form.write(message).hex()}\n".encode()
     return raw_form.body(message) if form == "body" else raw_form.write(message)
-
-
-def _loses(converted: Conversion) -> list[bool]:
-    return [finding.verdict.outcome.loses for finding in converted.findings]
 
 
 def _as_text(converted: Conversion) -> str:

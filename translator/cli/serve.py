@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 HELP = "start the daemon"
 
@@ -13,13 +12,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from interlingua.translator.config import ConfigError, load
+    from interlingua.translator.config import load
 
-    try:
-        config = load(arguments.config)
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+    config = load(arguments.config)
+    # errors of the configuration are reported before the daemon is imported
     from interlingua.translator.daemon import serve
 
     return serve(config)

@@ -23,7 +23,6 @@ from interlingua.translator.config.options import Config
 
 
 def collisions(config: Config) -> Iterator[tuple[Path, str]]:
-    """The listeners whose dialects collide, and where they do."""
     for number, listener in enumerate(config.listeners):
         for first, second, what in _shared(bindings_of(config, listener)):
             yield ("listeners", number, "dialects"), f"'{first}' and '{second}' both answer {what}"

@@ -32,7 +32,6 @@ class Installation:
 
     @classmethod
     def present(cls) -> Installation:
-        """This program, as its tables say."""
         from interlingua.protocols.registry import DIALECTS
         from interlingua.runtime.backends import BACKENDS
         from interlingua.runtime.backends.devices import devices

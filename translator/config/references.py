@@ -18,7 +18,6 @@ from interlingua.translator.config.context import ValidationContext, model_folde
 
 
 def context_of(info: ValidationInfo) -> ValidationContext:
-    """The context of the document under validation."""
     if not isinstance(info.context, ValidationContext):
         raise TypeError("options are validated by translator.config.load or parse")
     return info.context

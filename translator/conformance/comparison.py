@@ -78,7 +78,6 @@ def expect_right(
 
 
 def is_text(word: bytes) -> bool:
-    """Whether ``word`` is UTF-8."""
     try:
         word.decode()
     except UnicodeDecodeError:

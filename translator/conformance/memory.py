@@ -149,7 +149,8 @@ def region_absent(server: ServerUnderTest, draw: Draw) -> None:
         if gone:
             _control(server, Operation.SHARED_MEMORY_UNREGISTER, made.name)
         name = made.name if gone else f"{made.name}_no_such"
-        exchange = _pointed(server, given, side, SharedMemoryRef(name, 0, _size(given, side, size)))
+        place = SharedMemoryRef(name, 0, given[0].nbytes if side == "input" else size)
+        exchange = _pointed(server, given, side, place)
         server.refuses(exchange, Mistake.ANY, f"an {side} in a region that is not there")
 
 
@@ -217,7 +218,6 @@ class _Made:
         return replace(tensor, data=place)
 
     def read(self, start: int, end: int) -> bytes:
-        """The current bytes."""
         return self._memory[start:end]
 
 
@@ -322,7 +322,6 @@ def _pointed(
 
 
 def _first_output(server: ServerUnderTest, given: tuple[Tensor, ...]) -> Tensor:
-    """The answer's tensor for the first output of the signature."""
     name = server.known.outputs[0].name
     outputs = server.answer(server.request(given)).outputs
     return next(tensor for tensor in outputs if tensor.name == name)
@@ -332,7 +331,3 @@ def _largest(server: ServerUnderTest, given: tuple[Tensor, ...]) -> int:
     """A size that fits the first input and every output."""
     answer = server.answer(server.request(given))
     return max(given[0].nbytes, *(tensor.nbytes for tensor in answer.outputs), 64)
-
-
-def _size(given: tuple[Tensor, ...], side: str, largest: int) -> int:
-    return given[0].nbytes if side == "input" else largest

@@ -62,7 +62,8 @@ def as_markdown(tested: Sequence[tuple[Tested, Sequence[CheckResult]]]) -> bytes
         for check in dict.fromkeys(result.check for result in results):
             marks = {one.model: _MARKS[one.status] for one in results if one.check is check}
             cells = " | ".join(marks.get(model, "") for model in models)
-            lines.append(f"| {check.name} | {_cell(check.rule)} | {cells} |")
+            rule = check.rule.replace("|", "\\|")
+            lines.append(f"| {check.name} | {rule} | {cells} |")
         lines += ["", *_failures(results)]
     return ("\n".join(lines).rstrip() + "\n").encode()
 
@@ -78,20 +79,12 @@ def _failures(results: Iterable[CheckResult]) -> list[str]:
         first = failed[0]
         models = ", ".join(f"`{result.model}`" for result in failed if result.model)
         lines += [f"### {name}" + (f" ({models})" if models else ""), "", first.check.rule, ""]
-        lines += ["```", *_wrapped(first.reason), "```", ""]
+        lines += ["```", *(first.reason.splitlines() or [""]), "```", ""]
         if first.request:
             lines += ["```sh", first.request, "```", ""]
         if first.reply:
             lines += ["```", first.reply, "```", ""]
     return lines
-
-
-def _wrapped(text: str) -> list[str]:
-    return text.splitlines() or [""]
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def as_junit(tested: Sequence[tuple[Tested, Sequence[CheckResult]]]) -> bytes:

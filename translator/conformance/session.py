@@ -45,15 +45,6 @@ def server_under_test(
         yield server
 
 
-@contextmanager
-def bare_server(
-    dialect: str, transport: str, url: str, timeout_secs: float = 10.0
-) -> Iterator[ServerUnderTest]:
-    """The server without a model. Raises like :func:`server_under_test`."""
-    with server_under_test(dialect, transport, url, timeout_secs=timeout_secs, found=False) as server:
-        yield server
-
-
 def examine(
     dialect: str,
     transport: str,
@@ -66,7 +57,7 @@ def examine(
 ) -> tuple[Tested, Iterator[CheckResult]]:
     """What is tested, and the results as they arrive; ``only`` runs checks whose name contains it. Raises
     ``UsageError`` for invalid arguments, ``InferenceError`` if the server is unreachable."""
-    with bare_server(dialect, transport, url, timeout_secs) as bare:
+    with server_under_test(dialect, transport, url, timeout_secs=timeout_secs, found=False) as bare:
         name = _name(bare)
         names = tuple(models) or _models(bare)
         checks = [check for check in checks_of(bare.wire) if only in check.name]

@@ -32,7 +32,6 @@ class AnswerDiff:
 
     @property
     def equal(self) -> bool:
-        """Whether the answers are equal within the tolerance."""
         return not self.failures and all(output.fault is None for output in self.outputs)
 
 

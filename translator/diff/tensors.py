@@ -136,7 +136,6 @@ def _storage(datatype: Datatype) -> np.dtype[Any]:
 
 
 def _numbers(values: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
-    """Stored elements as NumPy numbers."""
     if datatype is Datatype.BF16:  # the upper half of FP32
         return np.asarray(values.astype("<u4") << np.uint32(16)).view("<f4")
     if datatype is Datatype.BOOL:  # any nonzero byte is true

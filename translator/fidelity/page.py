@@ -70,7 +70,6 @@ def page() -> str:
 
 
 def _summary(paths: dict[tuple[str, str], Path]) -> str:
-    """The number of datatypes of each path by outcome."""
     rows = []
     for caller in callers():
         cells = []

@@ -14,7 +14,6 @@ _WIDTH = 40
 
 
 def in_words(path: Path) -> str:
-    """One path, item by item."""
     lines = [f"{path.caller.name} -> {path.target.name}", ""]
     for name, (sent, answered) in path.tensors.items():
         if str(sent) == str(answered):

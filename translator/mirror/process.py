@@ -178,7 +178,6 @@ class _Link(asyncio.Protocol):
             )
 
     def send(self, parts: list[Buffer]) -> None:
-        """Write ``parts``, unless the connection is lost."""
         if not self.lost:
             self._transport.writelines(parts)
 

@@ -192,7 +192,6 @@ class MirrorReport:
             self.dropped[why.value] += count
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, as plain values for JSON."""
         counts = self.counts
         return {
             **{name: getattr(self, name) for name in ("name", "to", "percent", "rtol", "atol")},

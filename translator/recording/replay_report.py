@@ -88,7 +88,6 @@ class ReplayReport:
         return sorted(wrong, key=lambda entry: entry[1].max_absolute, reverse=True)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, for ``orjson``."""
         return {
             **{name: getattr(self, name) for name in ("sent", "equal", "different", "failed")},
             "uncompared": dict(self.uncompared),
@@ -126,11 +125,8 @@ def _quantiles(seconds: Iterable[float]) -> dict[str, float]:
     if not times.size:
         return {}
     found = np.quantile(times, QUANTILES)
-    return {_mark(quantile): float(ms) for quantile, ms in zip(QUANTILES, found, strict=True)}
-
-
-def _mark(quantile: float) -> str:
-    return "max" if quantile == 1 else f"p{quantile * 100:g}"
+    marks = ("max" if quantile == 1 else f"p{quantile * 100:g}" for quantile in QUANTILES)
+    return dict(zip(marks, found.tolist(), strict=True))
 
 
 def _words(diff: TensorDiff) -> str:

@@ -17,7 +17,7 @@ from interlingua.translator.cli import main
 from interlingua.translator.conformance.exchange import shown_request
 from interlingua.translator.conformance.kit import CheckResult, CheckStatus, Effort, checks_of
 from interlingua.translator.conformance.report import as_junit, as_markdown
-from interlingua.translator.conformance.session import bare_server, examine
+from interlingua.translator.conformance.session import examine, server_under_test
 from interlingua.translator.conformance.wires import wires
 from tests.e2e.daemon import ROOT
 from tests.translator.conformance.faults import wrong_value
@@ -88,7 +88,7 @@ def test_what_is_shown_can_be_run(served: dict[str, str], dialect: str, transpor
     signature = Signature(
         (TensorSpec("INPUT0", Datatype.INT32, (-1,)),), (TensorSpec("OUTPUT0", Datatype.INT32, (-1,)),)
     )
-    with bare_server(dialect, transport, served[transport]) as server:
+    with server_under_test(dialect, transport, served[transport], found=False) as server:
         server.signature = signature
         request = InferRequest(model, (Tensor.from_numpy("INPUT0", INT32),))
         command = shown_request(transport, server.encoded(request), served[transport])
