@@ -1,7 +1,7 @@
 """What the Open Inference Protocol carries: every datatype exactly, in its binary form.
 
-Over HTTP only ``generate_stream`` answers more than once, which has neither shapes nor datatypes. MLServer
-and KServe answer 422 to a request that their validation refuses, which is what that status means to us.
+Over HTTP only ``generate_stream`` answers more than once, without shapes and datatypes. A status of 422 is a
+failed validation, as on MLServer and KServe.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from interlingua.schemas import Datatype, ErrorCode
 
 OVER_HTTP = Capability(
     exact=frozenset(Datatype),
-    versions="number",  # to a listener, as to Triton; other servers are asked for any
+    versions="number",  # of listeners, as on Triton; other servers take any
     streams="flat",
     reported_as={
         ErrorCode.MALFORMED: ErrorCode.INVALID_TENSOR,

@@ -1,15 +1,15 @@
-"""The dialect as KServe or MLServer speak it as servers, for listeners that are told so.
+"""The dialect as KServe or MLServer speak it as servers: the endpoints of ``server`` with a table of quirks.
 
-The endpoints are those of ``server``; what differs stands in one table. Only what a client can tell is
-imitated, and nothing that would lose an answer: MLServer's refusal of binary data, say, or KServe's of
-versions.
+Only what clients notice is imitated, and nothing that would lose an answer, such as MLServer's refusal of
+binary data or KServe's of versions.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from interlingua.protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
@@ -40,23 +40,23 @@ _GRPC_NOT_FOUND = 5
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """What a server does that Triton does not. Common to all of them: a model that is not ready is not
-    found, a body that fails the validation is 422 with ``detail``, an id that is missing is invented.
+    """The differences of a server from Triton. All servers answer 404 for a model that is not ready and 422
+    with ``detail`` for a body that fails validation, and invent a missing id.
 
-    ``bare_probes``: probes are answered by the status alone. ``always``: the members that an answer to
-    an inference has even where there is nothing to say. ``asked_order``: over HTTP outputs come in the
-    order of the request. ``told``: a load or unload is answered with what was done. ``listed``: the
-    models are listed at ``/v2/models``. ``unloadable`` is the HTTP status for a model that there is not to
-    load, ``grpc_unloadable`` the gRPC status where it is not Triton's. ``reader_of`` gives what reads inputs
-    in JSON; ``codecs``: what MLServer's codecs mean holds over gRPC too. ``stream`` is the endpoint of a
-    gRPC stream where answers have another form. ``services`` are further gRPC services, each with methods
-    that are there already, and ``contracts`` describe them as ``Binding.contracts`` does.
+    ``bare_probes``: the answer to a probe is only a status. ``always``: members that the answer to an
+    inference has even if they are empty. ``requested_order``: over HTTP outputs have the order of the
+    request. ``control_reports``: the answer to a load or unload has a body. ``listed``: ``/v2/models`` lists
+    the models. ``unloadable`` is the HTTP status for a load of an unknown model, ``grpc_unloadable`` the gRPC
+    status if it is not Triton's. ``reader_of`` gives the reader of inputs in JSON; ``codecs``: MLServer's
+    codecs apply over gRPC too. ``stream`` is the endpoint of a gRPC stream with answers of another form.
+    ``services`` are further gRPC services with existing methods, and ``contracts`` describe them as
+    ``Binding.contracts`` does.
     """
 
     bare_probes: bool = False
     always: Mapping[str, Any] = field(default_factory=dict)
-    asked_order: bool = False
-    told: bool = False
+    requested_order: bool = False
+    control_reports: bool = False
     listed: bool = False
     unloadable: int = 404
     grpc_unloadable: int = 0
@@ -70,8 +70,8 @@ class Quirks:
 QUIRKS: Mapping[str, Quirks] = {
     "kserve": Quirks(
         always={"model_version": None, "parameters": None},
-        asked_order=True,
-        told=True,
+        requested_order=True,
+        control_reports=True,
         listed=True,
         unloadable=503,
     ),
@@ -92,7 +92,7 @@ QUIRKS: Mapping[str, Quirks] = {
         contracts=(("interlingua.schemas.oip", "model_repository.desc"),),
     ),
 }
-"""The flavors beside Triton's."""
+"""The flavors other than Triton's."""
 
 
 def flavored_http_endpoints(endpoints: Iterable[HttpEndpoint], quirks: Quirks) -> tuple[HttpEndpoint, ...]:
@@ -144,41 +144,34 @@ def _http_endpoint(endpoint: HttpEndpoint, quirks: Quirks) -> HttpEndpoint:
 def _http_action(action: Action[HttpAnswer], quirks: Quirks) -> Action[HttpAnswer]:
     operation = action.operation
     if operation is Operation.INFER:
-        return replace(action, decode=_decoder(quirks))
+        return replace(action, decode=partial(_decode, quirks))
     if operation in _PROBES:
-        return replace(action, encode=_probe_encoder(action, quirks))
-    if operation in _CONTROL and quirks.told:
-        return replace(action, encode=_told)
+        return replace(action, encode=partial(_encode_probe, action, quirks))
+    if operation in _CONTROL and quirks.control_reports:
+        return replace(action, encode=_encode_control)
     return action
 
 
-def _decoder(quirks: Quirks) -> Callable[[Opened[HttpAnswer], Signature], tuple[InferRequest, Any]]:
-    def decoded(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, Any]:
-        asked = decode_request(
-            opened.message, opened.model, opened.version, signature, reader_of=quirks.reader_of
-        )
-        request, form = _with_id(*asked)
-        order = tuple(output.name for output in request.outputs or ()) if quirks.asked_order else ()
-        return request, replace(form, always=quirks.always, order=order)
-
-    return decoded
+def _decode(quirks: Quirks, opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, Any]:
+    request, form = _with_id(
+        *decode_request(opened.message, opened.model, opened.version, signature, reader_of=quirks.reader_of)
+    )
+    order = tuple(output.name for output in request.outputs or ()) if quirks.requested_order else ()
+    return request, replace(form, always=quirks.always, order=order)
 
 
-def _probe_encoder(
-    action: Action[HttpAnswer], quirks: Quirks
-) -> Callable[[Opened[HttpAnswer], Readiness], HttpAnswer | None]:
-    def encode(opened: Opened[HttpAnswer], state: Readiness) -> HttpAnswer | None:
-        answer = action.encode(opened, state)
-        if answer is None:
-            return None
-        if action.operation is Operation.MODEL_READY and not state.ready:
-            return replace(answer, status=404)
-        return HttpAnswer(200) if quirks.bare_probes and answer.status == 200 else answer
-
-    return encode
+def _encode_probe(
+    action: Action[HttpAnswer], quirks: Quirks, opened: Opened[HttpAnswer], state: Readiness
+) -> HttpAnswer | None:
+    answer = action.encode(opened, state)
+    if answer is None:
+        return None
+    if action.operation is Operation.MODEL_READY and not state.ready:
+        return replace(answer, status=404)
+    return HttpAnswer(200) if quirks.bare_probes and answer.status == 200 else answer
 
 
-def _told(opened: Opened[HttpAnswer], result: None) -> HttpAnswer:
+def _encode_control(opened: Opened[HttpAnswer], result: None) -> HttpAnswer:
     return json_answer(200, {"name": opened.model, _CONTROL[opened.action.operation]: True})
 
 
@@ -200,11 +193,11 @@ def _grpc_endpoint(endpoint: GrpcEndpoint, quirks: Quirks) -> GrpcEndpoint:
         opened = _strict(endpoint.open(request))
         action = opened.action
         if action.decode is not None:
-            opened.action = replace(action, decode=_grpc_decoder(action, quirks))
+            opened.action = replace(action, decode=partial(_decode_grpc, action, quirks))
         elif action.operation is Operation.MODEL_READY:
-            opened.action = replace(action, encode=_ready_or_not_found(action))
+            opened.action = replace(action, encode=partial(_ready_or_not_found, action))
         elif action.operation is Operation.MODEL_METADATA and quirks.codecs:
-            opened.action = replace(action, encode=_with_parameters(action))
+            opened.action = replace(action, encode=partial(_with_parameters, action))
         return opened
 
     def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
@@ -217,56 +210,45 @@ def _grpc_endpoint(endpoint: GrpcEndpoint, quirks: Quirks) -> GrpcEndpoint:
     return replace(endpoint, open=open_message, fail=fail)
 
 
-def _grpc_decoder(
-    action: Action[GrpcAnswer], quirks: Quirks
-) -> Callable[[Opened[GrpcAnswer], Signature], tuple[InferRequest, Any]]:
-    decode = action.decode
-    assert decode is not None, "an action for inference has a decoder"  # noqa: S101
-
-    def decoded(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, Any]:
-        told = mlserver.as_raw(opened, signature) if quirks.codecs else opened
-        request, form = decode(told, signature)
-        return (request, form) if action.operation is Operation.INFER_STREAM else _with_id(request, form)
-
-    return decoded
+def _decode_grpc(
+    action: Action[GrpcAnswer], quirks: Quirks, opened: Opened[GrpcAnswer], signature: Signature
+) -> tuple[InferRequest, Any]:
+    assert action.decode is not None, "an action for inference has a decoder"  # noqa: S101
+    raw = mlserver.as_raw(opened, signature) if quirks.codecs else opened
+    request, form = action.decode(raw, signature)
+    return (request, form) if action.operation is Operation.INFER_STREAM else _with_id(request, form)
 
 
 def _ready_or_not_found(
-    action: Action[GrpcAnswer],
-) -> Callable[[Opened[GrpcAnswer], Readiness], GrpcAnswer | None]:
-    def encode(opened: Opened[GrpcAnswer], state: Readiness) -> GrpcAnswer | None:
-        if state.ready:
-            return action.encode(opened, state)
-        reason = state.reason.encode(errors="backslashreplace").decode()
-        return GrpcAnswer(code=_GRPC_NOT_FOUND, details=reason)
-
-    return encode
+    action: Action[GrpcAnswer], opened: Opened[GrpcAnswer], state: Readiness
+) -> GrpcAnswer | None:
+    if state.ready:
+        return action.encode(opened, state)
+    reason = state.reason.encode(errors="backslashreplace").decode()
+    return GrpcAnswer(code=_GRPC_NOT_FOUND, details=reason)
 
 
 def _with_parameters(
-    action: Action[GrpcAnswer],
-) -> Callable[[Opened[GrpcAnswer], ModelMetadata], GrpcAnswer | None]:
-    def encode(opened: Opened[GrpcAnswer], metadata: ModelMetadata) -> GrpcAnswer | None:
-        answer = action.encode(opened, metadata)
-        if answer is None or not metadata.parameters:
-            return answer
-        return GrpcAnswer(add_model_parameters(bytes(answer.message), metadata.parameters))
-
-    return encode
+    action: Action[GrpcAnswer], opened: Opened[GrpcAnswer], metadata: ModelMetadata
+) -> GrpcAnswer | None:
+    answer = action.encode(opened, metadata)
+    if answer is None or not metadata.parameters:
+        return answer
+    return GrpcAnswer(add_model_parameters(bytes(answer.message), metadata.parameters))
 
 
 # --- both
 
 
 def _strict(opened: Opened[Any]) -> Opened[Any]:
-    """``opened``, where to unload a model that is not served is an error, other than on Triton."""
+    """``opened``, where the unload of a model that is not served is an error, unlike on Triton."""
     if opened.action.operation is Operation.MODEL_UNLOAD:
         opened.argument = replace(opened.argument or ModelControl(), served=True)
     return opened
 
 
 def _with_id(request: InferRequest, form: Any) -> tuple[InferRequest, Any]:
-    """The request under an id of ours where it has none."""
+    """The request, with a new id if it has none."""
     if request.id:
         return request, form
     request.id = str(uuid.uuid4())

@@ -1,8 +1,8 @@
-"""Inference in a flat JSON object, for models of language: generate and generate_stream.
+"""Inference in a flat JSON object, for language models: generate and generate_stream.
 
-Contract: a member that is named as an input is that tensor, any other a parameter of the request; an
-answer has one member for each output. ``generate`` answers once, ``generate_stream`` with server-sent
-events, one for each response. Neither takes binary data or compressed bodies.
+A member with the name of an input is that tensor, any other a parameter of the request; an answer has one
+member for each output. ``generate`` answers once, ``generate_stream`` with server-sent events, one for each
+response. Neither takes binary data or compressed bodies.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequ
     parameters = mapping(document, "parameters")
     given: dict[str, Any] = {key: value for key, value in document.items() if key not in _OWN_MEMBERS}
     for name in signature.input_names:
-        # as on Triton, an input may stand among the parameters too
+        # as on Triton, an input may also be a parameter
         if name in repeated or (name in given and name in parameters):
             raise invalid_tensor(f"input '{name}' already exists in request")
     given.update(parameters)
@@ -82,8 +82,8 @@ def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequ
 
 
 def _tensor(spec: TensorSpec, value: Any) -> Tensor:
-    """The input ``spec`` out of one value or a flat array of them. The shape is the model's, where the
-    innermost free dimension takes what the others leave."""
+    """The input ``spec`` from one value or a flat array. The shape is the model's; the innermost free
+    dimension has all elements."""
     if spec.datatype in BINARY_ONLY:
         raise invalid_tensor(not_as_json("receiving", "input", spec.name, spec.datatype))
     values = value if isinstance(value, list) else [value]
@@ -95,7 +95,7 @@ def _tensor(spec: TensorSpec, value: Any) -> Tensor:
 
 
 def shape_of(spec: TensorSpec, count: int) -> tuple[int, ...] | None:
-    """The shape of a flat array of ``count`` elements as the tensor ``spec``; None where it has none."""
+    """The shape of a flat array of ``count`` elements as the tensor ``spec``; None if none fits."""
     fixed = prod(side for side in spec.shape if side != -1)
     shape = [1 if side == -1 else side for side in spec.shape]
     if -1 in spec.shape:
@@ -115,7 +115,7 @@ def _encode_event(form: _Form, response: InferResponse, nonfinite: bool = False)
 
 
 def _encode_whole(form: _Form, response: InferResponse, nonfinite: bool = False) -> HttpAnswer | None:
-    """The answer, when all responses are known."""
+    """The answer, after the final response."""
     if response.outputs or response.error is not None:
         form.first = form.first or response
         form.responses += 1
@@ -143,16 +143,16 @@ def _document(identity: str, response: InferResponse, nonfinite: bool) -> Mappin
 
 
 def _error_event(error: InferenceError) -> HttpAnswer:
-    # where events have begun a model's failure is an answer like others, and as the first one it is 400
+    # as the first event a model's failure has status 400; later ones have no status
     status = 400 if error.code is ErrorCode.MODEL_FAILED else HTTP_STATUS[error.code]
-    told = b"".join(parts_of(http_error(error)))
-    return HttpAnswer(status, _EVENT_HEADERS, [b"data: ", told, b"\n\n"])
+    data = b"".join(parts_of(http_error(error)))
+    return HttpAnswer(status, _EVENT_HEADERS, [b"data: ", data, b"\n\n"])
 
 
 def _fail_stream(
     request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError
 ) -> HttpAnswer:
-    """An event where the model was at work already, else an answer as everywhere."""
+    """An event if the model was running, else an ordinary answer."""
     if opened is not None and error.code in WHILE_RUNNING:
         return _error_event(error)
     return http_fail(request, opened, error)

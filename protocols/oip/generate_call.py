@@ -1,9 +1,7 @@
-"""generate_stream as a call to an upstream: the way to a model that answers any number of times, where
-only HTTP leads there.
+"""generate_stream as a call to an upstream: the only way over HTTP to a model with any number of answers.
 
-Contract: a request becomes a flat JSON object, each event of the answer a response. The form has no
-shapes and no datatypes, so the signature gives them; a tensor whose shape would not come back is refused.
-What the form is otherwise belongs to ``generate``.
+A request is a flat JSON object, each event of the answer a response (see ``generate``). The form has no
+shapes and no datatypes; the signature has them. A tensor whose shape would be lost is refused.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _END = b"\n\n"
 
 @dataclass(slots=True)
 class _Events:
-    """What an answer's events are read with, whether any came, and what has come of the next one."""
+    """The signature to read events with, whether there were ``any``, and the start of the next one."""
 
     signature: Signature
     any: bool = False
@@ -76,16 +74,16 @@ def _value(tensor: Tensor, spec: TensorSpec | None) -> Any:
 
 
 def _decode(events: _Events, reply: HttpReply) -> Sequence[InferResponse]:
-    """The responses of the events that ``reply`` completes. Raises the upstream's own error where it refuses
-    the request, BAD_UPSTREAM for what are no events."""
-    # an error that the model gave while at work has a status of its own, and the stream goes on
+    """The responses of the events that ``reply`` completes. Raises the upstream's own error if it refuses the
+    request, BAD_UPSTREAM for invalid events."""
+    # an error of the running model has its own status, and the stream continues
     if reply.status != 200 and not events.any and not bytes(reply.body).startswith(_DATA):
         code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
         raise InferenceError(code, read_error(reply.status, bytes(reply.body)))
     events.any = True
     if not reply.body:
         if events.begun.strip():
-            raise _nonsense("ended within an event")
+            raise _invalid("ended within an event")
         return ()
     begun, seen = events.begun, max(len(events.begun) - 1, 0)
     begun += reply.body
@@ -99,7 +97,7 @@ def _decode(events: _Events, reply: HttpReply) -> Sequence[InferResponse]:
 
 def _response(signature: Signature, event: bytes) -> InferResponse:
     if not event.startswith(_DATA):
-        raise _nonsense("is no event")
+        raise _invalid("is no event")
     try:
         document = parse_object(event.removeprefix(_DATA))
         if "error" in document:
@@ -111,23 +109,23 @@ def _response(signature: Signature, event: bytes) -> InferResponse:
         model, version = text(document, "model_name"), text(document, "model_version")
         return InferResponse(model, outputs, version, text(document, "id"), final=False)
     except InferenceError as fault:
-        raise _nonsense(f"is not valid: {fault.message}") from fault
+        raise _invalid(f"is not valid: {fault.message}") from fault
 
 
 def _tensor(spec: TensorSpec, value: Any) -> Tensor:
     values = value if isinstance(value, list) else [value]
     shape = shape_of(spec, len(values))
     if shape is None or spec.datatype is Datatype.BF16:
-        raise _nonsense(f"has {len(values)} elements for '{spec.name}' of shape {list(spec.shape)}")
+        raise _invalid(f"has {len(values)} elements for '{spec.name}' of shape {list(spec.shape)}")
     return Tensor(spec.name, spec.datatype, shape, pack_values(spec.name, spec.datatype, len(values), values))
 
 
-def _nonsense(what: str) -> InferenceError:
+def _invalid(what: str) -> InferenceError:
     return bad_upstream(f"the upstream's answer {what}")
 
 
 def generate_call(path: Callable[[str, str], str]) -> UpstreamCall[HttpCall, HttpReply]:
-    """The call, where ``path(model, version)`` is the path of a model."""
+    """The call; ``path(model, version)`` is the path of a model."""
     return UpstreamCall(
         lambda request, signature: _encode(request, signature, path), _decode, last_resort=True
     )

@@ -1,8 +1,4 @@
-"""What every HTTP endpoint of the dialect shares: the model and version of a path, JSON, and errors.
-
-Which endpoints there are belongs to ``server`` and ``http_control``; the forms of inference to
-``codec_http``.
-"""
+"""What every HTTP endpoint of the dialect shares: the model and version of a path, JSON, and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ _LAST_VERSION = 2**63 - 1
 
 
 def http_error(error: InferenceError, operation: Operation | None = None, request_id: str = "") -> HttpAnswer:
-    """``error``, of ``operation`` where that is known, as the dialect has it over HTTP."""
+    """The answer for ``error``, of ``operation`` if known."""
     headers: Headers = JSON_HEADERS
     if error.code is ErrorCode.OVERLOADED:
         headers = (*headers, ("Retry-After", "1"))
@@ -35,8 +31,8 @@ def http_error(error: InferenceError, operation: Operation | None = None, reques
 
 
 def error_document(error: InferenceError, request_id: str = "") -> dict[str, Any]:
-    """The members that tell ``error``, to a caller that has sent ``request_id``."""
-    # a message may quote what is no Unicode
+    """The members for ``error``, to a caller that has sent ``request_id``."""
+    # a message may quote text that is not Unicode
     document: dict[str, Any] = {"error": error.message.encode(errors="backslashreplace").decode()}
     if request_id and request_id.isprintable():
         document["request_id"] = request_id
@@ -49,7 +45,7 @@ def json_answer(status: int, document: Any, headers: Headers = JSON_HEADERS) -> 
 
 
 def model_of(request: HttpRequest) -> str:
-    """The model that the path names, percent-decoded: clients quote names, and expect it undone."""
+    """The model in the path, percent-decoded, because clients quote names."""
     name = request.params["model"]
     try:
         name = unquote(name, errors="strict")
@@ -62,7 +58,7 @@ def model_of(request: HttpRequest) -> str:
 
 
 def version_of(request: HttpRequest) -> str:
-    """The version that the path asks for, empty for none; only digits make a version."""
+    """The version in the path, empty for none. Raises for anything but digits."""
     version = request.params.get("version", "")
     if not version:
         return ""
@@ -78,13 +74,13 @@ def version_of(request: HttpRequest) -> str:
 
 
 def http_fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
-    """``error`` as an endpoint writes it, with the caller's request id where it has sent one."""
+    """The answer of an endpoint for ``error``, with the caller's request id, if any."""
     operation = opened.action.operation if opened else None
     return http_error(error, operation, request.headers.get(REQUEST_ID, ""))
 
 
 def of_server(action: Action[HttpAnswer]) -> Open:
-    """What opens a request that concerns the server."""
+    """What opens a request about the server."""
 
     def open_request(request: HttpRequest) -> Opened[HttpAnswer]:
         return Opened(action)
@@ -93,7 +89,7 @@ def of_server(action: Action[HttpAnswer]) -> Open:
 
 
 def of_model(action: Action[HttpAnswer]) -> Open:
-    """What opens a request that concerns the model of its path, and the version where that names one."""
+    """What opens a request about the model, and the version if any, of its path."""
 
     def open_request(request: HttpRequest) -> Opened[HttpAnswer]:
         return Opened(action, model_of(request), version_of(request), request)

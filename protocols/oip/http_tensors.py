@@ -1,8 +1,7 @@
-"""Tensors in an HTTP body: in JSON, as binary data behind it, or in shared memory.
+"""Tensors in an HTTP body: in JSON, as binary data after it, or in shared memory.
 
-Contract: reading checks every tensor against its own shape and cuts binary data as views over the
-received body; writing hands out the buffers to send behind the JSON. The messages that the tensors
-stand in belong to ``codec_http``.
+Readers check every tensor against its shape and return views over binary data; writers collect the buffers to
+send after the JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ BINARY_ONLY = frozenset({Datatype.FP16, Datatype.BF16})
 """Datatypes that the dialect has no JSON form for."""
 
 FromJson = Callable[[str, Datatype, tuple[int, ...], Any, Mapping[str, Any]], Tensor]
-"""Makes an input of its name, datatype, shape, ``data`` and parameters."""
+"""Makes an input from its name, datatype, shape, ``data`` and parameters."""
 
 _EMPTY = memoryview(b"")
 
@@ -47,17 +46,17 @@ class Tail:
         self.header_length = self._position = len(body) if header_length is None else header_length
 
     def take(self, size: int) -> memoryview | None:
-        """The next ``size`` bytes, None where there are not as many."""
+        """The next ``size`` bytes, None if there are fewer."""
         start, self._position = self._position, self._position + size
         return self._view[start : self._position] if self.missing <= 0 else None
 
     @property
     def missing(self) -> int:
-        """How many bytes were taken beyond the end; negative: how many were left."""
+        """The number of bytes taken beyond the end; negative: of those left."""
         return self._position - len(self._view)
 
     def account(self, entries: Sequence[Mapping[str, Any]]) -> str:
-        """The sizes that do not agree, in words."""
+        """The contradicting sizes, in words."""
         sizes = (mapping(entry, "parameters").get("binary_data_size", 0) for entry in entries)
         return (
             f"the JSON header takes {self.header_length} bytes, the body has {len(self._view)}, and the "
@@ -68,10 +67,10 @@ class Tail:
 def read_inputs(
     document: Mapping[str, Any], model: str, tail: Tail, from_json: FromJson | None = None
 ) -> tuple[Tensor, ...]:
-    """The inputs of a request for ``model``; ``from_json`` reads those in JSON where their parameters matter.
+    """The inputs of a request for ``model``; ``from_json`` reads those in JSON if their parameters matter.
 
-    Raises MALFORMED, and INVALID_TENSOR for a tensor without exactly one source of data, with data that does
-    not match its shape, and for binary data cut short or left over.
+    Raises MALFORMED, and INVALID_TENSOR for a tensor without exactly one source of data, data that
+    contradicts its shape, and missing or surplus binary data.
     """
     entries = members(document, "inputs")
     inputs: list[Tensor] = []
@@ -110,8 +109,8 @@ def read_inputs(
 def read_answers(
     document: Mapping[str, Any], tail: Tail, placements: Mapping[str, SharedMemoryRef]
 ) -> Iterator[Tensor]:
-    """The outputs of an answer, however its server writes them; ``placements`` as for
-    ``codec_http.decode_response``. Raises MALFORMED and INVALID_TENSOR."""
+    """The outputs of an answer of any server; ``placements`` as for ``codec_http.decode_response``. Raises
+    MALFORMED and INVALID_TENSOR."""
     entries = members(document, "outputs")
     for index, entry in enumerate(entries):
         name, datatype, shape = tensor_head(entry, "outputs", index)
@@ -127,7 +126,7 @@ def read_answers(
         elif data is None and name in placements:
             yield Tensor(name, datatype, shape, placements[name])
         else:
-            # MLServer passes on a single element without an array around it
+            # MLServer writes a single element without an array
             bare = isinstance(data, (bool, int, float, str))
             yield decode_base64(plain_tensor(name, datatype, shape, [data] if bare else data), parameters)
     if tail.missing:
@@ -135,11 +134,9 @@ def read_answers(
 
 
 def raw_tensor(model: str, body: Buffer, signature: Signature) -> Tensor:
-    """The input of a request that has no JSON: the whole body is the data of the model's only input, of a
-    batch of one where the model batches.
-
-    Raises INVALID_TENSOR for a model with other inputs, and where the body does not tell the shape.
-    """
+    """The input of a request without JSON: the whole body is the data of the model's only input, with a batch
+    of one if the model batches. Raises INVALID_TENSOR for a model with other inputs, and for an unknown
+    shape."""
     if len(signature.inputs) != 1:
         raise invalid_tensor(
             f"Raw request must only have 1 input (found 1) to be deduced but got {len(signature.inputs)} "
@@ -165,10 +162,8 @@ def raw_tensor(model: str, body: Buffer, signature: Signature) -> Tensor:
 
 
 def write_tensor(tensor: Tensor, buffers: list[Buffer] | None) -> dict[str, Any]:
-    """An input in JSON; where there are ``buffers`` its data goes there instead.
-
-    Raises UNREPRESENTABLE naming the tensor for data that JSON cannot carry.
-    """
+    """An input in JSON, its data in ``buffers`` if there are any. Raises UNREPRESENTABLE naming the tensor
+    for data that JSON cannot carry."""
     entry = describe_tensor(tensor)
     if isinstance(tensor.data, SharedMemoryRef):
         entry["parameters"] = shared_memory_parameters(tensor.data)
@@ -180,10 +175,8 @@ def write_tensor(tensor: Tensor, buffers: list[Buffer] | None) -> dict[str, Any]
 
 
 def write_answer(tensor: Tensor, buffers: list[Buffer] | None, nonfinite: bool) -> dict[str, Any]:
-    """An output, likewise; ``nonfinite`` as for ``json_values``.
-
-    Raises INVALID_TENSOR for NaN and infinity: the caller asked for a form that such data has not.
-    """
+    """The same for an output; ``nonfinite`` as for ``json_values``. Raises INVALID_TENSOR for NaN and
+    infinity: the caller requested a form without them."""
     entry = describe_tensor(tensor)
     if buffers is None:
         entry["data"] = json_values(tensor, tokens=nonfinite, refusal=ErrorCode.INVALID_TENSOR)
@@ -203,7 +196,7 @@ def describe_tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def not_as_json(verb: str, kind: str, name: str, datatype: Datatype) -> str:
-    """What Triton says of the datatypes in :data:`BINARY_ONLY`."""
+    """Triton's message for the datatypes in :data:`BINARY_ONLY`."""
     return (
         f"{verb} {datatype.value} data via JSON is not supported. "
         f"Please use the binary data format for {kind} {name}"
@@ -211,8 +204,7 @@ def not_as_json(verb: str, kind: str, name: str, datatype: Datatype) -> str:
 
 
 def plain_tensor(name: str, datatype: Datatype, shape: tuple[int, ...], data: Any) -> Tensor:
-    """The tensor whose elements are in ``data``; without elements it does not matter what that is, as
-    on Triton."""
+    """The tensor with the elements in ``data``, which may be anything if there are none, as on Triton."""
     count = element_count(shape, name)
     if count == 0:
         return Tensor(name, datatype, shape, _EMPTY)

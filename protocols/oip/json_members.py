@@ -1,7 +1,7 @@
-"""Members of a JSON object, checked: what the readers of bodies and of metadata have in common.
+"""Checked members of a JSON object.
 
-Contract: a missing member, or one of the wrong JSON type, is MALFORMED and named with its path; null
-counts as absent, because KServe writes absent members so.
+A missing member, or one of the wrong JSON type, is MALFORMED and named with its path; null counts as absent,
+because KServe writes absent members so.
 """
 
 from __future__ import annotations
@@ -57,10 +57,8 @@ def name_of(entry: Mapping[str, Any], parent: str, index: int) -> str:
 def tensor_head(
     entry: Mapping[str, Any], parent: str, index: int, lowest: int = 0
 ) -> tuple[str, Datatype, tuple[int, ...]]:
-    """Name, datatype and shape of ``parent[index]``; ``lowest`` is the lowest dimension allowed.
-
-    Raises INVALID_TENSOR for a datatype that there is not.
-    """
+    """Name, datatype and shape of ``parent[index]``; ``lowest`` is the lowest dimension allowed. Raises
+    INVALID_TENSOR for an unknown datatype."""
     name = name_of(entry, parent, index)
     given = entry.get("datatype")
     if type(given) is not str:

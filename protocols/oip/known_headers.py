@@ -1,8 +1,7 @@
-"""JSON headers that come again: what one of them said, remembered by its bytes.
+"""A cache of parsed JSON headers, by their bytes.
 
-A client that sends its tensors as binary data repeats the JSON before them word for word. Contract: what is
-remembered follows from those bytes alone, whatever the model and the data behind them, and is bounded in
-number and size. A header with an id, parameters or data of its own comes once, and is not kept.
+Clients with binary data repeat the JSON before it. An entry depends on the bytes of the header alone, not on
+the model and the data; number and size are bounded. A header with an id, parameters or data is not cached.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from interlingua.protocols.wire import Buffer
 from interlingua.schemas import Datatype, InferRequest, RequestedOutput, SharedMemoryRef, Tensor
 
 LONGEST = 4096
-"""A header above this size, in bytes, is not remembered."""
+"""The size in bytes of the longest cached header."""
 
 _MOST = 256
 
@@ -25,8 +24,8 @@ Key = tuple[bytes, str]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a header said. ``inputs`` are names, datatypes, shapes and sizes in bytes, ``size`` is all of them
-    together; ``form`` is the codec's own."""
+    """A parsed header. ``inputs`` are names, datatypes, shapes and sizes in bytes, ``size`` is their sum;
+    ``form`` is the codec's own."""
 
     fields: RequestFields
     outputs: tuple[RequestedOutput, ...] | None
@@ -35,32 +34,32 @@ class Known:
     form: Any
 
     def cut(self, body: Buffer, start: int) -> tuple[Tensor, ...]:
-        """The inputs as views over ``body`` from ``start`` on, which has ``size`` bytes there. Raises
-        INVALID_TENSOR for BYTES that are not the elements of their shape."""
+        """The inputs as views over ``body``, which has ``size`` bytes from ``start`` on. Raises
+        INVALID_TENSOR for BYTES that contradict their shape."""
         view = memoryview(body).toreadonly()
         tensors = []
         for name, datatype, shape, size in self.inputs:
             data = view[start : (start := start + size)]
-            # the sizes of all others were found to match their shapes before they were remembered
+            # all other sizes were checked before the header was cached
             make = Tensor.checked if datatype is Datatype.BYTES else Tensor
             tensors.append(make(name, datatype, shape, data))
         return tuple(tensors)
 
 
 class KnownHeaders:
-    """The headers that came last. Not for several threads."""
+    """The recent headers. Not thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[Key, Known] = {}
 
     def find(self, key: Key, size: int) -> Known | None:
-        """What the header at ``key`` said, where ``size`` bytes of data are what it claims."""
+        """The header at ``key`` if it is for ``size`` bytes of data."""
         known = self._known.get(key)
         return known if known is not None and known.size == size else None
 
     def remember(self, key: Key, size: int, fields: RequestFields, request: InferRequest, form: Any) -> None:
-        """Keep what the header at ``key`` said, unless it is one that comes once; ``request`` was read
-        from it and the ``size`` bytes of data behind it."""
+        """Cache the header at ``key``, unless it is unique; ``request`` is its request with ``size`` bytes of
+        data."""
         if request.id or request.parameters or form.classes:
             return
         inputs = []
@@ -68,7 +67,7 @@ class KnownHeaders:
             if isinstance(tensor.data, SharedMemoryRef):
                 return
             inputs.append((tensor.name, tensor.datatype, tensor.shape, tensor.nbytes))
-        # more than that came as JSON
+        # the others are JSON
         if sum(each[-1] for each in inputs) != size:
             return
         if len(self._known) >= _MOST:

@@ -1,8 +1,5 @@
-"""What is not inference, in JSON: metadata, readiness and errors.
-
-Contract: pure functions between JSON values and the IR, in both directions. Null and absent members
-are the same, because KServe writes the one for the other.
-"""
+"""Metadata and errors in JSON. Null and absent members are the same, because KServe writes the one for the
+other."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from interlingua.schemas import (
 from interlingua.schemas.oip import MESSAGES
 
 _LONGEST_TEXT = 2000
-"""How many characters of an upstream's plain-text error are passed on."""
+"""The limit of an upstream's plain-text error, in characters."""
 
 
 def parse_object(body: Buffer) -> dict[str, Any]:
@@ -50,8 +47,7 @@ def read_server_metadata(document: Mapping[str, Any]) -> ServerMetadata:
 
 
 def write_model_metadata(metadata: ModelMetadata) -> dict[str, Any]:
-    """A model's metadata as JSON; labels and the batch limit have no place there. Parameters are there where
-    there are any."""
+    """A model's metadata as JSON, without labels and the batch limit, and without empty parameters."""
     return {
         "name": metadata.name,
         "versions": metadata.versions,
@@ -63,10 +59,8 @@ def write_model_metadata(metadata: ModelMetadata) -> dict[str, Any]:
 
 
 def read_model_metadata(document: Mapping[str, Any]) -> ModelMetadata:
-    """A model's metadata from JSON; free dimensions are -1, the batch limit is unknown (0).
-
-    Raises MALFORMED, and INVALID_TENSOR for a datatype that there is not.
-    """
+    """A model's metadata from JSON; free dimensions are -1, the batch limit is unknown (0). Raises MALFORMED,
+    and INVALID_TENSOR for an unknown datatype."""
     return ModelMetadata(
         name=text(document, "name"),
         signature=Signature(_read_specs(document, "inputs"), _read_specs(document, "outputs")),
@@ -77,14 +71,14 @@ def read_model_metadata(document: Mapping[str, Any]) -> ModelMetadata:
 
 
 def read_model_config(document: dict[str, Any]) -> bytes:
-    """A model's configuration from JSON, as a serialized ``inference.ModelConfig``; members that this
-    message does not have are left out. Raises MALFORMED."""
+    """A model's configuration from JSON, as a serialized ``inference.ModelConfig`` without unknown members.
+    Raises MALFORMED."""
     return read_message(document, MESSAGES["inference.ModelConfig"]).SerializeToString()
 
 
 def read_error(status: int, body: Buffer) -> str:
-    """A server's own words for why it did not answer: ``error`` (all), ``detail`` (MLServer and KServe
-    where validation or routing failed), or plain text (MLServer for an unforeseen fault)."""
+    """A server's own words for a failure: ``error`` (all), ``detail`` (MLServer and KServe for a failed
+    validation or an unknown path), or plain text (MLServer for an unexpected error)."""
     try:
         document = parse_object(body)
     except InferenceError:
@@ -104,7 +98,7 @@ def _detail(detail: Any) -> str:
 
 
 def _fault(fault: Mapping[str, Any]) -> str:
-    """One fault of a validation: where, and what."""
+    """One error of a validation: place and message."""
     place, words = fault.get("loc"), fault.get("msg", "")
     return f"{'.'.join(map(str, place))}: {words}" if isinstance(place, list) else str(words)
 
@@ -117,13 +111,13 @@ def _write_specs(specs: Iterable[TensorSpec]) -> list[dict[str, Any]]:
 
 
 def _written(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    # NaN and infinity have no form in JSON, and are no reason to tell nothing of a model
+    # without NaN and infinity, which have no form in JSON
     kept = {key: value for key, value in parameters.items() if isinstance(value, str) or isfinite(value)}
     return {"parameters": kept} if kept else {}
 
 
 def _read_parameters(entry: Mapping[str, Any]) -> dict[str, Parameter]:
-    """Those that are single values; what another server nests here is its own."""
+    """Single values; nested ones of other servers are dropped."""
     return {key: value for key, value in mapping(entry, "parameters").items() if isinstance(value, Parameter)}
 
 

@@ -1,8 +1,8 @@
-"""Field 6 of a model's metadata over gRPC: parameters by name, in two readings that clash.
+"""Field 6 of a model's metadata over gRPC: parameters by name, in two conflicting forms.
 
-The protocol's text has strings in it (``map<string, string> properties``), MLServer has messages
-(``map<string, InferParameter> parameters``). A client of the one cannot parse the other, so the field is
-written for clients of MLServer alone, and read from the bytes of either.
+The protocol's text has strings (``map<string, string> properties``), MLServer has messages (``map<string,
+InferParameter> parameters``). A client of one cannot parse the other, so the field is written for clients of
+MLServer alone, and read from the bytes of either.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _FIELD = 6
 _KEY, _VALUE = 1, 2
 
 _MESSAGE_TAGS = frozenset(b"\x08\x10\x1a")
-"""With what a boolean, an integer or a string begins in an ``InferParameter``, as MLServer has it; no text
-does that is meant to be read."""
+"""The first byte of a boolean, an integer or a string in an ``InferParameter`` of MLServer; no readable text
+begins so."""
 
 _PARAMETER: Any = MESSAGES["inference.InferParameter"]
 
 
 def add_model_parameters(message: bytes, parameters: Mapping[str, Parameter]) -> bytes:
-    """``message``, a model's metadata, with ``parameters`` as MLServer has them: its messages have booleans,
-    integers and strings, so floating-point numbers are left out."""
+    """``message``, a model's metadata, with ``parameters`` in MLServer's form, which has booleans, integers
+    and strings; floating-point numbers are dropped."""
     carried = {key: value for key, value in parameters.items() if type(value) is not float}
     entries = [
         join(join(b"", _KEY, [key.encode()]), _VALUE, [value.SerializeToString()])
@@ -40,8 +40,7 @@ def add_model_parameters(message: bytes, parameters: Mapping[str, Parameter]) ->
 
 
 def read_model_parameters(message: Buffer) -> dict[str, Parameter]:
-    """The parameters in ``message``, a model's metadata that is known to parse; what is neither of both
-    readings is left out."""
+    """The parameters in ``message``, a model's metadata that parses; entries in neither form are dropped."""
     found: dict[str, Parameter] = {}
     for number, kind, entry in fields(message):
         if number != _FIELD or kind != LENGTH_DELIMITED or isinstance(entry, int):

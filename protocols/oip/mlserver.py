@@ -1,9 +1,8 @@
-"""What MLServer reads and sends in a way of its own: the content types of its codecs, raw contents beside
-empty typed ones, and streams of bare answers.
+"""MLServer's own formats: the content types of its codecs, raw contents with empty typed ones, and streams of
+bare answers.
 
-The codecs are those of MLServer 1.7.1: ``base64`` and ``str`` take as many elements as there are, whatever
-the shape says; ``np`` and ``pd`` read null as NaN; ``np`` cuts BYTES over gRPC into elements as long as the
-last dimension. Who follows these quirks belongs to ``flavors``.
+The codecs are those of MLServer 1.7.1: ``base64`` and ``str`` ignore the shape and take all elements; ``np``
+and ``pd`` read null as NaN; ``np`` cuts BYTES over gRPC into elements as long as the last dimension.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ _FLOATS = frozenset({Datatype.FP16, Datatype.FP32, Datatype.FP64})
 
 
 def reader_of(document: Mapping[str, Any], signature: Signature) -> FromJson:
-    """What reads the inputs of the request ``document``, whose own content type is that of every input
-    that has none."""
+    """The reader of the inputs of the request ``document``, whose content type is the default of its
+    inputs."""
     whole = mapping(document, "parameters").get(_CONTENT_TYPE)
     return partial(_from_json, signature, whole)
 
@@ -75,13 +74,13 @@ def _from_json(
         if type(data) is list and all(type(value) is str for value in data):
             shape = _of_as_many(len(data), shape, signature.input_names.get(name))
         tensor = plain_tensor(name, datatype, shape, data)
-        # as MLServer has it, base64 is a content type of inputs alone
+        # as on MLServer, base64 is a content type of inputs alone
         return decode_base64(tensor, parameters)
     if content_type in _ARRAYS and datatype in _FLOATS:
         try:
             return plain_tensor(name, datatype, shape, data)
         except InferenceError:
-            # nulls are rare, and looking for them takes longer than reading numbers
+            # nulls are rare, and looking for them is slower than reading numbers
             return plain_tensor(name, datatype, shape, _null_as_nan(data))
     return plain_tensor(name, datatype, shape, data)
 
@@ -95,7 +94,7 @@ def _null_as_nan(data: Any) -> Any:
 
 
 def _of_as_many(count: int, shape: tuple[int, ...], spec: TensorSpec | None) -> tuple[int, ...]:
-    """``shape`` where it has ``count`` elements; else one that has, of the rank that the model declares."""
+    """``shape`` if it has ``count`` elements; else one that has, of the declared rank."""
     if prod(shape) == count:
         return shape
     return (count, 1) if spec is not None and len(spec.shape) == 2 else (count,)
@@ -105,21 +104,21 @@ def _of_as_many(count: int, shape: tuple[int, ...], spec: TensorSpec | None) -> 
 
 
 def as_raw(opened: Opened[GrpcAnswer], signature: Signature) -> Opened[GrpcAnswer]:
-    """``opened``, a message of inference, with all data in raw contents as the codecs mean them. An input
-    takes its typed contents, or the next raw ones where it has none or empty ones. The message itself is
-    not changed. Raises INVALID_TENSOR for typed contents that are none of the datatype."""
+    """``opened``, a message of inference, with all data decoded by the codecs and in raw contents. An input
+    has its typed contents, or the next raw ones if those are absent or empty. The message itself is
+    unchanged. Raises INVALID_TENSOR for typed contents of another datatype."""
     head, raws, *rest = opened.message
     both = raws and any(tensor.HasField("contents") for tensor in head.inputs)
     if not both and not any(_CONTENT_TYPE in tensor.parameters for tensor in head.inputs):
         return opened
-    told: Any = REQUEST()
-    told.CopyFrom(head)
+    decoded: Any = REQUEST()
+    decoded.CopyFrom(head)
     unused = iter(raws)
     contents: Raws = []
-    for tensor in told.inputs:
+    for tensor in decoded.inputs:
         datatype = DATATYPES.get(tensor.datatype)
         if datatype is None:
-            return opened  # refused by name where it is decoded
+            return opened  # the decoder refuses it by name
         if "shared_memory_region" in tensor.parameters:
             continue
         owner = f"input tensor '{tensor.name}' for model '{head.model_name}'"
@@ -129,11 +128,11 @@ def as_raw(opened: Opened[GrpcAnswer], signature: Signature) -> Opened[GrpcAnswe
         if datatype is Datatype.BYTES and _CONTENT_TYPE in tensor.parameters:
             data = _meant(tensor, owner, data, signature.input_names.get(tensor.name))
         contents.append(memoryview(data))
-    return replace(opened, message=(told, contents, *rest))
+    return replace(opened, message=(decoded, contents, *rest))
 
 
 def _meant(tensor: Any, owner: str, packed: Any, spec: TensorSpec | None) -> bytes:
-    """The elements of a BYTES input, packed; its shape becomes theirs."""
+    """The elements of a BYTES input, packed; sets its shape."""
     content_type = tensor.parameters[_CONTENT_TYPE].string_param
     elements = list(_elements(owner, memoryview(packed)))
     shape = tuple(tensor.shape)
@@ -146,8 +145,8 @@ def _meant(tensor: Any, owner: str, packed: Any, spec: TensorSpec | None) -> byt
 
 
 def _cut(element: bytes, size: int) -> bytes:
-    """``element`` in elements of ``size`` bytes, packed; without an object for each, of which there may be as
-    many as there are bytes."""
+    """``element`` in elements of ``size`` bytes, packed, without an object for each: there may be one per
+    byte."""
     count, rest = divmod(len(element), size)
     if not count:
         return pack_bytes([element])
@@ -175,8 +174,7 @@ def _elements(owner: str, packed: memoryview) -> Iterator[bytes]:
 
 
 def _encode_bare(form: stream_grpc.Form, response: InferResponse) -> GrpcAnswer | None:
-    """An answer without a wrapper; nothing for the bare final flag. An error is the status of the call, and
-    ends it."""
+    """An answer without a wrapper; nothing for the bare final flag. An error is the status of the call."""
     if response.error is not None:
         return fail(GrpcRequest(stream_grpc.METHOD, b""), None, response.error)
     if response.final and not response.outputs:
@@ -192,13 +190,11 @@ def _open_stream(request: GrpcRequest) -> Opened[GrpcAnswer]:
 
 
 STREAM_ENDPOINT = GrpcEndpoint(stream_grpc.METHOD, _open_stream, fail, streaming=True)
-"""ModelStreamInfer as MLServer answers it."""
 
 
 def _decode_bare(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer) -> tuple[InferResponse]:
-    # that the stream ends is all that tells the last one
+    # only the end of the stream marks the last one
     return (replace(decode_reply(placements, answer), final=False),)
 
 
 STREAM_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(stream_grpc.encode_call, _decode_bare)
-"""The same as a call to an upstream that is known to be MLServer."""

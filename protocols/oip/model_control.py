@@ -1,7 +1,7 @@
-"""What the requests to load and to unload a model ask, over HTTP and over gRPC.
+"""The requests to load and to unload a model, over HTTP and gRPC.
 
-Parameters of a load are ``config``, the model's configuration as JSON text, and ``file:<path>`` for each
-file of the model, in base64 over HTTP; of an unload, ``unload_dependents``.
+Parameters of a load are ``config``, the model's configuration as JSON text, and ``file:<path>`` for each file
+of the model, in base64 over HTTP; of an unload, ``unload_dependents``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _DEPENDENTS = "unload_dependents"
 
 
 def read_load_body(model: str, repository: str, body: Buffer) -> ModelControl:
-    """What the body of a load of ``model`` asks; it may be empty. Raises MALFORMED and INVALID_TENSOR naming
-    the model, as Triton does, and the parameter."""
+    """The load in ``body``, which may be empty. Raises MALFORMED and INVALID_TENSOR naming the model, as on
+    Triton, and the parameter."""
     parameters: dict[str, Any] = {}
     with _naming("load", model):
         for key, value in _body_parameters(body).items():
@@ -41,19 +41,19 @@ def read_load_body(model: str, repository: str, body: Buffer) -> ModelControl:
 
 
 def read_load_message(model: str, repository: str, given: Mapping[str, Any]) -> ModelControl:
-    """What the parameters of a load message ask. Raises as :func:`read_load_body`."""
+    """The load in a message's parameters. Raises as :func:`read_load_body`."""
     with _naming("load", model):
         return _load(repository, _message_parameters(given))
 
 
 def read_unload_body(model: str, repository: str, body: Buffer) -> ModelControl:
-    """What the body of an unload asks; it may be empty. Raises as :func:`read_load_body`."""
+    """The unload in ``body``, which may be empty. Raises as :func:`read_load_body`."""
     with _naming("unload", model):
         return _unload(repository, _body_parameters(body))
 
 
 def read_unload_message(model: str, repository: str, given: Mapping[str, Any]) -> ModelControl:
-    """What the parameters of an unload message ask. Raises as :func:`read_load_body`."""
+    """The unload in a message's parameters. Raises as :func:`read_load_body`."""
     with _naming("unload", model):
         return _unload(repository, _message_parameters(given))
 

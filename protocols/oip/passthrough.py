@@ -1,7 +1,7 @@
-"""Passthrough from gRPC to gRPC: the message goes to the upstream as it came, its tensors unread.
+"""Passthrough from gRPC to gRPC: the message goes to the upstream, its tensors unread.
 
-Names are rewritten where they differ; the raw contents are then copied once, as bytes. Requests with
-parameters and answers of another form go through ``codec_grpc``.
+If names differ, they are rewritten, and the raw contents are copied once, as bytes. Requests with parameters
+and answers of another form go through ``codec_grpc``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _heads(opened: Opened[GrpcAnswer]) -> InferHeads | None:
         return None
     inputs = []
     for tensor, raw in zip(head.inputs, raws, strict=True):
-        # servers differ in what typed contents next to raw ones mean
+        # servers read typed contents next to raw ones differently
         if tensor.parameters or tensor.HasField("contents"):
             return None
         datatype, shape = DATATYPES.get(tensor.datatype), tuple(tensor.shape)
@@ -48,8 +48,7 @@ def _heads(opened: Opened[GrpcAnswer]) -> InferHeads | None:
 
 
 def _may_fill(nbytes: int, datatype: Datatype, shape: tuple[int, ...]) -> bool:
-    """Whether a tensor of ``shape`` may take so many bytes. An element of BYTES has four bytes of length and
-    any number of others."""
+    """Whether a tensor of ``shape`` may have so many bytes. An element of BYTES has at least four."""
     if shape and min(shape) < 0:
         return False
     count = prod(shape)
@@ -82,7 +81,7 @@ def _answer(
 def _renamed(
     context: tuple[Opened[GrpcAnswer], PassthroughNames], message: Buffer
 ) -> tuple[GrpcAnswer, str] | None:
-    """The caller's answer and the version that gave it; None for one that has to be decoded."""
+    """The caller's answer and the version that gave it; None if it must be decoded."""
     opened, names = context
     request = opened.message[0]
     head, raws = parse_split(RESPONSE, message, RAW_OUTPUT)
@@ -101,7 +100,7 @@ def _renamed(
 
 
 def _is_usual(tensor: Any, raw: memoryview) -> bool:
-    """Whether an output consists of raw contents alone, of the size of its shape."""
+    """Whether an output has only raw contents, of the size of its shape."""
     datatype = DATATYPES.get(tensor.datatype)
     if datatype is None or tensor.parameters or tensor.HasField("contents"):
         return False
@@ -117,7 +116,7 @@ INFER_CALL = replace(codec_grpc.INFER_CALL, passthrough=PASSTHROUGH)
 
 
 def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    """Read the head of a ModelInfer request, which may pass through. Raises MALFORMED."""
+    """Read the head of a ModelInfer request for a passthrough. Raises MALFORMED."""
     opened = codec_grpc.open_infer(request)
     opened.action, opened.message = _INFER, (*opened.message, request.message)
     return opened

@@ -1,8 +1,4 @@
-"""What the dialect offers as a server: one table of HTTP endpoints, one of gRPC methods.
-
-Paths, versions and statuses are here; the forms of requests and answers belong to ``codec_http``,
-``metadata_json`` and ``codec_grpc``.
-"""
+"""The HTTP endpoints and gRPC methods of the dialect: paths, versions and statuses."""
 
 from __future__ import annotations
 
@@ -38,7 +34,7 @@ from interlingua.schemas import (
 
 
 def http_unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
-    """The answer to a path or method that no endpoint has."""
+    """The answer to an unknown path or method."""
     if allowed:
         headers = (*JSON_HEADERS, ("Allow", ", ".join(sorted(allowed))))
         return json_answer(405, {"error": "Method Not Allowed"}, headers)

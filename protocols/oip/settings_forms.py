@@ -1,7 +1,7 @@
-"""The settings of traces and of the log as each transport writes them.
+"""The settings of traces and of the log on each transport.
 
-Values of traces are texts, over HTTP one of them without an array but for the levels; null, or no value,
-takes a setting back. Which settings there are and what they may be is not decided here.
+Values of traces are texts, over HTTP a single one without an array, except for the levels; null, or no value,
+resets a setting. Names and values are not checked here.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 from interlingua.schemas import LogSettings, TraceSettings, invalid_tensor, malformed
 
 _LIST = "trace_level"
-"""The one setting that has several values."""
+"""The only setting with several values."""
 
 _LOG_CHOICES = {bool: "bool_param", int: "uint32_param", str: "string_param"}
 
 
 def read_trace_document(document: Mapping[str, Any]) -> TraceSettings:
-    """The changes that a JSON object asks for. Raises MALFORMED naming the setting."""
+    """The changes in a JSON object. Raises MALFORMED naming the setting."""
     return {key: _trace_values(key, value) for key, value in document.items()}
 
 
@@ -28,7 +28,7 @@ def write_trace_document(settings: TraceSettings) -> dict[str, Any]:
 
 
 def read_trace_message(given: Mapping[str, Any]) -> TraceSettings:
-    """The changes that a message's settings ask for."""
+    """The changes in a message's settings."""
     return {key: tuple(value.value) for key, value in given.items()}
 
 
@@ -38,7 +38,7 @@ def trace_fields(settings: TraceSettings) -> dict[str, Any]:
 
 
 def read_log_document(document: Mapping[str, Any]) -> LogSettings:
-    """The changes that a JSON object asks for. Raises MALFORMED naming the setting."""
+    """The changes in a JSON object. Raises MALFORMED naming the setting."""
     for key, value in document.items():
         if type(value) not in _LOG_CHOICES:
             raise malformed(f"setting '{key[:40]}' must be a boolean, an unsigned integer or a string")
@@ -46,7 +46,7 @@ def read_log_document(document: Mapping[str, Any]) -> LogSettings:
 
 
 def read_log_message(given: Mapping[str, Any]) -> LogSettings:
-    """The changes that a message's settings ask for. Raises INVALID_TENSOR for one without a value."""
+    """The changes in a message's settings. Raises INVALID_TENSOR for one without a value."""
     found: dict[str, bool | int | str] = {}
     for key, value in given.items():
         choice = value.WhichOneof("parameter_choice")

@@ -1,8 +1,6 @@
-"""Typed contents: tensor elements as the numbers of a protobuf message, read into the IR's packed form.
-
-We write raw contents only, which every server and tritonclient read; typed ones arrive from clients
-that build messages by hand, and in answers of KServe and MLServer.
-"""
+"""Typed contents: tensor elements as the numbers of a protobuf message, read into the IR's packed form. They
+come from clients that build messages by hand, and in answers of KServe and MLServer. We write raw
+contents."""
 
 from __future__ import annotations
 
@@ -33,14 +31,14 @@ _FIELDS = {
 
 _NUMBERS = {field.name: field.number for field in MESSAGES["inference.InferTensorContents"].DESCRIPTOR.fields}
 _ON_THE_WIRE = frozenset({Datatype.BOOL, Datatype.FP32, Datatype.FP64})
-"""Datatypes whose packed field holds the bytes that the IR wants."""
+"""Datatypes whose packed field has the bytes of the IR."""
 
 
 def read_contents(owner: str, datatype: Datatype, contents: Any) -> Buffer:
-    """The elements of an ``InferTensorContents`` message as the data of a tensor; none at all are b"".
+    """The elements of an ``InferTensorContents`` message as the data of a tensor, b"" if there are none.
 
-    ``owner`` names the tensor in errors (``input 'X'``). Raises INVALID_TENSOR for a field that is not
-    the datatype's, and for a number that the datatype does not hold.
+    ``owner`` names the tensor in errors (``input 'X'``). Raises INVALID_TENSOR for the field of another
+    datatype, and for a number out of range.
     """
     filled = [descriptor.name for descriptor, _ in contents.ListFields()]
     if not filled:
@@ -56,8 +54,7 @@ def read_contents(owner: str, datatype: Datatype, contents: Any) -> Buffer:
         )
     if datatype is Datatype.BYTES:
         return pack_bytes(contents.bytes_contents)
-    # Protobuf hands numbers out one by one; written again they stand in one packed field, whatever
-    # form they came in, and nothing beside it.
+    # Protobuf returns numbers one by one; serialized again they are one packed field.
     contents.DiscardUnknownFields()
     _, (packed,) = split(contents.SerializeToString(), _NUMBERS[wanted])
     return packed if datatype in _ON_THE_WIRE else _integers(owner, datatype, packed)
