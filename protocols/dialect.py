@@ -132,14 +132,14 @@ class Passthrough(Generic[Call, Answer, Reply]):
     undecoded: an action and a call with the same passthrough fit together.
 
     ``heads`` returns the message's tensors without their data; None if the message needs decoding or is
-    invalid, for example with an input whose size does not fit its shape. ``ask`` returns the call, None if
+    invalid, for example with an input whose size does not fit its shape. ``call`` returns the call, None if
     the message needs decoding for its names. ``answer`` returns the caller's answer and the version that ran,
     or a response to encode; it raises as ``UpstreamCall.decode``. A passthrough to any transport of the
     dialect uses an ``InferRequest`` as its call and the response as its reply.
     """
 
     heads: Callable[[Opened[Answer]], InferHeads | None]
-    ask: Callable[[Opened[Answer], PassthroughNames], Call | InferRequest | None]
+    call: Callable[[Opened[Answer], PassthroughNames], Call | InferRequest | None]
     answer: Callable[[Opened[Answer], PassthroughNames, Reply], tuple[Answer, str] | InferResponse]
 
 

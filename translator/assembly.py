@@ -59,6 +59,7 @@ from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing import report
 from interlingua.translator.serving.routing.build import build
 from interlingua.translator.serving.routing.examine import Examiner
+from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.settings import LogBook
 
 
@@ -79,6 +80,7 @@ class Assembly:
 
     def pipeline(self, listener: ListenerOptions) -> Pipeline:
         """The pipeline of one listener; call it in the order in which listeners are bound."""
+        pattern = listener.headers_as_parameters
         pipeline = Pipeline(
             self.service,
             listener.listen,
@@ -86,7 +88,7 @@ class Assembly:
             listener.default_model or self.config.default_model or "",
             listener.max_request_bytes,
             timed=self.config.admin is not None,
-            header_parameters=_header_parameters(listener),
+            header_parameters=None if pattern is None else HeaderParameters(pattern),
         )
         self.request_metrics.append(pipeline.request_metrics)
         return pipeline
@@ -114,11 +116,6 @@ class Assembly:
             await upstream.close()
 
 
-def _header_parameters(listener: ListenerOptions) -> HeaderParameters | None:
-    pattern = listener.headers_as_parameters
-    return None if pattern is None else HeaderParameters(pattern)
-
-
 def load_local(config: Config, progress: Progress | None = None) -> Loaded:
     """Load the local models; the result lists those that fail. Blocks. Raises ``LoadError`` for an unreadable
     repository."""
@@ -144,68 +141,58 @@ def local_models(config: Config) -> list[tuple[ModelSource, tuple[str | int, ...
 def assemble(config: Config, loaded: Loaded) -> Assembly:
     """Build what ``config`` describes around the models in ``loaded``. Raises ``OSError`` if the file of the
     tap cannot be opened."""
-    upstreams, elsewhere = behind_upstreams(config)
-    models: dict[str, Target] = {**loaded.models, **elsewhere}
+    upstreams, remote = upstream_models(config)
+    cache = ResponseCache(config.server.response_cache_bytes) if config.server.response_cache_bytes else None
+    repositories = list(map(_repository, config.model_repository))
+    models: dict[str, Target] = {**loaded.models, **remote}
+    catalog = ModelCatalog(models, loaded.failed, repositories, config.models, cache)
+    mirrors = mirror.build(config, catalog.find)
+    service = _service(config, catalog, list(map(build, config.routes, mirrors)))
     optional = {name for name, model in config.models.items() if not model.required}
+    service.required = frozenset((models.keys() | loaded.failed.keys()) - optional)
+    poller = Poller(catalog, config.server.repository_poll_secs)
+    assembly = Assembly(config, service, upstreams, poller)
+    add_sources(assembly.sources, service, upstreams, assembly.request_metrics, cache)
+    if routes := service.router.routes:
+        assembly.sources.add("routes", partial(report.families, routes), partial(report.reports, routes))
+        assembly.examiner = Examiner(routes, service.router.models)
+    assembly.mirrors = tuple(each for each in mirrors if each is not None)
+    if assembly.mirrors:
+        found = [each.report for each in assembly.mirrors]
+        assembly.sources.add("mirror", partial(mirror.families, found), partial(mirror.reports, found))
+    if config.tap is not None:
+        assembly.tap = tap = _tap(config.tap)
+        service.observers += (tap,)
+        assembly.sources.add("tap", tap.metrics, tap.report)
+    return assembly
+
+
+def _service(config: Config, catalog: ModelCatalog, routes: list[Route]) -> Service:
+    server = config.server
+    extensions = (name for dialect in DIALECTS.values() for name in dialect.manifest.extensions)
     upstream_bindings = {
         name: _binding(config.upstreams[model.upstream])
         for name, model in config.models.items()
         if model.upstream is not None
     }
-    repositories = [
-        Repository(
-            Path(repository.path),
-            repository.control == "explicit",
-            repository.name,
-            repository.overrides,
-            _watched(repository),
-        )
-        for repository in config.model_repository
-    ]
-    cache = ResponseCache(config.server.response_cache_bytes) if config.server.response_cache_bytes else None
-    catalog = ModelCatalog(models, loaded.failed, repositories, config.models, cache)
-    mirrors = mirror.build(config, catalog.find)
-    service = Service(
-        Router(catalog, list(map(build, config.routes, mirrors)), upstream_bindings),
-        ServerMetadata(config.server.name, version("interlingua"), _extensions()),
-        required=frozenset((models.keys() | loaded.failed.keys()) - optional),
-        strict_readiness=config.server.strict_readiness,
-        ready_when_empty=config.server.ready_when_empty,
-        online=not config.server.start_offline,
-        id=config.server.id,
-        shared_memory_for=config.server.shared_memory.allow,
-        log=LogBook(logs.settings(config.server.log_level), logs.apply),
+    return Service(
+        Router(catalog, routes, upstream_bindings),
+        ServerMetadata(server.name, version("interlingua"), tuple(dict.fromkeys(extensions))),
+        strict_readiness=server.strict_readiness,
+        ready_when_empty=server.ready_when_empty,
+        online=not server.start_offline,
+        id=server.id,
+        shared_memory_for=server.shared_memory.allow,
+        log=LogBook(logs.settings(server.log_level), logs.apply),
     )
-    poller = Poller(service.catalog, config.server.repository_poll_secs)
-    assembly = Assembly(config, service, upstreams, poller)
-    add_sources(assembly.sources, service, upstreams, assembly.request_metrics, cache)
-    if service.router.routes:
-        assembly.sources.metrics.append(partial(report.families, service.router.routes))
-        assembly.sources.reports["routes"] = partial(report.reports, service.router.routes)
-        assembly.examiner = Examiner(service.router.routes, service.router.models)
-    assembly.mirrors = tuple(each for each in mirrors if each is not None)
-    if assembly.mirrors:
-        found = [each.report for each in assembly.mirrors]
-        assembly.sources.metrics.append(partial(mirror.families, found))
-        assembly.sources.reports["mirror"] = partial(mirror.reports, found)
-    if config.tap is not None:
-        assembly.tap = tap = _tap(config.tap)
-        service.observers += (tap,)
-        assembly.sources.metrics.append(tap.metrics)
-        assembly.sources.reports["tap"] = tap.report
-    return assembly
 
 
-def _extensions() -> tuple[str, ...]:
-    found = (name for dialect in DIALECTS.values() for name in dialect.manifest.extensions)
-    return tuple(dict.fromkeys(found))
-
-
-def _watched(repository: RepositoryOptions) -> frozenset[str] | Literal["*"]:
-    """The models of a repository that are reloaded when their files change."""
-    if repository.control != "poll":
-        return frozenset()
-    return "*" if repository.load == "*" else frozenset(repository.load)
+def _repository(options: RepositoryOptions) -> Repository:
+    watched: frozenset[str] | Literal["*"] = frozenset()
+    if options.control == "poll":
+        watched = "*" if options.load == "*" else frozenset(options.load)
+    explicit = options.control == "explicit"
+    return Repository(Path(options.path), explicit, options.name, options.overrides, watched)
 
 
 def _source(name: str, model: ModelOptions) -> ModelSource:
@@ -234,7 +221,7 @@ def _tap(options: TapOptions) -> Tap:
     )
 
 
-def behind_upstreams(config: Config) -> tuple[dict[str, Upstream], dict[str, Target]]:
+def upstream_models(config: Config) -> tuple[dict[str, Upstream], dict[str, Target]]:
     upstreams = {name: _upstream(name, options) for name, options in config.upstreams.items()}
     models: dict[str, Target] = {
         name: _upstream_model(name, model, config.upstreams[model.upstream], upstreams)

@@ -41,7 +41,7 @@ def _heads(opened: Opened[Any]) -> InferHeads | None:
     return None if call.ndarray else _UNREAD
 
 
-def _ask(opened: Opened[Any], names: PassthroughNames) -> InferRequest | None:
+def _call(opened: Opened[Any], names: PassthroughNames) -> InferRequest | None:
     call: Call = opened.message
     if names.declared or names.inputs or names.outputs:
         return None
@@ -62,4 +62,4 @@ def _answer(opened: Opened[Any], names: PassthroughNames, response: InferRespons
     return call.write(replace(answer, model=model, status=OK)), ""
 
 
-PASSTHROUGH: Passthrough[Any, Any, Any] = Passthrough(_heads, _ask, _answer)
+PASSTHROUGH: Passthrough[Any, Any, Any] = Passthrough(_heads, _call, _answer)

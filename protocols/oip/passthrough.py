@@ -57,7 +57,7 @@ def _may_fill(nbytes: int, datatype: Datatype, shape: tuple[int, ...]) -> bool:
     return nbytes >= 4 * count if count else not nbytes
 
 
-def _ask(opened: Opened[GrpcAnswer], names: PassthroughNames) -> GrpcRequest:
+def _call(opened: Opened[GrpcAnswer], names: PassthroughNames) -> GrpcRequest:
     head, raws, message = opened.message
     if head.model_name == names.remote and not names.inputs and not names.outputs:
         return GrpcRequest(METHOD, message)
@@ -108,7 +108,7 @@ def _is_usual(tensor: Any, raw: memoryview) -> bool:
     return not datatype.itemsize or datatype.itemsize * prod(tensor.shape) == len(raw)
 
 
-PASSTHROUGH: Passthrough[GrpcRequest, GrpcAnswer, GrpcAnswer] = Passthrough(_heads, _ask, _answer)
+PASSTHROUGH: Passthrough[GrpcRequest, GrpcAnswer, GrpcAnswer] = Passthrough(_heads, _call, _answer)
 
 _INFER = replace(codec_grpc.INFER, passthrough=PASSTHROUGH)
 

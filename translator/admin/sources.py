@@ -22,3 +22,7 @@ class Sources:
 
     metrics: list[MetricSource] = field(default_factory=list)
     reports: dict[str, ReportSource] = field(default_factory=dict)
+
+    def add(self, name: str, metrics: MetricSource, report: ReportSource) -> None:
+        self.metrics.append(metrics)
+        self.reports[name] = report

@@ -80,9 +80,9 @@ def read_request(
     message does not name, or names together with the version. Raises ``InferenceError``."""
     like = encode_request(source, _guess(model, signature), signature)[0]
     form = raw.FORMS[source.transport]
-    asked = decode_request(source, form.read_request(data, like, headers or {}, path), signature)
-    request = asked.request
-    request.version = request.version or asked.opened.version
+    decoded = decode_request(source, form.read_request(data, like, headers or {}, path), signature)
+    request = decoded.request
+    request.version = request.version or decoded.opened.version
     if model and request.model.startswith(f"{model}-") and source.capability.joined_versions:
         request.version = request.model.removeprefix(f"{model}-")
         request.model = model
@@ -119,23 +119,23 @@ def convert_request(
     known = signature or _shown(request)
     try:
         call, _ = encode_request(to, request, known)
-        again = decode_request(to, sent(to, call), known)
+        after = decode_request(to, sent(to, call), known)
     except InferenceError as error:
         alone = replace(request, outputs=None, parameters={}, sequence=None, version="", id="")
         findings = [
             Finding(f"input '{tensor.name}'", _alone(alone, tensor, to, known)) for tensor in request.inputs
         ]
         return Conversion(None, (*findings, *_of_all(findings, error, "request")), error)
-    joined = again.request.model == f"{request.model}-{request.version}"
+    joined = after.request.model == f"{request.model}-{request.version}"
     if joined:
-        again.request.model, again.request.version = request.model, request.version
+        after.request.model, after.request.version = request.model, request.version
     else:
-        again.request.version = again.request.version or again.opened.version
+        after.request.version = after.request.version or after.opened.version
     findings = [
-        *_tensors("input", request.inputs, again.request.inputs, to),
-        *_fields(request, again.request, ("model", "version", "id", "sequence", "priority", "timeout_us")),
-        *_parameters("parameter", request.parameters, again.request.parameters),
-        *_outputs(request, again.request),
+        *_tensors("input", request.inputs, after.request.inputs, to),
+        *_fields(request, after.request, ("model", "version", "id", "sequence", "priority", "timeout_us")),
+        *_parameters("parameter", request.parameters, after.request.parameters),
+        *_outputs(request, after.request),
         *_batch(request.inputs, to, batch_known and signature is not None),
     ]
     return Conversion(call, tuple(findings))
@@ -152,22 +152,22 @@ def convert_answer(
     """``response`` as a server of ``to`` answers ``request``, or a request for all outputs. For the others
     see :func:`convert_request`."""
     outputs = response.outputs if isinstance(response, InferResponse) else ()
-    asked = request or _guess("" if isinstance(response, InferenceError) else response.model, signature)
-    known = signature or shown_signature(asked.inputs, outputs)
+    request = request or _guess("" if isinstance(response, InferenceError) else response.model, signature)
+    known = signature or shown_signature(request.inputs, outputs)
     try:
-        call, form = encode_request(to, asked, known)
+        call, form = encode_request(to, request, known)
         question = decode_request(to, sent(to, call), known)
         answer = encode_answer(to, question, response)
         if isinstance(response, InferenceError):
             return Conversion(answer, (_error(response, to, form, answer),))
-        again = decode_answer(to, form, received(to, answer))
+        after = decode_answer(to, form, received(to, answer))
     except InferenceError as error:
         findings = [Finding(f"output '{tensor.name}'", _declared(tensor, to)) for tensor in outputs]
         return Conversion(None, (*findings, *_of_all(findings, error, "answer")), error)
     findings = [
-        *_tensors("output", response.outputs, again.outputs, to),
-        *_fields(response, again, ("version", "id")),
-        *_parameters("parameter", response.parameters, again.parameters),
+        *_tensors("output", response.outputs, after.outputs, to),
+        *_fields(response, after, ("version", "id")),
+        *_parameters("parameter", response.parameters, after.parameters),
         *_batch(response.outputs, to, batch_known and signature is not None),
     ]
     return Conversion(answer, tuple(findings))
@@ -205,10 +205,10 @@ def _alone(request: InferRequest, tensor: Tensor, to: Binding, known: Signature)
     one = replace(known, inputs=spec)
     try:
         call, _ = encode_request(to, replace(request, inputs=(tensor,)), one)
-        again = decode_request(to, sent(to, call), one).request
+        after = decode_request(to, sent(to, call), one).request
     except InferenceError as error:
         return _refused(error, to)
-    return _verdict(tensor, again.inputs[0] if again.inputs else None, to)
+    return _verdict(tensor, after.inputs[0] if after.inputs else None, to)
 
 
 def _of_all(findings: Sequence[Finding], error: InferenceError, what: str) -> Iterator[Finding]:
@@ -230,57 +230,57 @@ def _refused(error: InferenceError, to: Binding) -> Verdict:
     return Verdict(Outcome.REFUSED, code=error.code, by=to.name, note=error.message)
 
 
-def _tensors(kind: str, given: Sequence[Tensor], again: Sequence[Tensor], to: Binding) -> Iterator[Finding]:
-    named = {tensor.name: tensor for tensor in again}
-    for place, tensor in enumerate(given):
+def _tensors(kind: str, before: Sequence[Tensor], after: Sequence[Tensor], to: Binding) -> Iterator[Finding]:
+    named = {tensor.name: tensor for tensor in after}
+    for place, tensor in enumerate(before):
         # a dialect without names keeps the order
-        found = named.get(tensor.name, again[place] if place < len(again) else None)
+        found = named.get(tensor.name, after[place] if place < len(after) else None)
         yield Finding(f"{kind} '{tensor.name}' {tensor.datatype.value}", _verdict(tensor, found, to))
 
 
-def _verdict(tensor: Tensor, again: Tensor | None, to: Binding) -> Verdict:
-    if again is None:
+def _verdict(tensor: Tensor, after: Tensor | None, to: Binding) -> Verdict:
+    if after is None:
         return Verdict(Outcome.DROPPED, by=to.name)
     if isinstance(tensor.data, SharedMemoryRef):
         # a reference, without the bytes
-        return Verdict(Outcome.CARRIED if again.data == tensor.data else Outcome.DROPPED, by=to.name)
+        return Verdict(Outcome.CARRIED if after.data == tensor.data else Outcome.DROPPED, by=to.name)
     wider = to.capability.widened.get(tensor.datatype)
-    same = again.datatype is tensor.datatype
-    if same and again.shape == tensor.shape and bytes(again.view) == bytes(tensor.view):
+    same = after.datatype is tensor.datatype
+    if same and after.shape == tensor.shape and bytes(after.view) == bytes(tensor.view):
         return Verdict(Outcome.WIDENED, wider, by=to.name) if wider else Verdict(Outcome.EXACT)
-    if again.datatype is wider:
+    if after.datatype is wider:
         return Verdict(Outcome.WIDENED, wider, by=to.name)
-    difference = compare_tensors(tensor, again, Tolerance())
+    difference = compare_tensors(tensor, after, Tolerance())
     if difference.fault is None:
         return Verdict(Outcome.DROPPED, by=to.name, note="the values are the same, which NaN it was is lost")
     note = f"{difference.fault.value}: {difference.actual} for {difference.expected}"
     return Verdict(Outcome.DROPPED, by=to.name, note=note)
 
 
-def _fields(given: Any, again: Any, names: Sequence[str]) -> Iterator[Finding]:
+def _fields(before: Any, after: Any, names: Sequence[str]) -> Iterator[Finding]:
     for name in names:
-        value = getattr(given, name)
+        value = getattr(before, name)
         if value:
-            kept = getattr(again, name) == value
+            kept = getattr(after, name) == value
             what = f"{name} {value!r}" if isinstance(value, str | int) else f"{name} {value.id!r}"
             yield Finding(what, Verdict(Outcome.CARRIED if kept else Outcome.DROPPED))
 
 
-def _parameters(what: str, given: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[Finding]:
-    for name, value in given.items():
-        kept = name in again and again[name] == value and type(again[name]) is type(value)
+def _parameters(what: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Finding]:
+    for name, value in before.items():
+        kept = name in after and after[name] == value and type(after[name]) is type(value)
         yield Finding(f"{what} '{name}'", Verdict(Outcome.CARRIED if kept else Outcome.DROPPED))
 
 
-def _outputs(given: InferRequest, again: InferRequest) -> Iterator[Finding]:
-    if given.outputs is None:
-        if again.outputs == ():
+def _outputs(before: InferRequest, after: InferRequest) -> Iterator[Finding]:
+    if before.outputs is None:
+        if after.outputs == ():
             # the dialect names every output, and none is known
             yield Finding("all outputs", Verdict(Outcome.DROPPED, note="the signature has to name them"))
         return
-    asked = {output.name: output for output in again.outputs or ()}
-    for output in given.outputs:
-        found = asked.get(output.name)
+    requested = {output.name: output for output in after.outputs or ()}
+    for output in before.outputs:
+        found = requested.get(output.name)
         verdict = Verdict(Outcome.CARRIED if found else Outcome.DROPPED)
         yield Finding(f"requested output '{output.name}'", verdict)
         if output.classification:
@@ -301,8 +301,8 @@ def _error(error: InferenceError, to: Binding, form: Any, answer: raw.Answer) ->
     what = f"error {error.code.name}"
     try:
         decode_answer(to, form, received(to, answer))
-    except InferenceError as again:
-        if again.code is error.code:
+    except InferenceError as after:
+        if after.code is error.code:
             return Finding(what, Verdict(Outcome.CARRIED))
-        return Finding(what, Verdict(Outcome.DROPPED, code=again.code, by=to.name))
+        return Finding(what, Verdict(Outcome.DROPPED, code=after.code, by=to.name))
     return Finding(what, Verdict(Outcome.DROPPED, by=to.name, note="it is read as an answer"))

@@ -14,7 +14,7 @@ from functools import partial
 from interlingua.protocols.transport import loop
 from interlingua.runtime.allocator import tune_allocator
 from interlingua.translator import logs
-from interlingua.translator.assembly import behind_upstreams
+from interlingua.translator.assembly import upstream_models
 from interlingua.translator.config.options import Config
 from interlingua.translator.mirror.build import by_callers_names
 from interlingua.translator.mirror.findings import Findings
@@ -54,7 +54,7 @@ async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: async
     """Submit copies as they arrive. Raises when the connection ends."""
     # only now: starting at low priority would take long on a busy machine
     os.nice(_NICE)
-    upstreams, models = behind_upstreams(config)
+    upstreams, models = upstream_models(config)
     judges: Mapping[int, Judge] = {
         number: LocalJudge(route.mirror, by_callers_names(route, models.__getitem__))
         for number, route in enumerate(config.routes)

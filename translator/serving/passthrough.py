@@ -25,7 +25,7 @@ async def pass_through(opened: Opened[Any], target: Target, key: RouteKey, conte
     forward = await target.accept(heads, key.model, key.version, context)
     if forward is None:
         return None
-    message = passthrough.ask(opened, forward.names)
+    message = passthrough.call(opened, forward.names)
     if message is None:
         return None
     answer = await target.forward(forward, message, partial(passthrough.answer, opened, forward.names))
