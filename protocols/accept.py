@@ -1,4 +1,4 @@
-"""What an ``Accept`` header wants, where one path has an answer for people and one for programs."""
+"""``Accept`` headers, for paths with an answer for people and one for programs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ JSON = "application/json"
 
 
 def wants_html(accept: str) -> bool:
-    """Whether a client names HTML, and wants JSON no more than that. Browsers do; tools that take anything
-    (``*/*``) do not."""
+    """Whether a client names HTML and does not prefer JSON, as browsers do, unlike tools with ``*/*``."""
     weights = {HTML: 0.0, JSON: 0.0}
     for entry in accept.lower().split(","):
         media, *parameters = [part.strip() for part in entry.split(";")]

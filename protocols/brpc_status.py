@@ -1,7 +1,7 @@
-"""The error numbers of bRPC, and what they mean to a caller in the words of this project.
+"""The error numbers of bRPC, and their error codes.
 
-Numbers and texts are those of the original servers; an answer carries them beside an empty message.
-Failures of an application are none of these: a dialect tells them inside its message.
+Numbers and texts are those of the original servers, in an answer with an empty message. Errors of an
+application are inside the message of a dialect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from interlingua.schemas import ErrorCode
 
 
 class BrpcStatus(enum.IntEnum):
-    """Why a call failed before, or instead of, being answered by the application."""
+    """Why a call failed without an answer of the application."""
 
     ENOSERVICE = 1001
     ENOMETHOD = 1002
@@ -46,11 +46,11 @@ ERROR_CODES: Mapping[int, ErrorCode] = {
     BrpcStatus.ELIMIT: ErrorCode.OVERLOADED,
     BrpcStatus.ECLOSE: ErrorCode.UNAVAILABLE,
 }
-"""What an upstream's error number means; any other is BAD_UPSTREAM."""
+"""The meaning of an upstream's error number; any other is BAD_UPSTREAM."""
 
 
 def unparsable(request: BrpcRequest) -> BrpcAnswer:
-    """The answer to a message that is not the protobuf, or not in the compression, that it should be."""
+    """The answer to a message that is not valid protobuf, or not in its compression."""
     return BrpcAnswer(
         code=BrpcStatus.EREQUEST,
         text=f"Fail to parse request message, CompressType={request.compression}, "

@@ -1,8 +1,5 @@
-"""The highest values of an output with their places and labels, which clients may ask for instead of it.
-
-The ranking is the same in every dialect that has one, so that a model behind an upstream is ranked
-here as one of our own. How a rank is written belongs to the dialects.
-"""
+"""The highest values of an output with their places and labels, which clients may request instead of it. The
+ranking is the same for all dialects, and for local and upstream models."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ class Ranked(NamedTuple):
 
 
 def check_ranked(output: str, datatype: Datatype) -> None:
-    """Raise INVALID_TENSOR where values of ``datatype`` are not ranked: BOOL, BYTES, half floats."""
+    """Raise INVALID_TENSOR if values of ``datatype`` are not ranked: BOOL, BYTES, half floats."""
     if datatype not in _RANKED:
         raise invalid_tensor(
             f"class result not available for output '{output}' due to unsupported type '{datatype.value}'"
@@ -34,12 +31,9 @@ def check_ranked(output: str, datatype: Datatype) -> None:
 
 
 def classify(tensor: Tensor, count: int, labels: Sequence[str], *, batched: bool) -> list[list[Ranked]]:
-    """The ``count`` highest values of each entry of the batch, or of the whole tensor where its model
-    takes no batches; fewer where there are not as many.
-
-    Highest first; of equal values the first one comes first, and NaN ranks lowest. Raises as
-    :func:`check_ranked`.
-    """
+    """The ``count`` highest values, or all if there are fewer, of each entry of the batch, or of the whole
+    tensor of a model without batches. Highest first, equal values in order, NaN lowest. Raises as
+    :func:`check_ranked`."""
     check_ranked(tensor.name, tensor.datatype)
     values = tensor.numpy()
     entries = len(values) if batched and values.ndim else 1
@@ -59,9 +53,9 @@ def _highest(values: NDArray[Any], count: int) -> NDArray[np.intp]:
     if values.dtype.kind == "f":
         values = np.where(np.isnan(values), -np.inf, values)
     count = min(count, len(values))
-    # sorting what is below the last rank would be in vain
+    # sort only the values above the last rank
     threshold = np.partition(values, len(values) - count)[len(values) - count]
     places = np.flatnonzero(values >= threshold)
-    # a stable sort puts equals in order, but lowest first: hence backwards in and out
+    # a stable sort keeps the order of equals, but lowest first: hence reversed twice
     order = np.argsort(values[places][::-1], kind="stable")[::-1]
     return places[len(places) - 1 - order][:count]

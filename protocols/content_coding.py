@@ -1,7 +1,6 @@
 """Bodies that are compressed: gzip and deflate (RFC 9110: the zlib format), in both directions.
 
-Contract: memory is bounded by the limit, not by what compressed data claims. Which codings a dialect
-accepts, and where, belongs to the dialect.
+The limit bounds memory, whatever compressed data claim.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from interlingua.protocols.wire import Buffer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, malformed
 
 WINDOW_BITS = {"gzip": 31, "deflate": 15}
-"""The codings, and how zlib is told which of its formats to expect."""
+"""The codings with zlib's code for each format."""
 
 _LEVEL = 1
-"""An answer is compressed once and read once: the fastest level, which is nearly as small."""
+"""The fastest level: nearly as small, and each answer is read once."""
 
 _SHORT = 256
-"""Up to this size a header is remembered."""
+"""Up to this size a header is cached."""
 
 
 def inflate(coding: str, body: Buffer, limit: int | None) -> bytes:
     """``body`` decompressed; ``coding`` is a key of :data:`WINDOW_BITS`, ``limit`` is in bytes.
 
-    Raises MALFORMED for data that is cut short, followed by other bytes, or not in that coding;
-    TOO_LARGE for more than ``limit`` bytes.
+    Raises MALFORMED for data that is truncated, followed by other bytes, or not in that coding; TOO_LARGE for
+    more than ``limit`` bytes.
     """
     inflater = zlib.decompressobj(WINDOW_BITS[coding])
     try:
@@ -48,8 +47,8 @@ def inflate(coding: str, body: Buffer, limit: int | None) -> bytes:
 
 
 def plain_body(request: HttpRequest) -> Buffer:
-    """The body of a request with its ``Content-Encoding`` undone. Raises UNSUPPORTED, which names the coding,
-    for one that is not offered, and as :func:`inflate`."""
+    """The body of a request without its ``Content-Encoding``. Raises UNSUPPORTED, which names the coding, for
+    an unknown one, and as :func:`inflate`."""
     coding = request.headers.get("content-encoding")
     if not coding or coding == "identity":
         return request.body
@@ -72,8 +71,8 @@ def deflate(coding: str, parts: Iterable[Buffer]) -> list[Buffer]:
 
 
 def accepted_coding(header: str) -> str:
-    """The coding that an ``Accept-Encoding`` wants most, the first of equals; empty for none. Like Triton
-    this passes over ``*`` and codings that are not offered."""
+    """The preferred coding of an ``Accept-Encoding``, the first of equals; empty for none. Like Triton this
+    ignores ``*`` and unknown codings."""
     if not header:
         return ""
     return _remembered_coding(header) if len(header) <= _SHORT else _coding_in(header)
@@ -96,5 +95,5 @@ def _coding_in(header: str) -> str:
     return "" if best == "identity" else best
 
 
-# clients say the same with every request
+# clients repeat it with every request
 _remembered_coding = lru_cache(64)(_coding_in)

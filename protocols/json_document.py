@@ -1,9 +1,8 @@
-"""JSON documents to Python values and back, the same way on every path.
+"""JSON documents to Python values and back.
 
-Contract: large documents go through simdjson, whose number arrays become buffers without a Python object
-per element; small ones, and whatever simdjson will not take, through orjson; what has NaN in it, or a
-key that comes twice, through the standard library. What is read does not depend on which it was. What
-the numbers mean belongs to ``numeric_json``.
+simdjson parses large documents: its number arrays become buffers without a Python object per element. orjson
+parses small ones and those that simdjson refuses, the standard library those with NaN or repeated keys. The
+result does not depend on the parser.
 """
 
 from __future__ import annotations
@@ -23,19 +22,18 @@ from interlingua.protocols.wire import Buffer
 from interlingua.schemas import InferenceError, malformed, unrepresentable
 
 MAX_DEPTH = 100
-"""How deep arrays and objects may nest."""
+"""The nesting limit of arrays and objects."""
 
 _LAZY_FROM_BYTES = 2048
 """From this size on simdjson is faster than orjson, measured with one array of floats."""
 
 _LAZY_UP_TO_BYTES = 2 * 0xFFFFFF
-"""simdjson counts the elements of an array in 24 bits and its lists end there; a document of this size
-cannot have more."""
+"""simdjson truncates arrays at 24 bits of elements; a document up to this size cannot have more."""
 
 _FEW_KEYS = 32
 
 _LAZY_DEPTH = 8
-"""How deep in a document lazy arrays are looked for."""
+"""The maximum depth of lazy arrays in a document."""
 
 _BOM = b"\xef\xbb\xbf"
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -44,13 +42,13 @@ _INTEGERS = range(-(2**63), 2**64)
 
 
 class LazyArray:
-    """A JSON array of a large document, not yet turned into Python objects."""
+    """A JSON array of a large document, not yet converted to Python objects."""
 
     __slots__ = ("_array", "inner")
 
     def __init__(self, array: Any) -> None:
         self._array = array
-        # how many arrays stand within it; None where that is not known
+        # the number of arrays within it; None if unknown
         self.inner: int | None = None
 
     def tolist(self) -> list[Any]:
@@ -60,7 +58,7 @@ class LazyArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How long the array is, and each that is the first within another: of a regular one, all of it."""
+        """The lengths of the array and of the first array at each level; of a regular one, its shape."""
         sides = [len(self._array)]
         row = self._array
         while sides[-1] and isinstance(row := row[0], simdjson.Array):
@@ -68,8 +66,8 @@ class LazyArray:
         return tuple(sides)
 
     def numbers(self, code: str, wide: np.dtype[Any]) -> NDArray[Any] | None:
-        """The elements as numbers in row-major order, ``code`` being what simdjson calls ``wide``; None
-        where they are not all numbers of that kind, or not known to be as many in each row."""
+        """The elements as numbers in row-major order; ``code`` is simdjson's name of ``wide``. None if one is
+        of another kind, or rows may differ in length."""
         if self.inner is None or (self.inner and not _is_regular(self._array, self.inner)):
             return None
         try:
@@ -81,13 +79,12 @@ class LazyArray:
 def parse_json(
     text: Buffer, lazy: Collection[str] = (), *, last_key_wins: bool = False, repeated: set[str] | None = None
 ) -> Any:
-    """The value of a JSON document in UTF-8, a byte order mark allowed.
+    """The value of a JSON document in UTF-8, with or without a byte order mark.
 
-    Arrays that stand under a key in ``lazy`` may come back as :class:`LazyArray`. The literals NaN,
-    Infinity and -Infinity are numbers; a key that comes twice has its first value, or with ``last_key_wins``
-    its last. ``repeated`` receives the keys that come twice in the outermost object; it excludes
-    ``last_key_wins`` and ``lazy``. Raises MALFORMED with the place of the fault, and for arrays and objects
-    nested deeper than :data:`MAX_DEPTH`.
+    Arrays of a key in ``lazy`` may be a :class:`LazyArray`. NaN, Infinity and -Infinity are numbers; a
+    repeated key has its first value, or its last with ``last_key_wins``. ``repeated`` receives the repeated
+    keys of the outermost object; it excludes ``last_key_wins`` and ``lazy``. Raises MALFORMED with the
+    position, and for nesting deeper than :data:`MAX_DEPTH`.
     """
     if text[:3] == _BOM:
         text = text[3:]
@@ -96,7 +93,7 @@ def parse_json(
         raise malformed(f"the JSON body nests deeper than {MAX_DEPTH} levels")
     # simdjson would skip a second byte order mark
     if lazy and _LAZY_FROM_BYTES <= len(plain) <= _LAZY_UP_TO_BYTES and plain[:3] != _BOM:
-        # orjson has the last word: it takes more, and says where a fault is
+        # orjson accepts more, and reports positions
         with suppress(ValueError, RuntimeError):
             return _parse_lazily(plain, lazy)
     try:
@@ -107,7 +104,7 @@ def parse_json(
         return _parse_slowly(plain, str(fault), last_key_wins, repeated)
     if last_key_wins:
         return document
-    # each member has one colon, but for those of strings: more of them may mean that a key came twice
+    # each member has one colon outside of strings: more of them may mean a repeated key
     members = _count_members(document)
     if plain.count(b":") > members and _STRING.sub(b"", plain).count(b":") > members:
         return _parse_slowly(plain, "a key comes twice", last_key_wins, repeated)
@@ -115,11 +112,8 @@ def parse_json(
 
 
 def write_json(document: Any) -> bytes:
-    """``document`` as JSON; NumPy arrays are written as arrays of numbers.
-
-    Arrays must come from ``json_values``, plain floats must be finite. Raises UNREPRESENTABLE for text
-    that is not Unicode.
-    """
+    """``document`` as JSON, NumPy arrays as arrays of numbers. Arrays must come from ``json_values``, plain
+    floats must be finite. Raises UNREPRESENTABLE for text that is not Unicode."""
     try:
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as fault:
@@ -127,10 +121,9 @@ def write_json(document: Any) -> bytes:
 
 
 def _parse_lazily(text: bytes, lazy: Collection[str]) -> Any:
-    """By simdjson, the lazy arrays left as they are. Raises ``ValueError`` for what another parser must
-    look at."""
+    """By simdjson, with lazy arrays. Raises ``ValueError`` for documents of another parser."""
     found: list[LazyArray] = []
-    # one parser per document: a parser cannot be used again while one of its arrays lives
+    # a parser cannot be reused while one of its arrays lives
     document = _settle(simdjson.Parser().parse(text), lazy, _LAZY_DEPTH, found)
     others = text.count(b"[") - _count_arrays(document) - len(found)
     if len(found) == 1 or not others:
@@ -140,14 +133,11 @@ def _parse_lazily(text: bytes, lazy: Collection[str]) -> Any:
 
 
 def _settle(value: Any, lazy: Collection[str], depth: int, found: list[LazyArray]) -> Any:
-    """simdjson's proxies as Python values.
-
-    Raises ``ValueError`` for a key that comes twice, which a look-up would not tell; for one with a NUL
-    in it, where a look-up would end; and where there are too many keys or levels to look at them here.
-    """
+    """simdjson's proxies as Python values. Raises ``ValueError`` for a repeated key, which a look-up would
+    hide; for a NUL in a key, where a look-up would end; and for too many keys or levels."""
     if isinstance(value, simdjson.Object):
         keys = list(value.keys())
-        # every look-up by key is a search from the first one on
+        # a look-up by key is a linear search
         if not depth or len(keys) > _FEW_KEYS or len(set(keys)) < len(keys):
             raise ValueError("too deep, too many keys, or one that comes twice")
         if any("\0" in key for key in keys):
@@ -169,8 +159,8 @@ def _settle_member(key: str, value: Any, lazy: Collection[str], depth: int, foun
 
 
 def _is_regular(array: Any, inner: int) -> bool:
-    """Whether all rows of ``array`` are alike at every level, given that there are ``inner`` arrays within
-    it. Those of the last level are not looked into: an array more among them would make ``inner`` larger."""
+    """Whether all rows of ``array`` have equal lengths at every level; it contains ``inner`` arrays. Elements
+    of the last level are not checked: an array among them would increase ``inner``."""
     rows = [array]
     seen = 0
     while rows and len(rows[0]) and isinstance(rows[0][0], simdjson.Array):
@@ -184,8 +174,8 @@ def _is_regular(array: Any, inner: int) -> bool:
 
 
 def _count_members(document: Any) -> int:
-    """How many members the objects of ``document`` have, at least: what stands in arrays that begin with
-    something else than an object is not looked at, which would take longer than parsing did."""
+    """The minimum number of members in ``document``. Arrays that do not begin with an object are not
+    searched, which would be slower than parsing."""
     total = 0
     objects = [document]
     for found in objects:
@@ -200,7 +190,7 @@ def _count_members(document: Any) -> int:
 
 
 def _count_arrays(document: Any) -> int:
-    """How many arrays ``document`` has, lazy ones and what is in them left out."""
+    """The number of arrays in ``document``, without lazy ones and their contents."""
     if type(document) is dict:
         return sum(map(_count_arrays, document.values()))
     if type(document) is list:
@@ -209,13 +199,13 @@ def _count_arrays(document: Any) -> int:
 
 
 def _parse_slowly(text: bytes, fault: str, last_key_wins: bool, repeated: set[str] | None) -> Any:
-    """By the standard library, the only one that knows NaN and hands out members as they come. ``fault``
-    is what is wrong with the document if this parser does not take it either."""
+    """By the standard library, the only one with NaN and repeated members. ``fault`` is the message if it
+    refuses the document too."""
     outermost: list[tuple[str, Any]] = []
 
     def first_of_equal_keys(members: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal outermost
-        outermost = members  # an object is read after all that is in it
+        outermost = members  # the outermost object is read last
         found: dict[str, Any] = {}
         for key, value in members:
             found.setdefault(key, value)
@@ -230,7 +220,7 @@ def _parse_slowly(text: bytes, fault: str, last_key_wins: bool, repeated: set[st
             object_pairs_hook=None if last_key_wins else first_of_equal_keys,
         )
         if _SURROGATE.search(decoded):
-            orjson.dumps(document)  # refuses half of a surrogate pair, which json lets pass
+            orjson.dumps(document)  # refuses half a surrogate pair, unlike json
     except (ValueError, TypeError, RecursionError):
         raise _malformed(fault) from None
     if repeated is not None:
@@ -243,7 +233,7 @@ def _parse_slowly(text: bytes, fault: str, last_key_wins: bool, repeated: set[st
 
 
 def _depth(text: bytes) -> int:
-    """How deep arrays and objects nest; anything for what is no JSON."""
+    """The nesting depth of arrays and objects; undefined for invalid JSON."""
     # brackets and braces differ in one bit
     marks = np.frombuffer(_STRING.sub(b"", text), np.uint8) | 0x20
     opened = marks == ord("{")
@@ -252,7 +242,7 @@ def _depth(text: bytes) -> int:
 
 
 def _integer(digits: str) -> int | float:
-    # as orjson: beyond 64 bits it is a float
+    # as in orjson, a float beyond 64 bits
     value = int(digits)
     return value if value in _INTEGERS else _real(digits)
 

@@ -1,9 +1,8 @@
 """Tensor data in JSON: arrays of numbers to tensor data and back.
 
-Contract: reading is strict (an INT32 is a JSON number that is integral and fits, a BOOL is true or false,
-rows are as long as each other) and writing never loses anything: what JSON cannot say (NaN and infinity
-unless asked for, bytes that are not UTF-8) is refused by name. How documents are parsed belongs to
-``json_document``, where the numbers stand in a message to the dialects.
+Reading is strict: an INT32 is an integral JSON number in range, a BOOL is true or false, rows have equal
+lengths. Writing is lossless: values that JSON cannot carry (NaN and infinity unless requested, bytes that are
+not UTF-8) are refused by name.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from interlingua.schemas import (
 _NAN, _INFINITY, _MINUS_INFINITY = map(orjson.Fragment, (b"NaN", b"Infinity", b"-Infinity"))
 
 _EXACT_IN_FLOATS = 2**53
-"""Up to here a float is the integer that was written, and no neighbour of it."""
+"""Up to here a float is exactly the integer that was written."""
 
 # struct formats: their packing checks the range of every element, floats included
 _FORMATS: dict[Datatype, str] = {
@@ -58,9 +57,9 @@ _EXPECTED: dict[Datatype, tuple[frozenset[type], str]] = {
     Datatype.BOOL: (frozenset({bool}), "true or false"),
     Datatype.BYTES: (frozenset({str}), "a string"),
 }
-"""What a JSON element must be for each datatype: exact Python types, and words for people."""
+"""The JSON elements of each datatype: exact Python types, and words for messages."""
 
-# by NumPy's kind: what simdjson calls the widest type of that kind, and the type
+# by NumPy's kind: simdjson's name of the widest type, and the type
 _WIDE: dict[str, tuple[str, np.dtype[Any]]] = {
     "f": ("d", np.dtype("<f8")),
     "i": ("i", np.dtype("<i8")),
@@ -73,9 +72,9 @@ _GOT = {bool: "a boolean", int: "an integer", float: "a float", str: "a string",
 def pack_values(name: str, datatype: Datatype, count: int, values: list[Any] | LazyArray) -> memoryview:
     """The ``count`` elements of a JSON array as tensor data, nested arrays flattened row by row.
 
-    Strings are the UTF-8 text of BYTES elements; 1.0 is an integer. Raises INVALID_TENSOR naming tensor
-    and element for one of the wrong JSON type or out of range, for rows that differ in length or depth,
-    and for another number of elements; UNREPRESENTABLE for BF16, which has no JSON form.
+    Strings are the UTF-8 text of BYTES elements; 1.0 is an integer. Raises INVALID_TENSOR naming tensor and
+    element for a wrong JSON type or a value out of range, for rows that differ in length or depth, and for
+    another number of elements; UNREPRESENTABLE for BF16, which has no JSON form.
     """
     if datatype is Datatype.BF16:
         raise _no_json_form(name, datatype)
@@ -111,12 +110,12 @@ def json_values(
     refusal: ErrorCode = ErrorCode.UNREPRESENTABLE,
     unwrap: bool = False,
 ) -> Any:
-    """The elements of ``tensor`` as a flat array that ``write_json`` takes, with ``unwrap`` a single one
-    without an array.
+    """The elements of ``tensor`` as a flat array for ``write_json``; ``unwrap``: a single one without an
+    array.
 
-    With ``tokens`` NaN and infinity are written as JavaScript spells them, which strict readers refuse.
-    Raises UNREPRESENTABLE naming tensor and element for bytes that are not UTF-8, and for BF16; the code
-    in ``refusal`` for NaN and infinity otherwise.
+    ``tokens`` writes NaN and infinity as in JavaScript, which strict readers refuse; otherwise they raise the
+    code in ``refusal``. Raises UNREPRESENTABLE naming tensor and element for bytes that are not UTF-8, and
+    for BF16.
     """
     values = _values(tensor, tokens, refusal)
     return values[0] if unwrap and len(values) == 1 else values
@@ -133,7 +132,7 @@ def _values(tensor: Tensor, tokens: bool, refusal: ErrorCode) -> Any:
     flat = np.frombuffer(tensor.view, tensor.datatype.dtype)
     if flat.dtype.kind == "f":
         finite = np.isfinite(flat)
-        # quicker than all() where there are few
+        # faster than all() for small arrays
         if np.count_nonzero(finite) != flat.size:
             if tokens:
                 return _with_tokens(flat, finite)
@@ -147,7 +146,7 @@ def _values(tensor: Tensor, tokens: bool, refusal: ErrorCode) -> Any:
 
 
 def _with_tokens(flat: NDArray[Any], finite: NDArray[Any]) -> list[Any]:
-    """``flat`` with a word of JSON in place of each element that is not finite."""
+    """``flat`` with a JSON token for each element that is not finite."""
     values = list(flat)
     for index in np.flatnonzero(~finite):
         value = flat[index]
@@ -156,8 +155,7 @@ def _with_tokens(flat: NDArray[Any], finite: NDArray[Any]) -> list[Any]:
 
 
 def _numbers(values: LazyArray, datatype: Datatype) -> NDArray[Any] | None:
-    """The elements in the datatype; None where they are not all numbers of its kind, one does not fit, or
-    rows may differ."""
+    """The elements in the datatype; None if one is of another kind or out of range, or rows may differ."""
     known = _WIDE.get(datatype.dtype.kind) if datatype is not Datatype.BYTES else None
     numbers = values.numbers(*known) if known else None
     return None if numbers is None else _narrow(numbers, datatype.dtype)
@@ -168,7 +166,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _narrow(numbers: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any] | None:
-    """``numbers`` in a type of the same kind and no wider; None where one does not fit."""
+    """``numbers`` in a type of the same kind and no wider; None if one is out of range."""
     if numbers.dtype == target:
         return numbers
     if target.kind == "f":

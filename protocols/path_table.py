@@ -103,7 +103,7 @@ class PathTable:
 def _descend(
     node: _Node, segments: list[str], depth: int, values: tuple[str, ...]
 ) -> Iterator[tuple[_Node, tuple[str, ...]]]:
-    """Every node that the path matches, with the named segments, the preferred first."""
+    """Every node that matches the path, with the named segments, by preference."""
     if depth == len(segments):
         if node.methods:
             yield node, values

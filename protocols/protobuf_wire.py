@@ -1,12 +1,8 @@
-"""The protobuf wire format, as far as tensors need it: large fields without a copy, numbers in bulk.
+"""The protobuf wire format for tensors: large fields without a copy, numbers in bulk.
 
-Protobuf's own classes copy every bytes field and hand out repeated numbers one by one. Here a message
-is split into the few fields that are large, as views, and a small rest, which those classes read and
-write; and packed varints turn into arrays and back at the speed of arrays. Which field is which
-belongs to the dialects.
-
-Bytes that are no message raise protobuf's own ``DecodeError``: what that means to a caller depends on
-who sent them.
+Protobuf's own classes copy every bytes field and return repeated numbers one by one. Here a message is split
+into its large fields, as views, and a small rest for those classes; packed varints become arrays and back.
+Bytes that are not a message raise protobuf's own ``DecodeError``.
 """
 
 from __future__ import annotations
@@ -24,8 +20,8 @@ from interlingua.schemas import ErrorCode, InferenceError
 MAX_MESSAGE_BYTES = 2**31 - 1
 """Protobuf's own limit on the size of a message."""
 MAX_FIELDS = 65_536
-"""How many fields :func:`split` walks over: no inference has more tensors than this, while two-byte
-fields by the million would keep it busy for seconds."""
+"""The limit of :func:`split`: no inference has more tensors, and millions of two-byte fields would take
+seconds."""
 
 VARINT, LENGTH_DELIMITED = 0, 2
 """The wire types of fields that matter here."""
@@ -39,11 +35,8 @@ _SHORT_VARINTS = tuple(bytes((value,)) for value in range(128))
 
 
 def split(message: Buffer, field: int) -> tuple[Buffer, list[memoryview]]:
-    """Take every length-delimited ``field`` out of the top level of ``message``.
-
-    Returns the message without them, and their contents in order, as views of ``message``. What stands
-    inside the other fields is not looked at. Raises ``DecodeError``.
-    """
+    """The message without the length-delimited ``field`` at its top level, and the contents of that field in
+    order, as views of ``message``. The contents of other fields are not read. Raises ``DecodeError``."""
     view = memoryview(message)
     wanted = field << 3 | LENGTH_DELIMITED
     taken: list[memoryview] = []
@@ -53,7 +46,7 @@ def split(message: Buffer, field: int) -> tuple[Buffer, list[memoryview]]:
     try:
         while position < end:
             start = position
-            # most tags and lengths fill one byte: a call for each would take longer than all the rest
+            # inlined, because most tags and lengths are one byte
             tag = view[position]
             if tag < 0x80:
                 position += 1
@@ -88,10 +81,10 @@ def split(message: Buffer, field: int) -> tuple[Buffer, list[memoryview]]:
 
 
 def fields(message: Buffer) -> Iterator[tuple[int, int, int | memoryview]]:
-    """Every field of ``message`` in its order: number, wire type, value. That is an integer for a varint, a
-    view of what a length-delimited or fixed field contains, and for a group an empty one.
+    """Every field of ``message`` in order: number, wire type, value. The value is an integer for a varint, a
+    view of the contents of a length-delimited or fixed field, an empty view for a group.
 
-    Raises ``DecodeError``, also where there are more than :data:`MAX_FIELDS`.
+    Raises ``DecodeError``, also for more than :data:`MAX_FIELDS`.
     """
     view = memoryview(message)
     position = walked = 0
@@ -127,20 +120,14 @@ def fields(message: Buffer) -> Iterator[tuple[int, int, int | memoryview]]:
 
 
 def read_fields(message: Buffer) -> dict[int, int | memoryview]:
-    """The varints and length-delimited fields of a small ``message`` by number, for a reader that tells
-    versions of a message apart by them. Of a field that comes twice the last one counts.
-
-    Raises ``DecodeError``.
-    """
+    """The varints and length-delimited fields of a small ``message`` by number, the last of repeated ones.
+    Raises ``DecodeError``."""
     return {number: value for number, kind, value in fields(message) if kind in (VARINT, LENGTH_DELIMITED)}
 
 
 def join(rest: bytes, field: int, contents: Iterable[Buffer]) -> bytes:
-    """The message ``rest`` with ``contents`` as length-delimited fields ``field`` behind it: what
-    :func:`split` takes apart. Each content is copied once.
-
-    Raises TOO_LARGE beyond protobuf's limit of 2 GiB.
-    """
+    """The message ``rest`` with ``contents`` as length-delimited fields ``field`` at its end, the inverse of
+    :func:`split`. Each content is copied once. Raises TOO_LARGE beyond protobuf's limit of 2 GiB."""
     tag = varint(field << 3 | LENGTH_DELIMITED)
     parts: list[Buffer] = [rest]
     total = len(rest)
@@ -169,10 +156,8 @@ def varint(value: int) -> bytes:
 
 
 def unpack_varints(packed: Buffer) -> NDArray[np.uint64]:
-    """The values of a packed repeated field; a signed field's are their two's complement.
-
-    Raises ``DecodeError`` where the last one is cut short or one is longer than ten bytes.
-    """
+    """The values of a packed repeated field; those of a signed field in two's complement. Raises
+    ``DecodeError`` for a truncated varint or one of more than ten bytes."""
     octets = np.frombuffer(packed, np.uint8)
     ends = np.flatnonzero(octets < 0x80)
     if len(ends) == len(octets):
@@ -182,7 +167,7 @@ def unpack_varints(packed: Buffer) -> NDArray[np.uint64]:
     place = np.concatenate(([0], ends[:-1] + 1))
     octet = octets[place]
     values = (octet & 0x7F).astype(np.uint64)
-    # byte by byte, over those varints that go on
+    # byte by byte, over the varints that continue
     longer = np.flatnonzero(octet >= 0x80)
     place = place[longer]
     for index in range(1, _MAX_VARINT_BYTES):
@@ -216,7 +201,7 @@ def pack_varints(values: NDArray[Any]) -> bytes:
 
 
 def _varint_at(view: memoryview, position: int) -> tuple[int, int]:
-    """The varint at ``position``, and the position behind it. Raises ``IndexError`` at the end."""
+    """The varint at ``position``, and the position after it. Raises ``IndexError`` at the end."""
     value = 0
     for index in range(_MAX_VARINT_BYTES):
         octet = view[position + index]
@@ -227,7 +212,7 @@ def _varint_at(view: memoryview, position: int) -> tuple[int, int]:
 
 
 def _skip(view: memoryview, position: int, tag: int, depth: int = 0) -> int:
-    """The position behind the value of a field with ``tag``, which starts at ``position``."""
+    """The position after the value of a field with ``tag``, which starts at ``position``."""
     kind = tag & 7
     if kind == VARINT:
         return _varint_at(view, position)[1]

@@ -1,8 +1,5 @@
-"""gRPC server reflection: a listener tells its contracts to tools that have no copy of them.
-
-Contract: messages in, messages out, the same for v1 and v1alpha. Which contracts there are is said by the
-dialects. Files of one name are told apart by the folder of their package.
-"""
+"""gRPC server reflection, v1 and v1alpha: the contracts of a listener for tools without a copy. Files of
+equal names differ in the folder of their package."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ _UNIMPLEMENTED = 12
 
 
 class Reflection:
-    """Tells of ``contracts``, descriptor sets by package and file."""
+    """The service for ``contracts``, descriptor sets by package and file."""
 
     def __init__(self, contracts: Iterable[tuple[str, str]]) -> None:
         own = load_files("interlingua.schemas.grpc", "reflection.desc")
@@ -43,45 +40,45 @@ class Reflection:
     def answer(self, message: Buffer) -> GrpcAnswer:
         """The answer to one message of a reflection stream."""
         try:
-            asked = _REQUEST.FromString(message)
+            request = _REQUEST.FromString(message)
         except DecodeError as fault:
             return GrpcAnswer(code=_INTERNAL, details=f"unable to parse ServerReflectionRequest: {fault}")
-        told = _RESPONSE(valid_host=asked.host, original_request=asked)
-        match asked.WhichOneof("message_request"):
+        response = _RESPONSE(valid_host=request.host, original_request=request)
+        match request.WhichOneof("message_request"):
             case "list_services":
                 for name in self._services:
-                    told.list_services_response.service.add(name=name)
+                    response.list_services_response.service.add(name=name)
             case "file_by_filename":
-                self._tell(told, self._files.get(asked.file_by_filename), asked.file_by_filename)
+                self._add_file(response, self._files.get(request.file_by_filename), request.file_by_filename)
             case "file_containing_symbol":
-                symbol = asked.file_containing_symbol
-                self._tell(told, self._symbols.get(symbol.lstrip(".")), symbol)
-            case "all_extension_numbers_of_type" if asked.all_extension_numbers_of_type in self._symbols:
+                symbol = request.file_containing_symbol
+                self._add_file(response, self._symbols.get(symbol.lstrip(".")), symbol)
+            case "all_extension_numbers_of_type" if request.all_extension_numbers_of_type in self._symbols:
                 # none of the contracts has extensions
-                told.all_extension_numbers_response.base_type_name = asked.all_extension_numbers_of_type
+                response.all_extension_numbers_response.base_type_name = request.all_extension_numbers_of_type
             case "all_extension_numbers_of_type" | "file_containing_extension":
-                _refuse(told, _NOT_FOUND, "no such extension or type")
+                _refuse(response, _NOT_FOUND, "no such extension or type")
             case _:
-                _refuse(told, _UNIMPLEMENTED, "the request asks for nothing that is known here")
-        return GrpcAnswer(told.SerializeToString())
+                _refuse(response, _UNIMPLEMENTED, "the request asks for nothing that is known here")
+        return GrpcAnswer(response.SerializeToString())
 
-    def _tell(self, told: Any, file: FileDescriptorProto | None, asked: str) -> None:
+    def _add_file(self, response: Any, file: FileDescriptorProto | None, name: str) -> None:
         if file is None:
-            _refuse(told, _NOT_FOUND, f"'{asked}' is not found")
+            _refuse(response, _NOT_FOUND, f"'{name}' is not found")
             return
-        written = told.file_descriptor_response.file_descriptor_proto
-        # with all that it imports, so that nobody need ask again
-        waiting, seen = [file.name], {file.name}
-        while waiting:
-            current = self._files[waiting.pop(0)]
+        written = response.file_descriptor_response.file_descriptor_proto
+        # with all its imports, to save further requests
+        pending, seen = [file.name], {file.name}
+        while pending:
+            current = self._files[pending.pop(0)]
             written.append(current.SerializeToString())
             new = [name for name in current.dependency if name not in seen]
-            waiting += new
+            pending += new
             seen.update(new)
 
 
 def _in_folders(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
-    """``files``, which import each other alone, under names that begin with their package."""
+    """``files``, which import only each other, with the package in their names."""
     names: dict[str, str] = {}
     for file in files:
         named = FileDescriptorProto()
@@ -131,6 +128,6 @@ def _symbols_of(message: DescriptorProto, scope: str) -> Iterator[str]:
         yield f"{name}.{enum.name}"
 
 
-def _refuse(told: Any, code: int, message: str) -> None:
-    told.error_response.error_code = code
-    told.error_response.error_message = message
+def _refuse(response: Any, code: int, message: str) -> None:
+    response.error_response.error_code = code
+    response.error_response.error_message = message

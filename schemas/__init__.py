@@ -1,8 +1,4 @@
-"""The canonical tensor IR and the wire contracts of the dialects.
-
-Pure: no I/O, no asyncio, nothing of the other rooms. What belongs here is what every other room
-agrees on; what a dialect does with it belongs to ``protocols``.
-"""
+"""The canonical tensor IR and the wire contracts of the dialects, without I/O."""
 
 from interlingua.schemas.control import IndexQuery, LogSettings, ModelControl, TraceSettings
 from interlingua.schemas.datatypes import Datatype

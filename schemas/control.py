@@ -1,8 +1,5 @@
-"""What a client may tell a server to do: load models, change the settings of traces and of the log.
-
-Plain values, as every dialect that has such operations means them; what is allowed is decided where an
-operation is carried out.
-"""
+"""Arguments of control operations: loads of models, settings of traces and of the log. The operations check
+them."""
 
 from __future__ import annotations
 
@@ -12,13 +9,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ModelControl:
-    """What a load or an unload asks beside the model's name.
+    """The options of a load or an unload.
 
     ``repository`` names one of the server's repositories, empty for any. ``config`` is a serialized
-    ``inference.ModelConfig`` to use in place of the model's own file, None for that file. ``files`` are
-    the model's files by their path in the model's folder, in place of all that the folder holds.
-    ``dependents``: unload what only this model needs, too. ``served``: it is an error where the model is not
-    served, as KServe and MLServer have it for an unload.
+    ``inference.ModelConfig`` that replaces the model's own file. ``files`` replace the content of the model's
+    folder, by path. ``dependents``: also unload models that only this one needs. ``served``: a model that is
+    not served is an error, as for an unload on KServe and MLServer.
     """
 
     repository: str = ""

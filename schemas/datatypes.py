@@ -1,7 +1,6 @@
 """The fourteen element types of the IR, under the names of the Open Inference Protocol.
 
-A datatype knows its size on the wire and its NumPy equivalent. How a dialect spells it belongs to
-that dialect's codec.
+A datatype has its size on the wire and its NumPy equivalent; a dialect's codec has its name there.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ class Datatype(enum.Enum):
         member.itemsize = 0 if dtype.hasobject else dtype.itemsize
         return member
 
-    # Members are singletons; the inherited hash goes through Python code, and lookups by datatype
-    # stand on the hot path.
+    # Members are singletons; the inherited hash is Python code, too slow for lookups on the hot path.
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
@@ -62,8 +60,8 @@ _BY_DTYPE: dict[np.dtype[Any], Datatype] = {
 
 
 def datatype_of(dtype: np.dtype[Any]) -> Datatype | None:
-    """The datatype that stores ``dtype`` exactly (either byte order), BYTES for strings and objects,
-    None where there is none (complex, dates, structures)."""
+    """The datatype of ``dtype`` in either byte order, BYTES for strings and objects, None for others
+    (complex, dates, structures)."""
     if dtype.kind in "OSU":
         return Datatype.BYTES
     return _BY_DTYPE.get(dtype.newbyteorder("<") if dtype.byteorder == ">" else dtype)

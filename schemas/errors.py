@@ -1,8 +1,7 @@
-"""One error for everything that can go wrong with a request, and the codes that it may carry.
+"""The error of a request and its codes.
 
-An error says what happened (``code``), in words for a person (``message``), and where (``origin``).
-``HTTP_STATUS`` is the status of each code over HTTP; a dialect whose original servers answer otherwise
-overrides entries of it in its codec.
+``HTTP_STATUS`` is the status of each code over HTTP; a dialect overrides entries if its original servers
+differ.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Any
 
 
 class ErrorCode(enum.Enum):
-    """Why a request failed. ``value`` is a stable number, which GraphPipe carries in band;
-    ``retryable``: the same request may succeed later, unchanged."""
+    """Why a request failed. ``value`` is a stable number, which GraphPipe carries in band; ``retryable``: the
+    same request may succeed later."""
 
     MALFORMED = (1, False)
     """The bytes are not a message of the dialect."""
@@ -38,7 +37,7 @@ class ErrorCode(enum.Enum):
     CANCELLED = (13, True)
     MODEL_FAILED = (14, False)
     BAD_UPSTREAM = (15, False)
-    """The upstream answered something that its dialect does not allow."""
+    """The upstream's answer is not valid in its dialect."""
     INTERNAL = (16, False)
 
     retryable: bool
@@ -83,9 +82,9 @@ SHARED_MEMORY_REGION = "shared_memory_region"
 class InferenceError(Exception):
     """A request that cannot be answered.
 
-    ``message`` names the tensor, key or option at fault. ``origin`` is the model or upstream that failed,
-    empty where the request itself is at fault. ``details`` are machine-readable extras (never tensor
-    contents). ``begun``: a server may have done some of the work, so the request must not be repeated.
+    ``message`` names the tensor, key or option. ``origin`` is the model or upstream that failed, empty for an
+    error of the request itself. ``details`` are machine-readable (never tensor contents). ``begun``: a server
+    may have done some of the work, so the request must not be repeated.
     """
 
     def __init__(

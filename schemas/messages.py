@@ -1,8 +1,5 @@
-"""What passes between a listener, the router and a target: requests, answers, metadata.
-
-A message holds what every dialect can mean, in the words of the Open Inference Protocol. What a caller wants
-back in which form (binary or text, order of outputs) is not here: a codec keeps that in its own reply form.
-"""
+"""Requests, answers and metadata between a listener, the router and a target, in the words of the Open
+Inference Protocol. The form of an answer (binary or text, order of outputs) is in a codec's reply form."""
 
 from __future__ import annotations
 
@@ -23,13 +20,13 @@ _NO_PARAMETERS: Mapping[str, Parameter] = {}
 
 
 class CancelToken:
-    """Tells running work that its caller has gone away."""
+    """Signals running work that its caller is gone."""
 
     __slots__ = ("_callbacks", "cancelled")
 
     def __init__(self) -> None:
         self.cancelled = False
-        # a dictionary keeps their order and lets go of one at once
+        # a dictionary keeps their order and removes one in constant time
         self._callbacks: dict[Callable[[], object], None] = {}
 
     def cancel(self) -> None:
@@ -41,29 +38,27 @@ class CancelToken:
                 callback()
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
-        """Run ``callback`` when cancelled; at once if that has happened already."""
+        """Run ``callback`` when cancelled; at once if already cancelled."""
         if self.cancelled:
             callback()
         else:
             self._callbacks[callback] = None
 
     def forget(self, callback: Callable[[], object]) -> None:
-        """Do not run ``callback`` any more: what it was for is done, and the token may live on."""
+        """Remove ``callback``."""
         self._callbacks.pop(callback, None)
 
 
 @dataclass(slots=True)
 class Context:
-    """What travels with a request and is no part of the question.
+    """The data of a request apart from its content.
 
     ``deadline`` is a ``time.monotonic()`` value in seconds, None for no limit. ``traceparent`` and
-    ``tracestate`` are the W3C headers as received. ``server_id`` and ``request_number`` are given by the
-    server: its own name among replicas, and a count over all requests of the process, from 1. ``timings``
-    is filled in where the work is done: nanoseconds by stage (decode, queue, exec, upstream, encode).
-    ``failure`` is the error of a stream that had begun, which one of its answers carries.
-    ``caller`` is the run of a model that waits for the answer, where a model has asked and no client; known
-    to ``runtime`` alone. ``copied``: it is a copy for a mirror, and in the statistics of no model.
-    ``pins`` are shared by the messages of one stream that go to one server: which one, by upstream pool.
+    ``tracestate`` are the W3C headers as received. ``server_id`` is the server's name among replicas,
+    ``request_number`` a count of all requests of the process, from 1. ``timings`` are nanoseconds by stage
+    (decode, queue, exec, upstream, encode). ``failure`` is the error in an answer of a stream that had begun.
+    ``caller`` is the run of a model that made the request, for ``runtime`` alone. ``copied``: it is a copy
+    for a mirror, and in no statistics. ``pins`` are the upstream servers of a stream's messages, by pool.
     """
 
     deadline: float | None = None
@@ -83,7 +78,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model by name, and by version where one was asked (empty: the version policy decides)."""
+    """A model by name and version (empty: the version policy decides)."""
 
     name: str
     version: str = ""
@@ -91,8 +86,8 @@ class ModelRef:
 
 @dataclass(slots=True)
 class RequestedOutput:
-    """An output that the caller wants. ``classification`` is the number of top classes to answer
-    with instead of the raw tensor, 0 for the tensor itself."""
+    """A requested output. ``classification`` is the number of top classes that replace the raw tensor, 0 for
+    the tensor itself."""
 
     name: str
     classification: int = 0
@@ -111,14 +106,13 @@ class Sequence:
 
 @dataclass(slots=True)
 class InferRequest:
-    """A question to a model.
+    """A request to a model.
 
-    ``inputs`` carry full shapes. ``outputs`` None asks for all outputs, an empty tuple for none.
-    ``parameters`` holds what no field here has a place for. ``priority`` 0 is the model's default;
-    ``timeout_us`` bounds the time in the queue, 0 for the model's default. ``answers`` is how many the caller
-    takes: ``one``, which a decoupled model refuses; the ``only`` one that such a model gives; or ``many``, a
-    stream. ``wire_form`` is what a codec notes of the form of the message, for an upstream of the same
-    dialect: no other code reads it.
+    ``inputs`` have full shapes. ``outputs`` None means all outputs, an empty tuple none. ``parameters`` have
+    no field here. ``priority`` 0 is the model's default; ``timeout_us`` bounds the time in the queue, 0 for
+    the model's default. ``answers`` is the number that the caller accepts: ``one``, which a decoupled model
+    refuses; its ``only`` one; or ``many``, a stream. ``wire_form`` is the form of the message, for codecs of
+    the same dialect alone.
     """
 
     model: str
@@ -144,8 +138,8 @@ class TensorHead(NamedTuple):
 
 
 class InferHeads(NamedTuple):
-    """What a message of inference says of its tensors, which stay unread: of its inputs, and the names of the
-    outputs that it asks for, none for all."""
+    """The tensors of an inference message without their data: its inputs, and the names of requested outputs,
+    none for all."""
 
     inputs: tuple[TensorHead, ...]
     outputs: tuple[str, ...]
@@ -153,11 +147,10 @@ class InferHeads(NamedTuple):
 
 @dataclass(slots=True)
 class InferResponse:
-    """A model's answer; ``version`` is the version that ran. ``final`` is False while a stream has
-    more to say. ``error`` stands in a stream for a response that failed while the stream goes on; there
-    are no outputs then. ``ordered``: it comes after the answers to earlier requests of its stream; those of
-    decoupled models come when they are there. ``wire_form`` is as in a request, for a caller in the
-    upstream's dialect."""
+    """A model's answer; ``version`` is the version that ran. ``final`` is False if a stream continues.
+    ``error`` is that of one failed response in a stream, without outputs. ``ordered``: it follows the answers
+    to earlier requests of its stream, unlike those of decoupled models. ``wire_form`` is as in a request, for
+    a caller in the upstream's dialect."""
 
     model: str
     outputs: tuple[Tensor, ...]
@@ -186,10 +179,8 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a codec must know of a model to cut a request or write an answer.
-
-    With ``max_batch_size`` above 0 the first dimension of every shape is the batch.
-    """
+    """The inputs and outputs of a model, for codecs. With ``max_batch_size`` above 0 the first dimension of
+    every shape is the batch."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -208,9 +199,9 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Leeway:
-    """What an upstream's signature leaves open: its ``inputs`` at all, its ``outputs``, which inputs may be
-    ``missing``, their ``datatypes``, the first dimension of their shapes (``batches``), the whole ``shapes``
-    of these. ``carried`` are datatypes that arrive as another one, equal in value."""
+    """What an upstream's signature does not determine: its ``inputs`` at all, its ``outputs``, ``missing``
+    inputs, their ``datatypes``, the first dimension of shapes (``batches``), whole ``shapes`` by input.
+    ``carried`` are datatypes that arrive as another one, equal in value."""
 
     inputs: bool = False
     outputs: bool = False
@@ -226,10 +217,9 @@ NO_LEEWAY = Leeway()
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """A model as it describes itself. ``versions`` are those that are ready; ``parameters`` are for clients
-    to read; ``config`` is its serialized ``inference.ModelConfig``, where the same answer holds it, and tells
-    nothing new; ``leeway`` is what the dialect or the server is known to leave open in a signature;
-    ``server`` is the one that answers, for dialects that have no other question about it."""
+    """A model's metadata. ``versions`` are those that are ready; ``parameters`` are for clients; ``config``
+    is its serialized ``inference.ModelConfig``, if part of the same answer; ``leeway`` is what the dialect or
+    the server leaves open in a signature; ``server`` is for dialects without metadata of a server."""
 
     name: str
     signature: Signature
@@ -244,7 +234,7 @@ class ModelMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ServerMetadata:
-    """A server as it describes itself."""
+    """A server's metadata."""
 
     name: str
     version: str
@@ -253,8 +243,7 @@ class ServerMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """An answer to a probe; ``reason`` names what blocks, empty when ready. ``leaving``: it will not be
-    ready again, because the server is shutting down."""
+    """An answer to a probe; ``reason`` says why it is not ready. ``leaving``: the server is shutting down."""
 
     ready: bool
     reason: str = ""
@@ -262,8 +251,7 @@ class Readiness:
 
 
 class Operation(enum.Enum):
-    """What can be asked of a server, whatever the dialect. A dialect maps its endpoints onto these
-    and lists only what it has."""
+    """The operations of a server in all dialects; each has endpoints for some of them."""
 
     INFER = "infer"
     INFER_STREAM = "infer_stream"

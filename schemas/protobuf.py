@@ -1,8 +1,7 @@
 """Protobuf messages in private descriptor pools.
 
-tritonclient, kserve and this project all have a proto package called ``inference``; two of them in
-protobuf's default pool clash. Each contract here is a checked-in descriptor set (``make schemas``)
-that is loaded into a pool of its own, so that any client library may be imported beside it.
+tritonclient, kserve and this project all have a proto package ``inference``, and protobuf's default pool
+takes one. Each contract here is a checked-in descriptor set (``make schemas``) in a pool of its own.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ def load_files(package: str, descriptor_set: str) -> tuple[descriptor_pb2.FileDe
 def load_messages(package: str, descriptor_set: str) -> Mapping[str, type[Message]]:
     """Message classes by full name from ``descriptor_set``, a file in import package ``package``.
 
-    The same set gives the same classes, however often it is asked for. Nested messages are reached
-    through the fields and classes that hold them.
+    The same set gives the same classes. Nested messages are attributes of their class.
     """
     pool = descriptor_pool.DescriptorPool()
     found = load_files(package, descriptor_set)

@@ -1,7 +1,5 @@
-"""What a server tells of its models: configuration, states of versions, statistics.
-
-Counters grow with use and never shrink; times are in nanoseconds, as both protocols that show them have it.
-"""
+"""Reports about models: configuration, states of versions, statistics. Counters never decrease; times are in
+nanoseconds, as in both protocols that report them."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from interlingua.schemas.errors import ErrorCode
 LATENCY_BOUNDS_NS = tuple(
     int(ms * 1e6) for ms in (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000)
 )
-"""Up to where the ranges go that latencies are counted in, ascending; the last range is all above."""
+"""The upper bounds of the ranges of latencies, ascending; the last range is unbounded."""
 
 
 class ModelState(enum.Enum):
@@ -42,7 +40,7 @@ class ServerState(enum.Enum):
 
 @dataclass(slots=True)
 class Duration:
-    """How often something happened and how long all of it took."""
+    """A count of events and their total time."""
 
     count: int = 0
     ns: int = 0
@@ -55,14 +53,14 @@ class Duration:
 
 @dataclass(slots=True)
 class Latencies:
-    """How often something took how long: ``counts`` by the ranges of ``LATENCY_BOUNDS_NS``, bounds included,
-    and ``ns``, how long all of it took."""
+    """A histogram: ``counts`` by the ranges of ``LATENCY_BOUNDS_NS``, bounds included, and the total time
+    ``ns``."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_NS) + 1))
     ns: int = 0
 
     def add(self, ns: int) -> None:
-        """Count one more that took ``ns``."""
+        """Count one of ``ns``."""
         self.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1
         self.ns += ns
 
@@ -74,8 +72,8 @@ class Latencies:
 
 @dataclass(slots=True)
 class RequestStatistics:
-    """Requests of one batch size. ``success`` and ``failed`` are whole requests from decoded to
-    answered; the others are the parts of the successful ones."""
+    """Requests of one batch size. ``success`` and ``failed`` are whole requests; the others are the parts of
+    the successful ones."""
 
     success: Duration = field(default_factory=Duration)
     failed: Duration = field(default_factory=Duration)
@@ -87,7 +85,7 @@ class RequestStatistics:
 
 @dataclass(slots=True)
 class ExecutionStatistics:
-    """Runs of a model with one size of batch, and the parts of each that was answered."""
+    """Runs of a model with one batch size, and the parts of the successful ones."""
 
     compute_input: Duration = field(default_factory=Duration)
     compute_infer: Duration = field(default_factory=Duration)
@@ -97,13 +95,12 @@ class ExecutionStatistics:
 @dataclass(slots=True)
 class VersionStatistics:
     """One version of a model. ``inference_count`` counts batch elements, ``execution_count`` runs of the
-    model; ``last_inference_ms`` is milliseconds since 1970, 0 for never. ``by_batch_size`` has an entry
-    for every size of batch that was asked for, ``executions`` for every one that the model has run with,
-    which may hold several requests; a model without batches has size 1. ``cache_hit`` are requests that were
-    answered from the response cache, which are counted among the successes, in ``queue`` and nowhere else,
-    ``cache_miss`` the lookups without a result. ``latencies`` are those of the successes,
-    ``failures`` the others by why they failed. ``refused`` counts requests that contradicted the model's
-    signature: the model never saw them, so they are no failures of it."""
+    model; ``last_inference_ms`` is milliseconds since 1970, 0 for never. ``by_batch_size`` is by the batch
+    size of a request, ``executions`` by that of a run, which may have several requests; a model without
+    batches has size 1. ``cache_hit`` are requests answered from the response cache, which also count as
+    successes and in ``queue``, ``cache_miss`` lookups without a result. ``latencies`` are those of the
+    successes, ``failures`` counts the others by code. ``refused`` counts requests that contradict the
+    signature; they never reach the model, so they are not failures."""
 
     inference_count: int = 0
     execution_count: int = 0
@@ -119,7 +116,7 @@ class VersionStatistics:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """A version that is known, ready or not; ``reason`` says why not."""
+    """A known version; ``reason`` says why it is not ready."""
 
     version: str
     state: ModelState
@@ -129,9 +126,8 @@ class VersionStatus:
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """A model that is known. ``config`` is a serialized ``inference.ModelConfig`` with the defaults of
-    the server filled in; the fields that v1 has stand under the same numbers in its own ModelConfig.
-    Empty for a model that never was loaded."""
+    """A known model. ``config`` is a serialized ``inference.ModelConfig`` with the defaults of the server;
+    v1's fields have the same numbers in its own ModelConfig. Empty for a model that was never loaded."""
 
     name: str
     config: bytes = b""
@@ -140,7 +136,7 @@ class ModelStatus:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """The whole server. ``requests`` counts what was asked of it by operation name."""
+    """The whole server. ``requests`` counts requests by operation name."""
 
     id: str
     state: ServerState
@@ -170,7 +166,7 @@ class ListenerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What is served, and where. ``default_model`` answers requests without a name; empty for none."""
+    """The served models and listeners. ``default_model`` is for requests without a name; empty for none."""
 
     models: Mapping[str, ModelStatus]
     default_model: str = ""
@@ -179,9 +175,9 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """How the server has fared. ``trends`` have one value each for the last 30 days, 24 hours, 60 minutes
-    and 60 seconds, by name, in that order, the latest of each kind last; ``latencies_ms`` are
-    milliseconds by quantile (0.1 to 0.9999), of the last requests."""
+    """Metrics over time. ``trends`` have one value each for the last 30 days, 24 hours, 60 minutes and 60
+    seconds, in that order, by name, the latest of each kind last; ``latencies_ms`` are milliseconds by
+    quantile (0.1 to 0.9999), of the last requests."""
 
     trends: Mapping[str, tuple[float, ...]]
     latencies_ms: Mapping[float, float]

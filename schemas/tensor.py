@@ -1,8 +1,8 @@
 """The tensor of the IR: a name, a datatype, a full shape, and one contiguous read-only buffer.
 
-The buffer is a view over the received body: nothing is copied on the way in, and nothing is
-allocated because of what a client claims. BYTES stay packed as the wire formats pack them (4-byte
-little-endian length, then the bytes, per element) and become a list on demand only.
+The buffer is a view over the received body: receiving copies nothing, and no claim of a client causes an
+allocation. BYTES stay packed as in the wire formats (4-byte little-endian length, then the bytes, per
+element) and become a list on demand.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _EMPTY = memoryview(b"")
 
 @dataclass(frozen=True, slots=True)
 class SharedMemoryRef:
-    """Where a tensor's bytes stand or shall be placed: ``size`` bytes at ``offset`` of a registered
-    region. With ``upper_limit`` the size is that of the largest output, and the region may be smaller as long
-    as it has room for the actual one; that is the habit of a dialect, which no message states, and so no part
-    of what is compared. Only ``runtime`` resolves it."""
+    """The place of a tensor's bytes: ``size`` bytes at ``offset`` of a registered region. With
+    ``upper_limit`` the size is that of the largest output, and the region may be smaller if the actual one
+    fits; this is a quirk of a dialect, not stated in messages, so it is not compared. Only ``runtime``
+    resolves a place."""
 
     region: str
     offset: int
@@ -43,11 +43,9 @@ class SharedMemoryRef:
 class Tensor:
     """One named tensor. Treat as immutable.
 
-    ``shape`` is full: the batch dimension, where the model has one, stands first. ``data`` is a
-    read-only view of exactly ``element_count(shape) * itemsize`` bytes, row-major and little-endian
-    (BYTES: packed elements), or a reference into shared memory.
-
-    The constructor trusts its caller. Data that came from outside goes through :meth:`checked`.
+    ``shape`` is full: the batch dimension, if the model has one, is first. ``data`` is a read-only view of
+    exactly ``element_count(shape) * itemsize`` bytes, row-major and little-endian (BYTES: packed elements),
+    or a reference into shared memory. The constructor checks nothing; use :meth:`checked` for received data.
     """
 
     name: str
@@ -57,11 +55,9 @@ class Tensor:
 
     @classmethod
     def checked(cls, name: str, datatype: Datatype, shape: Iterable[int], data: Any) -> Tensor:
-        """A tensor over ``data`` (any buffer) whose size agrees with its shape.
-
-        Raises ``InferenceError`` INVALID_TENSOR naming the tensor: a negative dimension, more than
-        2^63-1 elements, a byte size that does not match, BYTES that are cut short or too many.
-        """
+        """A tensor over ``data`` (any buffer) of the size of its shape. Raises INVALID_TENSOR naming the
+        tensor: a negative dimension, more than 2^63-1 elements, a wrong byte size, truncated or surplus
+        BYTES."""
         shape = tuple(shape)
         view = memoryview(data).toreadonly()
         if view.ndim != 1 or view.itemsize != 1:
@@ -78,11 +74,8 @@ class Tensor:
 
     @classmethod
     def from_numpy(cls, name: str, array: NDArray[Any], datatype: Datatype | None = None) -> Tensor:
-        """A tensor over ``array``, zero-copy where it is C-contiguous and little-endian.
-
-        BYTES elements may be bytes or str (encoded as UTF-8). Raises INVALID_TENSOR for a dtype that
-        the IR does not have.
-        """
+        """A tensor over ``array``, zero-copy if it is C-contiguous and little-endian. BYTES elements may be
+        bytes or str (encoded as UTF-8). Raises INVALID_TENSOR for an unknown dtype."""
         datatype = datatype or datatype_of(array.dtype)
         if datatype is None:
             raise invalid_tensor(f"tensor '{name}': no datatype stores NumPy's {array.dtype}")
@@ -96,7 +89,7 @@ class Tensor:
 
     @property
     def count(self) -> int:
-        """How many elements the shape says."""
+        """The number of elements."""
         return element_count(self.shape, self.name)
 
     @property
@@ -106,7 +99,7 @@ class Tensor:
 
     @property
     def view(self) -> memoryview:
-        """The data, where it is in memory. Raises INTERNAL for an unresolved reference."""
+        """The data in memory. Raises INTERNAL for an unresolved reference."""
         if isinstance(self.data, SharedMemoryRef):
             raise InferenceError(
                 ErrorCode.INTERNAL,
@@ -139,11 +132,9 @@ class Tensor:
 
 
 def element_count(shape: Sequence[int], name: str = "") -> int:
-    """The product of ``shape``; 1 for a scalar's empty shape.
-
-    Raises INVALID_TENSOR for a negative dimension and for a product above 2^63-1 (whatever other
-    dimension is zero: a claim that no signed 64-bit reader can multiply out is refused).
-    """
+    """The product of ``shape``; 1 for a scalar's empty shape. Raises INVALID_TENSOR for a negative dimension
+    and for a product above 2^63-1, even if another dimension is zero: signed 64-bit readers cannot multiply
+    it."""
     count = 1
     largest = 1
     for dimension in shape:
@@ -153,7 +144,7 @@ def element_count(shape: Sequence[int], name: str = "") -> int:
             )
         count *= dimension
         largest *= dimension or 1
-        # at once, because products of hostile shapes grow without end
+        # in the loop, because products of hostile shapes are unbounded
         if largest > MAX_ELEMENTS:
             raise invalid_tensor(
                 f"tensor '{name}' of shape {list(shape[:_SHOWN_DIMENSIONS])} has more elements "
@@ -163,7 +154,7 @@ def element_count(shape: Sequence[int], name: str = "") -> int:
 
 
 def pack_bytes(elements: Iterable[bytes]) -> bytes:
-    """BYTES elements as the wire packs them: 4-byte little-endian length and the bytes, each."""
+    """BYTES elements packed for the wire: 4-byte little-endian length and the bytes, each."""
     parts: list[bytes] = []
     for element in elements:
         parts.append(_LENGTH.pack(len(element)))
@@ -173,9 +164,9 @@ def pack_bytes(elements: Iterable[bytes]) -> bytes:
 
 def _check_packed(name: str, view: memoryview, count: int) -> None:
     position, end, found = 0, len(view), 0
-    # every element costs four bytes at least, so a false claim ends here, before the walk
+    # every element has at least four bytes, so a false claim fails before the walk
     if count * 4 <= end:
-        # and what is too much is not walked over to its end
+        # the walk ends at the first surplus element
         while position + 4 <= end and found <= count:
             position += 4 + _LENGTH.unpack_from(view, position)[0]
             found += 1
