@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(200)
-def test_every_dialect_is_measured_and_a_missing_gpu_is_told() -> None:
+def test_every_dialect_is_measured_and_a_missing_gpu_is_reported() -> None:
     run = [sys.executable, "-m", "benchmarks.gpu", "--quick", "--json", "--only", "digits_onnxruntime_cpu"]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True, timeout=180)
     told = json.loads(done.stdout)

@@ -72,7 +72,7 @@ def agrees(tensor: Tensor, listed: list[Any]) -> None:
         assert f"{tensor.nbytes} bytes" == content
 
 
-def test_nothing_recorded_is_left_out() -> None:
+def test_nothing_recorded_is_missing() -> None:
     assert len(RECORDINGS) == 33
     assert len(INFERENCES) == 31
     assert len(ANSWERED) == 27

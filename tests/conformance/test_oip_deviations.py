@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "dialects" / "oip.md"
 HEADING = "## Where we differ from Triton\n"
 
 
-def told() -> dict[str, str]:
+def reported() -> dict[str, str]:
     """The reasons on the page, by what they are about."""
     section = PAGE.read_text(encoding="utf-8").split(HEADING)[1].split("\n## ")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
@@ -23,7 +23,7 @@ def told() -> dict[str, str]:
 
 @pytest.mark.parametrize("row", [*HTTP, *GRPC], ids=lambda row: row.what)
 def test_the_page_tells_it(row: Deviation) -> None:
-    assert told()[row.what] == row.why
+    assert reported()[row.what] == row.why
 
 
 def test_the_page_tells_the_extensions() -> None:

@@ -38,7 +38,7 @@ def _verdict(cell: Cell, feature: str) -> Verdict:
     return FEATURES[feature](cell.caller, cell.target)
 
 
-def _told(cell: Cell, **fields: Any) -> dict[str, Any]:
+def _reported(cell: Cell, **fields: Any) -> dict[str, Any]:
     """What the model says that has reached it."""
     response = cell.ask("tell", NUMBERS, **fields)
     told: dict[str, Any] = json.loads({each.name: each for each in response.outputs}["told"].elements()[0])
@@ -103,7 +103,7 @@ def ids(cell: Cell, kind: str) -> Outcome:
     assert response.id == identity
     if not cell.target.dialect and not cell.target.capability.ids:
         return Outcome.DROPPED  # such a model is told nothing
-    told = _told(cell, id=identity)["id"]
+    told = _reported(cell, id=identity)["id"]
     assert told in (identity, "")
     return Outcome.CARRIED if told else Outcome.DROPPED
 
@@ -114,7 +114,7 @@ def parameters(cell: Cell, value: Any) -> Outcome:
     if not cell.target.dialect and not cell.target.capability.parameters:
         assert cell.ask("same_INT32", NUMBERS, parameters={"tag": value}).outputs == (NUMBERS.renamed("y"),)
         return Outcome.DROPPED
-    told = _told(cell, parameters={"tag": value})["parameters"]
+    told = _reported(cell, parameters={"tag": value})["parameters"]
     assert told in ({"tag": value}, {})
     assert not told or type(told["tag"]) is type(value)
     return Outcome.CARRIED if told else Outcome.DROPPED
@@ -128,7 +128,7 @@ def named_parameters(cell: Cell) -> Outcome:
     name = sorted(next(end.capability.parameter_names for end in ends if end.capability.parameter_names))[0]
     if not cell.target.dialect and not cell.target.capability.parameters:
         return Outcome.DROPPED
-    told = _told(cell, parameters={name: "some text"})["parameters"]
+    told = _reported(cell, parameters={name: "some text"})["parameters"]
     assert told in ({name: "some text"}, {})
     return Outcome.CARRIED if told else Outcome.DROPPED
 
@@ -204,7 +204,7 @@ def sequences(cell: Cell, identity: int | str) -> Outcome:
         error = cell.refusal("tell", NUMBERS, sequence=place)
         assert error.code is verdict(cell.caller, cell.target).code and str(identity) in error.message
         return Outcome.REFUSED
-    assert _told(cell, sequence=place)["sequence"] in (0, "")
+    assert _reported(cell, sequence=place)["sequence"] in (0, "")
     return Outcome.DROPPED
 
 
@@ -214,7 +214,7 @@ def priorities(cell: Cell) -> Outcome:
     if not cell.target.dialect and cell.target.name != "python":
         cell.ask("same_INT32", NUMBERS, priority=1, timeout_us=50_000_000)
         return Outcome.CARRIED  # to the queue, which is ours
-    told = _told(cell, priority=1, timeout_us=50_000_000)["timeout_us"]
+    told = _reported(cell, priority=1, timeout_us=50_000_000)["timeout_us"]
     assert told in (50_000_000, 0)
     return Outcome.CARRIED if told else Outcome.DROPPED
 

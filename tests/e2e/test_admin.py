@@ -253,7 +253,7 @@ def test_health_is_there_until_the_last_request_is_done(tmp_path: Path) -> None:
         daemon.kill()
 
 
-def test_an_address_in_use_is_told_and_nothing_stays_open(tmp_path: Path) -> None:
+def test_an_address_in_use_is_reported_and_nothing_stays_open(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         path = tmp_path / "admin.sock"

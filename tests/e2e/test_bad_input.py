@@ -201,7 +201,7 @@ def test_a_body_that_grows_past_the_limit_is_refused(examples: Daemon) -> None:
     assert reply.status_code == 413 and "max_request_bytes" in reply.text
 
 
-def test_a_client_that_goes_away_in_the_middle_harms_nobody(examples: Daemon) -> None:
+def test_a_client_that_disconnects_midway_harms_no_other(examples: Daemon) -> None:
     host, port = examples.addresses[0].split(":")
     for _ in range(5):
         with socket.create_connection((host, int(port)), timeout=10) as connection:

@@ -140,7 +140,7 @@ def test_names_are_translated_both_ways(world: World, client: Any) -> None:
     assert [tensor.name for tensor in world.oip_grpc.requests[-1].inputs] == ["INPUT0", "INPUT1"]
 
 
-def test_renamed_outputs_can_be_asked_for(world: World) -> None:
+def test_renamed_outputs_can_be_requested(world: World) -> None:
     with triton_grpc.InferenceServerClient(world.grpc) as client:
         metadata = client.get_model_metadata("renamed", as_json=True)
         assert [tensor["name"] for tensor in metadata["inputs"]] == ["left", "right"]
@@ -150,7 +150,7 @@ def test_renamed_outputs_can_be_asked_for(world: World) -> None:
     assert (answer.as_numpy("sum") == A + B).all() and answer.as_numpy("OUTPUT1") is None
 
 
-def test_upstreams_are_asked_in_binary_where_they_can(world: World) -> None:
+def test_upstreams_get_binary_where_they_can_read_it(world: World) -> None:
     by_graphpipe(world, "oip_http", ("INPUT0", "INPUT1"))
     head, tail = world.oip_http.requests[-1]
     assert tail == A.tobytes() + B.tobytes()

@@ -105,7 +105,7 @@ def test_a_server_that_speaks_something_else(
         assert ": upstreams.there.transport: " in problem
 
 
-def test_nobody_is_there(checked: Checked, unused_tcp_port: int, tmp_path: Path) -> None:
+def test_no_server_is_there(checked: Checked, unused_tcp_port: int, tmp_path: Path) -> None:
     url = f"127.0.0.1:{unused_tcp_port}"
     assert checked("oip", "grpc", url) == [
         f"9: upstreams.there.urls[0]: {url} cannot be reached: Connection refused"

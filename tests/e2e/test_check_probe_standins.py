@@ -50,7 +50,7 @@ def servers() -> Iterator[dict[tuple[str, str], str]]:
     background.close()
 
 
-async def asked(dialect: str, transport: str, url: str) -> Probed:
+async def requested(dialect: str, transport: str, url: str) -> Probed:
     config = f"""
 listeners: [{{listen: "127.0.0.1:0", transport: http}}]
 upstreams: {{there: {{dialect: {dialect}, transport: {transport}, urls: ["{url}"]}}}}
@@ -64,7 +64,7 @@ upstreams: {{there: {{dialect: {dialect}, transport: {transport}, urls: ["{url}"
 async def test_what_a_server_speaks(
     servers: dict[tuple[str, str], str], real: tuple[str, str], declared: tuple[str, str]
 ) -> None:
-    found = await asked(*declared, servers[real])
+    found = await requested(*declared, servers[real])
     if real == declared:
         assert not found.faults
         return
@@ -74,6 +74,6 @@ async def test_what_a_server_speaks(
 
 
 async def test_servers_say_who_they_are(servers: dict[tuple[str, str], str]) -> None:
-    assert (await asked("trtis", "grpc", servers["trtis", "grpc"])).name
+    assert (await requested("trtis", "grpc", servers["trtis", "grpc"])).name
     # the stand-in has no metadata of the server
-    assert (await asked("oip", "http", servers["oip", "http"])).name == ""
+    assert (await requested("oip", "http", servers["oip", "http"])).name == ""

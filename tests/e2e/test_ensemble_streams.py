@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         daemon.kill()
 
 
-def asked(module: Any, values: list[int]) -> Any:
+def requested(module: Any, values: list[int]) -> Any:
     given = module.InferInput("X", [len(values)], "INT32")
     given.set_data_from_numpy(np.array(values, np.int32))
     return given
@@ -55,7 +55,7 @@ def once(
     """The outputs by name. Raises what the server says."""
     wanted = None if outputs is None else [triton_http.InferRequestedOutput(name) for name in outputs]
     with triton_http.InferenceServerClient(server.http) as client:
-        answer = client.infer(model, [asked(triton_http, values)], outputs=wanted)
+        answer = client.infer(model, [requested(triton_http, values)], outputs=wanted)
         names = [output["name"] for output in answer.get_response()["outputs"]]
         return {name: answer.as_numpy(name).tolist() for name in names}
 
@@ -65,7 +65,7 @@ def streamed(server: Server, model: str, values: list[int]) -> list[Any]:
     heard: queue.Queue[Any] = queue.Queue()
     with triton_grpc.InferenceServerClient(server.grpc) as client:
         client.start_stream(lambda result, error: heard.put(error or result))
-        client.async_stream_infer(model, [asked(triton_grpc, values)], enable_empty_final_response=True)
+        client.async_stream_infer(model, [requested(triton_grpc, values)], enable_empty_final_response=True)
         told: list[Any] = []
         while True:
             each = heard.get(timeout=30)
@@ -205,7 +205,7 @@ def test_a_caller_who_goes_away_ends_the_steps(server: Server) -> None:
     heard: queue.Queue[Any] = queue.Queue()
     with triton_grpc.InferenceServerClient(server.grpc) as client:
         client.start_stream(lambda result, error: heard.put(error or result))
-        client.async_stream_infer("repeated", [asked(triton_grpc, [7] * 5000)])
+        client.async_stream_infer("repeated", [requested(triton_grpc, [7] * 5000)])
         assert heard.get(timeout=30).as_numpy("Y").tolist() == [7]
         client.stop_stream(cancel_requests=True)
     # the models are free for others

@@ -97,9 +97,7 @@ CHOICES = [None, *(list(names) for count in (1, 2, 3) for names in permutations(
 
 @pytest.mark.parametrize("model", ["discovered", "declared"])
 @pytest.mark.parametrize("chosen", CHOICES, ids=str)
-def test_values_have_the_names_they_were_asked_for(
-    world: World, model: str, chosen: list[str] | None
-) -> None:
+def test_values_have_the_requested_names(world: World, model: str, chosen: list[str] | None) -> None:
     reply = infer(world, model, chosen)
     assert reply.status_code == 200, reply.text
     told = {output["name"]: output["data"] for output in reply.json()["outputs"]}
@@ -108,7 +106,7 @@ def test_values_have_the_names_they_were_asked_for(
 
 
 @pytest.mark.parametrize("chosen", [["output1", "output0"], ["output2"], ["output2", "output2", "output0"]])
-def test_a_graphpipe_client_gets_the_order_it_asked_for(world: World, chosen: list[str]) -> None:
+def test_a_graphpipe_client_gets_the_requested_order(world: World, chosen: list[str]) -> None:
     got = remote.execute_multi(f"http://{world.http}/graphpipe/declared", [X], ["input0"], chosen)
     assert [int(array[0]) for array in got] == [RIGHT[name] for name in chosen]
 

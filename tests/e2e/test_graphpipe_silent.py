@@ -218,7 +218,7 @@ def test_check_takes_a_declared_model_at_its_word(tmp_path: Any, capsys: pytest.
         assert "models.m.upstream: " in checked({}) and "declare its signature" in checked({})
 
 
-def test_a_command_asks_without_a_signature(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_without_a_signature(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "x.npy", np.array([1.5], np.float32))
     with PyServer().running() as url:
         asked = ["infer", "--dialect", "graphpipe", "--transport", "http", "--url", url, "--model", ""]

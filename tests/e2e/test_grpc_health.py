@@ -49,7 +49,7 @@ async def watching(service: Service) -> AsyncIterator[Any]:
     assert await server.stop(1) == 0
 
 
-async def told(watch: Any, secs: float = 2) -> int:
+async def reported(watch: Any, secs: float = 2) -> int:
     async with asyncio.timeout(secs):
         status: int = (await watch.read()).status
         return status
@@ -58,9 +58,9 @@ async def told(watch: Any, secs: float = 2) -> int:
 async def test_a_watch_tells_of_the_end() -> None:
     service = Service(Router(ModelCatalog({"m": AddSub()})), ServerMetadata("interlingua", "0"))
     async with watching(service) as watch:
-        assert await told(watch) == SERVING
+        assert await reported(watch) == SERVING
         service.leave()
-        assert await told(watch) == NOT_SERVING
+        assert await reported(watch) == NOT_SERVING
         assert await watch.read() is grpc.aio.EOF
         assert await watch.code() is grpc.StatusCode.OK
 
@@ -70,18 +70,18 @@ async def test_a_watch_tells_of_every_change_at_once(tmp_path: Path) -> None:
     catalog = ModelCatalog(repositories=[Repository(tmp_path, controlled=True)])
     service = Service(Router(catalog), ServerMetadata("interlingua", "0"), ready_when_empty=True)
     async with watching(service) as watch:
-        assert await told(watch) == SERVING
+        assert await reported(watch) == SERVING
         for online, status in ((False, NOT_SERVING), (True, SERVING)):
             service.switch(online)
-            assert await told(watch) == status
+            assert await reported(watch) == status
         loading = asyncio.create_task(catalog.load("m"))
         # not ready while a model that a client wants is being loaded
-        assert [await told(watch), await told(watch)] == [NOT_SERVING, SERVING]
+        assert [await reported(watch), await reported(watch)] == [NOT_SERVING, SERVING]
         await loading
         model = catalog.find("m")
         assert isinstance(model, LocalModel)
         worker(model)._process.kill()
-        assert [await told(watch), await told(watch, 10)] == [NOT_SERVING, SERVING]
+        assert [await reported(watch), await reported(watch, 10)] == [NOT_SERVING, SERVING]
         # to look again is no operation
         assert service.counted["ready"].count == 1
     await catalog.close()
@@ -98,12 +98,12 @@ async def test_a_watch_looks_at_nothing_while_nothing_changes(monkeypatch: pytes
     monkeypatch.setattr("interlingua.translator.serving.processor._WATCH_SECS", 0.05)
     service = Service(Router(ModelCatalog({})), ServerMetadata("interlingua", "0"), ready_when_empty=True)
     async with watching(service) as watch:
-        assert await told(watch) == SERVING
+        assert await reported(watch) == SERVING
         await asyncio.sleep(0.3)
         assert len(looked) == 1
     elsewhere = Service(Router(ModelCatalog({"m": AddSub()})), ServerMetadata("interlingua", "0"))
     async with watching(elsewhere) as watch:
-        assert await told(watch) == SERVING
+        assert await reported(watch) == SERVING
         await asyncio.sleep(0.3)
         assert len(looked) > 3
 

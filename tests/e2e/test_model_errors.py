@@ -100,7 +100,7 @@ def test_codes_map_one_to_one(
 
 
 @pytest.mark.parametrize("number", range(len(CODES)), ids=CODES)
-def test_a_model_that_asks_another_sees_its_code(daemons: list[list[str]], number: int) -> None:
+def test_a_model_that_calls_another_sees_its_code(daemons: list[list[str]], number: int) -> None:
     given = tritonclient.grpc.InferInput("IN", [1], "INT32")
     given.set_data_from_numpy(np.array([number], np.int32))
     with tritonclient.grpc.InferenceServerClient(daemons[0][1]) as client:

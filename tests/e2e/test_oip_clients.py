@@ -39,7 +39,7 @@ def test_a_client_can(server: Server, name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["http", "http.aio", "grpc", "grpc.aio"])
-def test_no_method_is_left_out(module: str) -> None:
+def test_no_method_is_missing(module: str) -> None:
     """Every public method of a client is called somewhere in the checks."""
     of_clients = {
         "http": tritonclient.http,

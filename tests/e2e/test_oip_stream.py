@@ -99,12 +99,12 @@ async def sent(
     return answers, grpc.StatusCode.OK, ""
 
 
-def asked(name: str) -> list[Any]:
+def requested(name: str) -> list[Any]:
     return [json_format.ParseDict(request, REQUEST()) for request in RECORDED[name]["requests"]]
 
 
 def one(name: str, identity: str = "") -> Any:
-    request = next(found for entry in RECORDED for found in asked(entry) if found.model_name == name)
+    request = next(found for entry in RECORDED for found in requested(entry) if found.model_name == name)
     request.id = identity
     return request
 
@@ -120,7 +120,7 @@ def repeat(*values: int, identity: str = "") -> Any:
 @pytest.mark.parametrize("name", [name for name in RECORDED if "grpc_error" not in name])
 async def test_recorded_streams(way: Any, name: str) -> None:
     async with way(Repeat(), AddSub()) as address:
-        answers, code, details = await sent(address, asked(name))
+        answers, code, details = await sent(address, requested(name))
     assert (code.name, details) == (RECORDED[name]["code"], RECORDED[name]["details"])
     expected = [json_format.ParseDict(answer, ANSWER()) for answer in RECORDED[name]["responses"]]
     # answers to different requests may come between each other
@@ -195,7 +195,7 @@ async def test_a_stream_that_is_cancelled_cancels_its_work(way: Any) -> None:
     assert endless.given < 1000
 
 
-async def test_answers_that_nobody_takes_hold_back_the_model() -> None:
+async def test_unread_answers_hold_back_the_model() -> None:
     generous = Repeat(width=1 << 16)
     async with serving(generous) as address, calling(address, [repeat(*range(5000))]) as call:
         await call.read()
@@ -271,7 +271,7 @@ async def test_bare_answers_of_mlserver() -> None:
     assert finals == [False, False, False, True]
 
 
-async def test_an_upstream_without_streams_is_asked_one_by_one() -> None:
+async def test_an_upstream_without_streams_gets_single_requests() -> None:
     calls = {operation: call for operation, call in GRPC_CALLS.items() if operation.value != "infer_stream"}
     async with serving(AddSub()) as behind:
         client = GrpcChannelClient(parse_url(str(behind), "grpc"))

@@ -127,19 +127,19 @@ def ask(daemon: Daemon, model: str, *numbers: int, secs: float = 30) -> tuple[in
         ("far_counts", [1, 2, 3]),
     ],
 )
-def test_whom_it_asks(servers: tuple[Daemon, Daemon], model: str, answered: list[int]) -> None:
+def test_which_models_it_calls(servers: tuple[Daemon, Daemon], model: str, answered: list[int]) -> None:
     for _ in range(2):
         assert ask(servers[0], model, 1, 2, 3) == (200, answered)
 
 
-def test_whom_it_cannot_ask(servers: tuple[Daemon, Daemon]) -> None:
+def test_which_models_it_cannot_call(servers: tuple[Daemon, Daemon]) -> None:
     assert ask(servers[0], "nobody", 1) == (404, "Request for unknown model: 'nobody' is not found")
     status, said = ask(servers[0], "asks", 1)
     assert status == 503
     assert "each of its instances runs a request that waits for this call" in str(said)
 
 
-def test_one_that_stops_while_it_is_asked(servers: tuple[Daemon, Daemon]) -> None:
+def test_a_server_that_stops_during_a_request(servers: tuple[Daemon, Daemon]) -> None:
     _, behind = servers
     os.kill(behind.process.pid, signal.SIGSTOP)
     try:

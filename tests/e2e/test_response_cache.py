@@ -16,7 +16,7 @@ from tests.runtime.onnx_models import node, value, write
 ROWS = np.array([[1, 2]], np.float32)
 
 
-def test_what_one_client_asked_another_is_answered(tmp_path: Path) -> None:
+def test_clients_share_cached_answers(tmp_path: Path) -> None:
     x, y = (value(name, Datatype.FP32, ["n", 2]) for name in "xy")
     write(tmp_path / "models" / "negate" / "1" / "model.onnx", [node("Neg", ["x"], ["y"])], [x], [y])
     (tmp_path / "models" / "negate" / "config.pbtxt").write_text(

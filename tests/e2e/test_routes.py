@@ -340,7 +340,7 @@ def test_a_version_joined_to_the_name(world: World) -> None:
     trtis.close()
 
 
-def test_what_is_told_of_a_name(world: World) -> None:
+def test_what_is_reported_of_a_name(world: World) -> None:
     with triton_http.InferenceServerClient(world.http) as client:
         metadata = client.get_model_metadata("alias")
         assert (metadata["name"], metadata["versions"]) == ("alias", ["7", "1"])
@@ -369,7 +369,7 @@ def test_what_is_odd_about_a_route_is_logged(world: World) -> None:
     ]
 
 
-def test_readiness_is_that_of_whoever_might_answer(world: World) -> None:
+def test_readiness_is_that_of_the_targets(world: World) -> None:
     with triton_grpc.InferenceServerClient(world.grpc) as client:
         ready = {
             name: client.is_model_ready(name) for name in ("alias", "shared", "safe", "down", "unloaded")
@@ -402,7 +402,7 @@ def test_the_fallback_answers_for_what_cannot_be_reached(world: World, client: s
 
 
 @clients
-def test_what_may_have_run_is_asked_of_nobody_else(world: World, client: str) -> None:
+def test_what_may_have_run_is_sent_to_no_other_server(world: World, client: str) -> None:
     before = len([sent for sent in world.breaking if sent.startswith(b"POST")])
     with pytest.raises(REFUSALS):
         CLIENTS[client](world, "doubtful")

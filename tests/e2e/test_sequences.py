@@ -319,7 +319,7 @@ def test_an_idle_sequence_gives_its_slot_away(ask: Ask, threads: ThreadPoolExecu
 
 
 @every
-def test_a_start_on_a_live_id_begins_anew(ask: Ask, model: str) -> None:
+def test_a_start_on_a_live_id_begins_again(ask: Ask, model: str) -> None:
     identity = next(IDS)
     assert [ask(model, number, identity, flags)[0] for number, flags in ((1, "s"), (2, ""))] == [1, 3]
     assert [ask(model, number, identity, flags)[0] for number, flags in ((5, "s"), (6, "e"))] == [5, 11]

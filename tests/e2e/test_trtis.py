@@ -58,14 +58,14 @@ def test_a_model_with_batches(client: Any) -> None:
         assert answer.server_id == "replica:7"
 
 
-def test_the_version_asked_for_answers(client: Any) -> None:
+def test_the_requested_version_answers(client: Any) -> None:
     given = {"INPUT0": np.array([1, 2], np.int32)}
     for version, answering in ((-1, 7), (1, 1), (3, 3), (7, 7)):
         answer = client.infer("multi_ver", given, ["OUTPUT0"], version=version)
         assert answer.model_version == answering and answer.outputs["OUTPUT0"].tolist() == [1, 2]
 
 
-def test_no_output_is_returned_unless_asked(client: Any) -> None:
+def test_no_output_is_returned_unless_requested(client: Any) -> None:
     assert client.infer("simple", SUMS, []).outputs == {}
     assert list(client.infer("simple", SUMS, ["OUTPUT1"]).outputs) == ["OUTPUT1"]
 
@@ -84,7 +84,7 @@ def test_the_order_of_inputs_is_free(client: Any) -> None:
     assert (answer.outputs["OUTPUT1"] == A - B).all()
 
 
-def test_dims_may_be_left_out_where_the_model_fixes_them(client: Any) -> None:
+def test_dims_are_optional_where_the_model_fixes_them(client: Any) -> None:
     def forget(header: Any) -> None:
         for entry in header.input:
             entry.ClearField("dims")

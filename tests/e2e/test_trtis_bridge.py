@@ -303,7 +303,7 @@ def test_what_a_version_1_server_is_sent(world: World, wire: str) -> None:
     assert [entry.batch_byte_size for entry in header.input] == [len(raw) for raw in raws]
 
 
-def test_http_is_asked_as_the_original_client_asked(world: World) -> None:
+def test_http_requests_are_those_of_the_original_client(world: World) -> None:
     by_triton(world, "grpc", "simple.old_trtis_http", SUMS, model_version="3")
     request = world.seen["http"].http[-1]
     assert request.path_qs == "/api/infer/simple/3?format=binary"

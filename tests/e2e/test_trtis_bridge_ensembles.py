@@ -49,7 +49,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
 @pytest.mark.parametrize("transport", ["http", "grpc"])
-def test_its_steps_are_not_told_since_their_models_are_not_here(
+def test_its_steps_are_not_reported_since_their_models_are_not_here(
     clients: dict[str, Any], transport: str, upstream: str
 ) -> None:
     """perf_client 1.15 looks up the statistics of every step, and stops where one is missing."""

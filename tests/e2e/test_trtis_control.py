@@ -167,7 +167,7 @@ def test_the_repository_as_text(v1: Daemon) -> None:
     assert SPARE in [entry.name for entry in parsed.models]
 
 
-def test_a_model_is_loaded_asked_and_unloaded(client: Any) -> None:
+def test_a_model_is_loaded_called_and_unloaded(client: Any) -> None:
     with refused("UNAVAILABLE", f"Request for unknown model: '{SPARE}'"):
         context = client.context("simple")
         context.model = SPARE

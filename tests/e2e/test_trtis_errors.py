@@ -323,7 +323,7 @@ def test_a_header_that_does_not_parse_is_a_bare_400(v1: Daemon, header: str) -> 
         assert connection.send("GET", "/api/health/live").status == 200
 
 
-def test_a_missing_header_is_told_in_the_body(v1: Daemon) -> None:
+def test_a_missing_header_is_reported_in_the_body(v1: Daemon) -> None:
     reply = TrtisHttp(v1.addresses[0]).exchange("POST", "/api/infer/simple", (), bytes(128))
     assert reply.status == 400 and reply.find("NV-Status") is None
     assert b"NV-InferRequest" in reply.body

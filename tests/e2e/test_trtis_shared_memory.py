@@ -206,7 +206,7 @@ def test_what_is_wrong_with_shared_memory(client: Any) -> None:
     client.unregister("never_registered")
 
 
-def test_nobody_reads_beyond_a_region(client: Any) -> None:
+def test_no_read_goes_beyond_a_region(client: Any) -> None:
     with registered(client, "bounds", 128):
         for offset in (65, 128, 2**40, 2**64 - 1):
             given = {"INPUT0": Shared("bounds", 64, offset, (16,)), "INPUT1": A[:1]}

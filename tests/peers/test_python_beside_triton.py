@@ -251,7 +251,7 @@ def test_a_short_coroutine_ends_before_a_long_one(both: Servers) -> None:
     assert alike(both, outcome) == ["short", "long"]
 
 
-def test_a_task_asks_another_model(both: Servers) -> None:
+def test_a_task_calls_another_model(both: Servers) -> None:
     def outcome(server: Server) -> Any:
         with Stream(server) as stream:
             for number in range(3):

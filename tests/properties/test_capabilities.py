@@ -147,7 +147,7 @@ def test_sequences(wire: Wire, identity: int | str, start: bool, end: bool) -> N
     timeout_us=st.integers(0, 9),
     form=st.sampled_from(["", "number", "text"]),
 )
-def test_what_is_left_out_is_told(
+def test_dropped_fields_are_reported(
     wire: Wire,
     number: int,
     text: str,

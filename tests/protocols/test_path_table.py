@@ -60,7 +60,7 @@ def test_paths_that_do_not(path: str) -> None:
     assert TABLE.find(path) == ({}, {})
 
 
-def test_a_star_takes_what_nobody_else_has() -> None:
+def test_a_star_takes_the_rest() -> None:
     everything = endpoint("*", "*")
     table = PathTable([MODEL, everything])
     assert table.find("/v2/models/m")[0] == {"GET": MODEL}

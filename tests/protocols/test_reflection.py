@@ -20,7 +20,7 @@ BOTH = Reflection(
 )
 
 
-def asked(**question: Any) -> Any:
+def requested(**question: Any) -> Any:
     answer = BOTH.answer(REQUEST(host="h", **question).SerializeToString())
     assert answer.code == 0
     told = RESPONSE.FromString(answer.message)
@@ -37,7 +37,7 @@ def files(told: Any) -> list[FileDescriptorProto]:
 
 
 def test_the_services_of_every_dialect() -> None:
-    told = asked(list_services="*")
+    told = requested(list_services="*")
     assert [service.name for service in told.list_services_response.service] == [
         "grpc.health.v1.Health",
         *SERVICES,
@@ -50,7 +50,7 @@ def test_contracts_with_files_of_the_same_name_load_side_by_side() -> None:
     pool = descriptor_pool.DescriptorPool()
     added: set[str] = set()
     for symbol in ("inference.GRPCInferenceService", "nvidia.inferenceserver.GRPCService.Infer"):
-        for file in reversed(files(asked(file_containing_symbol=symbol))):
+        for file in reversed(files(requested(file_containing_symbol=symbol))):
             if file.name not in added:
                 pool.Add(file)  # type: ignore[no-untyped-call]
                 added.add(file.name)
@@ -61,17 +61,17 @@ def test_contracts_with_files_of_the_same_name_load_side_by_side() -> None:
 
 
 def test_every_service_is_found_by_its_name_and_its_file_by_that() -> None:
-    for service in asked(list_services="").list_services_response.service:
-        first = files(asked(file_containing_symbol=service.name))[0]
+    for service in requested(list_services="").list_services_response.service:
+        first = files(requested(file_containing_symbol=service.name))[0]
         assert service.name.rpartition(".")[2] in [each.name for each in first.service]
-        assert files(asked(file_by_filename=first.name))[0] == first
+        assert files(requested(file_by_filename=first.name))[0] == first
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_both_names_of_reflection_itself_are_whole(service: str) -> None:
     """Tools that describe all that is listed stop at a service without a contract."""
     pool: Any = descriptor_pool.DescriptorPool()
-    for file in files(asked(file_containing_symbol=service)):
+    for file in files(requested(file_containing_symbol=service)):
         pool.Add(file)
     method = pool.FindServiceByName(service).methods_by_name["ServerReflectionInfo"]
     scope = service.rpartition(".")[0]
@@ -85,7 +85,7 @@ def test_both_names_of_reflection_itself_are_whole(service: str) -> None:
     ["inference.ModelInferRequest.InferInputTensor", ".inference.DataType", "grpc.health.v1.Health.Watch"],
 )
 def test_nested_types_enumerations_and_methods(symbol: str) -> None:
-    assert files(asked(file_containing_symbol=symbol))
+    assert files(requested(file_containing_symbol=symbol))
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_nested_types_enumerations_and_methods(symbol: str) -> None:
     ],
 )
 def test_what_is_not_there(question: Any, code: int) -> None:
-    error = asked(**question).error_response
+    error = requested(**question).error_response
     assert error.error_code == code
     assert error.error_message
 
 
 def test_no_extensions() -> None:
-    told = asked(all_extension_numbers_of_type="inference.ModelInferRequest")
+    told = requested(all_extension_numbers_of_type="inference.ModelInferRequest")
     assert told.all_extension_numbers_response.base_type_name == "inference.ModelInferRequest"
 
 

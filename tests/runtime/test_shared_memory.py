@@ -168,7 +168,7 @@ def test_nothing_stays_open(memory: SharedMemory, make: Make) -> None:
 
 
 @pytest.mark.parametrize("region_offset", [0, 4, PAGE - 4, PAGE, 2 * PAGE + 12])
-def test_an_input_is_read_where_it_stands(memory: SharedMemory, make: Make, region_offset: int) -> None:
+def test_an_input_is_read_in_place(memory: SharedMemory, make: Make, region_offset: int) -> None:
     values = np.arange(8, dtype=np.float32)
     key = make(bytes(region_offset) + values.tobytes())
     memory.register(SharedMemoryRegion("r", key, region_offset, 32))
@@ -216,7 +216,7 @@ def test_the_size_is_the_one_that_the_shape_needs(memory: SharedMemory, make: Ma
     assert empty.inputs[0].numpy().shape == (0, 7)
 
 
-def test_a_region_that_nobody_registered(memory: SharedMemory) -> None:
+def test_an_unregistered_region(memory: SharedMemory) -> None:
     for request in (given("nope", 0, 16), InferRequest("m", (), placed(SharedMemoryRef("nope", 0, 16)))):
         with refused(ErrorCode.NOT_FOUND, "Unable to find shared memory region: 'nope'") as caught:
             memory.resolve(request)

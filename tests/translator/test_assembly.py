@@ -64,7 +64,7 @@ def test_who_controls_the_models_of_an_upstream(control: str, controlled: bool) 
 @pytest.mark.parametrize(
     ("told", "remote"), [({}, "m"), ({"remote_model": ""}, ""), ({"remote_model": "n"}, "n")]
 )
-def test_what_a_model_is_called_elsewhere(told: dict[str, str], remote: str) -> None:
+def test_a_models_remote_name(told: dict[str, str], remote: str) -> None:
     there = {"dialect": "oip", "transport": "http", "urls": ["127.0.0.1:1"]}
     assembly = assembled(upstreams={"there": there}, models={"m": {"upstream": "there", **told}})
     target = assembly.service.router.models["m"]

@@ -261,7 +261,7 @@ async def test_the_callers_deadline_reaches_the_upstream() -> None:
         assert default in range(50_000, 60_001)
 
 
-async def test_asked_from_the_command_line(tmp_path: Path) -> None:
+async def test_called_from_the_command_line(tmp_path: Path) -> None:
     octets = np.arange(5, dtype=np.uint8)
     np.save(tmp_path / "x.npy", octets)
     async with listening() as (_, server):

@@ -61,7 +61,7 @@ def test_models_that_can_be_loaded(folder: Path, capsys: pytest.CaptureFixture[s
     assert checked(capsys, **REPOSITORY) == (0, [])
 
 
-def test_every_model_that_cannot_is_told_on_its_line(
+def test_every_model_that_cannot_is_reported_on_its_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model("empty")

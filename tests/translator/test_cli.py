@@ -50,7 +50,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"interlingua {version('interlingua')}\n"
 
 
-def test_a_server_that_is_not_there_is_told_of_once() -> None:
+def test_an_absent_server_is_reported_once() -> None:
     command = ["infer", "--dialect", "oip", "--transport", "http", "--url", "unix:no.sock", "--model", "m"]
     ran = subprocess.run(
         [sys.executable, "-m", "interlingua", *command], cwd=ROOT, capture_output=True, text=True, timeout=60

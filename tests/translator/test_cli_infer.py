@@ -154,6 +154,6 @@ def test_places_that_make_no_sense(
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
-def test_nobody_there(tmp_path: Path, way: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_server_there(tmp_path: Path, way: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert infer(tmp_path, way, "--input", "x=[1]", "--timeout-secs", "5") == 1
     assert capsys.readouterr().err.startswith("UNAVAILABLE: ")

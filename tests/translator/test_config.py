@@ -523,7 +523,7 @@ def test_broken(name: str) -> None:
     assert errors(text) == lines
 
 
-def test_a_bad_entry_hides_no_error_elsewhere() -> None:
+def test_a_bad_entry_hides_no_other_error() -> None:
     text = with_listeners(
         """\
         models:
@@ -656,7 +656,7 @@ def test_predict_of_ones_own() -> None:
     )
 
 
-def test_an_error_in_merged_keys_is_told_where_it_stands() -> None:
+def test_an_error_in_merged_keys_is_reported_at_its_place() -> None:
     text = """\
         listeners:
           - &http

@@ -15,7 +15,9 @@ SIGNATURE = {
 }
 
 
-def told(models: dict[str, Any], routes: Any = (), url: str = "127.0.0.1:8000", **listener: Any) -> list[str]:
+def reported(
+    models: dict[str, Any], routes: Any = (), url: str = "127.0.0.1:8000", **listener: Any
+) -> list[str]:
     """What is said of ``models`` behind the upstream ``me``, which is at ``url``."""
     document = {
         "listeners": [{"listen": "127.0.0.1:8000", "transport": "http", **listener}],
@@ -63,4 +65,4 @@ ENDLESS = "loops through this server's own listeners: "
     ],
 )  # fmt: skip
 def test_models_that_ask_themselves(models: Any, routes: Any, more: Any, says: list[str]) -> None:
-    assert told(models, routes, **more) == [ENDLESS + way for way in says]
+    assert reported(models, routes, **more) == [ENDLESS + way for way in says]

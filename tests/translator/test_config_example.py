@@ -38,7 +38,7 @@ def stated(value: Any) -> Iterator[tuple[type[Section], str, Any]]:
             yield from stated(inner)
 
 
-def test_the_example_starts_as_it_stands() -> None:
+def test_the_example_starts_unchanged() -> None:
     config = load(EXAMPLE)
     assert {listener.transport for listener in config.listeners} == {"http", "grpc", "brpc", "tcp"}
     assert set(config.listeners[0].dialects) >= {"oip", "graphpipe"}

@@ -96,7 +96,7 @@ def test_a_file_without_a_header_value(tmp_path: Path, content: bytes | None, sa
     assert said in line and "Bearer" not in line
 
 
-def test_a_value_stands_nowhere_in_the_configuration(token: str) -> None:
+def test_a_value_is_in_no_configuration_report(token: str) -> None:
     config = configured({"headers": {"authorization": {"file": token}}})
     assert "sesame" not in repr(config) and "sesame" not in config.model_dump_json()
 

@@ -270,7 +270,7 @@ async def test_a_value_with_unprintable_characters_stays_here() -> None:
             assert not told.well and len(behind.arrived(target)) == 1
 
 
-async def test_what_the_daemon_asks_on_its_own_account_carries_no_callers_headers(tmp_path: Path) -> None:
+async def test_the_daemons_own_requests_carry_no_callers_headers(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("Bearer one\n")
     options = {

@@ -204,7 +204,7 @@ async def test_a_name_has_no_place_there() -> None:
         pass  # the one model that there is
 
 
-async def test_asked_from_the_command_line(tmp_path: Path) -> None:
+async def test_called_from_the_command_line(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", VALUES)
     async with listening() as (_, server):
         asked = {"inputs": [f"=@{tmp_path}/x.npy"], "outputs": ["Y"], "timeout_secs": 10.0, "version": ""}

@@ -82,7 +82,7 @@ def test_what_collects_logs_gets_nothing_but_the_log(tmp_path: Path, form: str, 
         assert {json.loads(line)["event"] for line in lines} >= {"listening", "serving", "stopped"}
 
 
-def test_models_that_failed_are_counted_and_not_asked_for(tmp_path: Path) -> None:
+def test_failed_models_are_counted_and_not_requested(tmp_path: Path) -> None:
     text = """\
     listeners: [{listen: ":0", transport: http}, {listen: ":0", transport: tcp, default_model: broken}]
     default_model: broken

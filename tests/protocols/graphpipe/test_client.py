@@ -100,7 +100,7 @@ def test_metadata() -> None:
 
 
 @pytest.mark.parametrize("operation", PROBES)
-def test_a_probe_asks_for_the_metadata(operation: Operation) -> None:
+def test_a_probe_requests_the_metadata(operation: Operation) -> None:
     argument = ModelRef("m") if operation is Operation.MODEL_READY else None
     request, _ = sent(operation, argument)
     assert codec.open_request(b"".join(request.parts)).table is None

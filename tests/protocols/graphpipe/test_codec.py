@@ -222,7 +222,7 @@ class TestNames:
         with pytest.raises(InferenceError, match="^Could not init output names$"):
             decoded(published([], [ONES], [""]), AB)
 
-    def test_a_model_that_leaves_out_what_was_asked(self) -> None:
+    def test_a_model_that_omits_a_requested_output(self) -> None:
         with pytest.raises(InferenceError, match="without output 'sum'") as caught:
             codec.encode_response(("sum",), (fp32("diff"),))
         assert caught.value.code is ErrorCode.MODEL_FAILED
@@ -239,7 +239,7 @@ class TestAnswersOfAnUpstream:
 
     body = b"".join(codec.encode_response(None, (fp32("-", 1), fp32("-", 2))))
 
-    def test_names_asked_for_come_first(self) -> None:
+    def test_requested_names_come_first(self) -> None:
         assert codec.decode_response(self.body, ("diff", "sum"), AB) == (fp32("diff", 1), fp32("sum", 2))
 
     def test_then_the_signature(self) -> None:
@@ -250,7 +250,7 @@ class TestAnswersOfAnUpstream:
         expected = (fp32("output0", 1), fp32("output1", 2))
         assert codec.decode_response(self.body, None, signature) == expected
 
-    def test_who_asked_for_nothing_gets_nothing(self) -> None:
+    def test_no_requested_output_returns_none(self) -> None:
         assert codec.decode_response(self.body, (), AB) == ()
 
     @pytest.mark.parametrize("asked", [("sum",), ("a", "b", "c")])

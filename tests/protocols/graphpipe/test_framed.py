@@ -172,7 +172,7 @@ def test_what_may_be_sent_again() -> None:
     assert not TCP_CALLS[Operation.INFER].encode(InferRequest("", (X,)), None)[0].repeatable
 
 
-def test_without_names_all_outputs_are_asked_for() -> None:
+def test_without_names_all_outputs_are_requested() -> None:
     specs = (TensorSpec("y", Datatype.FP64, (1, 5)),)
     message = message_of(writer.infer_request(b"", (), (), (), (), prefixed=True))
     opened = FRAMED_ENDPOINT.open(FramedRequest(message))

@@ -71,13 +71,13 @@ calls = pytest.mark.parametrize(
 )
 
 
-def asked(transport: str, operation: Operation) -> tuple[Any, Any]:
+def requested(transport: str, operation: Operation) -> tuple[Any, Any]:
     return CALLS[transport][operation].encode(ARGUMENTS.get(operation), None)
 
 
 @calls
 def test_what_is_sent(transport: str, operation: Operation) -> None:
-    request, _ = asked(transport, operation)
+    request, _ = requested(transport, operation)
     method = MESSAGES[operation]
     if isinstance(request, HttpCall):
         assert request.path == f"/grps/v1/{PATHS[method]}"
@@ -101,7 +101,7 @@ def test_over_brpc_there_are_no_streams() -> None:
 @given(data=st.data())
 def test_broken_replies(transport: str, operation: Operation, data: st.DataObject) -> None:
     message = data.draw(st.sampled_from(REPLIES))
-    form = asked(transport, operation)[1]
+    form = requested(transport, operation)[1]
     written = to_json(message, "py") if transport == "http" else message.SerializeToString()
     body = data.draw(st.binary(max_size=30) | mutated(written))
     reply: Any

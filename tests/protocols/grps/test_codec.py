@@ -258,7 +258,7 @@ def test_errors_keep_their_words(code: ErrorCode, flavor: str) -> None:
 
 
 @pytest.mark.parametrize("flavor", ["py", "cpp"])
-def test_nobody_is_told_where_in_a_models_code_it_failed(flavor: str) -> None:
+def test_no_client_sees_where_in_a_models_code_it_failed(flavor: str) -> None:
     text = "message: ValueError: no\n\nAt:\n  /models/m/1/model.py(8): execute\n"
     assert failure(InferenceError(ErrorCode.MODEL_FAILED, text), flavor).msg == "message: ValueError: no"
 

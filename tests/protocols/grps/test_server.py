@@ -54,7 +54,7 @@ def test_methods(path: str, methods: tuple[str, ...]) -> None:
     assert ask(server("cpp"), "GET", f"/grps/v1/{path}/").status == 200
 
 
-def test_paths_that_nobody_has() -> None:
+def test_unknown_paths() -> None:
     for flavor, kind in (("py", "text/html; charset=utf-8"), ("cpp", "text/plain")):
         told = ask(server(flavor), "GET", "/nope")
         assert (told.status, told.content_type) == (404, kind)
@@ -97,7 +97,7 @@ def test_the_metadata_of_a_model() -> None:
         (StreamingControl("body_param", "stream"), "", {}, {"stream": 1}, False),
     ],
 )
-def test_how_a_stream_is_asked_for(
+def test_how_a_stream_is_requested(
     control: StreamingControl, query: str, headers: dict[str, str], members: dict[str, Any], streams: bool
 ) -> None:
     told = predict(

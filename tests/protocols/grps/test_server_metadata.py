@@ -112,7 +112,7 @@ def test_a_server_of_which_little_is_known(write: Any) -> None:
     assert document["dag"]["name"] is None
 
 
-def test_predict_of_ones_own_is_told() -> None:
+def test_a_configured_predict_path_is_listed() -> None:
     options = PredictOptions("/chat", True, StreamingControl("body_param", "stream", "text/event-stream"))
     document = yaml.safe_load(py_server(TOLD, options))
     assert document["interface"]["customized_predict_http"] == {

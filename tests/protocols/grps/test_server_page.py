@@ -23,7 +23,7 @@ def test_a_series_has_the_points_of_the_original() -> None:
     assert series_json("*nothing", metrics) is None
 
 
-def test_the_page_lists_every_line_and_loads_nothing_from_elsewhere() -> None:
+def test_the_page_lists_every_line_and_loads_nothing_remote() -> None:
     text = page(Trends().metrics()).decode()
     for name in (*TRENDS, LATENCIES):
         assert f'data-name="{name}"' in text

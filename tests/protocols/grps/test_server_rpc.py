@@ -135,7 +135,7 @@ def test_which_model(call: Any, flavor: str) -> None:
 
 
 @WAYS
-def test_failures_are_told_in_band(call: Any) -> None:
+def test_failures_are_reported_in_band(call: Any) -> None:
     pipeline = server()
     assert call(pipeline, "Predict", text("err:bad")).status == Status(500, "bad", StatusFlag.FAILURE)
     asked = GrpsMessage(Kind.GTENSORS, tensors=(GenericTensor("in2", 8, (3, 3), np.zeros(0)),))

@@ -51,15 +51,15 @@ def body(answer: HttpAnswer | None) -> bytes:
     return b"".join(parts_of(answer))
 
 
-def asked(signature: Signature) -> dict[str, list[bytes]]:
+def requested(signature: Signature) -> dict[str, list[bytes]]:
     action = whole_request_action()
     assert action.decode is not None
     request, _ = action.decode(Opened(action, "m", message=REQUEST), signature)
     return {tensor.name: tensor.elements() for tensor in request.inputs}
 
 
-def test_what_a_model_is_told() -> None:
-    told = asked(SIGNATURE)
+def test_what_a_model_receives() -> None:
+    told = requested(SIGNATURE)
     assert json.loads(told.pop("http_headers")[0]) == {"content-type": "text/weird"}
     assert told == {
         "http_method": [b"POST"],
@@ -69,15 +69,15 @@ def test_what_a_model_is_told() -> None:
     }
 
 
-def test_header_names_are_told_in_lower_case_once_each() -> None:
+def test_header_names_are_reported_in_lower_case_once_each() -> None:
     headers = CIMultiDictProxy(CIMultiDict([("X-One", "1"), ("Accept", "a"), ("x-one", "2")]))
     told = json.loads(INPUTS["http_headers"](HttpRequest("GET", "/", "", headers)))
     assert told == {"x-one": "1, 2", "accept": "a"}
 
 
-def test_only_what_the_model_takes_is_told() -> None:
+def test_only_what_the_model_takes_is_sent() -> None:
     specs = (TensorSpec("http_body", Datatype.BYTES, (-1, 1)), TensorSpec("x", Datatype.FP32, (1,), True))
-    assert asked(Signature(specs, ())) == {"http_body": [b"hello\xff"]}
+    assert requested(Signature(specs, ())) == {"http_body": [b"hello\xff"]}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_only_what_the_model_takes_is_told() -> None:
 )
 def test_a_model_that_is_not_made_for_it(spec: TensorSpec, said: str) -> None:
     with pytest.raises(InferenceError, match=said) as caught:
-        asked(Signature((spec,), ()))
+        requested(Signature((spec,), ()))
     assert caught.value.code is ErrorCode.INVALID_TENSOR
 
 

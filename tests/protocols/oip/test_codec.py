@@ -130,13 +130,13 @@ def test_output_parameters_may_not_take_a_reserved_name() -> None:
         output_parameters(RequestedOutput("o", parameters={"binary_data": True}))
 
 
-def test_each_output_is_asked_once() -> None:
+def test_each_output_is_requested_once() -> None:
     a, b, again = RequestedOutput("a", 1), RequestedOutput("b"), RequestedOutput("a", 2)
     assert distinct_outputs([a, b, again]) == (a, b)
     assert distinct_outputs([]) is None
 
 
-def test_a_size_that_does_not_match_is_told_in_tritons_words() -> None:
+def test_a_wrong_size_is_reported_in_tritons_words() -> None:
     with pytest.raises(
         InferenceError, match="input byte size mismatch for input 'x' for model 'm'. Expected 16, got 12"
     ):

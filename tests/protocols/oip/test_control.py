@@ -403,7 +403,7 @@ def test_what_was_done_is_not_described(path: str, rpc: str) -> None:
 
 
 @pytest.mark.parametrize("rpc", ["RepositoryModelLoad", "RepositoryModelUnload"])
-def test_kserves_clients_are_told_that_it_was_done(rpc: str) -> None:
+def test_kserves_clients_see_that_it_was_done(rpc: str) -> None:
     """To them an empty answer says that the model is not loaded, or not unloaded."""
     message = getattr(service_pb2, f"{rpc}Request")(repository_name="m").SerializeToString()
     opened = grpc_exchange.opened(rpc, message)

@@ -107,7 +107,7 @@ def test_one_response_is_the_answer() -> None:
     assert body == b'{"model_name":"writer","model_version":"1","text_output":"hi0"}'
 
 
-def test_the_id_is_told_and_members_are_sorted() -> None:
+def test_the_id_is_written_and_members_are_sorted() -> None:
     body = {"id": "x1", "INPUT0": [1, 2], "INPUT1": [3, 4]}
     told = ask(AddSub(), "generate", body, version="/versions/1")[2]
     assert told == (

@@ -105,7 +105,7 @@ def test_no_output_named(outputs: tuple[()] | None) -> None:
     assert not sent(InferRequest("m", (X,), outputs)).outputs
 
 
-def test_what_is_about_streams_is_left_out() -> None:
+def test_what_is_about_streams_is_omitted() -> None:
     parameters = {"triton_enable_empty_final_response": True, "k": "v"}
     assert list(sent(InferRequest("m", (X,), parameters=parameters)).parameters) == ["k"]
 
@@ -239,7 +239,7 @@ def test_a_model_name_that_cannot_be_written() -> None:
     assert caught.value.code is ErrorCode.UNREPRESENTABLE
 
 
-def test_what_probes_are_told() -> None:
+def test_what_probes_see() -> None:
     def told(operation: Operation, message: bytes) -> Any:
         return CALLS[operation].decode(None, GrpcAnswer(message))
 

@@ -107,7 +107,7 @@ def test_data_is_not_copied() -> None:
     assert request.inputs[0].view.readonly
 
 
-def test_nothing_asked_is_everything_asked() -> None:
+def test_nothing_requested_means_everything() -> None:
     request, form = inferred(message())
     assert (request.outputs, request.id, request.version) == (None, "", "")
     assert form == codec_grpc.OipGrpcReplyForm()

@@ -55,7 +55,7 @@ def test_members_stand_in_tritons_order() -> None:
     ]
 
 
-def test_what_is_empty_is_left_out() -> None:
+def test_what_is_empty_is_omitted() -> None:
     _, parts = encode_response(OipHttpReplyForm(), InferResponse("m", ()))
     assert parts == [b'{"model_name":"m","outputs":[]}']
 
@@ -233,7 +233,7 @@ def test_inference_answers_through_the_table() -> None:
     assert body(answer)["id"] == "q"
 
 
-def test_what_is_not_finite_is_the_form_that_was_asked_for() -> None:
+def test_what_is_not_finite_has_the_requested_form() -> None:
     tensor = Tensor.from_numpy("x", np.array([1, np.nan, np.inf, -np.inf], np.float32))
     response = InferResponse("m", (tensor,))
     with pytest.raises(InferenceError, match="tensor 'x': element 1 is nan") as caught:

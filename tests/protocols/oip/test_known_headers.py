@@ -63,7 +63,7 @@ def test_the_data_is_the_one_that_came_with_it() -> None:
         assert first.view.readonly
 
 
-def test_what_it_asks_for_is_asked_again() -> None:
+def test_a_request_that_is_read_again_is_the_same() -> None:
     more: dict[str, Any] = {
         "parameters": {"sequence_id": 7, "sequence_end": True, "priority": 2, "timeout": 9},
         "outputs": [{"name": "y", "parameters": {"binary_data": True}}],

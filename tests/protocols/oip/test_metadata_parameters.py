@@ -71,7 +71,7 @@ def test_without_any_there_is_no_member() -> None:
     assert over_grpc("mlserver", plain) == over_grpc("triton", plain)
 
 
-def test_what_json_cannot_say_is_left_out() -> None:
+def test_what_json_cannot_say_is_omitted() -> None:
     nonfinite = ModelMetadata(
         "m", Signature((), ()), parameters={"a": float("nan"), "b": float("inf"), "c": 1}
     )

@@ -278,7 +278,7 @@ def test_reflection_knows_the_second_service() -> None:
 
 
 @pytest.mark.parametrize("flavor", ["kserve", "mlserver"])
-def test_to_unload_asks_for_a_model_that_is_served(flavor: str) -> None:
+def test_unload_requires_a_served_model(flavor: str) -> None:
     """Both servers answer 404 where Triton says that all is well."""
     paths = PathTable(DIALECT.bindings["http"].flavors[flavor].endpoints)
     message = HttpRequest("POST", "/v2/repository/models/m/unload")

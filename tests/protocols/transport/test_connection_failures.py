@@ -105,7 +105,7 @@ async def failure(transport: str, engine: str, url: str, **options: float) -> Co
 
 
 @each_client
-async def test_nothing_has_gone_out_where_nobody_is(transport: str, engine: str, tmp_path: Path) -> None:
+async def test_nothing_is_sent_where_no_server_is(transport: str, engine: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refusing = "{}:{}".format(*taken.getsockname())
     for url in (refusing, f"unix:{tmp_path}/nobody"):

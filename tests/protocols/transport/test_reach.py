@@ -13,7 +13,7 @@ async def _take_leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     await writer.wait_closed()
 
 
-async def test_somebody_listens(tmp_path: Path) -> None:
+async def test_a_server_listens(tmp_path: Path) -> None:
     server = await asyncio.start_server(_take_leave, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     unix = await asyncio.start_unix_server(_take_leave, tmp_path / "s")
@@ -23,7 +23,7 @@ async def test_somebody_listens(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)  # the servers see that their clients have left
 
 
-async def test_nobody_listens(tmp_path: Path, unused_tcp_port: int) -> None:
+async def test_no_server_listens(tmp_path: Path, unused_tcp_port: int) -> None:
     assert await unreachable(Address("127.0.0.1", unused_tcp_port), 5) == "Connection refused"
     assert await unreachable(Address(path=str(tmp_path / "none")), 5) == "No such file or directory"
 

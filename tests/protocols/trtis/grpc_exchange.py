@@ -49,7 +49,7 @@ def answered(asked: Any, response: InferResponse, signature: Signature = BATCHED
     return parse("InferResponse", bytes(opened("Infer", asked).action.encode(form, response).message))
 
 
-def told(rpc: str, asked: Any, result: Any) -> Any:
+def reported(rpc: str, asked: Any, result: Any) -> Any:
     """``result`` of an operation as the answer to ``rpc``, which tells success."""
     found = opened(rpc, asked)
     answer = found.action.encode(found, result)

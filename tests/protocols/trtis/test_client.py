@@ -57,7 +57,9 @@ def call(transport: str, operation: Operation) -> Any:
     return (HTTP if transport == "http" else GRPC)[operation]
 
 
-def asked(transport: str, request: InferRequest, signature: Signature | None = BATCHED) -> tuple[Any, Any]:
+def requested(
+    transport: str, request: InferRequest, signature: Signature | None = BATCHED
+) -> tuple[Any, Any]:
     """The header that a request is sent with, in the stand-in's class, and what its answer is read with."""
     sent, form = call(transport, Operation.INFER).encode(request, signature)
     if transport == "http":
@@ -85,7 +87,7 @@ def answer(
 
 def read(transport: str, reply: Any, request: InferRequest | None = None) -> InferResponse:
     """What the client makes of ``reply``."""
-    _, form = asked(transport, request or InferRequest("m", (A, S)))
+    _, form = requested(transport, request or InferRequest("m", (A, S)))
     found: InferResponse = call(transport, Operation.INFER).decode(form, reply)
     return found
 
@@ -141,7 +143,7 @@ def test_everything_that_has_a_place(transport: str) -> None:
         timeout_us=2**64 - 1,
     )
     place = {"name": "region", "offset": 4, "byte_size": 16}
-    assert asked(transport, request)[0] == message(
+    assert requested(transport, request)[0] == message(
         "InferRequestHeader",
         batch_size=2,
         input=[
@@ -168,7 +170,7 @@ def test_everything_that_has_a_place(transport: str) -> None:
     ],
 )
 def test_all_outputs_are_named(transport: str, outputs: Any, expected: list[str]) -> None:
-    found, _ = asked(transport, InferRequest("m", (A, S), outputs))
+    found, _ = requested(transport, InferRequest("m", (A, S), outputs))
     assert [output.name for output in found.output] == expected
 
 
@@ -188,7 +190,7 @@ def test_all_outputs_are_named(transport: str, outputs: Any, expected: list[str]
     ],
 )
 def test_numbers_are_ids(transport: str, identity: str, number: int) -> None:
-    assert asked(transport, InferRequest("m", (A, S), id=identity))[0].id == number
+    assert requested(transport, InferRequest("m", (A, S), id=identity))[0].id == number
 
 
 @pytest.mark.parametrize(
@@ -233,7 +235,7 @@ def test_what_has_no_form(transport: str, case: str) -> None:
 @transports
 def test_a_datatype_that_the_server_would_take_for_its_own(transport: str) -> None:
     other = Tensor.checked("a", Datatype.FP32, (2, 2), NUMBERS)
-    code, text = refusal(asked, transport, InferRequest("m", (other, S)))
+    code, text = refusal(requested, transport, InferRequest("m", (other, S)))
     assert (code, "'a'" in text, "FP32" in text, "INT32" in text) == (ErrorCode.INVALID_TENSOR, *[True] * 3)
 
 
@@ -247,8 +249,8 @@ def test_names_that_no_path_can_hold(model: str) -> None:
         assert refusal(HTTP[operation].encode, argument, BATCHED)[0] is ErrorCode.UNREPRESENTABLE
 
 
-def test_a_signature_that_nobody_knows() -> None:
-    found, _ = asked("http", InferRequest("m", (A,)), None)
+def test_an_unknown_signature() -> None:
+    found, _ = requested("http", InferRequest("m", (A,)), None)
     assert (found.batch_size, list(found.input[0].dims), list(found.output)) == (1, [2, 2], [])
 
 
@@ -500,7 +502,7 @@ def versions(status: Any, **states: str) -> Any:
     return status
 
 
-def told(transport: str, operation: Operation, argument: Any, status: Any, code: Any = SUCCESS) -> Any:
+def reported(transport: str, operation: Operation, argument: Any, status: Any, code: Any = SUCCESS) -> Any:
     """What the client makes of a server's status."""
     sent, form = call(transport, operation).encode(argument, None)
     if transport == "grpc":
@@ -527,7 +529,7 @@ def test_metadata(transport: str, limit: int) -> None:
         v9="MODEL_READY",
         v2="MODEL_LOADING",
     )
-    found = told(transport, Operation.MODEL_METADATA, ModelRef("m"), status)
+    found = reported(transport, Operation.MODEL_METADATA, ModelRef("m"), status)
     assert found == ModelMetadata(
         "m",
         Signature(
@@ -547,8 +549,8 @@ def test_metadata(transport: str, limit: int) -> None:
 @transports
 def test_a_version_that_is_not_there(transport: str) -> None:
     status = versions(server_status(config=config()), v1="MODEL_READY")
-    assert told(transport, Operation.MODEL_METADATA, ModelRef("m", "1"), status).versions == ("1",)
-    code, text = refusal(told, transport, Operation.MODEL_METADATA, ModelRef("m", "3"), status)
+    assert reported(transport, Operation.MODEL_METADATA, ModelRef("m", "1"), status).versions == ("1",)
+    code, text = refusal(reported, transport, Operation.MODEL_METADATA, ModelRef("m", "3"), status)
     assert (code, text) == (ErrorCode.NOT_FOUND, "Request for unknown model: 'm' version 3 is not found")
 
 
@@ -563,7 +565,7 @@ UNUSABLE = {
 @pytest.mark.parametrize("words", UNUSABLE)
 def test_configurations_that_make_no_sense(transport: str, words: str) -> None:
     status = server_status(config=config(**UNUSABLE[words]))
-    code, text = refusal(told, transport, Operation.MODEL_METADATA, ModelRef("m"), status)
+    code, text = refusal(reported, transport, Operation.MODEL_METADATA, ModelRef("m"), status)
     assert (code, words in text) == (ErrorCode.BAD_UPSTREAM, True), text
 
 
@@ -571,16 +573,18 @@ def test_configurations_that_make_no_sense(transport: str, words: str) -> None:
 def test_shape_tensors(transport: str) -> None:
     shape = {"name": "i", "data_type": "TYPE_INT32", "dims": [2], "is_shape_tensor": True}
     status = server_status(config=config(input=[shape], max_batch_size=1))
-    code, text = refusal(told, transport, Operation.MODEL_METADATA, ModelRef("m"), status)
+    code, text = refusal(reported, transport, Operation.MODEL_METADATA, ModelRef("m"), status)
     assert (code, "input 'i'" in text) == (ErrorCode.UNREPRESENTABLE, True)
     status = server_status(config=config(input=[shape]))
-    found = told(transport, Operation.MODEL_METADATA, ModelRef("m"), status)
+    found = reported(transport, Operation.MODEL_METADATA, ModelRef("m"), status)
     assert found.signature.inputs[0].shape == (2,)
 
 
 @transports
 def test_a_status_of_another_model(transport: str) -> None:
-    code, text = refusal(told, transport, Operation.MODEL_METADATA, ModelRef("m"), message("ServerStatus"))
+    code, text = refusal(
+        reported, transport, Operation.MODEL_METADATA, ModelRef("m"), message("ServerStatus")
+    )
     assert (code, "'m'" in text) == (ErrorCode.BAD_UPSTREAM, True)
 
 
@@ -598,7 +602,9 @@ def test_a_status_of_another_model(transport: str) -> None:
     ],
 )
 def test_readiness_of_a_model(transport: str, states: dict[str, str], version: str, ready: bool) -> None:
-    said = told(transport, Operation.MODEL_READY, ModelRef("m", version), versions(server_status(), **states))
+    said = reported(
+        transport, Operation.MODEL_READY, ModelRef("m", version), versions(server_status(), **states)
+    )
     assert said.ready is ready
     assert ready or "'m'" in said.reason
 
@@ -608,8 +614,10 @@ def test_an_unknown_model(transport: str) -> None:
     words = "no status available for unknown model 'm'"
     status = message("RequestStatus", code="INVALID_ARG", msg=words)
     nothing = message("ServerStatus")
-    assert told(transport, Operation.MODEL_READY, ModelRef("m"), nothing, status) == Readiness(False, words)
-    found = refusal(told, transport, Operation.MODEL_METADATA, ModelRef("m"), nothing, status)
+    assert reported(transport, Operation.MODEL_READY, ModelRef("m"), nothing, status) == Readiness(
+        False, words
+    )
+    found = refusal(reported, transport, Operation.MODEL_METADATA, ModelRef("m"), nothing, status)
     assert found == (ErrorCode.NOT_FOUND, words)
 
 
@@ -617,13 +625,13 @@ def test_an_unknown_model(transport: str) -> None:
 def test_a_server_that_is_leaving(transport: str) -> None:
     status = message("RequestStatus", code="UNAVAILABLE", msg="Server exiting")
     for operation in (Operation.MODEL_READY, Operation.MODEL_METADATA):
-        found = refusal(told, transport, operation, ModelRef("m"), message("ServerStatus"), status)
+        found = refusal(reported, transport, operation, ModelRef("m"), message("ServerStatus"), status)
         assert found == (ErrorCode.UNAVAILABLE, "Server exiting")
 
 
 @transports
 def test_the_server(transport: str) -> None:
-    found = told(transport, Operation.SERVER_METADATA, None, server_status())
+    found = reported(transport, Operation.SERVER_METADATA, None, server_status())
     assert found == ServerMetadata("inference:1", "1.15.0")
 
 

@@ -36,7 +36,7 @@ from tests.protocols.trtis.grpc_exchange import (
     header,
     infer,
     opened,
-    told,
+    reported,
 )
 from tests.standins.trtis_contract import SERVICE, message, parse
 
@@ -102,7 +102,7 @@ def test_version_left_unset_is_version_0() -> None:
     assert opened("StreamInfer", message("InferRequest", model_name="m")).version == "0"
 
 
-def test_nobody_asks_for_outputs() -> None:
+def test_no_client_requests_outputs() -> None:
     assert decoded(infer(header(input=[A, S]), NUMBERS, STRINGS))[0].outputs == ()
 
 
@@ -199,7 +199,7 @@ FAULTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("rpc", ["Infer", "StreamInfer"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_told_in_the_answer(fault: str, rpc: str) -> None:
+def test_a_fault_is_reported_in_the_answer(fault: str, rpc: str) -> None:
     asked, expected = FAULTS[fault]
     asked.meta_data.id = 11
     code, text, answer = failed(rpc, asked)
@@ -256,7 +256,7 @@ def test_status(model: str) -> None:
     config = message("ModelConfig", name="m", max_batch_size=8).SerializeToString()
     versions = (VersionStatus("1", ModelState.READY), VersionStatus("2", ModelState.UNAVAILABLE, "unloaded"))
     server = ServerStatus("inference:0", ServerState.READY, 5, {"m": ModelStatus("m", config, versions)})
-    status = told("Status", asked, server).server_status
+    status = reported("Status", asked, server).server_status
     assert (status.id, status.version, status.uptime_ns, status.ready_state) == (
         "inference:0",
         "1.15.0",
@@ -281,7 +281,7 @@ def test_health(mode: str, operation: Operation, ready: bool) -> None:
     asked = message("HealthRequest", mode=mode)
     assert opened("Health", asked).action.operation is operation
     # to have asked is a success, whatever the answer
-    assert told("Health", asked, Readiness(ready, "" if ready else "not yet")).health is ready
+    assert reported("Health", asked, Readiness(ready, "" if ready else "not yet")).health is ready
 
 
 @pytest.mark.parametrize(
@@ -291,13 +291,13 @@ def test_model_control(kind: str, operation: Operation) -> None:
     asked = message("ModelControlRequest", model_name="m", type=kind)
     found = opened("ModelControl", asked)
     assert (found.action.operation, found.model) == (operation, "m")
-    told("ModelControl", asked, None)
+    reported("ModelControl", asked, None)
 
 
 def test_repository() -> None:
     asked = message("RepositoryRequest", index=True)
     assert opened("Repository", asked).action.operation is Operation.REPOSITORY_INDEX
-    index = told("Repository", asked, (ModelStatus("m"), ModelStatus("n"))).index
+    index = reported("Repository", asked, (ModelStatus("m"), ModelStatus("n"))).index
     assert [model.name for model in index.models] == ["m", "n"]
 
 
@@ -310,13 +310,13 @@ def test_shared_memory() -> None:
     found = opened("SharedMemoryControl", register)
     assert found.action.operation is Operation.SHARED_MEMORY_REGISTER
     assert found.argument == SharedMemoryRegion("r", "/k", 1, 2)
-    told("SharedMemoryControl", register, None)
+    reported("SharedMemoryControl", register, None)
 
 
 def test_shared_memory_regions_travel_where_clients_look() -> None:
     asked = message("SharedMemoryControlRequest", status={})
     regions = (SharedMemoryRegion("r", "/k", 1, 2), SharedMemoryRegion("q", "/l", 0, 3))
-    answer = told("SharedMemoryControl", asked, regions)
+    answer = reported("SharedMemoryControl", asked, regions)
     assert answer.HasField("shared_memory_status")
     # in field 2, as in a SharedMemoryStatus: as that the original client reads what it got
     status = parse("SharedMemoryStatus", answer.shared_memory_status.SerializeToString())
@@ -327,7 +327,7 @@ def test_shared_memory_regions_travel_where_clients_look() -> None:
 
 
 def test_no_region_at_all() -> None:
-    answer = told("SharedMemoryControl", message("SharedMemoryControlRequest", status={}), ())
+    answer = reported("SharedMemoryControl", message("SharedMemoryControlRequest", status={}), ())
     assert answer.HasField("shared_memory_status")
     assert not answer.shared_memory_status.ByteSize()
 

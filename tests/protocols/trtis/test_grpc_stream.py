@@ -25,7 +25,7 @@ async def stream(messages: Iterable[bytes]) -> list[GrpcAnswer]:
     return [answer async for answer in SERVER.handlers["grpc"].stream(GrpcRequest(method, b""), arriving())]
 
 
-def asked(identity: int, model: str = "m", batch_size: int = 1) -> bytes:
+def requested(identity: int, model: str = "m", batch_size: int = 1) -> bytes:
     head = header(batch_size, id=identity, input=[{"name": "a"}], output=[{"name": "x"}])
     message = infer(head, identity.to_bytes(4, "little") * batch_size, model=model)
     return message.SerializeToString()  # type: ignore[no-any-return]
@@ -33,7 +33,7 @@ def asked(identity: int, model: str = "m", batch_size: int = 1) -> bytes:
 
 async def test_answers_come_in_order_whatever_becomes_of_them() -> None:
     messages = [
-        asked(identity, "lost" if identity % 7 == 0 else "m", 9 if identity % 11 == 0 else 1)
+        requested(identity, "lost" if identity % 7 == 0 else "m", 9 if identity % 11 == 0 else 1)
         for identity in range(1, 301)
     ]
     answers = [parse("InferResponse", bytes(answer.message)) for answer in await stream(messages)]
@@ -51,6 +51,6 @@ async def test_answers_come_in_order_whatever_becomes_of_them() -> None:
 
 
 async def test_bytes_that_are_no_message_end_the_stream() -> None:
-    answers = await stream([asked(1), b"\x0a\xff", asked(2)])
+    answers = await stream([requested(1), b"\x0a\xff", requested(2)])
     assert [answer.code for answer in answers] == [0, 13]
     assert parse("InferResponse", bytes(answers[0].message)).meta_data.id == 1

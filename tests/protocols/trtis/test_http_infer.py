@@ -113,7 +113,7 @@ def test_model_and_version_stand_in_the_path(path: str, model: str, version: str
     assert (found.model, found.version) == (model, version)
 
 
-def test_no_output_asked_is_none_asked() -> None:
+def test_no_requested_output_means_none() -> None:
     request, _ = decoded(infer(body=bytes(24), batch_size=1, input=x()), ALONE)
     assert request.outputs == ()
 
@@ -173,7 +173,7 @@ def test_shared_memory_takes_no_bytes_of_the_body() -> None:
     assert request.outputs == (RequestedOutput("OUTPUT0", placement=SharedMemoryRef("o", 0, 100)),)
 
 
-def test_inputs_that_may_be_left_out() -> None:
+def test_optional_inputs() -> None:
     request, _ = decoded(infer(body=bytes(64), batch_size=1, input=pair()[:1]), CHOICE)
     assert len(request.inputs) == 1
     error = refusal(CHOICE, bytes(64), batch_size=1)
@@ -255,7 +255,7 @@ def test_strings_without_a_size_are_none() -> None:
     assert error.message.startswith("unexpected number of string elements 0")
 
 
-def test_claims_that_nobody_can_count_are_refused() -> None:
+def test_uncountable_claims_are_refused() -> None:
     error = refusal(OPEN, b"", batch_size=4, input=x(dims=[2**62, 3]))
     assert error.code is ErrorCode.INVALID_TENSOR
     assert "'x'" in error.message
@@ -327,7 +327,7 @@ def test_classes_of_a_batch() -> None:
     assert [[each.label for each in entry.cls] for entry in trailer.output[0].batch_classes] == [["a"], ["a"]]
 
 
-def test_no_output_asked_is_answered_with_the_header_alone() -> None:
+def test_no_requested_output_is_answered_with_the_header_alone() -> None:
     answer = answered(asking_for(), ALONE, InferResponse("m", (), "1"))
     assert RESPONSE_HEADER.FromString(body(answer)) == RESPONSE_HEADER(
         model_name="m", model_version=1, batch_size=1
@@ -335,7 +335,7 @@ def test_no_output_asked_is_answered_with_the_header_alone() -> None:
 
 
 @pytest.mark.parametrize("version", ["", "v0.1", "9" * 20, "-1", "²"])
-def test_a_version_that_is_no_number_is_left_out(version: str) -> None:
+def test_a_version_without_a_number_is_omitted(version: str) -> None:
     answer = answered(asking_for(), ALONE, InferResponse("m", (), version))
     assert response_header(answer).model_version == 0
 
@@ -374,7 +374,7 @@ def test_scalars_and_empty_tensors() -> None:
         ((Tensor("OUTPUT0", Datatype.BF16, (1, 1), memoryview(b"ab")),), ErrorCode.UNREPRESENTABLE, "'OUTPUT0'.*BF16"),
     ],
 )  # fmt: skip
-def test_answers_that_cannot_be_told(outputs: tuple[Tensor, ...], code: ErrorCode, words: str) -> None:
+def test_answers_that_cannot_be_expressed(outputs: tuple[Tensor, ...], code: ErrorCode, words: str) -> None:
     request = infer(body=bytes(128), batch_size=1, input=pair(), output=[{"name": "OUTPUT0"}])
     with pytest.raises(InferenceError, match=words.replace("[]", r"\[\]")) as caught:
         answered(request, SIMPLE, InferResponse("m", outputs, "1"))
@@ -412,7 +412,7 @@ def test_a_header_that_makes_no_sense_gets_a_bare_400(value: str) -> None:
     assert (answer.status, answer.headers, body(answer)) == (400, (), b"")
 
 
-def test_a_request_without_the_header_is_told_so() -> None:
+def test_a_request_without_the_header_is_refused() -> None:
     request = asking("POST", "/api/infer/m")
     with pytest.raises(InferenceError) as caught:
         opened(request)

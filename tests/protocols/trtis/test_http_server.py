@@ -361,7 +361,7 @@ def test_what_is_not_found(request_: Any, error: InferenceError, code: str) -> N
     assert f"code: {code} " in dict(refused(request_, error).headers)["NV-Status"]
 
 
-def test_what_is_not_found_before_it_is_known_what_was_asked() -> None:
+def test_not_found_before_the_operation_is_known() -> None:
     assert status_code(UNKNOWN, None) == 4
 
 

@@ -35,5 +35,5 @@ from interlingua.protocols.trtis.words import in_own_words
         ("unexpected number of 5 BYTES", "unexpected number of 5 BYTES"),
     ],
 )
-def test_errors_are_told_in_version_1s_words(told: str, own: str) -> None:
+def test_errors_are_reported_in_version_1s_words(told: str, own: str) -> None:
     assert in_own_words(told) == own

@@ -20,7 +20,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int
 
 
 @pytest.mark.parametrize("gpus", [0], indirect=True)
-def test_without_a_gpu_a_model_that_asks_for_one_runs_on_the_cpu_and_the_log_says_so(
+def test_without_a_gpu_a_gpu_model_runs_on_the_cpu_and_logs_it(
     gpus: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_identity(tmp_path / "m" / "1" / "model.onnx", Datatype.FP32, ["n"])

@@ -135,7 +135,7 @@ def test_a_python_file_is_read_and_not_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("backend", "extra"), [("onnxruntime", "onnx"), ("torch", "torch"), ("pytorch", "torch")]
 )
-def test_a_missing_engine_is_told_with_what_to_install(
+def test_a_missing_engine_is_reported_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch, backend: str, extra: str
 ) -> None:
     import builtins

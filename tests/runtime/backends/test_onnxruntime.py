@@ -128,7 +128,7 @@ def test_outputs_outlive_the_instance(tmp_path: Path, datatype: Datatype) -> Non
     del churn
 
 
-def test_outputs_come_in_the_order_asked(tmp_path: Path) -> None:
+def test_outputs_come_in_the_requested_order(tmp_path: Path) -> None:
     path = write(
         tmp_path / "m.onnx",
         [node("Neg", ["x"], ["a"]), node("Abs", ["x"], ["b"])],

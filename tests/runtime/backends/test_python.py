@@ -104,7 +104,7 @@ async def test_reshapes_are_for_clients_alone(tmp_path: Path) -> None:
 # --- what a model is told
 
 
-async def test_what_initialize_is_told(tmp_path: Path) -> None:
+async def test_what_initialize_receives(tmp_path: Path) -> None:
     body = """
     def initialize(self, args):
         import json
@@ -174,7 +174,7 @@ async def test_its_own_modules_may_have_any_name(tmp_path: Path) -> None:
     await model.close()
 
 
-async def test_outputs_that_are_asked_for(tmp_path: Path) -> None:
+async def test_requested_outputs(tmp_path: Path) -> None:
     body = """
     def execute(self, requests):
         names = requests[0].requested_output_names()
@@ -263,7 +263,7 @@ async def test_instances_are_called_as_at_triton(tmp_path: Path, groups: str, na
     await model.close()
 
 
-async def test_instances_that_are_stated_elsewhere(tmp_path: Path) -> None:
+async def test_instances_that_are_configured_in_another_place(tmp_path: Path) -> None:
     source = python_model(tmp_path, "def execute(self, requests):\n    raise ValueError('me')")
     model = load_model(replace(source, instances=2))
     assert [each["instance"] for each in instance(model)._settings] == ["m_0", "m_1"]

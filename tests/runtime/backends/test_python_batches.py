@@ -25,7 +25,7 @@ async def run(model: LocalModel, *asked: InferRequest) -> list[Answers]:
     return place.run(jobs(*asked))
 
 
-async def told(answers: Answers) -> list[list[int] | str]:
+async def reported(answers: Answers) -> list[list[int] | str]:
     """The numbers of each answer, or its error; that of the whole as the last."""
     found: list[list[int] | str] = []
     try:
@@ -41,8 +41,8 @@ async def told(answers: Answers) -> list[list[int] | str]:
     return found
 
 
-async def all_told(several: Sequence[Answers]) -> list[list[list[int] | str]]:
-    return [await told(each) for each in several]
+async def all_reported(several: Sequence[Answers]) -> list[list[list[int] | str]]:
+    return [await reported(each) for each in several]
 
 
 COUNTS = """
@@ -56,7 +56,7 @@ async def test_all_are_given_to_one_execution(tmp_path: Path, size: int) -> None
     model = loaded(tmp_path, COUNTS)
     for count in (3, 1, 40):
         asked = [request(*[number] * size) for number in range(count)]
-        found = await all_told(await run(model, *asked))
+        found = await all_reported(await run(model, *asked))
         assert found == [[[count, *[number] * size]] for number in range(count)]
     await model.close()
 
@@ -88,7 +88,7 @@ async def test_each_has_its_own_response(tmp_path: Path) -> None:
     # whichever is the last, the place is free again
     for shift in range(8):
         order = [(shift + each) % 8 for each in range(8)]
-        found = await all_told(await run(model, *map(request, order)))
+        found = await all_reported(await run(model, *map(request, order)))
         by_number = dict(zip(order, found, strict=True))
         for number in (0, 5, 6, 7):
             assert by_number[number] == [[number]]
@@ -115,7 +115,7 @@ async def test_each_has_its_own_response(tmp_path: Path) -> None:
 )
 async def test_what_fails_for_all(tmp_path: Path, body: str, said: str) -> None:
     model = loaded(tmp_path, f"def execute(self, requests):\n    {body}")
-    for each in await all_told(await run(model, *map(request, range(3)))):
+    for each in await all_reported(await run(model, *map(request, range(3)))):
         (text,) = each
         assert said in text
     await model.close()
@@ -123,12 +123,12 @@ async def test_what_fails_for_all(tmp_path: Path, body: str, said: str) -> None:
 
 async def test_what_cannot_be_sent_fails_alone(tmp_path: Path) -> None:
     model = loaded(tmp_path, COUNTS)
-    found = await all_told(await run(model, request(1), request(2, id="\ud800"), request(3)))
+    found = await all_reported(await run(model, request(1), request(2, id="\ud800"), request(3)))
     assert found[0::2] == [[[2, 1]], [[2, 3]]]
     assert "the request id is not text" in str(found[1])
-    (alone,) = await all_told(await run(model, request(2, id="\ud800")))
+    (alone,) = await all_reported(await run(model, request(2, id="\ud800")))
     assert "the request id is not text" in str(alone)
-    assert await all_told(await run(model, request(4))) == [[[1, 4]]]
+    assert await all_reported(await run(model, request(4))) == [[[1, 4]]]
     await model.close()
 
 
@@ -142,8 +142,8 @@ async def test_one_that_is_cancelled_leaves_the_others(tmp_path: Path) -> None:
     token = CancelToken()
     first, second = await run(model, request(0), request(0, context=Context(cancel=token)))
     asyncio.get_running_loop().call_later(0.02, token.cancel)
-    assert await told(second) == ["the request was cancelled"]
-    assert await told(first) == [[0]]
+    assert await reported(second) == ["the request was cancelled"]
+    assert await reported(first) == [[0]]
     await model.close()
 
 
@@ -158,7 +158,7 @@ async def test_streams_of_one_execution(tmp_path: Path) -> None:
             sender.send(flags=FINAL)
     """
     model = loaded(tmp_path, body, DECOUPLED)
-    found = await all_told(await run(model, *map(request, range(4))))
+    found = await all_reported(await run(model, *map(request, range(4))))
     assert found == [[[4, step] for step in range(3)]] * 4
     await model.close()
 
@@ -167,7 +167,7 @@ async def test_one_that_was_cancelled_before_is_not_run(tmp_path: Path) -> None:
     model = loaded(tmp_path, COUNTS)
     token = CancelToken()
     token.cancel()
-    found = await all_told(await run(model, request(1), request(2, context=Context(cancel=token))))
+    found = await all_reported(await run(model, request(1), request(2, context=Context(cancel=token))))
     assert found == [[[1, 1]], ["the request was cancelled"]]
     await model.close()
 
@@ -252,7 +252,7 @@ async def test_a_place_whose_process_has_ended(tmp_path: Path) -> None:
     with pytest.raises(InferenceError) as caught:
         await waiting
     assert caught.value.code is ErrorCode.UNAVAILABLE
-    (found,) = await all_told(place.run(jobs(request(1))))
+    (found,) = await all_reported(place.run(jobs(request(1))))
     assert "has ended" in str(found)
     await model.close()
 
@@ -261,7 +261,7 @@ async def test_more_than_there_is_room_for(tmp_path: Path) -> None:
     model = loaded(tmp_path, COUNTS)
     place = await instance(model).claim()
     room = place.room
-    found = await all_told(place.run(jobs(*(request(each) for each in range(room + 2)))))
+    found = await all_reported(place.run(jobs(*(request(each) for each in range(room + 2)))))
     assert [text for (text,) in found[room:]] == ["'m_0' has too many requests open"] * 2
     assert found[:room] == [[[room, each]] for each in range(room)]
     await model.close()
@@ -279,7 +279,7 @@ async def test_arrays_of_a_batch_share_memory_and_let_go_of_it(tmp_path: Path) -
     model = loaded(tmp_path, body)
     arrays = [np.arange(30_000, dtype=np.int32) + number for number in range(4)]
     for _ in range(10):
-        found = await all_told(await run(model, *(request(*array) for array in arrays)))
+        found = await all_reported(await run(model, *(request(*array) for array in arrays)))
         assert found == [[(array * 2).tolist()] for array in arrays]
     assert len(worker(model)._pool._regions) <= 3
     await model.close()

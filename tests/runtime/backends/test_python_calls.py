@@ -75,7 +75,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     await house.catalog.close()
 
 
-async def test_what_a_copy_asks_for_is_a_copy(house: House) -> None:
+async def test_a_call_of_a_copy_is_a_copy(house: House) -> None:
     """For a mirror: no model that has part in its answer counts it as a request of its own."""
     twice = house.add("twice", TWICE)
     house.add(
@@ -93,7 +93,7 @@ def execute(self, requests):
 
 
 @pytest.mark.parametrize("count", [0, 3, 50_000])
-async def test_one_asks_another(house: House, count: int) -> None:
+async def test_one_calls_another(house: House, count: int) -> None:
     house.add("twice", TWICE)
     house.add(
         "asks",
@@ -110,7 +110,7 @@ def execute(self, requests):
         assert len(worker(found)._pool._regions) <= 3
 
 
-async def test_what_the_other_is_asked(house: House) -> None:
+async def test_what_the_other_receives(house: House) -> None:
     house.add(
         "tells",
         """
@@ -249,7 +249,7 @@ def execute(self, requests):
     assert await house.ask("asks", 0) == [0, 2, 4, 6, 8]
 
 
-async def test_a_thread_asks_while_no_run_goes_on(house: House) -> None:
+async def test_a_thread_calls_while_nothing_runs(house: House) -> None:
     house.add("twice", TWICE)
     asks = house.add(
         "asks",
@@ -374,9 +374,7 @@ async def test_a_client_that_goes_away_takes_its_calls_along(
     assert "cancelled" in capfd.readouterr().out
 
 
-async def test_a_run_that_nobody_waits_for_asks_nobody(
-    house: House, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_run_without_waiters_calls_no_model(house: House, capfd: pytest.CaptureFixture[str]) -> None:
     house.add("twice", TWICE)
     house.add(
         "asks",

@@ -48,7 +48,7 @@ async def models(tmp_path: Path) -> AsyncIterator[Models]:
     await found.close()
 
 
-def asked(*values: int) -> InferRequest:
+def requested(*values: int) -> InferRequest:
     return InferRequest("m", (Tensor.from_numpy("IN", np.array(values, np.int32)),))
 
 
@@ -57,7 +57,7 @@ async def streamed(model: LocalModel, *values: int) -> list[Any]:
     async with asyncio.timeout(SECS):
         return [
             response.error.message if response.error else numbers(response) if response.outputs else None
-            async for response in model.stream(asked(*values))
+            async for response in model.stream(requested(*values))
         ]
 
 
@@ -160,7 +160,7 @@ async def execute(self, requests):
 """,
         INT32,
     )
-    found = await asyncio.gather(*(model.infer(asked(each)) for each in range(4)))
+    found = await asyncio.gather(*(model.infer(requested(each)) for each in range(4)))
     assert [numbers(each) for each in found] == [[0], [1], [2], [3]]
 
 
@@ -177,7 +177,7 @@ async def work(self, request):
         INT32,
     )
     async with asyncio.timeout(SECS):
-        assert numbers(await model.infer(asked(3, 4))) == [6, 8]
+        assert numbers(await model.infer(requested(3, 4))) == [6, 8]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ async def test_sys_exit_in_a_task_stops_no_other(models: Models) -> None:
     assert await streamed(model, 1) == [[1], None]
 
 
-async def test_a_task_asks_another_model(models: Models) -> None:
+async def test_a_task_calls_another_model(models: Models) -> None:
     models.add(
         "def execute(self, requests):\n    return [answer(given(r) * 2) for r in requests]", INT32, "twice"
     )
@@ -245,12 +245,12 @@ async def execute(self, requests):
     self.tasks = [asyncio.create_task(self.work(request)) for request in requests]
 
 async def work(self, request):
-    def asked(number):
+    def requested(number):
         tensor = pb.Tensor("IN", np.array([number], np.int32))
         return pb.InferenceRequest(
             model_name="twice", inputs=[tensor], requested_output_names=["OUT"]
         ).async_exec()
-    found = await asyncio.gather(*(asked(number) for number in given(request)))
+    found = await asyncio.gather(*(requested(number) for number in given(request)))
     sender = request.get_response_sender()
     for each in found:
         sender.send(answer(pb.get_output_tensor_by_name(each, "OUT").as_numpy()))
@@ -273,7 +273,7 @@ async def work(self, sender):
     sender.send(flags=FINAL)
     open({str(gone)!r}, "w").close()
 """)
-    async with aclosing(model.stream(asked(0))) as stream:
+    async with aclosing(model.stream(requested(0))) as stream:
         await anext(stream)
     await until(gone.exists)
 
@@ -288,7 +288,7 @@ async def execute(self, requests):
         await asyncio.sleep(0)
     sender.send(flags=FINAL)
 """)
-    async with aclosing(model.stream(asked(2000))) as slow:
+    async with aclosing(model.stream(requested(2000))) as slow:
         assert numbers(await anext(slow)) == [0]
         assert await streamed(model, 2) == [[0], [1], None]
         rest = [each async for each in slow]
@@ -330,7 +330,7 @@ async def execute(self, requests):
     self.sender = requests[0].get_response_sender()
     self.sender.send(answer([1]))
 """)
-    async with aclosing(model.stream(asked(1))) as stream:
+    async with aclosing(model.stream(requested(1))) as stream:
         assert numbers(await anext(stream)) == [1]
         waiting = asyncio.ensure_future(anext(stream))
         await models.close()

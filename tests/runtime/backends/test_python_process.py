@@ -242,7 +242,7 @@ def test_a_model_serves_one_event_loop_after_another(tmp_path: Path) -> None:
     asyncio.run(model.close())
 
 
-async def test_nobody_overtakes(tmp_path: Path) -> None:
+async def test_no_request_overtakes(tmp_path: Path) -> None:
     body = """
     def initialize(self, args):
         self.order = []
@@ -264,7 +264,7 @@ async def test_nobody_overtakes(tmp_path: Path) -> None:
     await model.close()
 
 
-async def test_those_who_wait_are_told_that_the_process_has_ended(tmp_path: Path) -> None:
+async def test_waiting_requests_fail_when_the_process_has_ended(tmp_path: Path) -> None:
     model = loaded(tmp_path, SLEEPS)
     running = asyncio.create_task(failure(model, request(5000)))
     waiting = [asyncio.create_task(failure(model, request(1))) for _ in range(3)]

@@ -101,7 +101,7 @@ async def test_the_only_answer_of_a_decoupled_model(tmp_path: Path) -> None:
     await model.close()
 
 
-async def test_a_model_whose_second_answer_is_refused_learns_that_nobody_waits(tmp_path: Path) -> None:
+async def test_a_model_whose_second_answer_is_refused_sees_the_cancellation(tmp_path: Path) -> None:
     body = """
 def execute(self, requests):
     (request,) = requests
@@ -220,7 +220,7 @@ async def test_a_model_that_forgets_to_end(tmp_path: Path) -> None:
     await model.close()
 
 
-async def test_a_stream_that_nobody_reads_on(tmp_path: Path) -> None:
+async def test_a_stream_without_a_reader(tmp_path: Path) -> None:
     stopped = tmp_path / "stopped"
     body = f"""
     def execute(self, requests):

@@ -92,7 +92,7 @@ async def test_halves_by_dlpack(tmp_path: Path, dtype: np.dtype[np.generic], cou
     await model.close()
 
 
-async def test_outputs_that_are_left_out_or_too_many(tmp_path: Path) -> None:
+async def test_missing_or_extra_outputs(tmp_path: Path) -> None:
     body = """
     def execute(self, requests):
         more = [pb.Tensor("OUT", given(requests[0]))] * int(given(requests[0])[0])
@@ -178,7 +178,7 @@ async def test_an_exit_is_a_failure_of_the_run(tmp_path: Path, how: str) -> None
 
 
 @pytest.mark.parametrize("how", ["raise ValueError('no')", "import sys; sys.exit(1)", "os._exit(1)"])
-async def test_a_finalize_that_fails_keeps_nobody(
+async def test_a_failed_finalize_delays_no_unload(
     tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = loaded(tmp_path, ECHO + f"\ndef finalize(self):\n    {how}")

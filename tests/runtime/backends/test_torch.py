@@ -157,7 +157,7 @@ def test_a_model_that_writes_to_its_input_leaves_the_callers_bytes_alone(
     assert given.numpy().tolist() == [1, 2]
 
 
-def test_what_a_model_raises_is_told_in_its_words(tmp_path: Path) -> None:
+def test_what_a_model_raises_is_reported_in_its_words(tmp_path: Path) -> None:
     model = load(scripted(Failing(), tmp_path / "model.pt"), config([spec("x")], [spec("y")]))
     with pytest.raises(InferenceError, match="invalid for input of size 2") as caught:
         model.run((floats("x", 1, 2),), ("y",))

@@ -21,7 +21,7 @@ SIGNATURE = Signature(
 )
 
 
-def told(config: ModelConfig, signature: Signature = SIGNATURE) -> Any:
+def reported(config: ModelConfig, signature: Signature = SIGNATURE) -> Any:
     return MODEL_CONFIG.FromString(config_message(config, signature))
 
 
@@ -31,7 +31,7 @@ def as_message(text: str) -> Any:
 
 def test_the_defaults_are_filled_in() -> None:
     config = ModelConfig(name="m", backend="onnxruntime", platform="onnxruntime_onnx")
-    assert told(config) == as_message("""
+    assert reported(config) == as_message("""
         name: "m" platform: "onnxruntime_onnx" backend: "onnxruntime" max_batch_size: 8
         version_policy { latest { num_versions: 1 } }
         input { name: "a" data_type: TYPE_FP32 dims: 3 }
@@ -59,8 +59,8 @@ def test_the_defaults_are_filled_in() -> None:
         ),
     ],
 )
-def test_what_is_left_out_is_filled_in_as_the_original_servers_do(stated: str, filled: str) -> None:
-    message = told(ModelConfig(name="m", stated=as_message(stated).SerializeToString()))
+def test_defaults_are_those_of_the_original_servers(stated: str, filled: str) -> None:
+    message = reported(ModelConfig(name="m", stated=as_message(stated).SerializeToString()))
     (field,) = (field.name for field, _ in as_message(filled).ListFields())
     assert getattr(message, field) == getattr(as_message(filled), field)
 
@@ -78,7 +78,7 @@ def test_instance_groups_have_names_counts_and_kinds(
     stated: str, config: dict[str, Any], filled: str
 ) -> None:
     groups = as_message(f"instance_group [ {stated} ]").SerializeToString()
-    message = told(ModelConfig(name="m", stated=groups, **config))
+    message = reported(ModelConfig(name="m", stated=groups, **config))
     expected = as_message(f"instance_group [ {filled} ]").instance_group
     for group in expected:
         group.kind = group.KIND_CPU
@@ -93,7 +93,7 @@ def test_instance_groups_on_several_gpus() -> None:
         instances=3,
         devices=("cuda:0", "cuda:2", "cpu"),
     )
-    assert list(told(config).instance_group) == list(
+    assert list(reported(config).instance_group) == list(
         as_message("""instance_group [
             { name: "m_0" count: 1 kind: KIND_GPU gpus: [0, 2] }, { name: "m_1" count: 1 kind: KIND_CPU }
         ]""").instance_group
@@ -102,7 +102,7 @@ def test_instance_groups_on_several_gpus() -> None:
 
 def test_without_batches_dims_are_the_whole_shape() -> None:
     signature = Signature((TensorSpec("a", Datatype.BF16, (-1, 3)),), (TensorSpec("c", Datatype.INT8, ()),))
-    message = told(ModelConfig(name="m"), signature)
+    message = reported(ModelConfig(name="m"), signature)
     assert (message.max_batch_size, list(message.input[0].dims), list(message.output[0].dims)) == (
         0,
         [-1, 3],
@@ -123,12 +123,12 @@ def test_without_batches_dims_are_the_whole_shape() -> None:
     ],
 )
 def test_version_policies(policy: VersionPolicy, text: str) -> None:
-    message = told(ModelConfig(name="m", version_policy=policy))
+    message = reported(ModelConfig(name="m", version_policy=policy))
     assert message.version_policy == as_message(f"version_policy {{ {text} }}").version_policy
 
 
 def test_instances() -> None:
-    message = told(ModelConfig(name="m", instances=3, device="cuda:2"))
+    message = reported(ModelConfig(name="m", instances=3, device="cuda:2"))
     assert list(message.instance_group) == list(
         as_message('instance_group { name: "m" count: 3 kind: KIND_GPU gpus: 2 }').instance_group
     )
@@ -137,7 +137,7 @@ def test_instances() -> None:
 def test_ensembles_have_neither_engine_nor_instances() -> None:
     stated = as_message('ensemble_scheduling { step { model_name: "n" } }').SerializeToString()
     config = ModelConfig(name="m", backend="ensemble", platform="ensemble", instances=2, stated=stated)
-    message = told(config)
+    message = reported(config)
     assert (message.platform, message.backend, list(message.instance_group)) == ("ensemble", "", [])
 
 
@@ -155,7 +155,7 @@ some_field_of_tomorrow: 1
 """
 
 
-async def test_what_the_author_wrote_is_told_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_the_author_wrote_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "m"
     write_identity(folder / "1" / "net.onnx", shape=("N", 3, "h", "w"))
     (folder / "config.pbtxt").write_text(WRITTEN)

@@ -114,7 +114,7 @@ async def test_both_the_model_and_the_server_have_to_want_it(tmp_path: Path, con
         await catalog.close()
 
 
-async def test_a_model_that_is_loaded_anew_answers_for_itself(tmp_path: Path) -> None:
+async def test_a_reloaded_model_answers_for_itself(tmp_path: Path) -> None:
     catalog = catalog_of(tmp_path)
     try:
         assert await ask(catalog, question(1)) == [1, 1]

@@ -12,7 +12,7 @@ def test_steps_come_in_the_order_of_their_tensors() -> None:
     assert plan([NEGATE, DOUBLE], ["in"], ["out"]).steps == (DOUBLE, NEGATE)
 
 
-def test_only_what_is_asked_for_runs() -> None:
+def test_only_what_is_requested_runs() -> None:
     aside = Step("aside", {"x": "in"}, {"y": "other", "z": "third"})
     steps = plan([DOUBLE, aside, NEGATE], ["in"], ["out", "other", "third"])
     assert steps.needed(["other"]) == [(aside, ("y",))]

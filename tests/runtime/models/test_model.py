@@ -99,7 +99,7 @@ def two_versions() -> LocalModel:
 
 
 @pytest.mark.parametrize(("asked", "ran"), [("", "10"), ("10", "10"), ("9", "9"), ("09", "9"), ("9 ", "9")])
-async def test_the_highest_number_answers_unless_another_is_asked(asked: str, ran: str) -> None:
+async def test_the_highest_number_answers_unless_another_is_requested(asked: str, ran: str) -> None:
     model = two_versions()
     assert (await model.infer(request(version=asked))).version == ran
     assert (await model.ready(asked)).ready
@@ -298,7 +298,7 @@ async def test_close_finishes_what_runs_and_refuses_what_comes() -> None:
     await model.close()
 
 
-async def test_close_waits_for_a_run_that_nobody_waits_for() -> None:
+async def test_close_waits_for_a_run_without_waiters() -> None:
     gate = Gate()
     model = model_of(gate)
     with pytest.raises(InferenceError):

@@ -103,7 +103,7 @@ async def test_failures_are_counted_apart() -> None:
     await model.close()
 
 
-async def test_copies_for_a_mirror_are_nobodys_requests() -> None:
+async def test_copies_for_a_mirror_are_not_counted_as_requests() -> None:
     """Answered, failed or refused: none is in the numbers of the model that is tried out."""
     model = LocalModel("m", [TensorVersion("m", 1, Sleeper(), SIGNATURE, 1)])
     (version,) = model.loaded.values()
@@ -282,7 +282,7 @@ async def test_an_upstreams_time_is_that_of_the_model() -> None:
     assert status.versions[1].statistics.execution_count == 0
 
 
-async def test_an_upstreams_configuration_is_told_from_its_metadata() -> None:
+async def test_an_upstreams_configuration_is_made_from_its_metadata() -> None:
     status = await UpstreamModel("ours", Elsewhere(), "m", inputs={"a": "x"}).status()
     config = MESSAGES["inference.ModelConfig"].FromString(status.config)
     assert (status.name, config.name, config.platform, config.max_batch_size) == (

@@ -28,7 +28,7 @@ async def test_another_key_does_not_wait() -> None:
         pass
 
 
-async def test_who_fails_or_gives_up_passes_the_turn_on() -> None:
+async def test_a_failed_or_cancelled_request_passes_the_turn_on() -> None:
     turns, done = Turns(), []
 
     async def take(number: int) -> None:

@@ -144,7 +144,7 @@ def test_what_does_not_is_named(signature: Signature, inputs: tuple[Tensor, ...]
         (("OUTPUT1", "OUTPUT0"), ("OUTPUT0", "OUTPUT1")),
     ],
 )
-def test_outputs_asked_for_in_the_models_order(asked, computed) -> None:
+def test_outputs_requested_in_the_models_order(asked, computed) -> None:
     assert check(ADD_SUB, *pair((4,), (4,)), outputs=asked) == computed
 
 
@@ -166,7 +166,7 @@ def test_what_becomes_of_an_output_is_nothing_to_the_model(asked: RequestedOutpu
     assert check(ADD_SUB, *pair((4,), (4,)), outputs=[asked]) == ("OUTPUT0",)
 
 
-def test_an_output_asked_for_twice() -> None:
+def test_an_output_requested_twice() -> None:
     with pytest.raises(InferenceError, match="output 'OUTPUT1' already requested"):
         check(ADD_SUB, *pair((4,), (4,)), outputs=["OUTPUT1", "OUTPUT0", "OUTPUT1"])
 

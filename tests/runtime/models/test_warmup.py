@@ -55,7 +55,7 @@ def test_without_a_batch(tmp_path: Path) -> None:
     assert read(tmp_path, sample(()), batched=False).shape == ()
 
 
-def test_a_batch_of_none_is_left_out(tmp_path: Path) -> None:
+def test_a_batch_of_none_is_omitted(tmp_path: Path) -> None:
     assert read_samples("m", tmp_path, (sample((1,), batch=0),), True) == ()
 
 

@@ -44,7 +44,7 @@ def test_there_and_back(dtype: Any, shape: tuple[int, ...]) -> None:
         assert np.shares_memory(found, array)
 
 
-def test_an_array_lives_as_long_as_whoever_took_it() -> None:
+def test_an_array_lives_as_long_as_its_consumer() -> None:
     array = np.arange(1000)
     alive = weakref.ref(array)
     found = dlpack.from_capsule(dlpack.to_capsule(array))
@@ -58,7 +58,7 @@ def test_an_array_lives_as_long_as_whoever_took_it() -> None:
     assert alive() is None
 
 
-def test_a_capsule_that_nobody_took() -> None:
+def test_a_capsule_without_a_consumer() -> None:
     array = np.arange(10)
     alive = weakref.ref(array)
     capsule = dlpack.to_capsule(array)

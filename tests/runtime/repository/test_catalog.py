@@ -140,7 +140,7 @@ async def test_names_and_versions_joined_by_a_dash(tmp_path: Path) -> None:
     await catalog.close()
 
 
-async def test_a_version_of_an_upstream_that_lists_but_the_one_that_it_is_asked_for() -> None:
+async def test_a_version_of_an_upstream_that_lists_only_the_requested_one() -> None:
     there = UpstreamModel("m", Upstream("there", {}, [], 1.0), "m")
 
     async def metadata(version: str = "") -> ModelMetadata:
@@ -155,7 +155,7 @@ async def test_a_version_of_an_upstream_that_lists_but_the_one_that_it_is_asked_
     assert await names.resolve("m-3") == ModelRef("m-3")
 
 
-async def test_a_version_of_an_upstream_that_cannot_be_asked(tmp_path: Path) -> None:
+async def test_a_version_of_an_unreachable_upstream(tmp_path: Path) -> None:
     write_model(tmp_path, "m-1", version=2)
     catalog = catalog_of(tmp_path)
     upstream = Upstream("away", {}, [], 1.0)
@@ -453,7 +453,7 @@ async def test_a_model_that_failed_keeps_its_configuration(tmp_path: Path) -> No
     await catalog.close()
 
 
-async def test_empty_is_a_catalog_that_nobody_has_emptied(tmp_path: Path) -> None:
+async def test_empty_is_a_catalog_before_its_models_are_unloaded(tmp_path: Path) -> None:
     assert ModelCatalog().is_empty
     assert ModelCatalog(failed={"m": LoadError("broken")}).is_empty
     write_identity(tmp_path / "m" / "1" / "model.onnx")
@@ -491,7 +491,7 @@ async def test_an_upstream_that_is_down(tmp_path: Path) -> None:
     await catalog.close()
 
 
-async def test_an_upstream_that_takes_long_holds_up_nobodys_status(
+async def test_a_slow_upstream_delays_no_other_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalog_module, "_STATUS_SECS", 0.02)
@@ -580,7 +580,7 @@ async def test_files_live_as_long_as_the_model(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("path", ["../model.onnx", "/tmp/model.onnx", "1/../../x", "", "1/\0"])
-async def test_files_that_would_lie_elsewhere(
+async def test_files_that_would_be_outside_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     (tmp_path / "sent").mkdir()
@@ -592,7 +592,7 @@ async def test_files_that_would_lie_elsewhere(
     assert not list((tmp_path / "sent").iterdir())
 
 
-async def test_a_given_configuration_reads_no_files_elsewhere(tmp_path: Path) -> None:
+async def test_a_configuration_in_a_request_reads_no_other_files(tmp_path: Path) -> None:
     write_model(tmp_path, "m")
     secret = model_config_pb2.ModelConfig.FromString(INT32)
     secret.output[0].label_filename = "../../etc/passwd"

@@ -100,7 +100,7 @@ async def test_versions_that_no_longer_count_go(tmp_path: Path) -> None:
     assert old["2"].threads._shutdown
 
 
-async def test_a_failed_load_is_told_beside_what_is_served(tmp_path: Path) -> None:
+async def test_a_failed_load_is_reported_with_what_is_served(tmp_path: Path) -> None:
     write_model(tmp_path, "m")
     catalog = catalog_of(tmp_path)
     write_broken(tmp_path, "m")
@@ -157,7 +157,7 @@ async def test_a_load_that_would_take_versions_away_is_none(tmp_path: Path) -> N
     await catalog.close()
 
 
-async def test_whoever_holds_the_old_model_is_answered_by_the_new(tmp_path: Path) -> None:
+async def test_holders_of_the_old_model_are_answered_by_the_new(tmp_path: Path) -> None:
     write_model(tmp_path, "m")
     catalog = catalog_of(tmp_path)
     old = catalog.models["m"]
@@ -193,7 +193,7 @@ async def test_models_that_were_replaced_are_forgotten(tmp_path: Path) -> None:
     await catalog.close()
 
 
-async def test_a_python_model_whose_process_has_ended_is_loaded_anew(tmp_path: Path) -> None:
+async def test_a_python_model_whose_process_has_ended_is_loaded_again(tmp_path: Path) -> None:
     body = "def execute(self, requests):\n    if given(requests[0])[0] == 13: os._exit(1)\n" + ECHO.replace(
         "def execute(self, requests):", ""
     )

@@ -89,7 +89,7 @@ def request(value: float, rows: int = 1, width: int = 1, **more: Any) -> InferRe
     return InferRequest("m", (Tensor.from_numpy("x", x),), **more)
 
 
-def asked(model: LocalModel, *requests: InferRequest) -> list[asyncio.Task[Any]]:
+def requested(model: LocalModel, *requests: InferRequest) -> list[asyncio.Task[Any]]:
     """Every request under way."""
     return [asyncio.ensure_future(model.infer(each)) for each in requests]
 

@@ -113,7 +113,7 @@ def step(identity: int | str, value: float, flags: str = "", *, rows: int = 1, *
     return InferRequest("m", (Tensor.from_numpy("x", x),), sequence=place, **more)
 
 
-def asked(model: LocalModel, *requests: InferRequest) -> list[asyncio.Task[Any]]:
+def requested(model: LocalModel, *requests: InferRequest) -> list[asyncio.Task[Any]]:
     """Every request under way."""
     return [asyncio.ensure_future(model.infer(each)) for each in requests]
 
@@ -128,5 +128,5 @@ async def sums(tasks: Iterable[asyncio.Task[Any]]) -> list[float]:
 
 async def total(model: LocalModel, *arguments: Any, **more: Any) -> float:
     """The sum after one step."""
-    (found,) = await sums(asked(model, step(*arguments, **more)))
+    (found,) = await sums(requested(model, step(*arguments, **more)))
     return found

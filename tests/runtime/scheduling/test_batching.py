@@ -14,10 +14,10 @@ from tests.runtime.scheduling.models import (
     SIGNATURE,
     STAMP,
     Stamps,
-    asked,
     model_of,
     refusal,
     request,
+    requested,
     settled,
     value_of,
 )
@@ -26,7 +26,7 @@ from tests.runtime.scheduling.models import (
 async def test_what_comes_together_runs_together() -> None:
     instance = Stamps()
     model = model_of(instance)
-    answers = await asyncio.gather(*asked(model, *(request(number) for number in range(8))))
+    answers = await asyncio.gather(*requested(model, *(request(number) for number in range(8))))
     assert [value_of(answer) for answer in answers] == list(range(8))
     assert instance.batches == [[0, 1, 2, 3, 4, 5, 6, 7]]
     await model.close()
@@ -37,9 +37,9 @@ async def test_what_comes_while_it_runs_makes_the_next_batch() -> None:
     instance = Stamps()
     instance.open.clear()
     model = model_of(instance)
-    first = asked(model, request(1))
+    first = requested(model, request(1))
     await instance.has_begun()
-    later = asked(model, request(2, 3), request(3, 4), request(4, 2), request(5))
+    later = requested(model, request(2, 3), request(3, 4), request(4, 2), request(5))
     await settled()
     instance.open.set()
     answers = await asyncio.gather(*first, *later)
@@ -56,7 +56,7 @@ async def test_who_differs_does_not_meet() -> None:
     only = request(3, outputs=(RequestedOutput("said"),))
     other = request(4, outputs=(RequestedOutput("said"),), parameters={"any": 1})
     texts = [InferRequest("m", inputs) for inputs in ((*request(5).inputs, text), (text, *request(6).inputs))]
-    answers = await asyncio.gather(*asked(model, request(1), wide, only, other, *texts))
+    answers = await asyncio.gather(*requested(model, request(1), wide, only, other, *texts))
     assert instance.batches == [[1], [2], [3, 4], [5, 6]]
     assert [answer.outputs[0].name for answer in answers] == ["y", "y", "said", "said", "y", "y"]
     assert [answer.outputs[1].elements() for answer in answers[4:]] == [[b"a", b"bc"]] * 2
@@ -69,7 +69,7 @@ async def test_without_batches_or_ragged_they_run_one_by_one(flat: bool) -> None
     instance = Stamps()
     signature = Signature(SIGNATURE.inputs, SIGNATURE.outputs) if flat else SIGNATURE
     model = model_of(instance, ragged=not flat, signature=signature)
-    answers = await asyncio.gather(*asked(model, request(1, 2), request(2, 2), request(3)))
+    answers = await asyncio.gather(*requested(model, request(1, 2), request(2, 2), request(3)))
     assert [value_of(answer) for answer in answers] == [1, 2, 3]
     assert instance.batches == [[1, 1], [2, 2], [3]]
     await model.close()
@@ -79,13 +79,13 @@ async def test_a_batch_waits_for_more_only_so_long() -> None:
     instance = Stamps()
     model = model_of(instance, DynamicBatching(max_delay_us=300_000))
     began = time.monotonic()
-    first = asked(model, request(1))
+    first = requested(model, request(1))
     await asyncio.sleep(0.02)
-    await asyncio.gather(*first, *asked(model, request(2)))
+    await asyncio.gather(*first, *requested(model, request(2)))
     assert time.monotonic() - began > 0.29
     assert instance.batches == [[1, 2]]
     began = time.monotonic()
-    await asyncio.gather(*asked(model, *(request(number) for number in range(8))))
+    await asyncio.gather(*requested(model, *(request(number) for number in range(8))))
     assert time.monotonic() - began < 0.25, "a full batch waits for nobody"
     await model.close()
 
@@ -94,10 +94,10 @@ async def test_a_failing_batch_fails_its_own_requests_alone() -> None:
     instance = Stamps()
     instance.open.clear()
     model = model_of(instance)
-    first = asked(model, request(1))
+    first = requested(model, request(1))
     await instance.has_begun()
-    bad = asked(model, request(2), request(-1), request(3, 6))
-    good = asked(model, request(4))
+    bad = requested(model, request(2), request(-1), request(3, 6))
+    good = requested(model, request(4))
     await settled()
     instance.open.set()
     errors = [await refusal(task) for task in bad]
@@ -110,10 +110,10 @@ async def test_a_failing_batch_fails_its_own_requests_alone() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 2])
-async def test_a_model_that_loses_rows_is_told(others: int) -> None:
+async def test_a_model_that_loses_rows_is_reported(others: int) -> None:
     instance = Stamps()
     model = model_of(instance)
-    for task in asked(model, request(7777, 2), *(request(number) for number in range(others))):
+    for task in requested(model, request(7777, 2), *(request(number) for number in range(others))):
         error = await refusal(task)
         assert (error.code, error.origin) == (ErrorCode.MODEL_FAILED, "m")
         rows = 2 + others
@@ -127,9 +127,9 @@ async def test_the_queue_is_full() -> None:
     instance = Stamps()
     instance.open.clear()
     model = model_of(instance, DynamicBatching(default_policy=QueuePolicy(max_size=2)))
-    first = asked(model, request(1))
+    first = requested(model, request(1))
     await instance.has_begun()
-    waiting = asked(model, *(request(number) for number in (2, 3, 4)))
+    waiting = requested(model, *(request(number) for number in (2, 3, 4)))
     error = await refusal(waiting.pop())
     assert (error.code, error.message) == (ErrorCode.UNAVAILABLE, "Exceeds maximum queue size")
     instance.open.set()
@@ -154,9 +154,9 @@ async def test_a_request_that_has_waited_too_long(policy, timeout_us, expires) -
     instance = Stamps()
     instance.open.clear()
     model = model_of(instance, DynamicBatching(default_policy=policy))
-    first = asked(model, request(1))
+    first = requested(model, request(1))
     await instance.has_begun()
-    (late,) = asked(model, request(2, timeout_us=timeout_us))
+    (late,) = requested(model, request(2, timeout_us=timeout_us))
     done, _ = await asyncio.wait([late], timeout=0.06)
     assert bool(done) is expires
     instance.open.set()
@@ -175,11 +175,11 @@ async def test_a_delayed_request_runs_after_those_in_time() -> None:
     instance.open.clear()
     policy = QueuePolicy(delays=True, timeout_us=200_000)
     model = model_of(instance, DynamicBatching(default_policy=policy))
-    first = asked(model, request(1))
+    first = requested(model, request(1))
     await instance.has_begun()
-    late = asked(model, request(2, 8), request(3, 8))
+    late = requested(model, request(2, 8), request(3, 8))
     await asyncio.sleep(0.25)
-    timely = asked(model, request(4, 8))
+    timely = requested(model, request(4, 8))
     await settled()
     instance.open.set()
     await asyncio.gather(*first, *late, *timely)
@@ -199,7 +199,7 @@ async def test_once_a_request_has_expired_the_others_form_a_batch_of_their_own(d
     instance = Stamps()
     policy = replace(OVERRIDE, delays=delays)
     model = model_of(instance, replace(PREFERRED, default_policy=policy))
-    first, *others = asked(model, request(1, timeout_us=100_000), request(2, 2), request(3, 2))
+    first, *others = requested(model, request(1, timeout_us=100_000), request(2, 2), request(3, 2))
     done = await asyncio.wait_for(asyncio.gather(*others), 5)
     assert [value_of(answer) for answer in done] == [2, 3]
     assert instance.batches == [[2, 2, 3, 3]]
@@ -225,7 +225,7 @@ async def test_requests_of_two_priorities_expire_one_after_the_other() -> None:
         policies={2: OVERRIDE},
     )
     model = model_of(instance, batching, signature=replace(SIGNATURE, max_batch_size=32))
-    tasks = asked(
+    tasks = requested(
         model,
         request(1, 2, priority=1),
         request(2, 1, priority=1, timeout_us=100_000),
@@ -248,11 +248,11 @@ async def test_priorities() -> None:
     full = QueuePolicy(max_size=1)
     batching = DynamicBatching(priority_levels=3, default_priority_level=2, policies={1: full})
     model = model_of(instance, batching)
-    first = asked(model, request(99))
+    first = requested(model, request(99))
     await instance.has_begun()
     # 0 and what there is not are the default; each fills a batch
-    tasks = asked(model, *(request(p, 8, priority=p) for p in (3, 2, 0, 9, 1)))
-    (refused,) = asked(model, request(1, priority=1))
+    tasks = requested(model, *(request(p, 8, priority=p) for p in (3, 2, 0, 9, 1)))
+    (refused,) = requested(model, request(1, priority=1))
     assert (await refusal(refused)).message == "Exceeds maximum queue size"
     instance.open.set()
     await asyncio.gather(*first, *tasks)
@@ -266,11 +266,11 @@ async def test_answers_in_the_order_of_requests() -> None:
         model = model_of(instance, DynamicBatching(preserve_ordering=ordered), instances=2)
         instance.open.clear()
         left: list[str] = []
-        slow = asked(model, request(1))
+        slow = requested(model, request(1))
         await instance.has_begun()
         slow_gate, instance.open = instance.open, type(instance.open)()
         instance.open.set()
-        quick = asked(model, request(2))
+        quick = requested(model, request(2))
         for name, task in (("slow", slow[0]), ("quick", quick[0])):
             task.add_done_callback(lambda _, name=name, left=left: left.append(name))
         await instance.has_begun()
@@ -282,16 +282,16 @@ async def test_answers_in_the_order_of_requests() -> None:
         await model.close()
 
 
-async def test_who_gives_up_holds_up_nobody() -> None:
+async def test_a_cancelled_request_delays_no_other() -> None:
     instance = Stamps()
     model = model_of(instance, DynamicBatching(preserve_ordering=True), instances=2)
     instance.open.clear()
     context, waits = Context(), Context()
-    slow = asked(model, request(1, context=context))
+    slow = requested(model, request(1, context=context))
     await instance.has_begun()
     slow_gate, instance.open = instance.open, type(instance.open)()
     instance.open.set()
-    ordered = asked(model, request(2, context=waits), request(3))
+    ordered = requested(model, request(2, context=waits), request(3))
     await instance.has_begun()
     await asyncio.sleep(0.03)
     waits.cancel.cancel()
@@ -308,11 +308,11 @@ async def test_what_leaves_the_queue_never_runs() -> None:
     instance = Stamps()
     instance.open.clear()
     model = model_of(instance)
-    first = asked(model, request(1))
+    first = requested(model, request(1))
     await instance.has_begun()
     cancelled, gone = Context(), Context()
     gone.cancel.cancel()
-    tasks = asked(
+    tasks = requested(
         model,
         request(2, context=cancelled),
         request(3, context=Context(deadline=time.monotonic() + 0.02)),
@@ -335,7 +335,7 @@ async def test_what_leaves_the_queue_never_runs() -> None:
 async def test_a_deadline_that_passed_while_the_loop_was_blocked() -> None:
     instance = Stamps()
     model = model_of(instance, DynamicBatching(max_delay_us=10_000))
-    (task,) = asked(model, request(1, context=Context(deadline=time.monotonic() + 0.02)))
+    (task,) = requested(model, request(1, context=Context(deadline=time.monotonic() + 0.02)))
     await settled()
     time.sleep(0.03)
     assert (await refusal(task)).code is ErrorCode.DEADLINE_EXCEEDED
@@ -347,9 +347,9 @@ async def test_statistics_count_batches_and_rows() -> None:
     instance = Stamps()
     instance.open.clear()
     model = model_of(instance)
-    first = asked(model, request(1))
+    first = requested(model, request(1))
     await instance.has_begun()
-    later = asked(model, request(2, 3), request(3, 3), request(-1, 8))
+    later = requested(model, request(2, 3), request(3, 3), request(-1, 8))
     await asyncio.sleep(0.02)
     instance.open.set()
     await asyncio.gather(*first, *later, return_exceptions=True)
@@ -369,7 +369,7 @@ async def test_statistics_count_batches_and_rows() -> None:
 async def test_closing_runs_what_waits_at_once() -> None:
     instance = Stamps()
     model = model_of(instance, DynamicBatching(max_delay_us=9_000_000))
-    tasks = asked(model, request(1), request(2))
+    tasks = requested(model, request(1), request(2))
     await settled()
     assert not instance.batches
     await asyncio.wait_for(model.close(), 5)
@@ -391,10 +391,10 @@ async def test_limits(batches: bool, limits: Limits, accepted: int, why: str) ->
     instance = Stamps()
     instance.open.clear()
     model = model_of(instance, DynamicBatching() if batches else None, limits=limits)
-    tasks = asked(model, request(0))
+    tasks = requested(model, request(0))
     await instance.has_begun()
     for number in range(1, 5):
-        tasks += asked(model, request(number))
+        tasks += requested(model, request(number))
         await settled()
     for task in tasks[accepted:]:
         error = await refusal(task)

@@ -81,6 +81,6 @@ def test_a_place_has_room_for_so_many() -> None:
     assert chosen(entries(*[(A, 1)] * 5), DELAY, room=3) == ([0, 1, 2], 0)
 
 
-def test_nobody_looks_without_end() -> None:
+def test_the_search_is_bounded() -> None:
     waiting = entries((A, 1), *[(B, 1)] * 100, (A, 1))
     assert chosen(waiting, PLAIN) == ([0], 0)

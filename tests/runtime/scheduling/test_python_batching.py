@@ -9,7 +9,7 @@ from typing import Any
 from interlingua.runtime.models.model import LocalModel
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest
 from tests.runtime.python_models import loaded, numbers, request, worker
-from tests.runtime.scheduling.models import asked, refusal, settled
+from tests.runtime.scheduling.models import refusal, requested, settled
 
 CONFIG = """
 max_batch_size: 8
@@ -35,7 +35,7 @@ def one(number: int, **more: Any) -> InferRequest:
 
 async def busy(model: LocalModel) -> asyncio.Task[object]:
     """A run that takes 0.3 s, under way."""
-    (task,) = asked(model, one(99))
+    (task,) = requested(model, one(99))
     while not worker(model).running:
         await asyncio.sleep(0.005)
     return task
@@ -44,7 +44,7 @@ async def busy(model: LocalModel) -> asyncio.Task[object]:
 async def test_a_batch_is_one_execution(tmp_path: Path) -> None:
     model = loaded(tmp_path, COUNTS, BATCHING)
     slow = await busy(model)
-    tasks = asked(model, *(one(number) for number in range(11)))
+    tasks = requested(model, *(one(number) for number in range(11)))
     answers = [numbers(answer)[0] for answer in await asyncio.gather(slow, *tasks)]
     assert answers == [
         [1, 99],
@@ -62,7 +62,7 @@ async def test_what_leaves_the_queue_is_not_given_to_it(tmp_path: Path) -> None:
     model = loaded(tmp_path, COUNTS, BATCHING)
     slow = await busy(model)
     context = Context()
-    tasks = asked(model, one(1, context=context), one(2), one(3))
+    tasks = requested(model, one(1, context=context), one(2), one(3))
     await settled()
     context.cancel.cancel()
     tasks[1].cancel()
@@ -77,7 +77,7 @@ async def test_what_leaves_the_queue_is_not_given_to_it(tmp_path: Path) -> None:
 async def test_requests_of_a_process_that_ends(tmp_path: Path) -> None:
     model = loaded(tmp_path, COUNTS, BATCHING)
     slow = await busy(model)
-    tasks = asked(model, one(1), one(2))
+    tasks = requested(model, one(1), one(2))
     await settled()
     os.kill(worker(model)._process.pid, signal.SIGKILL)
     for task in (slow, *tasks):
@@ -138,14 +138,14 @@ async def test_an_error_of_one_is_its_own(tmp_path: Path) -> None:
         ]
     """
     model = loaded(tmp_path, body, BATCHING)
-    bad, good = await asyncio.gather(*asked(model, one(1), one(2)), return_exceptions=True)
+    bad, good = await asyncio.gather(*requested(model, one(1), one(2)), return_exceptions=True)
     assert isinstance(bad, InferenceError)
     assert bad.message == "mine"
     assert numbers(good)[0] == [2, 2]
     await model.close()
 
 
-async def test_a_model_that_asks_for_batches_itself(tmp_path: Path) -> None:
+async def test_a_model_that_requests_batches_itself(tmp_path: Path) -> None:
     completes = """
     @staticmethod
     def auto_complete_config(config):
@@ -157,6 +157,6 @@ async def test_a_model_that_asks_for_batches_itself(tmp_path: Path) -> None:
     """
     model = loaded(tmp_path, completes + COUNTS.replace("\n", "\n    "), "")
     slow = await busy(model)
-    answers = await asyncio.gather(slow, *asked(model, one(1), one(2)))
+    answers = await asyncio.gather(slow, *requested(model, one(1), one(2)))
     assert [numbers(answer)[0] for answer in answers] == [[1, 99], [2, 1], [2, 2]]
     await model.close()

@@ -49,7 +49,7 @@ def step(
     return InferRequest("m", (Tensor.from_numpy("x", array),), sequence=place, **more)
 
 
-async def told(model: LocalModel, *arguments: Any, **more: Any) -> list[float]:
+async def reported(model: LocalModel, *arguments: Any, **more: Any) -> list[float]:
     response = await model.infer(step(*arguments, **more))
     return [tensor.numpy().item() for tensor in response.outputs]
 
@@ -61,28 +61,28 @@ async def test_a_state_goes_from_one_request_to_the_next(tmp_path: Path, strateg
     signature = await model.signature()
     assert [spec.name for spec in signature.inputs] == ["x"]
     assert [spec.name for spec in signature.outputs] == ["y"]
-    assert await asyncio.gather(*(told(model, key, key, "s") for key in (1, 2))) == [[1], [2]]
-    assert await asyncio.gather(*(told(model, key, 10) for key in (2, 1))) == [[12], [11]]
-    assert await told(model, 1, 1, "e") == [12]
-    assert await told(model, 1, 5, "s") == [5], "nothing is left of the sequence that ended"
-    assert await told(model, 2, 7, "s") == [7], "nor of one that began anew"
+    assert await asyncio.gather(*(reported(model, key, key, "s") for key in (1, 2))) == [[1], [2]]
+    assert await asyncio.gather(*(reported(model, key, 10) for key in (2, 1))) == [[12], [11]]
+    assert await reported(model, 1, 1, "e") == [12]
+    assert await reported(model, 1, 5, "s") == [5], "nothing is left of the sequence that ended"
+    assert await reported(model, 2, 7, "s") == [7], "nor of one that began anew"
     sent = step(2, 1)
     sent.inputs += (sent.inputs[0].renamed("sum"),)
     with pytest.raises(InferenceError, match="expected 1 inputs but got 2"):
         await model.infer(sent)
     with pytest.raises(InferenceError, match="unexpected inference output 'next'"):
         await model.infer(step(2, 1, outputs=(RequestedOutput("next"),)))
-    assert await told(model, 2, 1, outputs=()) == []
-    assert await told(model, 2, 1, "e") == [9], "it is kept though nothing was asked for"
+    assert await reported(model, 2, 1, outputs=()) == []
+    assert await reported(model, 2, 1, "e") == [9], "it is kept though nothing was asked for"
     await model.close()
 
 
 async def test_a_state_that_is_declared_is_shown_too(tmp_path: Path) -> None:
     config = SUM + 'output { name: "next" data_type: TYPE_FP32 dims: 1 }'
     model = load_model(accumulator(tmp_path, f"{config} sequence_batching {{ {STATE % ''} }}"))
-    assert await told(model, "a", 1, "s") == [1, 1]
-    assert await told(model, "a", 2, outputs=(RequestedOutput("next"),)) == [3]
-    assert await told(model, "a", 2, "e") == [5, 5]
+    assert await reported(model, "a", 1, "s") == [1, 1]
+    assert await reported(model, "a", 2, outputs=(RequestedOutput("next"),)) == [3]
+    assert await reported(model, "a", 2, "e") == [5, 5]
     await model.close()
 
 
@@ -91,8 +91,8 @@ async def test_a_state_begins_with_a_file(tmp_path: Path) -> None:
     (tmp_path / "m" / "initial_state" / "hundred").write_bytes(np.float32(100).tobytes())
     initial = 'initial_state { data_type: TYPE_FP32 dims: 1 data_file: "hundred" name: "h" }'
     model = load_model(accumulator(tmp_path, f"{SUM} sequence_batching {{ {STATE % initial} }}"))
-    assert await asyncio.gather(told(model, 1, 1, "s"), told(model, 2, 2, "s")) == [[101], [102]]
-    assert [await told(model, 2, 1), await told(model, 1, 1, "s")] == [[103], [101]]
+    assert await asyncio.gather(reported(model, 1, 1, "s"), reported(model, 2, 2, "s")) == [[101], [102]]
+    assert [await reported(model, 2, 1), await reported(model, 1, 1, "s")] == [[103], [101]]
     await model.close()
 
 
@@ -100,7 +100,7 @@ async def test_a_model_without_batches_and_without_a_declared_signature(tmp_path
     model = load_model(accumulator(tmp_path, f"sequence_batching {{ {STATE % ''} }}", batched=False))
     signature = await model.signature()
     assert ([spec.name for spec in signature.inputs], signature.max_batch_size) == (["x"], 0)
-    assert [await told(model, 1, 1, "s", False), await told(model, 1, 2, "e", False)] == [[1], [3]]
+    assert [await reported(model, 1, 1, "s", False), await reported(model, 1, 2, "e", False)] == [[1], [3]]
     await model.close()
 
 
@@ -159,14 +159,18 @@ async def test_controls_of_an_onnx_model(tmp_path: Path) -> None:
     )
     (tmp_path / "m" / "config.pbtxt").write_text(f"{SUM} sequence_batching {{ {stated} }}")
     model = load_model(ModelSource("m", tmp_path / "m"))
-    assert [await told(model, 1000, 0, "s"), await told(model, 1000, 0), await told(model, 1000, 0, "e")] == [
+    assert [
+        await reported(model, 1000, 0, "s"),
+        await reported(model, 1000, 0),
+        await reported(model, 1000, 0, "e"),
+    ] == [
         [1101],
         [1001],
         [1002],
     ]
-    assert await told(model, 2**64 - 1, 0, "se") == [float(np.float32(2**64))]
+    assert await reported(model, 2**64 - 1, 0, "se") == [float(np.float32(2**64))]
     with pytest.raises(InferenceError, match="correlation ID 'a' is none that model 'm' takes"):
-        await told(model, "a", 0, "s")
+        await reported(model, "a", 0, "s")
     await model.close()
 
 
@@ -271,8 +275,8 @@ async def test_a_torch_model_has_controls_and_states_too(tmp_path: Path, strateg
     (tmp_path / "m" / "config.pbtxt").write_text(config)
     model = load_model(ModelSource("m", tmp_path / "m"))
     assert [spec.name for spec in (await model.signature()).inputs] == ["x"]
-    assert await asyncio.gather(*(told(model, key, key, "s") for key in (1, 2))) == [[1], [2]]
-    assert await asyncio.gather(*(told(model, key, 10, "e") for key in (2, 1))) == [[1012], [1011]]
+    assert await asyncio.gather(*(reported(model, key, key, "s") for key in (1, 2))) == [[1], [2]]
+    assert await asyncio.gather(*(reported(model, key, 10, "e") for key in (2, 1))) == [[1012], [1011]]
     await model.close()
 
 
@@ -307,7 +311,7 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 4 ] } ]
 READY = 'control_input { name: "READY" control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } }'
 
 
-async def python_told(model: LocalModel, identity: int | str, number: int, flags: str = "") -> list[int]:
+async def python_reported(model: LocalModel, identity: int | str, number: int, flags: str = "") -> list[int]:
     place = Sequence(identity, "s" in flags, "e" in flags)
     tensor = Tensor.from_numpy("IN", np.array([[number]], np.int32))
     (found,) = (await model.infer(InferRequest("m", (tensor,), sequence=place))).outputs
@@ -321,50 +325,50 @@ async def test_the_processes_of_a_python_model_have_sequences_of_their_own(
     config = f"{PYTHON} sequence_batching {{ {strategy} }} instance_group [ {{ count: 2 }} ]"
     model = load_model(python_model(tmp_path, SUMS, config))
     keys = [1, "two", 3, 4]
-    begun = await asyncio.gather(*(python_told(model, key, 1, "s") for key in keys))
+    begun = await asyncio.gather(*(python_reported(model, key, 1, "s") for key in keys))
     processes = [found[1] for found in begun]
     assert len(set(processes)) == 2
     for total in (2, 3):
-        found = await asyncio.gather(*(python_told(model, key, 1) for key in keys))
+        found = await asyncio.gather(*(python_reported(model, key, 1) for key in keys))
         assert [each[0] for each in found] == [total] * 4
         assert [each[1] for each in found] == processes
     assert [each[2] for each in found] == [2] * 4
     await model.close()
 
 
-async def test_a_python_model_with_a_ready_input_gets_rows_of_nobody(tmp_path: Path) -> None:
+async def test_a_python_model_with_a_ready_input_gets_padding_rows(tmp_path: Path) -> None:
     config = f"{PYTHON} sequence_batching {{ {READY} }}"
     model = load_model(python_model(tmp_path, SUMS, config))
-    await asyncio.gather(*(python_told(model, key, 1, "s") for key in (1, 2, 3)))
-    assert (await python_told(model, 3, 1))[2:] == [3, 1]
-    assert (await python_told(model, 1, 1))[2:] == [1, 1]
+    await asyncio.gather(*(python_reported(model, key, 1, "s") for key in (1, 2, 3)))
+    assert (await python_reported(model, 3, 1))[2:] == [3, 1]
+    assert (await python_reported(model, 1, 1))[2:] == [1, 1]
     await model.close()
 
 
 async def test_the_sequences_of_a_process_end_with_it(tmp_path: Path) -> None:
     config = f"{PYTHON} sequence_batching {{ max_sequence_idle_microseconds: 60000000 }}"
     model = load_model(python_model(tmp_path, SUMS, config))
-    await asyncio.gather(python_told(model, 1, 1, "s"), python_told(model, 2, 1, "s"))
+    await asyncio.gather(python_reported(model, 1, 1, "s"), python_reported(model, 2, 1, "s"))
     with pytest.raises(InferenceError, match="exit code 1"):
-        await python_told(model, 1, 66)
+        await python_reported(model, 1, 66)
     async with asyncio.timeout(20):
         while not model.readiness().ready:
             await asyncio.sleep(0.05)
     # whatever the new process would answer, it would not be the sum
     with pytest.raises(InferenceError, match="must specify the START flag"):
-        await python_told(model, 2, 1)
-    assert (await python_told(model, 2, 5, "s"))[0] == 5
+        await python_reported(model, 2, 1)
+    assert (await python_reported(model, 2, 5, "s"))[0] == 5
     await model.close()
 
 
 async def test_new_sequences_go_where_a_process_is(tmp_path: Path) -> None:
     config = f"{PYTHON} sequence_batching {{ }} instance_group [ {{ count: 2 }} ]"
     model = load_model(python_model(tmp_path, SUMS, config))
-    _, there, *_ = (await asyncio.gather(*(python_told(model, key, 1, "s") for key in (1, 2))))[1]
+    _, there, *_ = (await asyncio.gather(*(python_reported(model, key, 1, "s") for key in (1, 2))))[1]
     with pytest.raises(InferenceError, match="exit code 1"):
-        await python_told(model, 1, 66)
+        await python_reported(model, 1, 66)
     # the slots of the one that has ended are free, and it is not back yet
-    begun = await asyncio.gather(*(python_told(model, key, key, "s") for key in (3, 4, 5)))
+    begun = await asyncio.gather(*(python_reported(model, key, key, "s") for key in (3, 4, 5)))
     assert [(total, process) for total, process, *_ in begun] == [(key, there) for key in (3, 4, 5)]
     await model.close()
 

@@ -12,7 +12,7 @@ from interlingua.runtime.scheduling.sequence_policy import Direct, Oldest
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, Tensor
 from interlingua.schemas.messages import Sequence
 from tests.runtime.scheduling.models import refusal, settled
-from tests.runtime.scheduling.sequence_models import Sums, asked, model_of, step, sums, total
+from tests.runtime.scheduling.sequence_models import Sums, model_of, requested, step, sums, total
 
 BOTH = pytest.mark.parametrize("strategy", [Direct(), Oldest()], ids=["direct", "oldest"])
 
@@ -26,14 +26,14 @@ async def test_from_start_to_end(strategy: Direct | Oldest) -> None:
         3,
         7,
     ]
-    error = await refusal(*asked(model, step(7, 1)))
+    error = await refusal(*requested(model, step(7, 1)))
     assert error.code is ErrorCode.INVALID_TENSOR
     assert error.message == (
         "inference request for sequence 7 to model 'm' must specify the START flag on the first request of "
         "the sequence"
     )
     assert await total(model, 8, 5, "se") == 5
-    assert "START flag" in (await refusal(*asked(model, step(8, 1)))).message
+    assert "START flag" in (await refusal(*requested(model, step(8, 1)))).message
     assert instance.batches == [[(7, 1, 1, -1)], [(7, 2, 0, -1)], [(7, 4, 0, 1)], [(8, 5, 1, 1)]]
     await model.close()
 
@@ -59,7 +59,7 @@ async def test_from_start_to_end(strategy: Direct | Oldest) -> None:
 )
 async def test_what_is_in_no_sequence(request_: InferRequest, said: str, strategy: Direct | Oldest) -> None:
     model = model_of(Sums(), strategy)
-    error = await refusal(*asked(model, request_))
+    error = await refusal(*requested(model, request_))
     assert (error.code, error.message) == (ErrorCode.INVALID_TENSOR, said)
     await model.close()
 
@@ -67,8 +67,8 @@ async def test_what_is_in_no_sequence(request_: InferRequest, said: str, strateg
 async def test_a_sequence_keeps_its_row() -> None:
     instance = Sums()
     model = model_of(instance, Direct())
-    assert await sums(asked(model, *(step(number, number, "s") for number in (1, 2, 3)))) == [1, 2, 3]
-    assert await sums(asked(model, step(3, 10), step(2, 10))) == [13, 12]
+    assert await sums(requested(model, *(step(number, number, "s") for number in (1, 2, 3)))) == [1, 2, 3]
+    assert await sums(requested(model, step(3, 10), step(2, 10))) == [13, 12]
     assert await total(model, 1, 10, "e") == 11
     assert await total(model, 3, 10) == 23
     # the row that has become free
@@ -87,9 +87,9 @@ async def test_the_oldest_meet_in_batches_without_gaps() -> None:
     instance = Sums()
     instance.open.clear()
     model = model_of(instance, Oldest(max_candidates=3))
-    first = asked(model, step(1, 1, "s"))
+    first = requested(model, step(1, 1, "s"))
     await instance.has_begun()
-    later = asked(model, step(1, 1), step(1, 1, "e"), step(2, 2, "s"), step(3, 3, "s"), step(4, 4, "s"))
+    later = requested(model, step(1, 1), step(1, 1, "e"), step(2, 2, "s"), step(3, 3, "s"), step(4, 4, "s"))
     await settled()
     instance.open.set()
     assert await sums([*first, *later]) == [1, 2, 3, 2, 3, 4]
@@ -103,10 +103,10 @@ async def test_preferred_sizes_and_the_delay_of_the_oldest() -> None:
     instance = Sums()
     model = model_of(instance, Oldest(max_candidates=4, preferred_sizes=(2,), max_delay_us=200_000))
     began = time.monotonic()
-    assert await sums(asked(model, step(1, 1, "s"), step(2, 2, "s"))) == [1, 2]
+    assert await sums(requested(model, step(1, 1, "s"), step(2, 2, "s"))) == [1, 2]
     assert time.monotonic() - began < 0.15
     began = time.monotonic()
-    assert await sums(asked(model, step(1, 1, "e"))) == [2]
+    assert await sums(requested(model, step(1, 1, "e"))) == [2]
     assert time.monotonic() - began > 0.19
     assert [len(batch) for batch in instance.batches] == [2, 1]
     await model.close()
@@ -116,7 +116,7 @@ async def test_a_batch_of_rows_waits_until_enough_are_ready() -> None:
     instance = Sums()
     model = model_of(instance, Direct(max_delay_us=200_000, minimum_utilization=0.5))
     began = time.monotonic()
-    assert await sums(asked(model, step(1, 1, "s"), step(2, 2, "s"))) == [1, 2]
+    assert await sums(requested(model, step(1, 1, "s"), step(2, 2, "s"))) == [1, 2]
     assert time.monotonic() - began < 0.15
     began = time.monotonic()
     assert await total(model, 2, 1) == 3
@@ -129,9 +129,9 @@ async def test_a_batch_of_rows_waits_until_enough_are_ready() -> None:
 async def test_more_sequences_than_slots(strategy: Direct | Oldest) -> None:
     instance = Sums()
     model = model_of(instance, strategy, rows=2)
-    await sums(asked(model, step(1, 1, "s"), step(2, 1, "s")))
-    third, fourth = asked(model, step(3, 1, "s"), step(4, 1, "se"))
-    more = asked(model, step(3, 1), step(3, 1, "e"))
+    await sums(requested(model, step(1, 1, "s"), step(2, 1, "s")))
+    third, fourth = requested(model, step(3, 1, "s"), step(4, 1, "se"))
+    more = requested(model, step(3, 1), step(3, 1, "e"))
     await asyncio.sleep(0.05)
     assert not third.done() and not fourth.done()
     assert await total(model, 2, 1) == 2, "who has a slot goes on"
@@ -144,13 +144,13 @@ async def test_more_sequences_than_slots(strategy: Direct | Oldest) -> None:
 
 
 @BOTH
-async def test_a_start_on_a_live_id_begins_anew_behind_what_waits(strategy: Direct | Oldest) -> None:
+async def test_a_start_on_a_live_id_begins_again_after_what_waits(strategy: Direct | Oldest) -> None:
     instance = Sums()
     instance.open.clear()
     model = model_of(instance, strategy, rows=1)
-    first = asked(model, step(1, 1, "s"))
+    first = requested(model, step(1, 1, "s"))
     await instance.has_begun()
-    later = asked(model, step(1, 2), step(1, 5, "s"), step(1, 1), step(1, 1, "e"), step(1, 9, "s"))
+    later = requested(model, step(1, 2), step(1, 5, "s"), step(1, 1), step(1, 1, "e"), step(1, 9, "s"))
     await settled()
     instance.open.set()
     assert await sums([*first, *later]) == [1, 3, 5, 6, 7, 9]
@@ -166,21 +166,21 @@ async def test_a_start_on_a_live_id_begins_anew_behind_what_waits(strategy: Dire
 
 
 @BOTH
-async def test_a_sequence_that_stands_idle_is_over(strategy: Direct | Oldest) -> None:
+async def test_an_idle_sequence_ends(strategy: Direct | Oldest) -> None:
     model = model_of(Sums(), strategy, rows=1, idle_us=150_000)
     await total(model, 1, 1, "s")
     began = time.monotonic()
-    (waiting,) = asked(model, step(2, 1, "s"))
+    (waiting,) = requested(model, step(2, 1, "s"))
     await asyncio.sleep(0.1)
     assert await total(model, 1, 1) == 2, "a request keeps it"
     assert await sums([waiting]) == [1]
     assert 0.24 < time.monotonic() - began < 0.6
     assert (
         "sequence 1 to model 'm' must specify the START flag"
-        in (await refusal(*asked(model, step(1, 1)))).message
+        in (await refusal(*requested(model, step(1, 1)))).message
     )
     await asyncio.sleep(0.2)
-    assert "START flag" in (await refusal(*asked(model, step(2, 1)))).message
+    assert "START flag" in (await refusal(*requested(model, step(2, 1)))).message
     await model.close()
 
 
@@ -188,11 +188,11 @@ async def test_a_sequence_is_not_idle_while_a_request_runs() -> None:
     instance = Sums()
     model = model_of(instance, Direct(), idle_us=50_000)
     instance.open.clear()
-    running = asked(model, step(1, 1, "s"))
+    running = requested(model, step(1, 1, "s"))
     await instance.has_begun()
     await asyncio.sleep(0.15)
     instance.open.set()
-    assert await sums([*running, *asked(model, step(1, 1, "e"))]) == [1, 2]
+    assert await sums([*running, *requested(model, step(1, 1, "e"))]) == [1, 2]
     await model.close()
 
 
@@ -201,11 +201,11 @@ async def test_each_instance_has_sequences_of_its_own(strategy: Direct | Oldest)
     instance = Sums()
     model = model_of(instance, strategy, rows=1, instances=2)
     instance.open.clear()
-    running = asked(model, step(1, 1, "s"), step(2, 2, "s"), step(1, 1), step(3, 3, "s"))
+    running = requested(model, step(1, 1, "s"), step(2, 2, "s"), step(1, 1), step(3, 3, "s"))
     await instance.has_begun()
     await instance.has_begun()
     assert sorted(row[0] for batch in instance.batches for row in batch if row) == [1, 2]
-    ends = asked(model, step(1, 1, "e"), step(2, 1, "e"))
+    ends = requested(model, step(1, 1, "e"), step(2, 1, "e"))
     await settled()
     instance.open.set()
     assert await sums([*running, *ends]) == [1, 2, 2, 3, 3, 3]
@@ -218,7 +218,7 @@ async def test_who_differs_in_shape_does_not_meet() -> None:
     wide = InferRequest(
         "m", (Tensor.from_numpy("x", np.ones((1, 3), np.float32)),), sequence=Sequence(2, True)
     )
-    assert await sums(asked(model, step(1, 1, "s"), wide, step(3, 3, "s"))) == [1, 3, 3]
+    assert await sums(requested(model, step(1, 1, "s"), wide, step(3, 3, "s"))) == [1, 3, 3]
     assert [[row and row[0] for row in batch] for batch in instance.batches] == [[1, None, 3], [None, 2]]
     await model.close()
 
@@ -235,10 +235,10 @@ async def test_without_batches(strategy: Direct | Oldest) -> None:
 @BOTH
 async def test_a_run_that_fails_changes_nothing(strategy: Direct | Oldest) -> None:
     model = model_of(Sums(), strategy)
-    await sums(asked(model, step(1, 1, "s"), step(2, 2, "s"), step(3, 3, "s")))
+    await sums(requested(model, step(1, 1, "s"), step(2, 2, "s"), step(3, 3, "s")))
     # with rows of nobody beside it
-    assert (await refusal(*asked(model, step(3, -1)))).message == "negative"
-    assert await sums(asked(model, step(1, 1), step(2, 1), step(3, 1, "e"))) == [2, 3, 4]
+    assert (await refusal(*requested(model, step(3, -1)))).message == "negative"
+    assert await sums(requested(model, step(1, 1), step(2, 1), step(3, 1, "e"))) == [2, 3, 4]
     await model.close()
 
 
@@ -247,10 +247,10 @@ async def test_a_request_that_leaves_breaks_its_sequence(strategy: Direct | Olde
     instance = Sums()
     instance.open.clear()
     model = model_of(instance, strategy, rows=2)
-    first = asked(model, step(1, 1, "s"), step(2, 1, "s"))
+    first = requested(model, step(1, 1, "s"), step(2, 1, "s"))
     await instance.has_begun()
     gone = step(1, 2)
-    left, late, kept, other = asked(model, gone, step(1, 3), step(1, 4, "s"), step(2, 1))
+    left, late, kept, other = requested(model, gone, step(1, 3), step(1, 4, "s"), step(2, 1))
     await settled()
     gone.context.cancel.cancel()
     assert (await refusal(left)).code is ErrorCode.CANCELLED
@@ -265,12 +265,12 @@ async def test_a_broken_sequence_gives_its_slot_away() -> None:
     instance = Sums()
     instance.open.clear()
     model = model_of(instance, Direct(), rows=1)
-    first = asked(model, step(1, 1, "s"))
+    first = requested(model, step(1, 1, "s"))
     await instance.has_begun()
     in_time = step(1, 2, context=Context(deadline=time.monotonic() + 0.05))
-    late, waiting = asked(model, in_time, step(2, 2, "se"))
+    late, waiting = requested(model, in_time, step(2, 2, "se"))
     assert (await refusal(late)).code is ErrorCode.DEADLINE_EXCEEDED
-    assert "START flag" in (await refusal(*asked(model, step(1, 1)))).message
+    assert "START flag" in (await refusal(*requested(model, step(1, 1)))).message
     instance.open.set()
     assert await sums([*first, waiting]) == [1, 2]
     await model.close()
@@ -280,7 +280,7 @@ async def test_a_caller_that_goes_away_while_it_runs_breaks_nothing() -> None:
     instance = Sums()
     instance.open.clear()
     model = model_of(instance, Direct())
-    (gone,) = asked(model, step(1, 1, "s"))
+    (gone,) = requested(model, step(1, 1, "s"))
     await instance.has_begun()
     gone.cancel()
     await settled()
@@ -293,11 +293,11 @@ async def test_only_so_many_may_wait() -> None:
     instance = Sums()
     instance.open.clear()
     model = model_of(instance, Direct(), rows=1, limits=Limits(queue_requests=1))
-    first = asked(model, step(1, 1, "s"))
+    first = requested(model, step(1, 1, "s"))
     await instance.has_begun()
-    second = asked(model, step(1, 1))
+    second = requested(model, step(1, 1))
     await settled()
-    error = await refusal(*asked(model, step(2, 1, "s")))
+    error = await refusal(*requested(model, step(2, 1, "s")))
     assert error.code is ErrorCode.OVERLOADED and "Exceeds maximum queue size" in error.message
     instance.open.set()
     assert await sums([*first, *second]) == [1, 2]
@@ -311,7 +311,7 @@ async def test_closing_runs_what_waits_and_no_longer_waits_for_ends(strategy: Di
     instance = Sums()
     instance.open.clear()
     model = model_of(instance, strategy, rows=1, idle_us=60_000_000)
-    waiting = asked(model, step(1, 1, "s"), step(1, 1), step(2, 1, "s"), step(3, 1, "s"), step(3, 1, "e"))
+    waiting = requested(model, step(1, 1, "s"), step(1, 1), step(2, 1, "s"), step(3, 1, "s"), step(3, 1, "e"))
     await instance.has_begun()
     closing = asyncio.ensure_future(model.close())
     await settled()
@@ -321,11 +321,11 @@ async def test_closing_runs_what_waits_and_no_longer_waits_for_ends(strategy: Di
         await closing
 
 
-async def test_answers_leave_in_order_where_that_is_asked_for() -> None:
+async def test_answers_leave_in_order_where_that_is_configured() -> None:
     instance = Sums()
     model = model_of(instance, Oldest(preserve_ordering=True), rows=1, instances=2)
     done: list[int] = []
-    tasks = asked(model, *(step(number, number, "se") for number in range(1, 9)))
+    tasks = requested(model, *(step(number, number, "se") for number in range(1, 9)))
     for number, task in enumerate(tasks):
         task.add_done_callback(lambda _, number=number: done.append(number))  # type: ignore[misc]
     await sums(tasks)
@@ -351,7 +351,7 @@ async def test_hundreds_of_steps_of_many_sequences(strategy: Direct | Oldest) ->
                 expected += value
                 flags = "s" * (index == 0) + "e" * (index == length - 1)
                 asking = step(identity, value, flags)
-                (task,) = asked(model, asking)
+                (task,) = requested(model, asking)
                 if drawn.random() < 0.1:
                     await asyncio.sleep(drawn.choice([0, 0.0005]))
                     asking.context.cancel.cancel()

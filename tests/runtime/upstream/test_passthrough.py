@@ -166,12 +166,12 @@ def with_parameter(target: str, **value: Any) -> Any:
     ],
     ids=["sequence", "priority", "classification", "own"],
 )
-async def test_what_asks_for_more_is_read(monkeypatch: pytest.MonkeyPatch, asked: Any) -> None:
+async def test_requests_that_need_more_are_read(monkeypatch: pytest.MonkeyPatch, asked: Any) -> None:
     *_, passed = await both(monkeypatch, asked, answer("X"))
     assert not passed
 
 
-async def test_a_failure_is_told_in_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_is_reported_in_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     said, _, passed = await both(monkeypatch, question(), GrpcAnswer(code=8, details="too much"))
     assert passed and (said.code, said.details) == (8, "too much")
 

@@ -71,7 +71,7 @@ async def test_who_goes_leaves_the_fetch_to_the_others() -> None:
     assert (source.begun, source.cancelled) == (1, 0)
 
 
-async def test_a_fetch_that_nobody_waits_for_is_cancelled() -> None:
+async def test_a_fetch_without_waiters_is_cancelled() -> None:
     source, value = Source(), SharedValue[int](60)
     alone = asyncio.create_task(value.get(source.fetch))
     await asyncio.sleep(0)

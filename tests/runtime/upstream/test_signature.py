@@ -118,7 +118,7 @@ async def refusal(target: UpstreamModel, *inputs: Tensor, outputs: tuple[str, ..
         ({}, "a", False),
     ],
 )
-async def test_an_input_may_be_left_out_unless_its_configuration_says_otherwise(
+async def test_an_input_is_optional_unless_its_configuration_says_otherwise(
     config: dict[str, Any] | None, missing: str, refused: bool
 ) -> None:
     server = Server([spec("a", -1), spec("b", -1)], config)
@@ -206,7 +206,7 @@ class Described:
         )
 
 
-async def test_an_input_of_a_graph_that_is_an_output_too_may_be_left_out() -> None:
+async def test_an_input_of_a_graph_that_is_an_output_too_is_optional() -> None:
     """graphpipe-tf lists every tensor of its graph as both; what has to be given stands nowhere."""
     ports = tuple(Port(name, "", (-1,), 10) for name in ("in:0", "hidden:0", "x"))
     target = Described("graphpipe-tf", ports, ports[1:]).model()
@@ -251,7 +251,7 @@ async def test_the_server_judges_where_its_signature_is_not_believed() -> None:
     assert server.inferred == 1
 
 
-async def test_a_tensor_under_the_upstreams_name_is_told_the_clients_one() -> None:
+async def test_a_tensor_under_the_upstreams_name_is_refused_with_the_clients_one() -> None:
     target = model(Server([spec("a", -1)], {}), inputs={"mine": "a"}, outputs={"yours": "x"})
     assert not await refusal(target, tensor("mine", 1), outputs=("yours",))
     assert "it is called 'mine' here" in await refusal(target, tensor("a", 1))
@@ -261,7 +261,7 @@ async def test_a_tensor_under_the_upstreams_name_is_told_the_clients_one() -> No
 # --- what changes
 
 
-async def test_a_model_that_was_loaded_with_another_signature_is_asked_for_it() -> None:
+async def test_the_signature_of_a_reloaded_model_is_read_again() -> None:
     server = Server([spec("a", 2)], {})
     target = model(server)
     assert not await refusal(target, tensor("a", 2))
@@ -297,7 +297,7 @@ async def test_those_who_come_at_once_after_a_reload_are_all_answered() -> None:
 
 
 @pytest.mark.parametrize("down", ["there", "config"])
-async def test_what_is_known_stands_while_the_server_cannot_tell(down: str) -> None:
+async def test_what_is_known_remains_while_the_server_cannot_answer(down: str) -> None:
     server = Server([spec("a", 2)], {})
     target = model(server)
     await target.signature()

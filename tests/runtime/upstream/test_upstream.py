@@ -110,7 +110,7 @@ async def test_a_server_that_has_no_configuration(reply: tuple[int, bytes]) -> N
     assert (await model(Recorded(simple=METADATA, config=reply)).signature()).max_batch_size == 0
 
 
-async def test_a_server_that_cannot_tell_now_is_asked_again() -> None:
+async def test_an_unavailable_server_is_queried_again() -> None:
     client = Recorded(simple=METADATA, config=(503, b'{"error": "later"}'))
     target = model(client)
     with pytest.raises(InferenceError, match="later") as caught:
@@ -135,7 +135,7 @@ async def test_versions_that_clients_make_up_are_not_kept_for_ever() -> None:
     assert client.asked.count("/v2/models/simple/versions/999") == 1
 
 
-async def test_classes_are_never_asked_of_an_upstream() -> None:
+async def test_classes_are_never_requested_of_an_upstream() -> None:
     client = Recorded(simple=METADATA, config=(200, CONFIG), infer=(200, ANSWER))
     outputs = (RequestedOutput("OUTPUT0", classification=3), RequestedOutput("OUTPUT1"))
     answer = await model(client).infer(InferRequest("ours", INPUTS, outputs, id="mine"))
@@ -231,7 +231,7 @@ class Generating(Recorded):
         ((404, b""), "infer"),
     ],
 )
-async def test_only_decoupled_models_are_asked_for_events(config: tuple[int, bytes], path: str) -> None:
+async def test_only_decoupled_models_are_called_as_streams(config: tuple[int, bytes], path: str) -> None:
     client = Generating(simple=(200, described([1])), config=config, infer=(200, ANSWER))
     target = model(client)
     inputs = tuple(Tensor.checked(name, Datatype.INT32, (1,), bytes(4)) for name in ("INPUT0", "INPUT1"))
@@ -386,7 +386,7 @@ async def test_a_stream_is_counted_once_however_it_ends(
     assert counted(target) == said
 
 
-async def test_nobody_overtakes_those_who_wait_for_a_signature() -> None:
+async def test_no_request_overtakes_those_that_wait_for_a_signature() -> None:
     client = Recorded(simple=METADATA, config=(200, CONFIG))
     target = model(client)
     order: list[int] = []
@@ -407,7 +407,7 @@ async def test_nobody_overtakes_those_who_wait_for_a_signature() -> None:
     assert order == list(range(23))
 
 
-async def test_who_wants_a_signature_at_once_asks_once() -> None:
+async def test_callers_that_need_a_signature_at_once_share_one_request() -> None:
     client = Unfair(simple=(503, b'{"error": "later"}'), config=(200, CONFIG))
     target = model(client)
     said = await asyncio.gather(*(target.signature() for _ in range(4)), return_exceptions=True)

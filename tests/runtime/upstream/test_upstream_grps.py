@@ -116,7 +116,7 @@ def text(value: bytes | str, name: str = "str_data") -> Tensor:
     return Tensor.from_numpy(name, np.array([value], object))
 
 
-async def told(model: UpstreamModel, *inputs: Tensor) -> dict[str, Any]:
+async def reported(model: UpstreamModel, *inputs: Tensor) -> dict[str, Any]:
     answer = await model.infer(InferRequest("ours", inputs))
     return {tensor.name: tensor.numpy().tolist() for tensor in answer.outputs}
 
@@ -137,7 +137,7 @@ async def test_tensors_by_name(wire: tuple[str, str]) -> None:
             answer = await model.infer(request)
             assert answer.outputs == (Tensor.from_numpy("OUTPUT1", A - B),)
             assert (answer.model, answer.id) == ("ours", "seven")
-            assert await told(model, *SUMS) == {"OUTPUT0": (A + B).tolist(), "OUTPUT1": (A - B).tolist()}
+            assert await reported(model, *SUMS) == {"OUTPUT0": (A + B).tolist(), "OUTPUT1": (A - B).tolist()}
         message = there.server.seen[-1]
         assert message.model == "simple-1.0.0"
         assert [(each.name, list(each.shape)) for each in message.gtensors.tensors] == [
@@ -199,15 +199,15 @@ async def test_renamed_and_unnamed(wire: tuple[str, str]) -> None:
 async def test_text_and_bytes_as_what_they_are(wire: tuple[str, str]) -> None:
     async with bench(wire) as there:
         model = there.model("", declared=TEXT)
-        assert await told(model, text("你好 <>")) == {"str_data": ["你好 <>".encode()]}
+        assert await reported(model, text("你好 <>")) == {"str_data": ["你好 <>".encode()]}
         assert there.server.seen[-1].str_data == "你好 <>"
         model = there.model("")
-        assert await told(model, text(b"\0\xff", "bin_data")) == {"bin_data": [b"\0\xff"]}
+        assert await reported(model, text(b"\0\xff", "bin_data")) == {"bin_data": [b"\0\xff"]}
         assert there.server.seen[-1].bin_data == b"\0\xff"
-        assert await told(model, text("bin")) == {"bin_data": [b"\0\1bin\xff"]}
-        assert await told(model, text("binempty")) == {"bin_data": [b""]}
-        assert await told(model, text("empty")) == {}
-        assert await told(there.model("my-dashed-model-2.0.0-rc1"), text("x")) == {
+        assert await reported(model, text("bin")) == {"bin_data": [b"\0\1bin\xff"]}
+        assert await reported(model, text("binempty")) == {"bin_data": [b""]}
+        assert await reported(model, text("empty")) == {}
+        assert await reported(there.model("my-dashed-model-2.0.0-rc1"), text("x")) == {
             "str_data": [b"tag:dashed"]
         }
 
@@ -338,7 +338,7 @@ async def test_bytes_that_the_python_server_streams_over_http_are_refused(recut:
         with pytest.raises(InferenceError, match=r"b'…"):
             await anext(pieces)
         # one answer is not a stream, and its bytes are what they are
-        assert await told(there.model(""), text("bin")) == {"bin_data": [b"\0\1bin\xff"]}
+        assert await reported(there.model(""), text("bin")) == {"bin_data": [b"\0\1bin\xff"]}
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ async def test_a_name_that_only_one_server_decodes() -> None:
         assert error.code is ErrorCode.UNREPRESENTABLE
 
 
-async def test_a_stated_flavor_is_not_asked_for() -> None:
+async def test_a_configured_flavor_is_not_detected() -> None:
     async with bench(("http", "cpp"), flavor="cpp") as there:
         lenient = there.model("a&b é", declared=TEXT, strict_signature=False)
         error = await failure(lenient, text(b"\0", "bin_data"))

@@ -26,7 +26,7 @@ from interlingua.schemas import (
 )
 
 
-def asks(argument: Any, signature: Any) -> tuple[BrpcRequest, None]:
+def encoded(argument: Any, signature: Any) -> tuple[BrpcRequest, None]:
     return BrpcRequest("s", "infer", str(getattr(argument, "id", "")).encode()), None
 
 
@@ -39,9 +39,9 @@ def reads(form: None, answer: BrpcAnswer) -> Any:
 
 
 CALLS = {
-    Operation.INFER: UpstreamCall(asks, reads),
-    Operation.MODEL_METADATA: UpstreamCall(asks, reads),
-    Operation.MODEL_LOAD: UpstreamCall(asks, reads),
+    Operation.INFER: UpstreamCall(encoded, reads),
+    Operation.MODEL_METADATA: UpstreamCall(encoded, reads),
+    Operation.MODEL_LOAD: UpstreamCall(encoded, reads),
     Operation.READY: UpstreamCall(
         lambda argument, signature: (BrpcRequest("s", "ready", b""), None),
         lambda form, answer: Readiness(answer.message == b"yes"),
@@ -49,7 +49,7 @@ CALLS = {
 }
 STREAMING = {
     **CALLS,
-    Operation.INFER_STREAM: UpstreamCall(asks, lambda form, answer: (bytes(answer.message),)),
+    Operation.INFER_STREAM: UpstreamCall(encoded, lambda form, answer: (bytes(answer.message),)),
 }
 
 
@@ -153,7 +153,7 @@ async def test_pinned_requests_move_together(leaves: str) -> None:
     assert servers[first].executed == []
 
 
-async def test_the_least_busy_is_asked() -> None:
+async def test_the_least_busy_is_used() -> None:
     busy, free = Server(hold=asyncio.Event()), Server()
     target = upstream(busy, free)
     waiting = [asyncio.ensure_future(ask(target)) for _ in range(2)]
@@ -197,7 +197,7 @@ async def test_each_server_is_tried_once(others: int) -> None:
     assert [server.refused for server in servers] == [1] * (1 + others)
 
 
-async def test_what_may_have_run_is_asked_of_nobody_else() -> None:
+async def test_what_may_have_run_is_sent_to_no_other_server() -> None:
     servers = [Server(breaks) for _ in range(3)]
     target = upstream(*servers)
     for number in range(30):
@@ -206,7 +206,7 @@ async def test_what_may_have_run_is_asked_of_nobody_else() -> None:
     assert sorted(executed) == sorted(b"%d" % number for number in range(30))
 
 
-async def test_what_only_reads_is_asked_of_another() -> None:
+async def test_what_only_reads_is_sent_to_another() -> None:
     broken, well = Server(breaks), Server()
     target = upstream(broken, well)
     for _ in range(4):
@@ -252,7 +252,7 @@ async def test_a_model_is_loaded_everywhere() -> None:
 # --- who is left out
 
 
-async def test_one_that_fails_again_and_again_is_left_out() -> None:
+async def test_a_server_that_fails_again_and_again_is_ejected() -> None:
     broken, well = Server(breaks), Server()
     target = upstream(broken, well)
     failed = 0
@@ -278,7 +278,7 @@ async def test_failures_in_between_do_not_count() -> None:
     assert len(sometimes.executed) == 20
 
 
-async def test_the_last_server_is_not_left_out_for_what_it_answers() -> None:
+async def test_the_last_server_is_not_ejected_for_its_answers() -> None:
     server, gone = Server(answer=b"junk", hold=asyncio.Event()), Server(refuses)
     assert server.hold is not None
     server.hold.set()
@@ -290,7 +290,7 @@ async def test_the_last_server_is_not_left_out_for_what_it_answers() -> None:
     assert len(server.executed) == 30
 
 
-async def test_one_whose_answers_make_no_sense_is_left_out() -> None:
+async def test_a_server_with_invalid_answers_is_ejected() -> None:
     junk, well = Server(answer=b"junk"), Server()
     target = upstream(junk, well)
     said: list[Any] = []
@@ -396,7 +396,7 @@ async def test_a_probe_brings_a_server_back() -> None:
     assert down.probed == probed
 
 
-async def test_one_that_is_not_ready_is_asked_only_where_no_other_is() -> None:
+async def test_a_server_that_is_not_ready_is_used_only_where_no_other_is() -> None:
     leaving, staying = Server(ready=b"no"), Server()
     target = upstream(leaving, staying, probes=Probes(0.05, 5.0))
     await ask(target)
@@ -428,7 +428,7 @@ async def test_a_timeout_is_looked_into_at_once() -> None:
     await target.close()
 
 
-async def test_callers_in_a_hurry_have_nobody_left_out() -> None:
+async def test_impatient_callers_eject_no_server() -> None:
     target = upstream(server := Server())
     for _ in range(10):
         server.fault = lambda: InferenceError(ErrorCode.DEADLINE_EXCEEDED, "late")
@@ -437,7 +437,7 @@ async def test_callers_in_a_hurry_have_nobody_left_out() -> None:
     assert await asyncio.gather(*(ask(target) for _ in range(5))) == [b"fine"] * 5
 
 
-async def test_one_that_does_not_answer_its_probes_is_left_out() -> None:
+async def test_a_server_that_does_not_answer_its_probes_is_ejected() -> None:
     hung, well = Server(lambda: InferenceError(ErrorCode.DEADLINE_EXCEEDED, "late")), Server()
     target = upstream(hung, well, probes=Probes(0.05, 5.0))
     await target.call(Operation.READY)
@@ -650,7 +650,7 @@ async def test_what_cannot_be_looked_up_stays_as_it_was() -> None:
     await target.close()
 
 
-async def test_a_name_that_was_never_found_is_asked_by_name() -> None:
+async def test_a_name_that_was_never_found_is_resolved_by_each_connection() -> None:
     looked = Looked()
     looked.addresses = None
     target = looked.upstream()
@@ -659,7 +659,7 @@ async def test_a_name_that_was_never_found_is_asked_by_name() -> None:
     await target.close()
 
 
-async def test_a_sequence_whose_server_is_gone_is_told_so() -> None:
+async def test_a_sequence_whose_server_is_gone_gets_an_error() -> None:
     looked = Looked("10.0.0.1", "10.0.0.2")
     target = looked.upstream()
     for identity in range(20):

@@ -43,14 +43,14 @@ S = Tensor.from_numpy("s", np.array([b"\xff", b""], object))
 transports = pytest.mark.parametrize("transport", ["http", "grpc"])
 
 
-def asked(target: UpstreamModel) -> list[str]:
+def requested(target: UpstreamModel) -> list[str]:
     client = target.upstream.pool.members[0].client
     assert isinstance(client, HttpLoopback | GrpcLoopback)
     return client.asked
 
 
 @transports
-async def test_its_signature_is_asked_once(transport: str) -> None:
+async def test_its_signature_is_requested_once(transport: str) -> None:
     target = behind(SERVER, "trtis", transport, "batched")
     signature = await target.signature()
     assert signature.max_batch_size == 8
@@ -63,7 +63,7 @@ async def test_its_signature_is_asked_once(transport: str) -> None:
     await target.infer(InferRequest("batched", (A, S)))
     await target.infer(InferRequest("batched", (A, S)))
     infer = "/api/infer/batched" if transport == "http" else "/nvidia.inferenceserver.GRPCService/Infer"
-    assert len(asked(target)) == 3 and asked(target)[1:] == [infer, infer]
+    assert len(requested(target)) == 3 and requested(target)[1:] == [infer, infer]
 
 
 @transports
@@ -76,7 +76,7 @@ async def test_all_outputs_and_any_id_come_back(transport: str, identity: str) -
 
 
 @transports
-async def test_classes_are_asked_as_the_raw_output(transport: str) -> None:
+async def test_classes_are_requested_as_the_raw_output(transport: str) -> None:
     request = InferRequest("ours", (A, S), (RequestedOutput("x", classification=2),))
     answer = await behind(SERVER, "trtis", transport, "batched").infer(request)
     assert answer.outputs == (A.renamed("x"),)
@@ -126,7 +126,7 @@ async def test_the_configuration_is_the_upstreams_own(transport: str, tmp_path: 
     (given,) = config.input
     assert (given.name, given.Format.Name(given.format)) == ("picture", "FORMAT_NCHW")
     assert list(given.dims) == [3, -1, -1]
-    assert len(set(asked(target))) == 1
+    assert len(set(requested(target))) == 1
 
     shape = (-1, 3, 224, 224)
     stated = Signature(

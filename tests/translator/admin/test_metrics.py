@@ -44,7 +44,7 @@ def test_nothing_is_no_text() -> None:
     assert exposition([]) == b""
 
 
-def test_a_family_without_samples_is_told_of() -> None:
+def test_a_family_without_samples_is_listed() -> None:
     assert exposition([Family("a", "gauge", "b", [])]) == b"# HELP a b\n# TYPE a gauge\n"
 
 
@@ -113,7 +113,7 @@ def test_families_of_one_name_must_agree() -> None:
         ("a", Sample(1, {}, "_sum"), "a gauge has no sample 'a_sum'"),
     ],
 )
-def test_what_nobody_could_read_is_refused(name: str, sample: Sample, message: str) -> None:
+def test_what_no_client_could_read_is_refused(name: str, sample: Sample, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Family(name, "gauge", "", [sample])
 

@@ -171,7 +171,7 @@ async def test_no_page_takes_a_body() -> None:
     assert request.max_body_bytes == 0
 
 
-async def test_a_source_that_fails_is_told_in_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_source_is_reported_in_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
     assembly = full()
 
     def broken() -> list[Family]:
@@ -365,7 +365,7 @@ async def test_the_page_is_whole_and_escapes_everything() -> None:
     await assembly.close()
 
 
-async def test_the_page_needs_nothing_from_elsewhere_and_no_sight() -> None:
+async def test_the_page_loads_nothing_remote_and_needs_no_sight() -> None:
     assembly = full()
     page = Page(await text_of(handler(assembly.site()), "/"))
     for _, attributes in page.elements:

@@ -123,7 +123,7 @@ def test_a_bad_signature_exits_with_2(
     assert "signature.yaml" in capsys.readouterr().err
 
 
-def test_nobody_there_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_server_there_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert conformance("127.0.0.1:1", "--model", "simple") == 1
     assert "UNAVAILABLE" in capsys.readouterr().err
 
@@ -146,7 +146,7 @@ def test_without_a_signature_little_is_left(served: dict[str, str]) -> None:
     assert "signature" in found["answers/same-twice"].reason
 
 
-def test_an_unsteady_failure_is_told_as_such(served: dict[str, str]) -> None:
+def test_an_unsteady_failure_is_reported_as_such(served: dict[str, str]) -> None:
     def once(passing: Passing) -> None:
         if passing.good and "struck" not in passing.memory and passing.number > 8:
             passing.memory["struck"] = True

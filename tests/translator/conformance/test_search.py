@@ -26,7 +26,7 @@ def result(body: Run, *, once: bool = False, effort: Effort | None = None) -> Ch
         return run(Check("group/name", "A rule.", body, once), server, effort or Effort(50))
 
 
-def test_the_smallest_example_is_told() -> None:
+def test_the_smallest_example_is_reported() -> None:
     def below_hundred(server: ServerUnderTest, draw: Draw) -> None:
         number = draw(NUMBERS)
         if number >= 100:

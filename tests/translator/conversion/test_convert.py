@@ -115,7 +115,7 @@ def converted(to: str, inputs: tuple[Tensor, ...] = INPUTS, **fields: Any) -> Co
     )
 
 
-def test_what_is_widened_is_told() -> None:
+def test_widening_is_reported() -> None:
     flags = (Tensor.from_numpy("flags", np.array([True, False])),)
     told = converted("graphpipe/http", flags)
     assert (told.outcome, findings(told)["input 'flags' BOOL"]) == (Outcome.WIDENED, Outcome.WIDENED)
@@ -123,7 +123,7 @@ def test_what_is_widened_is_told() -> None:
     assert converted("oip/grpc", flags).outcome is Outcome.EXACT
 
 
-def test_what_is_refused_is_told_tensor_by_tensor() -> None:
+def test_refusals_are_reported_tensor_by_tensor() -> None:
     brain = Tensor.checked("brain", Datatype.BF16, (1,), b"ab")
     told = converted("trtis/http", (INPUTS[0], brain, INPUTS[1]))
     assert told.message is None
@@ -166,7 +166,7 @@ def test_what_is_lost_beside_tensors() -> None:
     assert lost == {"id 'request 1'", "parameter 'top'"}
 
 
-def test_a_sequence_that_cannot_be_told_refuses_the_request() -> None:
+def test_a_sequence_that_cannot_be_expressed_refuses_the_request() -> None:
     told = converted("trtis/grpc", sequence=Sequence("a text"))
     assert (told.message, findings(told)["the request"]) == (None, Outcome.REFUSED)
 

@@ -54,7 +54,7 @@ def test_chunks() -> None:
             FORMS["http"].read_request(head + broken, HTTP, {}, "")
 
 
-def test_a_body_that_stands_alone() -> None:
+def test_a_bare_body() -> None:
     found = FORMS["http"].read_request(b' {"inputs": []}', HTTP, {"a": "b"}, "")
     assert isinstance(found, HttpRequest)
     assert (found.path, found.headers) == (HTTP.path, {"content-type": "application/json", "a": "b"})

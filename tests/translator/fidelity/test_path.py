@@ -25,7 +25,7 @@ def feature(caller: str, target: str, name: str) -> Verdict:
     return judge(callers()[caller], targets()[target]).features[name]
 
 
-def test_every_caller_stands_before_every_target() -> None:
+def test_every_caller_meets_every_target() -> None:
     assert matrix().keys() == {(caller, target) for caller in callers() for target in targets()}
     assert {
         "oip/http",

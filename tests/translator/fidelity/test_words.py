@@ -13,13 +13,13 @@ from interlingua.translator.fidelity.parties import callers, targets
 from tests.e2e.daemon import ROOT
 
 
-def told(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
+def reported(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
     code = main(["fidelity", *argv])
     return code, capsys.readouterr().out
 
 
 def test_all_paths_in_brief(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text = told(capsys)
+    code, text = reported(capsys)
     lines = text.splitlines()
     assert code == 0 and len(lines) == len(callers()) * len(targets())
     (line,) = (line for line in lines if line.startswith("oip/http -> trtis/grpc "))
@@ -27,7 +27,7 @@ def test_all_paths_in_brief(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_one_path_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text = told(capsys, "--from", "grps/http", "--to", "trtis/http")
+    code, text = reported(capsys, "--from", "grps/http", "--to", "trtis/http")
     assert code == 0 and text.startswith("grps/http -> trtis/http\n")
     said = {line[:42].strip(): line[42:].strip() for line in text.splitlines()[1:] if line}
     assert said["INT8"] == "exact"
@@ -37,7 +37,7 @@ def test_one_path_in_words(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text = told(capsys, "--to", "python", "--json")
+    code, text = reported(capsys, "--to", "python", "--json")
     paths = json.loads(text)
     assert code == 0 and [path["from"] for path in paths] == list(callers())
     (oip,) = (path for path in paths if path["from"] == "oip/grpc")
@@ -49,10 +49,10 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_check_says_whether_anything_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "--from", "oip/grpc", "--to", "oip/grpc", "--check")[0] == 0
-    assert told(capsys, "--from", "oip/grpc", "--to", "python", "--check")[0] == 0
-    assert told(capsys, "--from", "oip/grpc", "--to", "graphpipe/http", "--check")[0] == 1
-    assert told(capsys, "--from", "oip/grpc", "--check")[0] == 1
+    assert reported(capsys, "--from", "oip/grpc", "--to", "oip/grpc", "--check")[0] == 0
+    assert reported(capsys, "--from", "oip/grpc", "--to", "python", "--check")[0] == 0
+    assert reported(capsys, "--from", "oip/grpc", "--to", "graphpipe/http", "--check")[0] == 1
+    assert reported(capsys, "--from", "oip/grpc", "--check")[0] == 1
 
 
 @pytest.mark.parametrize("option", ["--from", "--to"])
@@ -61,7 +61,7 @@ def test_an_unknown_end(capsys: pytest.CaptureFixture[str], option: str) -> None
     assert f"{option}: unknown end 'oip/htp'; did you mean 'oip/http'?" in capsys.readouterr().err
 
 
-def test_a_backend_calls_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_backend_calls_no_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fidelity", "--from", "python"]) == 2
 
 

@@ -54,7 +54,7 @@ async def test_an_equal_answer() -> None:
     await looker.close()
 
 
-async def test_the_copy_is_the_request_on_nobodys_behalf() -> None:
+async def test_the_copy_is_the_request_without_a_caller() -> None:
     model = Model()
     looker = mirror(model, request_timeout_secs=5.0)
     asked = request(
@@ -277,7 +277,7 @@ def stream(*values: float) -> list[InferResponse]:
     return [InferResponse("m", (tensor(value),), final=False) for value in values]
 
 
-async def test_streams_are_asked_for_and_compared_as_such() -> None:
+async def test_streams_are_requested_and_compared_as_such() -> None:
     model = Model(lambda asked: [*stream(1.0, 2.5), InferResponse("other", ())])
     looker = mirror(model)
     await shown(looker, answered(request(1.0), *stream(1.0, 2.0), streamed=True))
@@ -358,9 +358,7 @@ async def test_what_is_kept_is_bounded_in_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "pairs").stat().st_size < 5000
 
 
-async def test_a_file_that_cannot_be_written_harms_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unwritable_file_harms_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     looker = mirror(Model(), keep=KeepOptions(path=str(tmp_path / "file" / "pairs"), equal=5))
     for _ in range(3):
@@ -403,7 +401,7 @@ async def test_a_sequence_is_chosen_as_a_whole() -> None:
     await looker.close()
 
 
-async def test_after_a_failure_on_one_side_the_rest_of_a_sequence_is_left_out() -> None:
+async def test_after_a_failure_on_one_side_the_rest_of_a_sequence_is_skipped() -> None:
     model = Model(lambda asked: GONE if len(model.asked) == 2 else InferResponse("other", (tensor(0.0),)))
     looker = mirror(model)
     steps = sequence(5)

@@ -96,7 +96,7 @@ async def judging(settings: Config) -> AsyncIterator[Asker]:
         await judge.close()
 
 
-def asked(*values: float) -> InferRequest:
+def requested(*values: float) -> InferRequest:
     wanted = request(id="7")
     wanted.inputs = (Tensor.from_numpy("INPUT0", np.array(values, np.float32)),)
     return wanted
@@ -104,10 +104,10 @@ def asked(*values: float) -> InferRequest:
 
 def record(*values: float, right: tuple[float, ...] = ()) -> Record:
     output = Tensor.from_numpy("OUTPUT0", np.array(right or values, np.float32))
-    return Record.of(answered(asked(*values), output))
+    return Record.of(answered(requested(*values), output))
 
 
-async def test_models_elsewhere_are_asked_by_the_process(url: str, tmp_path: Path) -> None:
+async def test_the_process_calls_remote_models(url: str, tmp_path: Path) -> None:
     path = tmp_path / "pairs"
     async with judging(config(url, keep={"path": str(path), "equal": 0})) as asker:
         await asker.judge.start()
@@ -168,7 +168,7 @@ async def test_a_mirror_drops_what_cannot_be_judged(
     mirror = Mirror(settings, JudgeProcess(config("127.0.0.1:1")).judge_of(1), "route")
     await mirror.start()
     for _ in range(3):
-        mirror.on_response(answered(asked(1.0), Tensor.from_numpy("OUTPUT0", np.ones(1, np.float32))))
+        mirror.on_response(answered(requested(1.0), Tensor.from_numpy("OUTPUT0", np.ones(1, np.float32))))
         await settled(mirror)
     assert (mirror.report.dropped, mirror.report.counts.compared) == ({"error": 3}, 0)
     assert len(caplog.records) == 1

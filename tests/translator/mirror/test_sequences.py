@@ -122,35 +122,35 @@ def test_whole_or_not_at_all_and_in_order(data: st.DataObject, steps: int, lossy
     assert not stage.tracked._chosen
 
 
-def asked(id_: int | str, number: int, model: str = "m", *, start: bool = False) -> InferRequest:
+def requested(id_: int | str, number: int, model: str = "m", *, start: bool = False) -> InferRequest:
     return InferRequest(model, (), sequence=Sequence(id_, start), context=Context(request_number=number))
 
 
 def test_the_middle_of_an_unknown_sequence_is_not_copied() -> None:
     tracked: Sequences[int] = Sequences(lambda copy: None)
-    assert not tracked.wants(asked(7, 1), lambda: True)
+    assert not tracked.wants(requested(7, 1), lambda: True)
 
 
 def test_two_models_with_one_id_do_not_meet() -> None:
     tracked: Sequences[int] = Sequences(lambda copy: None)
-    assert tracked.wants(asked(7, 1, start=True), lambda: True)
-    assert not tracked.wants(asked(7, 2, "other", start=True), lambda: True)
-    assert tracked.wants(asked(7, 3), lambda: True)
+    assert tracked.wants(requested(7, 1, start=True), lambda: True)
+    assert not tracked.wants(requested(7, 2, "other", start=True), lambda: True)
+    assert tracked.wants(requested(7, 3), lambda: True)
 
 
-def test_of_too_many_the_most_silent_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_the_most_silent_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "_MOST", 2)
     started: list[int] = []
     tracked: Sequences[int] = Sequences(started.append)
     for number, id_ in ((1, 1), (2, 2)):
-        assert tracked.wants(asked(id_, number, start=True), lambda: True)
-    assert tracked.wants(asked(2, 3), lambda: True)
+        assert tracked.wants(requested(id_, number, start=True), lambda: True)
+    assert tracked.wants(requested(2, 3), lambda: True)
     # answered before the one that must go first
-    assert tracked.wants(asked(1, 4), lambda: True)
-    assert tracked.wants(asked(2, 5), lambda: True)
+    assert tracked.wants(requested(1, 4), lambda: True)
+    assert tracked.wants(requested(2, 5), lambda: True)
     assert tracked.answered(4, 4)
     assert tracked.overdue() == []
-    assert tracked.wants(asked(3, 6, start=True), lambda: True)
+    assert tracked.wants(requested(3, 6, start=True), lambda: True)
     assert tracked.overdue() == [4]
     assert not tracked.answered(1, 1)
     assert tracked.answered(2, 2)

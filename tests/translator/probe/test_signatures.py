@@ -87,7 +87,7 @@ def test_renamed_tensors() -> None:
     )
 
 
-def test_what_the_dialect_widens_is_told_as_that() -> None:
+def test_what_the_dialect_widens_is_reported_as_that() -> None:
     signature = {"inputs": tensors(A), "outputs": tensors(("c", "BOOL", [-1, 2]))}
     assert faults(signature=signature, dialect="graphpipe") == []
     assert faults(signature=signature, dialect="oip") == [

@@ -159,7 +159,9 @@ def test_a_file_is_read_up_to_its_last_whole_record(tmp_path: Path, cut: int) ->
 
 @settings(deadline=None, max_examples=200)
 @given(at=st.integers(0, 5000), value=st.integers(1, 255))
-def test_whatever_byte_changes_is_told(tmp_path_factory: pytest.TempPathFactory, at: int, value: int) -> None:
+def test_every_changed_byte_is_reported(
+    tmp_path_factory: pytest.TempPathFactory, at: int, value: int
+) -> None:
     path = written(tmp_path_factory.mktemp("recording") / "r", record(1), record(2))
     whole = bytearray(path.read_bytes())
     whole[at % len(whole)] ^= value
@@ -196,7 +198,7 @@ def test_a_full_file_is_set_aside_and_the_oldest_goes(tmp_path: Path) -> None:
     ]
 
 
-def test_a_record_that_no_file_could_hold_is_left_out(tmp_path: Path) -> None:
+def test_a_record_that_no_file_could_hold_is_dropped(tmp_path: Path) -> None:
     with RecordingWriter(tmp_path / "r", max_bytes=1500) as writer:
         assert not writer.write(record(1, size=2000))
         assert writer.write(record(2))

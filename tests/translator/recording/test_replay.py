@@ -125,7 +125,7 @@ async def test_answers_in_any_dialect_are_compared(dialect: str) -> None:
     assert report.outputs["m", "y"].compared == 2
 
 
-async def test_an_answer_that_differs_is_told_with_its_worst_element() -> None:
+async def test_a_different_answer_is_reported_with_its_worst_element() -> None:
     report = await played(
         record(1), record(2, (2.0, 4.5)), record(3, (2.25, 4.0)), to=destination(Doubling())
     )
@@ -175,7 +175,7 @@ async def test_what_failed_by_chance_is_not_compared(code: ErrorCode) -> None:
     assert report.good
 
 
-async def test_streams_are_asked_for_as_streams() -> None:
+async def test_streams_are_requested_as_streams() -> None:
     responses = tuple(InferResponse("m", (output([k, 2 * k]),), final=k == 3) for k in (1, 2, 3))
     streamed = replace(record(), answer=RecordedAnswer("m", responses), streamed=True)
 

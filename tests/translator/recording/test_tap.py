@@ -113,7 +113,7 @@ def test_a_stream_of_nothing_takes_room_too(tmp_path: Path) -> None:
         ("oip", b'{"authorization": "mine"}', b'{"authorization": "mine"}'),
     ],
 )
-def test_headers_that_a_model_is_given_are_left_out_too(dialect: str, told: bytes, left: bytes) -> None:
+def test_headers_that_a_model_receives_are_redacted_too(dialect: str, told: bytes, left: bytes) -> None:
     given = Tensor.checked("http_headers", Datatype.BYTES, (1,), pack_bytes([told]))
     seen = replace(observed(), dialect=dialect, request=InferRequest("m", (tensor("x"), given)))
     kept = Redaction(headers=("x-*",)).apply(Record.of(seen)).request.inputs
@@ -134,7 +134,7 @@ class Slow(RecordingWriter):
         return super().write(record)
 
 
-def test_what_finds_no_room_is_dropped_and_counted_and_nobody_waits(tmp_path: Path) -> None:
+def test_what_finds_no_room_is_dropped_and_counted_without_a_wait(tmp_path: Path) -> None:
     writer = Slow(tmp_path / "r")
     tap = Tap(writer, max_queue_bytes=50_000)
     for number in range(10):

@@ -167,7 +167,7 @@ async def test_a_request_is_read_as_its_model_wants_it() -> None:
 
 
 @pytest.mark.parametrize("gold", [[], [Model("gold", UNAVAILABLE, unknown=True)]])
-async def test_a_model_that_is_away_keeps_nobody_else_from_theirs(gold: list[Model]) -> None:
+async def test_an_unavailable_model_delays_no_other(gold: list[Model]) -> None:
     clients = Clients(Model("m"), *gold, routes=[GOLD])
     assert await clients.answered_by(parameters={"class": "iron"}) == "m"
     with pytest.raises(InferenceError) as caught:
@@ -225,7 +225,7 @@ async def test_a_part_that_is_away_keeps_the_others_from_nothing() -> None:
     assert 8 <= refused <= 12
 
 
-async def test_a_part_that_is_slow_to_tell_keeps_nobody_else_waiting() -> None:
+async def test_a_slow_part_delays_no_other() -> None:
     """Nobody knows what it takes, and yet the others' requests are read."""
 
     class Slow(Model):

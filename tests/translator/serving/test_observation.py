@@ -174,7 +174,7 @@ async def test_what_cannot_be_read_is_not_seen() -> None:
     assert not looker.seen
 
 
-async def test_an_observer_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_observer_harms_no_request(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Looker):
         def on_response(self, observed: Observed) -> None:
             raise RuntimeError("broken")
@@ -231,7 +231,7 @@ async def heard_in_full(service: Service, *values: int) -> int:
 
 
 @pytest.mark.parametrize(("fit", "cut"), [(2, True), (4, False)])
-async def test_a_stream_is_kept_as_far_as_somebody_has_use_for_it(fit: int, cut: bool) -> None:
+async def test_a_stream_is_kept_as_far_as_observers_use_it(fit: int, cut: bool) -> None:
     lookers = Looker(max_stream_bytes=fit * (RESPONSE_BYTES + 4)), Looker(max_stream_bytes=0)
     service = serving(Repeat(), *lookers)
     assert await heard_in_full(service, 1, 2, 3) == 4, "callers get all"
@@ -285,7 +285,7 @@ def key() -> Iterator[str]:
     path.unlink()
 
 
-async def test_what_stands_in_a_clients_region_is_copied(key: str) -> None:
+async def test_the_content_of_a_clients_region_is_copied(key: str) -> None:
     looker = Looker()
     service = serving(Echo(), looker)
     service.shared_memory.register(SharedMemoryRegion("r", key, 0, 32))

@@ -83,7 +83,7 @@ def pipeline(target: Any, timed: bool = True) -> Pipeline:
     )
 
 
-async def asked(server: Pipeline, path: str, body: bytes = b"", method: str = "POST") -> int:
+async def requested(server: Pipeline, path: str, body: bytes = b"", method: str = "POST") -> int:
     request = HttpRequest(method, path, body=body)
     answer = server.handlers["http"].head(request) or await server.handlers["http"].serve(request)
     if isinstance(answer.parts, AsyncIterator):
@@ -101,7 +101,7 @@ def ended(metrics: RequestMetrics) -> dict[tuple[str | None, str | None], int]:
 
 async def test_an_answered_request() -> None:
     server = pipeline(Echo())
-    assert await asked(server, "/v2/models/m/infer", INFER) == 200
+    assert await requested(server, "/v2/models/m/infer", INFER) == 200
     metrics = server.request_metrics["oip"]
     assert ended(metrics) == {("infer", None): 1}
     assert (metrics.in_flight, metrics.received_bytes) == (0, len(INFER))
@@ -117,9 +117,9 @@ async def test_an_answered_request() -> None:
     assert not server.request_metrics["grps"].ended
 
 
-async def test_durations_are_there_only_where_somebody_asks_for_them() -> None:
+async def test_durations_exist_only_where_an_observer_requests_them() -> None:
     server = pipeline(Echo(), timed=False)
-    assert await asked(server, "/v2/models/m/infer", INFER) == 200
+    assert await requested(server, "/v2/models/m/infer", INFER) == 200
     metrics = server.request_metrics["oip"]
     assert ended(metrics) == {("infer", None): 1}
     assert not any(metrics.durations.counts)
@@ -136,7 +136,7 @@ async def test_durations_are_there_only_where_somebody_asks_for_them() -> None:
 )
 async def test_failures_are_counted_by_code(failure: Exception, code: str) -> None:
     server = pipeline(Echo(failure=failure))
-    assert await asked(server, "/v2/models/m/infer", INFER) >= 400
+    assert await requested(server, "/v2/models/m/infer", INFER) >= 400
     message = MESSAGES["inference.ModelInferRequest"](model_name="m")
     message.inputs.add(name="x", datatype="FP32", shape=[1]).contents.fp32_contents.append(1)
     call = GrpcRequest("/inference.GRPCInferenceService/ModelInfer", message.SerializeToString())
@@ -147,8 +147,8 @@ async def test_failures_are_counted_by_code(failure: Exception, code: str) -> No
 
 async def test_what_ends_before_it_is_read() -> None:
     server = pipeline(Echo())
-    assert await asked(server, "/v2/models/m/infer", b"{bad") == 400
-    assert await asked(server, "/v2/nowhere") == 404
+    assert await requested(server, "/v2/models/m/infer", b"{bad") == 400
+    assert await requested(server, "/v2/nowhere") == 404
     request = HttpRequest("POST", "/v2/models/m/infer")
     assert server.handlers["http"].head(request) is None
     server.handlers["http"].refuse(request, InferenceError(ErrorCode.TOO_LARGE, "too large"))
@@ -158,7 +158,7 @@ async def test_what_ends_before_it_is_read() -> None:
 
 async def test_other_operations_have_no_durations() -> None:
     server = pipeline(Echo())
-    assert await asked(server, "/v2/health/live", method="GET") == 200
+    assert await requested(server, "/v2/health/live", method="GET") == 200
     assert ended(server.request_metrics["oip"]) == {("live", None): 1}
     assert not any(server.request_metrics["oip"].durations.counts)
 
@@ -202,7 +202,7 @@ async def test_a_stream_ends_with_its_last_answer(failure: Exception | None, cod
     assert metrics.sent_bytes > sent > 0
 
 
-async def test_a_stream_that_nobody_reads_on_is_cancelled() -> None:
+async def test_a_stream_without_a_reader_is_cancelled() -> None:
     server = pipeline(Echo(3))
     request = HttpRequest("POST", "/v2/models/m/generate_stream", body=b'{"x": [1]}')
     assert server.handlers["http"].head(request) is None
@@ -240,8 +240,8 @@ async def test_calls_over_brpc() -> None:
 
 async def test_families_are_read_by_prometheus() -> None:
     server = pipeline(Echo())
-    await asked(server, "/v2/models/m/infer", INFER)
-    await asked(server, "/v2/models/m/infer", b"{bad")
+    await requested(server, "/v2/models/m/infer", INFER)
+    await requested(server, "/v2/models/m/infer", b"{bad")
     listening = ListenerAddress("http", "127.0.0.1:8000", ("oip", "grps"))
     text = exposition(families([(listening, server.request_metrics)])).decode()
     found = {

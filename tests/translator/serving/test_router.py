@@ -107,7 +107,7 @@ def test_any_number_of_names() -> None:
     assert len(router._named) <= 1024
 
 
-def test_what_is_no_inference_takes_no_route_that_asks_for_parameters() -> None:
+def test_only_inference_takes_a_route_that_matches_parameters() -> None:
     router = Router(MODELS, ROUTES)
     found = router.route(RouteKey("resnet50", "oip", "127.0.0.1:1"))
     assert found is ROUTES[2]

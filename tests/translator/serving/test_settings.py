@@ -74,7 +74,7 @@ def test_the_file_of_traces_is_not_for_clients(values: tuple[str, ...]) -> None:
     assert caught.value.code is ErrorCode.UNSUPPORTED
 
 
-def test_names_that_nobody_knows_are_let_pass() -> None:
+def test_unknown_names_pass() -> None:
     traces, log = TraceBook(), LogBook()
     traces.change("", {"what": ("1",), "trace_mode": ("opentelemetry",)})
     log.change({"what": True})

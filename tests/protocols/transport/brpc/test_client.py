@@ -175,7 +175,7 @@ async def test_an_error_without_words_and_one_in_another_encoding() -> None:
         assert (await failure(client)).message == "��"
 
 
-async def test_nobody_there() -> None:
+async def test_no_server_there() -> None:
     async with BrpcStandinServer().running() as server:
         pass
     async with Client(server) as client:

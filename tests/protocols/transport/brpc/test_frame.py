@@ -167,7 +167,7 @@ def test_what_ends_a_connection(data: bytes) -> None:
         list(frames(data))
 
 
-def test_a_body_above_the_limit_is_told_from_its_header_alone() -> None:
+def test_a_body_above_the_limit_is_refused_by_its_header_alone() -> None:
     head = b"PRPC" + (1025).to_bytes(4, "big") + (10).to_bytes(4, "big")
     with pytest.raises(FrameError, match="1025 bytes, more than the 1024 allowed"):
         list(frames(head, limit=1024))
@@ -233,7 +233,7 @@ def test_errors_read_as_they_were_written(code: int, words: str) -> None:
     assert fields(data[12:])[3] == [0]
 
 
-def test_text_that_no_wire_can_hold_is_told_with_a_question_mark() -> None:
+def test_text_that_no_wire_can_hold_has_a_question_mark() -> None:
     assert only(b"".join(write_error(3, 2001, "a\ud800b"))).meta.error_text == "a?b"
 
 

@@ -630,7 +630,7 @@ async def test_one_stop_ends_all() -> None:
 # stopping
 
 
-async def test_a_running_call_ends_and_new_ones_are_sent_elsewhere() -> None:
+async def test_a_running_call_ends_and_new_ones_go_to_another_server() -> None:
     async with serving() as here, here.client() as client:
         await client.send(request_frame("Wait", b"old", 1))
         await here.echo.entered.wait()

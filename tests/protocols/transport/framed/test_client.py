@@ -30,7 +30,7 @@ def asking(message: bytes, secs: float = 5.0, repeatable: bool = False) -> Frame
 
 
 @asynccontextmanager
-async def asked(url: Any, **options: Any) -> AsyncIterator[PooledFramedClient]:
+async def requested(url: Any, **options: Any) -> AsyncIterator[PooledFramedClient]:
     client = PooledFramedClient(parse_url(str(url), "tcp"), **options)
     try:
         yield client
@@ -65,7 +65,7 @@ async def fails(client: PooledFramedClient, request: FramedRequest) -> Inference
 
 
 async def test_one_message_after_the_other_over_one_connection() -> None:
-    async with serving() as (server, echo), asked(f"tcp://{server.address}") as client:
+    async with serving() as (server, echo), requested(f"tcp://{server.address}") as client:
         for message in (b"", b"one", bytes(3_000_000), b"two"):
             assert bytes((await client.send(asking(message))).message) == message
         assert len(server.connections.open) == 1
@@ -73,7 +73,7 @@ async def test_one_message_after_the_other_over_one_connection() -> None:
 
 
 async def test_messages_that_are_under_way_have_a_connection_each() -> None:
-    async with serving() as (server, _), asked(server.address) as client:
+    async with serving() as (server, _), requested(server.address) as client:
         sent = [b"sleep %d" % (30 * (place % 3)) for place in range(12)]
         replies = await asyncio.gather(*(client.send(asking(each)) for each in sent))
         assert [bytes(reply.message) for reply in replies] == sent
@@ -84,7 +84,7 @@ async def test_messages_that_are_under_way_have_a_connection_each() -> None:
 
 async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framed_client, "KEEP_SECS", 0.2)
-    async with serving() as (server, _), asked(server.address) as client:
+    async with serving() as (server, _), requested(server.address) as client:
         await asyncio.gather(*(client.send(asking(b"sleep 20")) for _ in range(3)))
         for _ in range(6):  # one of them is in use all the time
             await asyncio.sleep(0.05)
@@ -95,7 +95,7 @@ async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.Mon
 
 
 async def test_a_connection_that_the_server_has_closed_is_not_used() -> None:
-    async with serving(idle_secs=0.1) as (server, echo), asked(server.address) as client:
+    async with serving(idle_secs=0.1) as (server, echo), requested(server.address) as client:
         await client.send(asking(b"one"))
         await until(lambda: not server.connections.open and not client._connections)
         await client.send(asking(b"two"))
@@ -110,7 +110,7 @@ async def test_a_kept_connection_that_breaks_before_an_answer(repeatable: bool) 
         writer.write(framed(message))
         await read_framed(reader)  # and not a word to that
 
-    async with answering(once) as (url, accepted), asked(url) as client:
+    async with answering(once) as (url, accepted), requested(url) as client:
         await client.send(asking(b"one"))
         if repeatable:
             assert bytes((await client.send(asking(b"two", repeatable=True))).message) == b"two"
@@ -129,7 +129,7 @@ async def test_a_connection_that_breaks_in_an_answer_is_not_tried_again() -> Non
             if message == b"cut":
                 return
 
-    async with answering(cutting) as (url, accepted), asked(url) as client:
+    async with answering(cutting) as (url, accepted), requested(url) as client:
         await client.send(asking(b"one"))
         error = await fails(client, asking(b"cut", repeatable=True))
         assert isinstance(error, ConnectionFailedError)
@@ -138,15 +138,15 @@ async def test_a_connection_that_breaks_in_an_answer_is_not_tried_again() -> Non
 
 
 async def test_the_deadline_ends_the_work_there_too() -> None:
-    async with serving() as (server, echo), asked(server.address) as client:
+    async with serving() as (server, echo), requested(server.address) as client:
         error = await fails(client, asking(b"wait", 0.1))
         assert error.code is ErrorCode.DEADLINE_EXCEEDED
         await until(lambda: echo.cancelled == 1 and not server.connections.open)
         assert bytes((await client.send(asking(b"next"))).message) == b"next"
 
 
-async def test_who_gives_up_ends_the_work_there_too() -> None:
-    async with serving() as (server, echo), asked(server.address) as client:
+async def test_a_cancelled_caller_ends_the_remote_work_too() -> None:
+    async with serving() as (server, echo), requested(server.address) as client:
         sending = asyncio.ensure_future(client.send(asking(b"wait")))
         await until(lambda: echo.served)
         sending.cancel()
@@ -155,13 +155,13 @@ async def test_who_gives_up_ends_the_work_there_too() -> None:
 
 
 async def test_a_deadline_that_has_passed() -> None:
-    async with serving() as (server, echo), asked(server.address) as client:
+    async with serving() as (server, echo), requested(server.address) as client:
         error = await fails(client, asking(b"late", -1))
         assert (error.code, echo.served) == (ErrorCode.DEADLINE_EXCEEDED, [])
 
 
 async def test_an_answer_too_large_is_not_read() -> None:
-    async with serving() as (server, _), asked(server.address, max_response_bytes=1000) as client:
+    async with serving() as (server, _), requested(server.address, max_response_bytes=1000) as client:
         assert len((await client.send(asking(b"large 1000"))).message) == 1000
         error = await fails(client, asking(b"large 40000000"))
         assert error.code is ErrorCode.TOO_LARGE
@@ -175,14 +175,14 @@ async def test_a_server_that_speaks_http() -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
         await reader.read()
 
-    async with answering(http) as (url, _), asked(url) as client:
+    async with answering(http) as (url, _), requested(url) as client:
         error = await fails(client, asking(b"x"))
         assert isinstance(error, ConnectionFailedError)
         assert (error.code, error.sent) == (ErrorCode.BAD_UPSTREAM, True)
         assert "it answered in HTTP" in error.message
 
 
-async def test_what_nobody_has_asked_for_is_no_answer() -> None:
+async def test_an_unrequested_message_is_no_answer() -> None:
     async def talking(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while message := await read_framed(reader):
             writer.write(framed(message))
@@ -193,7 +193,7 @@ async def test_what_nobody_has_asked_for_is_no_answer() -> None:
                 await asyncio.sleep(0.05)
                 writer.write(framed(b"more"))
 
-    async with answering(talking) as (url, accepted), asked(url) as client:
+    async with answering(talking) as (url, accepted), requested(url) as client:
         for number, message in enumerate((b"twice", b"later", b"last"), 1):
             assert bytes((await client.send(asking(message))).message) == message
             await asyncio.sleep(0.1)

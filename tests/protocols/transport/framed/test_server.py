@@ -136,7 +136,7 @@ async def test_a_client_that_sends_on_gets_its_refusal() -> None:
         await until(lambda: not server.connections.open)
 
 
-async def test_whoever_does_not_stop_is_cut() -> None:
+async def test_a_call_that_does_not_stop_is_cut() -> None:
     limits: dict[str, Any] = {"max_request_bytes": 10, "linger_secs": 0.2}
     async with serving(**limits) as (server, _), FramedClient.to(server.address) as client:
         client.writer.write(struct.pack("<I", 11))
@@ -182,7 +182,7 @@ async def test_a_client_that_only_listens_on_gets_its_answers(place: str, tmp_pa
         assert await client.receive() is None
 
 
-async def test_nobody_who_only_listened_waits_for_ever() -> None:
+async def test_a_half_closed_client_does_not_wait_for_ever() -> None:
     async with serving(half_closed_secs=0.2) as (server, echo), FramedClient.to(server.address) as client:
         await client.send(b"wait")
         client.writer.write_eof()

@@ -119,7 +119,7 @@ class TestServer(OnEachEngine):
         async with serving(GrpcEcho(GrpcAnswer(memoryview(b"view")))) as server:
             assert await called(server) == b"view"
 
-    async def test_what_the_handler_is_told(self) -> None:
+    async def test_what_the_handler_receives(self) -> None:
         handler = GrpcEcho()
         sent = (("a", "b"), ("traceparent", "00-1"), ("tracestate", "c=d"), ("e-bin", b"\x00"))
         async with serving(handler) as server:
@@ -154,7 +154,7 @@ class TestServer(OnEachEngine):
         assert error.code() is grpc.StatusCode.NOT_FOUND
         assert said.endswith("...") and details.startswith(said[:-3]) and len(said) > 500
 
-    async def test_a_text_of_some_length_is_told_whole(self) -> None:
+    async def test_a_text_of_some_length_arrives_whole(self) -> None:
         details = "é" + "x" * 4090
         async with serving(GrpcEcho(GrpcAnswer(code=5, details=details))) as server:
             assert (await failed(server)).details() == details
@@ -168,7 +168,7 @@ class TestServer(OnEachEngine):
         async with serving(GrpcEcho()) as server:
             assert await called(server, b"x" * 10_000, compression=compression) == b"x" * 10_000
 
-    async def test_a_fault_of_the_handler_is_told_without_internals(
+    async def test_a_fault_of_the_handler_is_reported_without_internals(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         async with serving(GrpcEcho()) as server:

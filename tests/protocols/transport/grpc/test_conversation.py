@@ -97,6 +97,6 @@ def test_a_call_that_does_not_end_is_given_up() -> None:
     assert (answers, status.code) == ([b"a"], 4)
 
 
-def test_nobody_there() -> None:
+def test_no_server_there() -> None:
     answers, status = asyncio.run(converse(parse_url("127.0.0.1:1", "grpc"), "/a/B", [b"a"], [0], 5))
     assert (answers, status.code) == ([], 14)

@@ -201,7 +201,7 @@ class TestRefusals:
             assert server.at_work == 0
         assert len(handler.served) == 1
 
-    async def test_a_compression_that_is_unknown_is_told_which_are_known(self) -> None:
+    async def test_an_unknown_compression_is_answered_with_the_known_ones(self) -> None:
         async with raw() as client:
             await client.send(call(1, b"", CALL, ("grpc-encoding", "snappy")))
             assert (await client.answer()).head["grpc-accept-encoding"] == "identity, gzip, deflate"
@@ -435,7 +435,7 @@ class TestCancelling:
             assert (await client.answer()).status == 13
         assert "unexpected error" in caplog.text
 
-    async def test_a_handler_that_gives_up_by_itself(self) -> None:
+    async def test_a_handler_that_cancels_itself(self) -> None:
         class Quitter(GrpcEcho):
             async def serve(self, request: GrpcRequest) -> GrpcAnswer:
                 raise asyncio.CancelledError
@@ -605,7 +605,7 @@ class TestBounds:
         async with raw(b"", stall_secs=0.1) as client:
             assert await client.ended()
 
-    async def test_pings_that_nobody_reads_fill_nothing(self) -> None:
+    async def test_unread_pings_fill_nothing(self) -> None:
         async with raw() as client:
             await client.send(frame(PING, 0, 0, b"12345678") * 900)
             pings = [made for made in await client.until(lambda made: made.kind == PING) if made.kind == PING]
@@ -628,7 +628,7 @@ class TestBounds:
 
 
 class TestKeepalive:
-    async def test_a_silent_client_with_a_call_is_asked(self) -> None:
+    async def test_a_silent_client_with_a_call_is_pinged(self) -> None:
         async with raw(keepalive_secs=0.1, keepalive_timeout_secs=0.2, stall_secs=0.1) as client:
             await client.send(call(1, b"", WAIT))
             asked = await client.kind(PING)
@@ -667,7 +667,7 @@ class TestStopping:
             assert await stopping == 0
         assert [request.message for request in handler.served] == [b"x", b"y"]
 
-    async def test_one_that_does_not_listen_holds_nobody_up(self) -> None:
+    async def test_a_client_that_ignores_goaway_delays_no_stop(self) -> None:
         async with serving() as server, RawH2.to(server.address) as client:
             await client.send(call(1))
             await client.answer()
@@ -728,7 +728,7 @@ class TestStopping:
             assert await client.ended()
             assert await stopping == 0
 
-    async def test_what_is_cut_is_told(self) -> None:
+    async def test_what_is_cut_is_reported(self) -> None:
         handler = GrpcEcho()
         async with serving(handler) as server, RawH2.to(server.address) as client:
             await client.send(call(1, b"", WAIT), call(3, b"wait", STREAM), head(5))
@@ -748,7 +748,7 @@ class TestStopping:
             stubborn.release.set()
             await eventually(lambda: not server.at_work)
 
-    async def test_nobody_is_let_in_any_more(self) -> None:
+    async def test_no_more_calls_are_accepted(self) -> None:
         async with serving() as server:
             await server.stop(0)
             with pytest.raises(OSError):

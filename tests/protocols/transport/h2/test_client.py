@@ -388,7 +388,7 @@ class TestLimits:
         client.take(settings((3, 0)))
         assert client.connection.usable and not client.connection.available
 
-    def test_nothing_is_asked_before_the_servers_settings(self) -> None:
+    def test_nothing_is_sent_before_the_servers_settings(self) -> None:
         client = Client()
         assert client.connection.usable and not client.connection.available
         client.take(HELLO)

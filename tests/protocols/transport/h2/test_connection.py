@@ -348,13 +348,13 @@ class TestRules:
         server = open_(head(1, flags=END_HEADERS | END_STREAM))
         assert server.events[1][1:] == [("ended",)]
 
-    def test_what_does_not_speak_http_2_is_told_in_http_1(self) -> None:
+    def test_a_peer_without_http_2_is_answered_in_http_1(self) -> None:
         server = Server()
         server.connection.receive(b"POST /v2/models HTTP/1.1\r\n\r\n")
         assert b"".join(server.sent).startswith(b"HTTP/1.1 426 Upgrade Required\r\n")
         assert server.connection.closed
 
-    def test_as_many_as_may_be_asked_at_once_may_end_as_clients_end_them(self) -> None:
+    def test_as_many_as_may_run_at_once_may_end_as_clients_end_them(self) -> None:
         server = open_(echoes=True)
         streams = range(1, 2 * MAX_STREAMS, 2)
         server.take(window_update(0, 1 << 20), *(head(stream) for stream in streams))

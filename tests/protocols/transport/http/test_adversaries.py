@@ -87,7 +87,7 @@ class TestManyAtOnce:
             assert peer.writer.transport.get_write_buffer_size() > 32 * MIB
             assert len(handler.heads) == 1
 
-    async def test_the_handler_is_not_asked_for_a_client_that_does_not_read(self) -> None:
+    async def test_the_handler_is_not_called_for_a_client_that_does_not_read(self) -> None:
         handler = HttpEcho(answers={"/": HttpAnswer(200, (), (b"x" * 60_000,))})
         async with serving(handler, stall_secs=0.3) as server, RawHttp.to(server.address) as peer:
             peer.writer.transport.pause_reading()  # type: ignore[attr-defined]

@@ -139,7 +139,7 @@ async def test_time_that_its_reader_takes_is_not_cut_short() -> None:
             await asyncio.sleep(0.3)
 
 
-async def test_nobody_there() -> None:
+async def test_no_server_there() -> None:
     async with client("127.0.0.1:1") as sender:
         with pytest.raises(InferenceError) as error:
             await anext(sender.stream(a_post(b"x")))

@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 @asynccontextmanager
-async def asked(handler: HttpEcho, *requests: bytes) -> AsyncIterator[tuple[HttpServer, socket.socket]]:
+async def requested(handler: HttpEcho, *requests: bytes) -> AsyncIterator[tuple[HttpServer, socket.socket]]:
     """A server, and a client that has sent ``requests`` and reads nothing yet. The kernel holds little of what
     is sent."""
     server = HttpServer(handler, LOOPBACK)
@@ -49,7 +49,7 @@ def everything(client: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("size", [60_000, MIB])
 async def test_an_answer_that_is_taken_slowly_is_taken_whole(size: int) -> None:
-    async with asked(answering(size), post("/")) as (server, client):
+    async with requested(answering(size), post("/")) as (server, client):
         stopping = asyncio.create_task(server.stop(30))
         await asyncio.sleep(1.5)  # longer than a request has that was cut
         assert not stopping.done()
@@ -59,13 +59,13 @@ async def test_an_answer_that_is_taken_slowly_is_taken_whole(size: int) -> None:
 
 @pytest.mark.parametrize("size", [60_000, MIB])
 async def test_one_that_is_not_taken_is_counted(size: int) -> None:
-    async with asked(answering(size), post("/")) as (server, _):
+    async with requested(answering(size), post("/")) as (server, _):
         assert await server.stop(0.1) == 1
 
 
 async def test_what_follows_the_last_request_does_not_reset_its_answer() -> None:
     handler = answering(MIB)
-    async with asked(handler, post("/wait"), post("/")) as (server, client):
+    async with requested(handler, post("/wait"), post("/")) as (server, client):
         client.sendall(post("/"))
         stopping = asyncio.create_task(server.stop(30))
         await asyncio.sleep(0.05)
@@ -81,7 +81,7 @@ async def test_what_follows_the_last_request_does_not_reset_its_answer() -> None
 async def test_an_early_answer_may_still_be_read() -> None:
     handler = HttpEcho()
     handler.entered.set()
-    async with asked(handler, b"POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n") as (
+    async with requested(handler, b"POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n") as (
         server,
         client,
     ):
@@ -107,7 +107,7 @@ async def test_a_request_whose_client_has_gone_may_come_to_its_end() -> None:
                 self.tidied = True
 
     handler = Tidy()
-    async with asked(handler, post("/wait")) as (server, client):
+    async with requested(handler, post("/wait")) as (server, client):
         client.close()
         await asyncio.wait_for(handler.cancelled.wait(), 10)
         assert await server.stop(10) == 0

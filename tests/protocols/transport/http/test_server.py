@@ -66,7 +66,7 @@ class TestTheHead:
             reply = await peer.reply()
             assert (reply.status, reply.body) == (400, b"Missing 'Host' header in request.\n")
 
-    async def test_nothing_about_the_server_is_told(self) -> None:
+    async def test_nothing_about_the_server_is_reported(self) -> None:
         reply = await ask(HttpEcho(), "/", b"x")
         assert set(reply.headers) == {"x-kind", "content-length"}
 

@@ -84,7 +84,7 @@ def upstream(server: Server, probes: Probes | None = None) -> tuple[Upstream, Me
     return Upstream("there", CALLS, Pool([member], probes), 5.0), member
 
 
-async def told(target: Upstream, *, dispensable: bool = True) -> Any:
+async def reported(target: Upstream, *, dispensable: bool = True) -> Any:
     return await target.call(Operation.MODEL_METADATA, dispensable=dispensable)
 
 
@@ -93,7 +93,7 @@ async def infer(target: Upstream) -> Any:
 
 
 @pytest.mark.parametrize("fault", [closes, hangs, None])
-async def test_one_that_never_answered_is_silent_and_not_asked_again(
+async def test_a_server_that_never_answered_is_silent_and_not_queried_again(
     fault: Callable[[], InferenceError] | None,
 ) -> None:
     server = Server()
@@ -101,44 +101,44 @@ async def test_one_that_never_answered_is_silent_and_not_asked_again(
     target, member = upstream(server)
     for _ in range(5):
         with pytest.raises(UnansweredError, match="declare its signature") as caught:
-            await told(target)
+            await reported(target)
         assert caught.value.origin == "there" and caught.value.message.startswith("upstream 'there': ")
     assert (server.asked, member.failures, member.open) == (["metadata"], 0, False)
     assert await infer(target) == b"inferred"
 
 
-async def test_it_is_asked_where_nothing_else_is_known() -> None:
+async def test_it_is_queried_where_nothing_else_is_known() -> None:
     server = Server()
     server.fault = closes
     target, _ = upstream(server)
     for _ in range(3):
         with pytest.raises(UnansweredError):
-            await told(target, dispensable=False)
+            await reported(target, dispensable=False)
     server.fault = None
-    assert await told(target, dispensable=False) == b"fine"
+    assert await reported(target, dispensable=False) == b"fine"
     assert server.asked == ["metadata"] * 4
 
 
-async def test_after_a_while_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_while_it_is_queried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(members_module, "MUTE_SECS", 0.05)
     server = Server()
     server.fault = closes
     target, _ = upstream(server)
     with pytest.raises(UnansweredError):
-        await told(target)
+        await reported(target)
     server.fault = None
     await asyncio.sleep(0.06)
-    assert await told(target) == b"fine"
+    assert await reported(target) == b"fine"
 
 
 async def test_one_that_has_answered_is_held_to_it() -> None:
     server = Server()
     target, member = upstream(server)
-    assert await told(target) == b"fine"
+    assert await reported(target) == b"fine"
     for fault in (closes, hangs):
         server.fault = fault
         with pytest.raises(InferenceError) as caught:
-            await told(target)
+            await reported(target)
         assert not isinstance(caught.value, UnansweredError)
     assert member.suspected.is_set()
 
@@ -147,11 +147,11 @@ async def test_one_that_has_answered_is_held_to_it() -> None:
 async def test_questions_alone_never_leave_a_server_out(fault: Callable[[], InferenceError]) -> None:
     server = Server()
     target, member = upstream(server)
-    await told(target)
+    await reported(target)
     server.fault = fault
     for _ in range(10):
         with pytest.raises(InferenceError):
-            await told(target)
+            await reported(target)
     assert (member.failures, member.open) == (0, False)
 
 
@@ -160,34 +160,34 @@ async def test_what_speaks_otherwise_is_not_silent() -> None:
     server.fault = speaks_otherwise
     target, _ = upstream(server)
     with pytest.raises(ConnectionFailedError, match="does not speak that"):
-        await told(target)
+        await reported(target)
 
 
-async def test_one_that_cannot_be_reached_is_left_out_and_may_tell_when_it_is_back() -> None:
+async def test_an_unreachable_server_is_ejected_and_queried_when_it_is_back() -> None:
     server = Server()
     server.fault = closes
     target, member = upstream(server)
     with pytest.raises(UnansweredError):
-        await told(target)
+        await reported(target)
     server.down = "refused"
     with pytest.raises(ConnectionFailedError, match="10.0.0.1:1 cannot be reached: refused"):
-        await told(target)
+        await reported(target)
     assert member.open and not member.mute
     server.down, server.fault = "", None
-    assert await told(target) == b"fine"
+    assert await reported(target) == b"fine"
     assert not member.open
 
 
 async def test_one_that_answers_requests_alone_may_be_another_server() -> None:
     server = Server()
     target, _ = upstream(server)
-    assert await told(target) == b"fine"
+    assert await reported(target) == b"fine"
     server.fault = closes
     with pytest.raises(ConnectionFailedError):
-        await told(target)
+        await reported(target)
     assert await infer(target) == b"inferred"
     with pytest.raises(UnansweredError):
-        await told(target)
+        await reported(target)
 
 
 # --- probes
@@ -241,7 +241,7 @@ async def test_a_connection_does_not_mend_what_requests_broke() -> None:
     await probed(check)
 
 
-async def test_a_silent_server_that_is_left_out_is_asked_with_every_probe() -> None:
+async def test_a_silent_ejected_server_is_queried_with_every_probe() -> None:
     async def check(server: Server, target: Upstream, member: Member) -> None:
         server.broken = True
         for _ in range(3):

@@ -133,7 +133,7 @@ def test_a_strict_route(caller: str, callee: str, outputs: None, said: str) -> N
     assert caught.value.code is ErrorCode.UNREPRESENTABLE
 
 
-def test_outputs_that_are_not_asked_for_do_not_count() -> None:
+def test_unrequested_outputs_do_not_count() -> None:
     model = signature({}, {"big": Datatype.UINT32, "plain": Datatype.FP32})
     refuse_changes(InferRequest("m", (), (RequestedOutput("plain"),)), model, side("oip"), side("grps"))
     with pytest.raises(InferenceError, match="output 'big' of datatype UINT32 .* as INT64"):

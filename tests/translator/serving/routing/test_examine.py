@@ -58,7 +58,7 @@ class Model(Target):
         return self.told
 
 
-async def test_models_are_asked_until_they_tell(
+async def test_models_are_queried_until_they_answer(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(examine, "_AGAIN_SECS", (0.0,))

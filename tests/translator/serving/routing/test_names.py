@@ -106,11 +106,11 @@ async def test_names_there_and_back(asked: str, theirs: str, told: str) -> None:
     ("asked", "ran", "told"),
     [("1", "3", "1"), ("2", "3", "2"), ("3", "3", "3"), ("5", "5", "5"), ("", "3", "1"), ("03", "3", "1")],
 )
-def test_who_asks_for_a_version_is_told_that_it_has_answered(asked: str, ran: str, told: str) -> None:
+def test_a_requested_version_is_reported_as_the_one_that_answered(asked: str, ran: str, told: str) -> None:
     assert Names(versions={"1": "3", "2": "3"}).reported_version(ran, asked) == told
 
 
-async def test_the_models_own_names_are_nobodys() -> None:
+async def test_the_models_own_names_are_refused() -> None:
     given = Tensor.from_numpy("in", np.array([1, 2], np.int32))
     for asked, said in (
         (InferRequest("alias", (given,)), "input 'in' for model 'alias': it is called 'image' here"),

@@ -9,7 +9,7 @@ from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.routing.split import Part, Split
 
 
-def test_what_operators_are_told() -> None:
+def test_what_operators_see() -> None:
     routes = [
         Route(
             Split([Part("a", 3), Part("b"), Part("c", 0)], start=0),
