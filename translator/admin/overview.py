@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -85,15 +86,14 @@ def families(service: Service) -> Iterator[Family]:
 
 
 def _counted(metrics: RequestMetrics) -> dict[str, Any]:
-    codes: dict[str, int] = {}
+    codes: Counter[str] = Counter()
     for (_, code), count in metrics.ended.items():
-        name = "OK" if code is None else code.name
-        codes[name] = codes.get(name, 0) + count
+        codes["OK" if code is None else code.name] += count
     return {
-        "requests": sum(codes.values()),
+        "requests": codes.total(),
         "in_flight": metrics.in_flight,
-        "shed": codes.get(ErrorCode.OVERLOADED.name, 0),
-        "cancelled": codes.get(ErrorCode.CANCELLED.name, 0),
+        "shed": codes[ErrorCode.OVERLOADED.name],
+        "cancelled": codes[ErrorCode.CANCELLED.name],
         "codes": codes,
         "received_bytes": metrics.received_bytes,
         "sent_bytes": metrics.sent_bytes,

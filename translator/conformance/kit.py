@@ -93,10 +93,8 @@ def run(check: Check, server: ServerUnderTest, effort: Effort) -> CheckResult:
             _search(check, server, effort)
     except InapplicableError as reason:
         result = replace(result, status=CheckStatus.SKIPPED, reason=str(reason))
-    except _UnsteadyError as found:
-        result = _failed(result, found.violation, server, CheckStatus.UNSTEADY)
     except ViolationError as violation:
-        result = _failed(result, violation, server, CheckStatus.FAILED)
+        result = _failed(result, violation, server)
     return replace(result, secs=time.monotonic() - began)
 
 
@@ -112,10 +110,8 @@ def _tried(check: Check, server: ServerUnderTest, draw: Draw) -> None:
         raise ViolationError(message, server.last) from fault
 
 
-class _UnsteadyError(Exception):
-    def __init__(self, violation: ViolationError) -> None:
-        super().__init__()
-        self.violation = violation
+class _UnsteadyError(ViolationError):
+    """The same request broke the rule only sometimes."""
 
 
 def _nothing(strategy: SearchStrategy[T]) -> T:
@@ -165,7 +161,7 @@ def _search(check: Check, server: ServerUnderTest, effort: Effort) -> None:
     except Flaky:
         # an example stopped by the time limit looks unsteady too
         if found and not late:
-            raise _UnsteadyError(found[-1]) from None
+            raise _UnsteadyError(found[-1].message, found[-1].exchange) from None
     except HypothesisException:
         if not found:
             raise
@@ -175,10 +171,9 @@ def _search(check: Check, server: ServerUnderTest, effort: Effort) -> None:
         raise silent[0]
 
 
-def _failed(
-    result: CheckResult, violation: ViolationError, server: ServerUnderTest, status: CheckStatus
-) -> CheckResult:
+def _failed(result: CheckResult, violation: ViolationError, server: ServerUnderTest) -> CheckResult:
     exchange = violation.exchange
+    status = CheckStatus.UNSTEADY if isinstance(violation, _UnsteadyError) else CheckStatus.FAILED
     return replace(
         result,
         status=status,

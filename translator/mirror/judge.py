@@ -27,7 +27,7 @@ from interlingua.translator.diff import AnswerDiff, Tolerance, compare_answers
 from interlingua.translator.mirror.comparison import Comparison, Copy
 from interlingua.translator.mirror.findings import Findings
 from interlingua.translator.mirror.pairs import Pairs
-from interlingua.translator.recording.listening import listen, owned
+from interlingua.translator.recording.listening import repeat
 from interlingua.translator.recording.record import Record, RecordedAnswer
 
 _log = logging.getLogger(__name__)
@@ -133,10 +133,7 @@ class LocalJudge:
             target = self._find(self._to)
             request = self._copied(record.request, time.monotonic() + secs)
             async with asyncio.timeout(secs + _GRACE_SECS):
-                if record.streamed:
-                    await listen(target, request, record.answer, responses)
-                else:
-                    responses.append(owned(await target.infer(request)))
+                await repeat(target, request, record, responses)
         except InferenceError as error:
             failure = error
         except TimeoutError:

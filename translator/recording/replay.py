@@ -25,7 +25,7 @@ from interlingua.schemas import (
     Signature,
 )
 from interlingua.translator.diff import TensorDiff, Tolerance, compare_answers
-from interlingua.translator.recording.listening import listen
+from interlingua.translator.recording.listening import repeat
 from interlingua.translator.recording.pace import Numbered, Pace, in_order
 from interlingua.translator.recording.record import QUESTION, Record, RecordedAnswer
 from interlingua.translator.recording.replay_report import ReplayReport
@@ -180,10 +180,7 @@ class _Run:
         target = self._target(record, link)
         request.context = Context(deadline=time.monotonic() + self._timeout)
         try:
-            if record.streamed:
-                await listen(target, request, record.answer, responses)
-            else:
-                responses.append(await target.infer(request))
+            await repeat(target, request, record, responses)
         except InferenceError as error:
             return RecordedAnswer(target.name, tuple(responses), error)
         return RecordedAnswer(target.name, tuple(responses))
