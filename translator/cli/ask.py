@@ -69,8 +69,7 @@ def _chosen(response: InferResponse, names: Sequence[str]) -> InferResponse:
 
 
 def upstream_of(dialect: str, transport: str, url: str, timeout_secs: float) -> Upstream:
-    """The server at ``url``; nothing is connected yet. Raises ``RefusedError`` for words that make no
-    sense."""
+    """The server at ``url``, not yet connected. Raises ``RefusedError`` for invalid arguments."""
     try:
         binding = binding_of(dialect, transport)
         place = parse_url(url, transport)

@@ -31,8 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the checks and print the results. Returns 1 if a rule is broken or the server is unreachable, 2 for
-    wrong usage."""
+    """Run the checks and print the results. Returns 1 if a rule is broken."""
     try:
         import hypothesis  # noqa: F401
     except ImportError:

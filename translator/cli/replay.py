@@ -58,8 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay, and print the report. Returns 1 if an answer differs or is missing, or a request was not sent
-    or read."""
+    """Replay, print the report. Returns 1 unless every request was read, sent and answered as recorded."""
     import orjson
 
     from interlingua.protocols.transport import loop

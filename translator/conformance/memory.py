@@ -223,8 +223,7 @@ class _Made:
 
 @contextmanager
 def _object(server: ServerUnderTest, size: int) -> Iterator[_Made]:
-    """A shared memory object of ``size`` bytes of ``_FILLING``; on exit also unregisters the region of its
-    name."""
+    """A shared memory object full of ``_FILLING``; on exit also unregisters the region of its name."""
     name = f"conformance_{server.fresh()}"
     path = _FOLDER / name
     try:
@@ -279,8 +278,7 @@ def _control(server: ServerUnderTest, operation: Operation, argument: object) ->
 
 
 def _tells(server: ServerUnderTest, name: str | None, region: SharedMemoryRegion, there: bool) -> None:
-    """Require that the status of region ``name`` (None: all) contains ``region``, or, if not ``there``, omits
-    it."""
+    """Require that the status of region ``name`` (None: all) has ``region``, if ``there``, or omits it."""
     exchange = _control(server, Operation.SHARED_MEMORY_STATUS, name)
     expect(exchange.error is None, "the status of a region was refused", exchange)
     found = {one.name: one for one in exchange.result}.get(region.name)

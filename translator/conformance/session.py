@@ -30,8 +30,7 @@ def server_under_test(
     timeout_secs: float = 10.0,
     found: bool = True,
 ) -> Iterator[ServerUnderTest]:
-    """A server with a model and, if ``found``, its discovered signature, configuration and extensions. Raises
-    ``UsageError``."""
+    """A server with a model, its discovered properties if ``found``. Raises ``UsageError``."""
     try:
         binding = binding_of(dialect, transport)
         if (wire := wire_of(binding)) is None:

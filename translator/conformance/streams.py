@@ -160,8 +160,7 @@ def needs_streams(server: ServerUnderTest) -> None:
 
 
 def _answers_in_streams(server: ServerUnderTest) -> bool:
-    """Whether a model without unary answers answers in a stream; without a configuration only a trial shows
-    it."""
+    """Whether a model without unary answers answers in a stream, by a trial."""
     [streamed] = _run(server, [([server.sample()], [0])])
     return any(response.error is None for response in streamed.results)
 
@@ -300,8 +299,7 @@ def _expect_each(
     own: Sequence[list[InferResponse]],
     streamed: Streamed,
 ) -> None:
-    """Require that every request has its ``own`` answers, under its id, and in request order if each has
-    one."""
+    """Require for every request its ``own`` answers, under its id, in request order if each has one."""
     _all_good(streamed)
     sent = [request.id for request in requests]
     order = [response.id for response in streamed.results]

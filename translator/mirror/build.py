@@ -40,8 +40,7 @@ def build(config: Config, find: Find) -> list[Mirror | None]:
 
 
 def by_callers_names(route: RouteOptions, find: Find) -> Find:
-    """``find``, for requests that use the tensor names of ``route``'s callers. Versions are the model's
-    own."""
+    """``find`` for the tensor names of ``route``'s callers. Versions are the model's own."""
     names = Names(route.rename.inputs, route.rename.outputs)
     if names.plain:
         return find

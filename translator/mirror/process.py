@@ -118,12 +118,12 @@ class JudgeProcess:
             self.submit(mirror, copy, on_findings)
 
 
+@dataclass(frozen=True, slots=True)
 class RemoteJudge:
     """A ``Judge`` in another process."""
 
-    def __init__(self, process: JudgeProcess, mirror: int) -> None:
-        self._process = process
-        self._mirror = mirror
+    _process: JudgeProcess
+    _mirror: int
 
     async def start(self) -> None:
         await self._process.start()

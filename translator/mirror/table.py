@@ -58,8 +58,7 @@ def _how(output: Mapping[str, Any]) -> str:
 
 
 def _table(rows: Sequence[tuple[str, ...]], aligned: int) -> Iterator[str]:
-    """A line for each of ``rows``: the first column left-aligned, those before ``aligned`` right-aligned, the
-    rest unaligned."""
+    """A line for each row: the first column left-aligned, those before ``aligned`` right-aligned."""
     widths = [max(len(_printable(cell)) for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [_printable(row[0]).ljust(widths[0])]

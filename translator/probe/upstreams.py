@@ -30,9 +30,6 @@ from interlingua.translator.probe.signatures import Fault, differences
 _LISTED = 12
 """The maximum number of models to list."""
 
-_SILENT = frozenset({ErrorCode.UNSUPPORTED})
-"""Codes of servers that lack an optional operation."""
-
 
 @dataclass(slots=True)
 class Probed:
@@ -110,7 +107,7 @@ async def _faults(
     try:
         metadata: ModelMetadata = await server.ask(Operation.MODEL_METADATA, ModelRef(remote))
     except InferenceError as error:
-        if error.code in _SILENT:
+        if error.code is ErrorCode.UNSUPPORTED:  # an optional operation
             return
         there = await _listed(server)
         if there is not None and remote not in there:
@@ -135,7 +132,7 @@ async def _ready(server: Conversation, operation: Operation, argument: ModelRef 
     try:
         ready: Readiness = await server.ask(operation, argument)
     except InferenceError as error:
-        return Readiness(error.code in _SILENT, error.message)
+        return Readiness(error.code is ErrorCode.UNSUPPORTED, error.message)
     return ready
 
 

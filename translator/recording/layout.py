@@ -38,8 +38,7 @@ class DamagedError(ValueError):
 
 
 def pack(record: Record) -> tuple[bytes, list[Buffer]]:
-    """The header of a record, and the data of its tensors. Raises ``ValueError`` for text that is not valid
-    UTF-8."""
+    """The header of a record, and the data of its tensors. Raises ``ValueError`` for invalid UTF-8."""
     data: list[Buffer] = []
 
     def describe(part: str, number: int, tensors: Iterable[Tensor]) -> list[Header]:

@@ -71,8 +71,7 @@ class Record:
 
     @property
     def nbytes(self) -> int:
-        """The approximate size of the record: the bytes of all tensors, and an overhead per streamed
-        response."""
+        """The approximate size: the bytes of all tensors, and an overhead per streamed response."""
         messages = [self.request.inputs]
         overhead = 0
         for answer in (self.answer, self.mirrored):

@@ -44,8 +44,7 @@ def generated(tensor: Tensor, seed: int) -> Tensor:
 
 
 def seen_signature(record: Record) -> Signature:
-    """The signature inferred from a request and its answer; unbatched if the record has no
-    ``max_batch_size``."""
+    """The signature inferred from a request and its answer; unbatched without ``max_batch_size``."""
     outputs = {tensor.name: tensor for response in record.answer.responses for tensor in response.outputs}
     shown = shown_signature(record.request.inputs, tuple(outputs.values()))
     return replace(shown, max_batch_size=record.max_batch_size or 0)

@@ -81,8 +81,7 @@ def _check_error(exchange: WireExchange, mistake: Mistake) -> None:
 
 
 def _check_answer(request: InferRequest, exchange: WireExchange) -> None:
-    """Each output once, with all its elements: in raw contents, one entry each, or in the typed field of its
-    datatype."""
+    """Each output once, complete: one entry each in raw contents, or the typed field of its datatype."""
     reply = grpc_reply(exchange)
     expect(reply.code == 0, f"status {reply.code} of an answer", exchange)
     answer = parsed(_RESPONSE, bytes(reply.message), exchange)
