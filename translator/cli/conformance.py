@@ -36,7 +36,6 @@ def run(arguments: argparse.Namespace) -> int:
         import hypothesis  # noqa: F401
     except ImportError:
         raise RefusedError("install the extra: pip install 'interlingua[conformance]'") from None
-    from interlingua.translator.cli.values import signature_in
     from interlingua.translator.conformance.kit import Effort
     from interlingua.translator.conformance.report import as_details, as_junit, as_line, as_markdown, summary
     from interlingua.translator.conformance.session import UsageError, examine
@@ -49,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.transport,
             arguments.url,
             arguments.models or (),
-            signature_in(arguments.signature or None),
+            arguments.signature or None,
             effort,
             arguments.timeout_secs,
             arguments.only,

@@ -45,7 +45,9 @@ def discover(server: ServerUnderTest, signature: Signature | None = None) -> Non
     """Discover the signature (unless passed), the configuration, the extensions and the relations."""
     metadata = _result(server, Operation.SERVER_METADATA)
     server.extensions = tuple(metadata.extensions) if metadata is not None else ()
-    of_model = _metadata(server)
+    of_model: ModelMetadata | None = None
+    if server.capability.signatures:
+        of_model = _result(server, Operation.MODEL_METADATA, ModelRef(server.model, server.version))
     server.config = _config(server, of_model)
     server.signature = signature or _declared(server, of_model)
     if server.signature is None:
@@ -68,15 +70,6 @@ def discover(server: ServerUnderTest, signature: Signature | None = None) -> Non
             server.silent = f"the model does not answer generated requests: {reason}"
             return
     server.relations = find_relations(server.signature, sent, answers)
-
-
-def _metadata(server: ServerUnderTest) -> ModelMetadata | None:
-    if not server.capability.signatures:
-        return None
-    metadata: ModelMetadata | None = _result(
-        server, Operation.MODEL_METADATA, ModelRef(server.model, server.version)
-    )
-    return metadata
 
 
 def _config(server: ServerUnderTest, metadata: ModelMetadata | None) -> Any:

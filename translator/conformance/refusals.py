@@ -68,10 +68,9 @@ def readiness(server: ServerUnderTest, draw: Draw) -> None:
 @REFUSALS("An input that the model does not have is refused.")
 def unknown_input(server: ServerUnderTest, draw: Draw) -> None:
     _named(server)
-    request = server.sample()
-    place = draw(st.integers(0, len(request.inputs) - 1))
+    request, place, tensor = _drawn(server, draw)
     name = draw(_WORDS)
-    _refused(server, _with(request, place, request.inputs[place].renamed(name)), f"an input '{name}'")
+    _refused(server, _with(request, place, tensor.renamed(name)), f"an input '{name}'")
 
 
 @REFUSALS("An extra input is refused.")
@@ -84,10 +83,9 @@ def extra_input(server: ServerUnderTest, draw: Draw) -> None:
 
 @REFUSALS("A request without one of the inputs is refused.")
 def missing_input(server: ServerUnderTest, draw: Draw) -> None:
-    request = server.sample()
-    place = draw(st.integers(0, len(request.inputs) - 1))
-    fewer = tuple(tensor for at, tensor in enumerate(request.inputs) if at != place)
-    _refused(server, replace(request, inputs=fewer), f"a request without '{request.inputs[place].name}'")
+    request, place, tensor = _drawn(server, draw)
+    fewer = (*request.inputs[:place], *request.inputs[place + 1 :])
+    _refused(server, replace(request, inputs=fewer), f"a request without '{tensor.name}'")
 
 
 @REFUSALS("A repeated input is refused.", once=True)
@@ -108,9 +106,7 @@ def unknown_output(server: ServerUnderTest, draw: Draw) -> None:
 
 @REFUSALS("An input of another datatype than the model's is refused.")
 def wrong_datatype(server: ServerUnderTest, draw: Draw) -> None:
-    request = server.sample()
-    place = draw(st.integers(0, len(request.inputs) - 1))
-    tensor = request.inputs[place]
+    request, place, tensor = _drawn(server, draw)
     others = [kind for kind in _UNLIKE.get(tensor.datatype, _OTHERS) if server.capability.carries(kind)]
     kind = draw(st.sampled_from(others))
     wrong = Tensor.from_numpy(tensor.name, np.ones(tensor.shape, kind.dtype), kind)
@@ -135,10 +131,9 @@ def wrong_size(server: ServerUnderTest, draw: Draw) -> None:
 
 @REFUSALS("An extra dimension is refused.")
 def wrong_rank(server: ServerUnderTest, draw: Draw) -> None:
-    request = server.sample()
-    place = draw(st.integers(0, len(request.inputs) - 1))
-    shape = [*request.inputs[place].shape, draw(st.integers(1, 2))]
-    _refused(server, _shaped(request, place, shape), f"shape {shape} of '{request.inputs[place].name}'")
+    request, place, tensor = _drawn(server, draw)
+    shape = [*tensor.shape, draw(st.integers(1, 2))]
+    _refused(server, _shaped(request, place, shape), f"shape {shape} of '{tensor.name}'")
 
 
 @REFUSALS("A batch larger than the model's is refused.")
@@ -151,9 +146,7 @@ def batch_too_large(server: ServerUnderTest, draw: Draw) -> None:
 
 @REFUSALS("Data whose size does not fit the shape are refused.")
 def data_and_shape_disagree(server: ServerUnderTest, draw: Draw) -> None:
-    request = server.sample()
-    place = draw(st.integers(0, len(request.inputs) - 1))
-    tensor = request.inputs[place]
+    request, place, tensor = _drawn(server, draw)
     data = bytes(tensor.view)
     if tensor.datatype is Datatype.BYTES:
         elements = tensor.elements()
@@ -199,6 +192,13 @@ _UNLIKE = {
     Datatype.BOOL: (Datatype.FP32, Datatype.INT64),
 }
 """Datatypes that are not mistaken for each other: they differ in size or kind."""
+
+
+def _drawn(server: ServerUnderTest, draw: Draw) -> tuple[InferRequest, int, Tensor]:
+    """A valid request, and one of its inputs with its place."""
+    request = server.sample()
+    place = draw(st.integers(0, len(request.inputs) - 1))
+    return request, place, request.inputs[place]
 
 
 def _named(server: ServerUnderTest) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from interlingua.schemas import ErrorCode, InferenceError, Operation, ServerMetadata, Signature
 from interlingua.translator.config.bindings import binding_of
+from interlingua.translator.config.signature import read_signature
 from interlingua.translator.conformance.discovery import discover, models_of
 from interlingua.translator.conformance.errors import InapplicableError
 from interlingua.translator.conformance.kit import CheckResult, Effort, checks_of, run_all
@@ -49,26 +51,30 @@ def examine(
     transport: str,
     url: str,
     models: Sequence[str] = (),
-    signature: Signature | None = None,
+    signature: str | Path | None = None,
     effort: Effort | None = None,
     timeout_secs: float = 10.0,
     only: str = "",
 ) -> tuple[Tested, Iterator[CheckResult]]:
     """What is tested, and the results as they arrive; ``only`` runs checks whose name contains it. Raises
     ``UsageError`` for invalid arguments, ``InferenceError`` if the server is unreachable."""
+    try:
+        declared = None if signature is None else read_signature(signature)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     with server_under_test(dialect, transport, url, timeout_secs=timeout_secs, found=False) as bare:
         name = _name(bare)
         names = tuple(models) or _models(bare)
         checks = [check for check in checks_of(bare.wire) if only in check.name]
     if not checks:
         raise UsageError(f"no check has '{only}' in its name")
-    if signature is not None and len(names) > 1:
+    if declared is not None and len(names) > 1:
         raise UsageError("a signature belongs to one model: give one --model")
 
     def results() -> Iterator[CheckResult]:
         for model in names:
             with server_under_test(
-                dialect, transport, url, model, signature=signature, timeout_secs=timeout_secs
+                dialect, transport, url, model, signature=declared, timeout_secs=timeout_secs
             ) as server:
                 yield from run_all(server, checks, effort or Effort())
 
