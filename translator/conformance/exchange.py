@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from interlingua.protocols.wire import (
-    BrpcAnswer,
     BrpcRequest,
-    FramedReply,
     FramedRequest,
     GrpcAnswer,
     GrpcRequest,
@@ -18,10 +16,9 @@ from interlingua.protocols.wire import (
     HttpReply,
 )
 from interlingua.schemas import InferenceError
-from interlingua.translator.conversion.raw import FORMS
+from interlingua.translator.conversion.raw import FORMS, Call, Reply
 
-Sent = HttpCall | GrpcRequest | BrpcRequest | FramedRequest
-Reply = HttpReply | GrpcAnswer | BrpcAnswer | FramedReply
+Sent = Call
 
 _LONGEST_SHOWN = 2048
 """Messages up to this size are shown in full."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from interlingua.protocols.dialect import Binding, Opened
@@ -172,13 +173,10 @@ class Dispatch:
         renewed signature."""
         version = self.key.version
         target = self.router.target(model, version) if route is None else self._target(route, model)
+        timed = None if route is None else partial(route.timed_signature, target, self.context)
         began = time.monotonic_ns()
         try:
-            signature = await (
-                target.signature(version)
-                if route is None
-                else route.timed_signature(target, version, self.context)
-            )
+            signature = await (timed or target.signature)(version)
         except (InferenceError, asyncio.CancelledError) as end:
             target.count_undecoded(end, version, began, self.context)
             raise
@@ -188,7 +186,7 @@ class Dispatch:
             if error.code not in _UNFIT:
                 raise
             await target.renew_signature(version)
-            renewed = await (target.signature(version) if route is None else self._signature(route, model))
+            renewed = await (timed or target.signature)(version)
             if renewed == signature:
                 raise
             decoded = self._decode(renewed)
@@ -202,8 +200,7 @@ class Dispatch:
         return target if route.names.plain else route.view(target, self.key.model)
 
     async def _signature(self, route: Route, model: str) -> Signature:
-        target = self._target(route, model)
-        return await route.timed_signature(target, self.key.version, self.context)
+        return await route.timed_signature(self._target(route, model), self.context, self.key.version)
 
     # --- decoding
 

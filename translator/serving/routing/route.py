@@ -151,7 +151,7 @@ class Route:
         elif self.datatypes == "widen":
             request.inputs = widened(request.inputs, signature)
 
-    async def timed_signature(self, target: Target, version: str, context: Context) -> Signature:
+    async def timed_signature(self, target: Target, context: Context, version: str) -> Signature:
         """The signature of ``target``, before the deadline. Raises as it, and DEADLINE_EXCEEDED."""
         if self.timeout_secs is None or context.deadline is None:
             return await target.signature(version)
