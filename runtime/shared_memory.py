@@ -28,6 +28,7 @@ from interlingua.schemas import (
     SharedMemoryRegion,
     Tensor,
     element_count,
+    invalid_tensor,
 )
 from interlingua.schemas.errors import SHARED_MEMORY_REGION
 
@@ -106,10 +107,9 @@ class SharedMemory:
             return Tensor.checked(tensor.name, tensor.datatype, tensor.shape, bytes(data))
         expected = element_count(tensor.shape, tensor.name) * tensor.datatype.itemsize
         if expected != place.size:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
+            raise invalid_tensor(
                 f"input byte size mismatch for input '{tensor.name}' for model '{model}'. "
-                f"Expected {expected}, got {place.size}",
+                f"Expected {expected}, got {place.size}"
             )
         return Tensor(tensor.name, tensor.datatype, tensor.shape, data)
 
@@ -179,17 +179,12 @@ class _Region:
                 offset=start,
             )
         except (OSError, ValueError) as error:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR, f"Unable to map shared memory region '{described.key}': {error}"
-            ) from error
+            raise invalid_tensor(f"Unable to map shared memory region '{described.key}': {error}") from error
 
     def check(self, place: SharedMemoryRef) -> None:
         """Raise INVALID_TENSOR if ``place`` is not inside, INTERNAL if the object has shrunk."""
         if not place.upper_limit and place.offset + place.size > self.described.byte_size:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
-                f"Invalid offset + byte size for shared memory region: '{place.region}'",
-            )
+            raise invalid_tensor(f"Invalid offset + byte size for shared memory region: '{place.region}'")
         self._check_size()
 
     def view(self, place: SharedMemoryRef) -> memoryview:
@@ -225,11 +220,9 @@ class _Region:
 def _open(key: str) -> int:
     name = key.lstrip("/")
     if not name or "/" in name or "\0" in name:
-        raise InferenceError(ErrorCode.INVALID_TENSOR, f"'{key}' is no key of a shared memory object")
+        raise invalid_tensor(f"'{key}' is no key of a shared memory object")
     if name.startswith(RESERVED_PREFIX):
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR, f"the key '{key}' begins with '{RESERVED_PREFIX}', which is reserved"
-        )
+        raise invalid_tensor(f"the key '{key}' begins with '{RESERVED_PREFIX}', which is reserved")
     try:
         return os.open(f"{FOLDER}/{name}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (OSError, UnicodeEncodeError) as error:

@@ -8,8 +8,11 @@ from interlingua.schemas.errors import (
     bad_upstream,
     invalid_tensor,
     malformed,
+    model_failed,
     not_carried,
+    unavailable,
     unrepresentable,
+    unsupported,
 )
 from interlingua.schemas.messages import (
     NO_LEEWAY,
@@ -93,7 +96,10 @@ __all__ = [
     "element_count",
     "invalid_tensor",
     "malformed",
+    "model_failed",
     "not_carried",
     "pack_bytes",
+    "unavailable",
     "unrepresentable",
+    "unsupported",
 ]

@@ -123,6 +123,9 @@ malformed = partial(InferenceError, ErrorCode.MALFORMED)
 invalid_tensor = partial(InferenceError, ErrorCode.INVALID_TENSOR)
 unrepresentable = partial(InferenceError, ErrorCode.UNREPRESENTABLE)
 bad_upstream = partial(InferenceError, ErrorCode.BAD_UPSTREAM)
+unsupported = partial(InferenceError, ErrorCode.UNSUPPORTED)
+unavailable = partial(InferenceError, ErrorCode.UNAVAILABLE)
+model_failed = partial(InferenceError, ErrorCode.MODEL_FAILED)
 
 
 def not_carried(dialect: str, what: object) -> InferenceError:

@@ -138,12 +138,7 @@ class RequestInstance(Protocol):
         """Finish what runs and free the model."""
 
 
-TENSORS_ALONE = Capability(
-    exact=frozenset(Datatype),
-    ids="",
-    parameters=frozenset(),
-    answer_parameters=False,
-)
+TENSORS_ALONE = Capability(exact=frozenset(Datatype), ids="", parameters=frozenset(), answer_parameters=False)
 """What reaches a model that is a function on tensors, of every datatype."""
 
 

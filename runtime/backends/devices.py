@@ -36,17 +36,13 @@ def devices() -> tuple[str, ...]:
     return ("cpu", *(f"cuda:{number}" for number in range(cuda_count())))
 
 
-def is_there(device: str) -> bool:
-    return (f"{device}:0" if device == "cuda" else device) in devices()
-
-
 def placed(where: Path, device: str) -> str:
     """The device for the model at ``where``, whose own configuration states ``device``, empty for none.
 
     Repositories move between machines: without any GPU, a model for a GPU runs on the CPU, with a warning.
     Raises ``LoadError`` for an unknown GPU.
     """
-    if not device or is_there(device):
+    if not device or (f"{device}:0" if device == "cuda" else device) in devices():
         return device
     if cuda_count():
         raise LoadError(f"{where}: there is no device '{device}' here, only {', '.join(devices())}")

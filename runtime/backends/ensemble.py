@@ -25,7 +25,6 @@ from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.target import ServerHooks, Target
 from interlingua.schemas import (
     Context,
-    ErrorCode,
     InferenceError,
     InferRequest,
     InferResponse,
@@ -34,6 +33,7 @@ from interlingua.schemas import (
     Signature,
     Tensor,
     TensorSpec,
+    unavailable,
 )
 
 _under_way: ContextVar[tuple[str, ...]] = ContextVar("ensembles under way", default=())
@@ -76,7 +76,7 @@ class EnsembleInstance:
         enter itself, or whose models do not fit together."""
         started = time.monotonic_ns()
         if self._fault:
-            raise InferenceError(ErrorCode.UNAVAILABLE, f"ensemble '{self._name}': {self._fault}")
+            raise unavailable(f"ensemble '{self._name}': {self._fault}")
         waiting = self._plan.needed(outputs)
         inputs_by_name = {tensor.name: tensor for tensor in inputs}
         if not any(self._repeats(step) for step, _ in waiting):
@@ -302,7 +302,7 @@ class EnsembleInstance:
         before = _under_way.get()
         if self._name in before:
             way = " -> ".join((*before, self._name))
-            raise InferenceError(ErrorCode.UNAVAILABLE, f"ensemble '{self._name}' is a step of itself: {way}")
+            raise unavailable(f"ensemble '{self._name}' is a step of itself: {way}")
         token = _under_way.set((*before, self._name))
         try:
             yield
@@ -311,7 +311,7 @@ class EnsembleInstance:
 
     def _found(self, model: str) -> Target:
         if self._hooks is None:
-            raise InferenceError(ErrorCode.UNAVAILABLE, f"ensemble '{self._name}' is not served yet")
+            raise unavailable(f"ensemble '{self._name}' is not served yet")
         return self._hooks.find(model)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from interlingua.runtime.backends.devices import cuda_count
 from interlingua.runtime.backends.onnx_file import MAP_ADVICE
 from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
-from interlingua.schemas import Datatype, ErrorCode, InferenceError, Signature, Tensor, TensorSpec
+from interlingua.schemas import Datatype, Signature, Tensor, TensorSpec, invalid_tensor, model_failed
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
@@ -75,7 +75,7 @@ class OnnxInstance:
             results = self._run(names, arrays)
         # its errors have no base of their own below Exception
         except Exception as error:
-            raise InferenceError(ErrorCode.MODEL_FAILED, str(error)) from error
+            raise model_failed(str(error)) from error
         return tuple(
             Tensor.from_numpy(name, result, self._datatypes[name])
             for name, result in zip(outputs, results, strict=False)
@@ -176,10 +176,9 @@ def _strings(tensor: Tensor) -> NDArray[Any]:
         try:
             texts[index] = element.decode()
         except UnicodeDecodeError as error:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
+            raise invalid_tensor(
                 f"input '{tensor.name}': element {index} is not UTF-8, and ONNX Runtime carries text only: "
-                f"{error.reason} at byte {error.start}",
+                f"{error.reason} at byte {error.start}"
             ) from error
     return texts.reshape(tensor.shape)
 

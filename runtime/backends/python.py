@@ -34,6 +34,8 @@ from interlingua.schemas import (
     Signature,
     Tensor,
     TensorSpec,
+    model_failed,
+    unavailable,
 )
 from interlingua.schemas.message_json import message_json
 from interlingua.schemas.model_config import MODEL_CONFIG
@@ -128,10 +130,9 @@ class PythonInstance:
         caller.called.append(self)
         try:
             if _waits_for_itself(self, []):
-                raise InferenceError(
-                    ErrorCode.UNAVAILABLE,
+                raise unavailable(
                     "the model cannot be called: each of its instances runs a request that waits for this "
-                    "call, directly or through others",
+                    "call, directly or through others"
                 )
             yield
         finally:
@@ -265,10 +266,9 @@ class PythonInstance:
                 given[name] = replace(tensor, datatype=declared)
             elif tensor.datatype is not declared:
                 answer.outputs = ()
-                answer.error = InferenceError(
-                    ErrorCode.MODEL_FAILED,
+                answer.error = model_failed(
                     f"unexpected datatype {tensor.datatype.value} for inference output '{name}', "
-                    f"expecting {declared.value}",
+                    f"expecting {declared.value}"
                 )
                 return
         answer.outputs = tuple(given[name] for name in outputs if name in given)
@@ -345,7 +345,7 @@ def _waits_for_itself(instance: RequestInstance, above: list[RequestInstance]) -
 
 
 def _unavailable(reason: str) -> InferenceError:
-    return InferenceError(ErrorCode.UNAVAILABLE, f"the model is not ready: {reason}")
+    return unavailable(f"the model is not ready: {reason}")
 
 
 def _signature(config: Mapping[str, Any]) -> Signature:

@@ -23,7 +23,7 @@ import torch
 
 from interlingua.runtime.backends.torch_file import UNDECLARED, examine_file
 from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
-from interlingua.schemas import Datatype, ErrorCode, InferenceError, Signature, Tensor, TensorSpec
+from interlingua.schemas import Datatype, Signature, Tensor, TensorSpec, model_failed
 
 _DTYPES: dict[Datatype, torch.dtype] = {
     # PyTorch's names are NumPy's
@@ -85,7 +85,7 @@ class TorchInstance:
                 results = _results(self._call(*arguments))
             # what a model raises has no base below Exception
             except Exception as error:
-                raise InferenceError(ErrorCode.MODEL_FAILED, str(error).strip()) from error
+                raise model_failed(str(error).strip()) from error
             return tuple(self._output(name, results) for name in outputs)
 
     def close(self) -> None:
@@ -105,12 +105,11 @@ class TorchInstance:
         found = results.get(name, results.get(place))
         if not isinstance(found, torch.Tensor):
             what = "is missing" if found is None else f"is a {type(found).__name__}, not a tensor"
-            raise InferenceError(ErrorCode.MODEL_FAILED, f"output '{name}' {what}")
+            raise model_failed(f"output '{name}' {what}")
         if found.dtype != _DTYPES[datatype]:
             has = _DATATYPES.get(found.dtype)
-            raise InferenceError(
-                ErrorCode.MODEL_FAILED,
-                f"output '{name}' is {has.value if has else found.dtype}, declared is {datatype.value}",
+            raise model_failed(
+                f"output '{name}' is {has.value if has else found.dtype}, declared is {datatype.value}"
             )
         plain = found.detach().cpu().contiguous()
         if datatype is Datatype.BF16:

@@ -125,24 +125,30 @@ def agreed_signature(path: Path, config: ModelConfig, found: Signature | None) -
         return Signature(config.inputs, config.outputs, config.max_batch_size)
     if not (config.inputs or config.outputs or config.max_batch_size):
         return found
-    inputs = _agreed(path, "input", config.inputs, found.inputs, config.input_reshapes)
-    outputs = _agreed(path, "output", config.outputs, found.outputs, config.output_reshapes)
+    try:
+        return _merged(config, found)
+    except ValueError as error:
+        raise LoadError(f"{path}: {error}") from error
+
+
+def _merged(config: ModelConfig, found: Signature) -> Signature:
+    inputs = _agreed("input", config.inputs, found.inputs, config.input_reshapes)
+    outputs = _agreed("output", config.outputs, found.outputs, config.output_reshapes)
     for spec in found.inputs:
         if not spec.optional and config.inputs and all(spec.name != declared.name for declared in inputs):
-            raise LoadError(f"{path}: the model also needs input {_described(spec)}, which is not declared")
+            raise ValueError(f"the model also needs input {_described(spec)}, which is not declared")
     if config.max_batch_size > 0:
         for role, specs in (("input", inputs), ("output", outputs)):
             for spec in specs:
                 if spec.shape[:1] != (-1,):
-                    raise LoadError(
-                        f"{path}: max_batch_size is {config.max_batch_size}, but the model has no free first "
+                    raise ValueError(
+                        f"max_batch_size is {config.max_batch_size}, but the model has no free first "
                         f"dimension in {role} {_described(spec)}"
                     )
     return Signature(inputs, outputs, config.max_batch_size)
 
 
 def _agreed(
-    path: Path,
     role: str,
     declared: tuple[TensorSpec, ...],
     found: tuple[TensorSpec, ...],
@@ -156,14 +162,12 @@ def _agreed(
         other = by_name.get(spec.name)
         if other is None:
             names = ", ".join(_described(spec) for spec in found)
-            raise LoadError(f"{path}: {role} '{spec.name}' is declared, but the model's {role}s are {names}")
+            raise ValueError(f"{role} '{spec.name}' is declared, but the model's {role}s are {names}")
         reshape = reshapes.get(spec.name)
         inner = spec if reshape is None else replace(spec, shape=reshape.inner)
         shape = _agreed_shape(inner.shape, other.shape)
         if spec.datatype is not other.datatype or shape is None:
-            raise LoadError(
-                f"{path}: {role} {_described(inner)} is declared, but the model has {_described(other)}"
-            )
+            raise ValueError(f"{role} {_described(inner)} is declared, but the model has {_described(other)}")
         agreed.append(spec if reshape is not None else replace(spec, shape=shape))
     return tuple(agreed)
 

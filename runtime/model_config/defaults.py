@@ -37,16 +37,12 @@ def fill_in_engine(message: Any, config: ModelConfig) -> None:
     groups, instances = message.instance_group, config.instances or 1
     if sum(max(group.count, 1) * max(len(group.gpus), 1) for group in groups) != instances:
         del groups[:]
-        groups.add(name=message.name, count=instances, kind=_group_kind(config))
+        on_gpu = any(device.startswith("cuda") for device in config.devices or (config.device,))
+        groups.add(name=message.name, count=instances, kind="KIND_GPU" if on_gpu else "KIND_CPU")
     for number, group in enumerate(groups):
         group.name = group.name or f"{message.name}_{number}"
         group.count = max(group.count, 1)
         _place(group, config)
-
-
-def _group_kind(config: ModelConfig) -> str:
-    places = config.devices or (config.device,)
-    return "KIND_GPU" if any(place.startswith("cuda") for place in places) else "KIND_CPU"
 
 
 def _place(group: Any, config: ModelConfig) -> None:

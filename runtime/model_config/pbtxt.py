@@ -68,9 +68,16 @@ def override_config(folder: Path, message: bytes) -> ModelConfig:
 
 
 def _config(path: Path, message: Any) -> ModelConfig:
-    _refuse_unsupported(path, message)
+    try:
+        return _read(path, message)
+    except ValueError as error:
+        raise LoadError(f"{path}: {error}") from error
+
+
+def _read(path: Path, message: Any) -> ModelConfig:
+    _refuse_unsupported(message)
     batched = message.max_batch_size > 0
-    groups = _instance_groups(path, message.instance_group)
+    groups = _instance_groups(message.instance_group)
     devices = tuple(device for group in groups for device in group)
     alike = len(set(devices)) == 1
     inputs, input_reshapes = _tensors(path, "input", message.input, batched)
@@ -94,12 +101,12 @@ def _config(path: Path, message: Any) -> ModelConfig:
         device=devices[0] if alike else "",
         devices=() if alike else devices,
         sequence_batching=read_sequence_batching(path, message),
-        dynamic_batching=_dynamic_batching(path, message),
+        dynamic_batching=_dynamic_batching(message),
         ragged=any(tensor.allow_ragged_batch for tensor in message.input),
         ensemble=_steps(message.ensemble_scheduling.step),
         response_cache=message.response_cache.enable,
         decoupled=message.model_transaction_policy.decoupled,
-        warmup=tuple(_warmup(path, sample) for sample in message.model_warmup),
+        warmup=tuple(_warmup(sample) for sample in message.model_warmup),
         stated=message.SerializeToString(),
     )
 
@@ -121,15 +128,15 @@ def _parsed(path: Path, text: str) -> Any:
     return message
 
 
-def _refuse_unsupported(path: Path, message: Any) -> None:
+def _refuse_unsupported(message: Any) -> None:
     scheduling = message.WhichOneof("scheduling_choice")
     if (scheduling == "ensemble_scheduling") != ("ensemble" in (message.platform, message.backend)):
-        raise LoadError(f"{path}: platform 'ensemble' and ensemble_scheduling go together")
+        raise ValueError("platform 'ensemble' and ensemble_scheduling go together")
     for field in ("batch_input", "batch_output"):
         if getattr(message, field):
-            raise LoadError(f"{path}: {field} is not supported")
+            raise ValueError(f"{field} is not supported")
     if message.max_batch_size < 0:
-        raise LoadError(f"{path}: max_batch_size is {message.max_batch_size}, must be 0 or more")
+        raise ValueError(f"max_batch_size is {message.max_batch_size}, must be 0 or more")
 
 
 def _tensors(
@@ -142,23 +149,23 @@ def _tensors(
     for index, message in enumerate(messages):
         name = message.name
         if not name:
-            raise LoadError(f"{path}: {role} {index} has no name")
+            raise ValueError(f"{role} {index} has no name")
         if name in specs:
-            raise LoadError(f"{path}: {role} '{name}' is declared twice")
+            raise ValueError(f"{role} '{name}' is declared twice")
         datatype = datatype_of(message)
         if datatype is None:
-            raise LoadError(f"{path}: {role} '{name}' has no data_type")
+            raise ValueError(f"{role} '{name}' has no data_type")
         if message.is_shape_tensor:
-            raise LoadError(f"{path}: {role} '{name}': is_shape_tensor is not supported")
+            raise ValueError(f"{role} '{name}': is_shape_tensor is not supported")
         if any(dimension < -1 for dimension in (*message.dims, *message.reshape.shape)):
-            raise LoadError(f"{path}: {role} '{name}' has dims {list(message.dims)}; -1 marks a free one")
+            raise ValueError(f"{role} '{name}' has dims {list(message.dims)}; -1 marks a free one")
         shape = (*batch, *message.dims)
         if message.HasField("reshape"):
             try:
                 reshapes[name] = Reshape(shape, (*batch, *message.reshape.shape))
             except ValueError as error:
-                raise LoadError(
-                    f"{path}: {role} '{name}' has dims {list(message.dims)} and reshape "
+                raise ValueError(
+                    f"{role} '{name}' has dims {list(message.dims)} and reshape "
                     f"{list(message.reshape.shape)}: {error}"
                 ) from error
         specs[name] = TensorSpec(
@@ -171,7 +178,7 @@ def _tensors(
     return tuple(specs.values()), reshapes
 
 
-def _dynamic_batching(path: Path, message: Any) -> DynamicBatching | None:
+def _dynamic_batching(message: Any) -> DynamicBatching | None:
     if not message.HasField("dynamic_batching"):
         return None
     batching = message.dynamic_batching
@@ -180,21 +187,15 @@ def _dynamic_batching(path: Path, message: Any) -> DynamicBatching | None:
     open_ended = not (message.max_batch_size or message.input or message.output)
     for size in batching.preferred_batch_size:
         if size < 1 or (size > max(message.max_batch_size, 1) and not open_ended):
-            raise LoadError(
-                f"{path}: dynamic_batching: preferred_batch_size {size} is not from 1 to max_batch_size"
-            )
+            raise ValueError(f"dynamic_batching: preferred_batch_size {size} is not from 1 to max_batch_size")
     if levels > MOST_PRIORITY_LEVELS:
-        raise LoadError(
-            f"{path}: dynamic_batching: priority_levels is {levels}, at most {MOST_PRIORITY_LEVELS}"
-        )
+        raise ValueError(f"dynamic_batching: priority_levels is {levels}, at most {MOST_PRIORITY_LEVELS}")
     if levels and not 0 < default <= levels:
-        raise LoadError(
-            f"{path}: dynamic_batching: default_priority_level is {default}, not from 1 to {levels}"
-        )
+        raise ValueError(f"dynamic_batching: default_priority_level is {default}, not from 1 to {levels}")
     for level in batching.priority_queue_policy:
         if not 0 < level <= levels:
-            raise LoadError(
-                f"{path}: dynamic_batching: priority_queue_policy of level {level}, not from 1 to {levels}"
+            raise ValueError(
+                f"dynamic_batching: priority_queue_policy of level {level}, not from 1 to {levels}"
             )
     return DynamicBatching(
         tuple(batching.preferred_batch_size),
@@ -223,7 +224,7 @@ def _labels(path: Path, filename: str) -> tuple[str, ...]:
     try:
         return tuple(file.read_text(encoding="utf-8").splitlines())
     except (OSError, UnicodeDecodeError) as error:
-        raise LoadError(f"{path}: label file {file}: {error}") from error
+        raise ValueError(f"label file {file}: {error}") from error
 
 
 def _steps(messages: Sequence[Any]) -> tuple[Step, ...]:
@@ -238,16 +239,16 @@ def _steps(messages: Sequence[Any]) -> tuple[Step, ...]:
     )
 
 
-def _warmup(path: Path, message: Any) -> Warmup:
+def _warmup(message: Any) -> Warmup:
     inputs = []
     for name, sample_input in sorted(message.inputs.items()):
         datatype = datatype_of(sample_input)
         source = sample_input.WhichOneof("input_data_type")
         if datatype is None or source is None:
             missing = "data_type" if datatype is None else "zero_data, random_data or input_data_file"
-            raise LoadError(f"{path}: model_warmup '{message.name}': input '{name}' has no {missing}")
+            raise ValueError(f"model_warmup '{message.name}': input '{name}' has no {missing}")
         if source == "input_data_file" and not is_inside(sample_input.input_data_file):
-            raise LoadError(f"{path}: file '{sample_input.input_data_file}' is not in the model's folder")
+            raise ValueError(f"file '{sample_input.input_data_file}' is not in the model's folder")
         drawn = source == "random_data"
         inputs.append(
             WarmupInput(name, datatype, tuple(sample_input.dims), drawn, sample_input.input_data_file)
@@ -264,12 +265,12 @@ def _version_policy(message: Any) -> VersionPolicy:
     return VersionPolicy(latest=message.latest.num_versions or 1)
 
 
-def _instance_groups(path: Path, groups: Sequence[Any]) -> list[list[str]]:
+def _instance_groups(groups: Sequence[Any]) -> list[list[str]]:
     """A device for each instance of each group, "" for an unstated one."""
     devices: list[list[str]] = []
     for group in groups:
         if group.count < 0:
-            raise LoadError(f"{path}: instance_group has count {group.count}, must be 0 or more")
+            raise ValueError(f"instance_group has count {group.count}, must be 0 or more")
         each = [""]
         if group.kind == group.KIND_GPU:
             # on every GPU where none is named

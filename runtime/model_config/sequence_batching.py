@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from interlingua.runtime.model_config.config import LoadError, datatype_of
+from interlingua.runtime.model_config.config import datatype_of
 from interlingua.runtime.models.shapes import fits
 from interlingua.runtime.repository.overrides import is_inside
 from interlingua.runtime.scheduling.sequence_controls import zeros
@@ -31,54 +31,50 @@ _CORRELATION_TYPES = {Datatype.UINT64, Datatype.INT64, Datatype.UINT32, Datatype
 
 def read_sequence_batching(path: Path, message: Any) -> SequenceBatching | None:
     """The sequences of ``message``, an ``inference.ModelConfig`` from ``path``; None without any. Raises
-    ``LoadError`` naming the field at fault."""
+    ``ValueError`` naming the field at fault."""
     if not message.HasField("sequence_batching"):
         return None
     batching = message.sequence_batching
     for field in ("control_input", "state"):
         if batching.iterative_sequence and getattr(batching, field):
-            raise LoadError(f"{path}: sequence_batching: {field} is not supported beside iterative_sequence")
+            raise ValueError(f"sequence_batching: {field} is not supported beside iterative_sequence")
     controls = [
-        _control(path, declared_input.name, each)
+        _control(declared_input.name, each)
         for declared_input in batching.control_input
         for each in declared_input.control
     ]
     states = [_state(path, each, message.max_batch_size > 0) for each in batching.state]
-    _each_once(path, "control", (control.kind for control in controls))
+    _each_once("control", (control.kind for control in controls))
     unseen = [*(each.name for each in controls), *(each.input_name for each in states)]
-    _each_once(path, "input", unseen)
+    _each_once("input", unseen)
     for declared_input in message.input:
         if declared_input.name in unseen:
-            raise LoadError(
-                f"{path}: sequence_batching states input '{declared_input.name}', which clients give"
-            )
-    _each_once(path, "output", (state.output_name for state in states))
+            raise ValueError(f"sequence_batching states input '{declared_input.name}', which clients give")
+    _each_once("output", (state.output_name for state in states))
     return SequenceBatching(
         batching.max_sequence_idle_microseconds or DEFAULT_IDLE_US,
         tuple(controls),
         tuple(states),
-        _strategy(path, batching, message.max_batch_size),
+        _strategy(batching, message.max_batch_size),
         batching.iterative_sequence,
     )
 
 
-def _strategy(path: Path, batching: Any, max_batch_size: int) -> Direct | Oldest:
+def _strategy(batching: Any, max_batch_size: int) -> Direct | Oldest:
     if batching.WhichOneof("strategy_choice") != "oldest":
         direct = batching.direct
         if not 0 <= direct.minimum_slot_utilization <= 1:
-            raise LoadError(
-                f"{path}: minimum_slot_utilization is {direct.minimum_slot_utilization}, not from 0 to 1"
+            raise ValueError(
+                f"minimum_slot_utilization is {direct.minimum_slot_utilization}, not from 0 to 1"
             )
         return Direct(direct.max_queue_delay_microseconds, direct.minimum_slot_utilization)
     oldest = batching.oldest
     if oldest.max_candidate_sequences < 0:
-        raise LoadError(
-            f"{path}: max_candidate_sequences is {oldest.max_candidate_sequences}, must be 0 or more"
-        )
+        raise ValueError(f"max_candidate_sequences is {oldest.max_candidate_sequences}, must be 0 or more")
     for size in oldest.preferred_batch_size:
         if not 0 < size <= max(max_batch_size, 1):
-            raise LoadError(
-                f"{path}: sequence_batching: preferred_batch_size {size} is not from 1 to max_batch_size"
+            raise ValueError(
+                f"sequence_batching: preferred_batch_size {size} is not from 1 to max_batch_size"
             )
     return Oldest(
         oldest.max_candidate_sequences,
@@ -88,14 +84,12 @@ def _strategy(path: Path, batching: Any, max_batch_size: int) -> Direct | Oldest
     )
 
 
-def _control(path: Path, name: str, message: Any) -> Control:
+def _control(name: str, message: Any) -> Control:
     kind = message.Kind.Name(message.kind) if message.kind in message.Kind.values() else str(message.kind)
     if kind == CORRELATION_ID:
-        datatype = _datatype(path, f"control input '{name}'", message)
+        datatype = _datatype(f"control input '{name}'", message)
         if datatype not in _CORRELATION_TYPES:
-            raise LoadError(
-                f"{path}: control input '{name}' is {datatype.value}, which holds no correlation id"
-            )
+            raise ValueError(f"control input '{name}' is {datatype.value}, which holds no correlation id")
         return Control(name, kind, datatype)
     declared_input = [
         (datatype, tuple(values))
@@ -107,9 +101,8 @@ def _control(path: Path, name: str, message: Any) -> Control:
         if values
     ]
     if kind not in CONTROL_KINDS or len(declared_input) != 1 or len(declared_input[0][1]) != 2:
-        raise LoadError(
-            f"{path}: control input '{name}' needs int32_false_true, fp32_false_true or bool_false_true of "
-            "two values"
+        raise ValueError(
+            f"control input '{name}' needs int32_false_true, fp32_false_true or bool_false_true of two values"
         )
     ((datatype, values),) = declared_input
     return Control(name, kind, datatype, values)
@@ -118,15 +111,13 @@ def _control(path: Path, name: str, message: Any) -> Control:
 def _state(path: Path, message: Any, batched: bool) -> State:
     for field in ("input_name", "output_name"):
         if not getattr(message, field):
-            raise LoadError(f"{path}: a state has no {field}")
+            raise ValueError(f"a state has no {field}")
     name = message.input_name
-    datatype = _datatype(path, f"state '{name}'", message)
+    datatype = _datatype(f"state '{name}'", message)
     if any(size < -1 for size in message.dims):
-        raise LoadError(f"{path}: state '{name}' has dims {list(message.dims)}; -1 marks a free one")
+        raise ValueError(f"state '{name}' has dims {list(message.dims)}; -1 marks a free one")
     if len(message.initial_state) > 1:
-        raise LoadError(
-            f"{path}: state '{name}' has {len(message.initial_state)} of initial_state, at most 1"
-        )
+        raise ValueError(f"state '{name}' has {len(message.initial_state)} of initial_state, at most 1")
     shape = (*((-1,) if batched else ()), *message.dims)
     # a free dimension begins with 1, as the batch does
     first = tuple(1 if size == -1 else size for size in shape)
@@ -140,30 +131,30 @@ def _initial(path: Path, name: str, message: Any, datatype: Datatype, shape: tup
     what = f"initial_state of state '{name}'"
     batch = shape[: len(shape) - len(message.dims)]
     free = any(size < 0 for size in message.dims)
-    if _datatype(path, what, message) is not datatype or free or not fits((*batch, *message.dims), shape):
-        raise LoadError(f"{path}: {what} is not of the datatype and dims of the state, none of them free")
+    if _datatype(what, message) is not datatype or free or not fits((*batch, *message.dims), shape):
+        raise ValueError(f"{what} is not of the datatype and dims of the state, none of them free")
     first = (*(1 for _ in batch), *message.dims)
     if message.WhichOneof("state_data") is None:
-        raise LoadError(f"{path}: {what} needs zero_data or data_file")
+        raise ValueError(f"{what} needs zero_data or data_file")
     if not message.data_file:
         return zeros(name, datatype, first)
     if not is_inside(message.data_file):
-        raise LoadError(f"{path}: file '{message.data_file}' is not in the model's folder")
+        raise ValueError(f"file '{message.data_file}' is not in the model's folder")
     file = path.parent / INITIAL_STATES / message.data_file
     try:
         return Tensor.checked(name, datatype, first, file.read_bytes())
     except (OSError, InferenceError) as error:
-        raise LoadError(f"{path}: {what}: {file}: {error}") from error
+        raise ValueError(f"{what}: {file}: {error}") from error
 
 
-def _datatype(path: Path, what: str, message: Any) -> Datatype:
+def _datatype(what: str, message: Any) -> Datatype:
     datatype = datatype_of(message)
     if datatype is None:
-        raise LoadError(f"{path}: {what} has no data_type")
+        raise ValueError(f"{what} has no data_type")
     return datatype
 
 
-def _each_once(path: Path, what: str, names: Iterable[str]) -> None:
+def _each_once(what: str, names: Iterable[str]) -> None:
     for name, count in Counter(names).items():
         if count > 1:
-            raise LoadError(f"{path}: sequence_batching states {what} '{name}' {count} times")
+            raise ValueError(f"sequence_batching states {what} '{name}' {count} times")

@@ -17,12 +17,12 @@ from interlingua.schemas import Tensor
 
 
 def kept(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    return tuple([_kept(tensor) for tensor in tensors])
-
-
-def _kept(tensor: Tensor) -> Tensor:
-    view = tensor.view
-    return replace(tensor, data=memoryview(bytes(view))) if _is_shared(view) else tensor
+    return tuple(
+        [
+            replace(tensor, data=memoryview(bytes(tensor.view))) if _is_shared(tensor.view) else tensor
+            for tensor in tensors
+        ]
+    )
 
 
 def _is_shared(view: memoryview) -> bool:

@@ -38,6 +38,8 @@ from interlingua.schemas import (
     Signature,
     VersionStatistics,
     VersionStatus,
+    unavailable,
+    unsupported,
 )
 
 UNLOADED = "unloaded"
@@ -107,10 +109,9 @@ class LocalModel(Target):
         if version.decoupled:
             if request.answers == "only":
                 return await only_answer(self.stream(request), self.name)
-            raise InferenceError(
-                ErrorCode.UNSUPPORTED,
+            raise unsupported(
                 f"model '{self.name}' answers in a stream: a request for one answer "
-                "doesn't support models with decoupled transaction policy",
+                "doesn't support models with decoupled transaction policy"
             )
         size = batch_size(request, version.signature)
         statistics = entered(version.statistics, request.context)
@@ -195,8 +196,7 @@ class LocalModel(Target):
 
     async def decoupled(self, version: str = "") -> bool:
         found = self.version(version)
-        if found.learns:
-            await found.learn()
+        await found.learn()
         return found.decoupled
 
     async def signature(self, version: str = "") -> Signature:
@@ -208,12 +208,7 @@ class LocalModel(Target):
     async def metadata(self, version: str = "") -> ModelMetadata:
         signature = self.version(version).signature
         return ModelMetadata(
-            self.name,
-            signature,
-            tuple(self.loaded),
-            self._platform,
-            self._description,
-            self._parameters,
+            self.name, signature, tuple(self.loaded), self._platform, self._description, self._parameters
         )
 
     async def status(self) -> ModelStatus:
@@ -254,10 +249,8 @@ class LocalModel(Target):
         for version in self.loaded.values():
             if version in kept:
                 continue
-            if version.learns:
-                reason = await version.learn()
-                if reason:
-                    raise self._not_loaded(version.number, reason)
+            if reason := await version.learn():
+                raise self._not_loaded(version.number, reason)
             for sample in samples:
                 try:
                     await version.warm_up(sample)
@@ -313,7 +306,7 @@ class LocalModel(Target):
         unknown = f"Request for unknown model: '{self.name}' version {number}"
         if number in self.failed or number in self._retired:
             # the version stays failed until it is loaded again
-            raise InferenceError(ErrorCode.UNAVAILABLE, f"{unknown} is not at ready state", retryable=False)
+            raise unavailable(f"{unknown} is not at ready state", retryable=False)
         raise InferenceError(ErrorCode.NOT_FOUND, f"{unknown} is not found")
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from interlingua.schemas import ErrorCode, InferenceError, InferResponse
+from interlingua.schemas import InferResponse, unsupported
 
 
 async def only_answer(responses: AsyncGenerator[InferResponse, None], model: str) -> InferResponse:
@@ -29,9 +29,8 @@ async def only_answer(responses: AsyncGenerator[InferResponse, None], model: str
             elif only is None:
                 only = response
             else:
-                raise InferenceError(
-                    ErrorCode.UNSUPPORTED,
-                    f"model '{model}' gives more than one answer to this request: ask it for a stream",
+                raise unsupported(
+                    f"model '{model}' gives more than one answer to this request: ask it for a stream"
                 )
     found = only or empty
     assert found is not None, "a stream has at least its end"  # noqa: S101

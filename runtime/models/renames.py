@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from interlingua.schemas import ErrorCode, InferenceError, Signature, Tensor, TensorSpec
+from interlingua.schemas import Signature, Tensor, TensorSpec, invalid_tensor
 
 Renames = Mapping[str, str]
 """New names by old ones; other names stay."""
@@ -26,9 +26,8 @@ def refuse_hidden(kind: str, requested: Iterable[str], renames: Renames, back: R
     old names, and an output would return under another name. ``back`` is ``renames`` reversed."""
     for name in requested:
         if name in back and name not in renames:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
-                f"unexpected inference {kind} '{name}' for model '{model}': it is called '{back[name]}' here",
+            raise invalid_tensor(
+                f"unexpected inference {kind} '{name}' for model '{model}': it is called '{back[name]}' here"
             )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from interlingua.schemas import ErrorCode, InferenceError, Tensor
+from interlingua.schemas import Tensor, model_failed
 
 Run = Callable[[tuple[Tensor, ...], tuple[str, ...]], tuple[Tensor, ...]]
 
@@ -42,11 +42,7 @@ class Reshape:
 def reshaped(run: Run, inputs: Mapping[str, Reshape], outputs: Mapping[str, Reshape]) -> Run:
     """``run`` with the shapes that clients see. Raises MODEL_FAILED if the model answers in an undeclared
     shape."""
-
-    def run_reshaped(tensors: tuple[Tensor, ...], requested: tuple[str, ...]) -> tuple[Tensor, ...]:
-        return outward(run(inward(tensors, inputs), requested), outputs)
-
-    return run_reshaped
+    return lambda tensors, requested: outward(run(inward(tensors, inputs), requested), outputs)
 
 
 def inward(tensors: tuple[Tensor, ...], reshapes: Mapping[str, Reshape]) -> tuple[Tensor, ...]:
@@ -71,9 +67,8 @@ def _outward(tensor: Tensor, outputs: Mapping[str, Reshape]) -> Tensor:
     try:
         return _with_shape(tensor, reshape.to_outer(tensor.shape))
     except ValueError as error:
-        raise InferenceError(
-            ErrorCode.MODEL_FAILED,
-            f"output '{tensor.name}' came in shape {list(tensor.shape)}, declared is {list(reshape.inner)}",
+        raise model_failed(
+            f"output '{tensor.name}' came in shape {list(tensor.shape)}, declared is {list(reshape.inner)}"
         ) from error
 
 

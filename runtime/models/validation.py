@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from interlingua.runtime.models.shapes import fits
 from interlingua.schemas import (
     NO_LEEWAY,
-    ErrorCode,
     InferenceError,
     InferHeads,
     InferRequest,
@@ -21,6 +20,7 @@ from interlingua.schemas import (
     Tensor,
     TensorHead,
     TensorSpec,
+    invalid_tensor,
 )
 
 Inputs = Sequence[Tensor | TensorHead]
@@ -64,7 +64,7 @@ class RequestCheck:
     def _check_inputs(self, inputs: Inputs) -> None:
         names = {tensor.name for tensor in inputs}
         if len(names) != len(inputs):
-            raise self._invalid(
+            raise invalid_tensor(
                 f"input '{_repeated([tensor.name for tensor in inputs])}' already exists in request"
             )
         if len(inputs) > len(self._inputs) or len(inputs) < len(self._required):
@@ -72,9 +72,9 @@ class RequestCheck:
         for tensor in inputs:
             spec = self._inputs.get(tensor.name)
             if spec is None:
-                raise self._invalid(f"unexpected inference input '{tensor.name}' for model '{self._model}'")
+                raise invalid_tensor(f"unexpected inference input '{tensor.name}' for model '{self._model}'")
             if tensor.datatype is not spec.datatype and not self._may_be(tensor, spec):
-                raise self._invalid(
+                raise invalid_tensor(
                     f"inference input '{tensor.name}' data-type is '{tensor.datatype.value}', "
                     f"but model '{self._model}' expects '{spec.datatype.value}'"
                 )
@@ -107,26 +107,26 @@ class RequestCheck:
         size = inputs[0].shape[0]
         for tensor in inputs:
             if tensor.shape[0] != size:
-                raise self._invalid(
+                raise invalid_tensor(
                     f"input '{tensor.name}' batch size does not match other inputs for '{self._model}'"
                 )
         if not 0 < size <= self._max_batch_size:
             limit = f"<= {self._max_batch_size}" if size else ">= 1"
-            raise self._invalid(f"inference request batch-size must be {limit} for '{self._model}'")
+            raise invalid_tensor(f"inference request batch-size must be {limit} for '{self._model}'")
 
     def _requested(self, outputs: Sequence[str]) -> tuple[str, ...]:
         names = set(outputs)
         if len(names) != len(outputs):
-            raise self._invalid(f"output '{_repeated(outputs)}' already requested")
+            raise invalid_tensor(f"output '{_repeated(outputs)}' already requested")
         for name in outputs:
             if name not in self._outputs:
-                raise self._invalid(f"unexpected inference output '{name}' for model '{self._model}'")
+                raise invalid_tensor(f"unexpected inference output '{name}' for model '{self._model}'")
         return tuple(name for name in self._outputs if name in names)
 
     def _wrong_count(self, inputs: Inputs, names: set[str]) -> InferenceError:
         expected = len(self._required) if len(inputs) <= len(self._required) else len(self._inputs)
         missing = [name for name in self._inputs if name in self._required and name not in names]
-        return self._invalid(
+        return invalid_tensor(
             f"expected {expected} inputs but got {len(inputs)} inputs for model '{self._model}'. "
             f"Got input(s) {_listed(tensor.name for tensor in inputs)}, but missing required input(s) "
             f"{_listed(missing)}. Please provide all required input(s)."
@@ -140,10 +140,7 @@ class RequestCheck:
         )
         if self._max_batch_size:
             text += "The first dimension is the batch."
-        return self._invalid(text)
-
-    def _invalid(self, message: str) -> InferenceError:
-        return InferenceError(ErrorCode.INVALID_TENSOR, message)
+        return invalid_tensor(text)
 
 
 def _repeated(names: Sequence[str]) -> str:

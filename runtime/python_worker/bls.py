@@ -16,6 +16,9 @@ from interlingua.runtime.python_worker.triton_python_backend_utils import (
     TritonError,
 )
 
+_GONE = TritonError("the server is shutting down", TritonError.UNAVAILABLE)
+_CANCELLED = TritonError("the call was cancelled", TritonError.CANCELLED)
+
 
 class BlsClient:
     """Calls other models for ``InferenceRequest``."""
@@ -86,7 +89,7 @@ class Responses:
         if self._ended:
             raise StopIteration
         received = self._connection.wait(self._box)
-        response, self._ended = received or (_gone(), True)
+        response, self._ended = received or (InferenceResponse(error=_GONE), True)
         answer: InferenceResponse = response
         return answer
 
@@ -94,17 +97,9 @@ class Responses:
         """Request no more; responses that have arrived stay."""
         if self._connection.forget(self._number):
             self._connection.send(["uncall", self._number])
-            self._box.put((_cancelled(), True))
+            self._box.put((InferenceResponse(error=_CANCELLED), True))
 
     def __del__(self) -> None:
         # what raised while it was made has no number
         if getattr(self, "_number", None) is not None:
             self.cancel()
-
-
-def _gone() -> InferenceResponse:
-    return InferenceResponse(error=TritonError("the server is shutting down", TritonError.UNAVAILABLE))
-
-
-def _cancelled() -> InferenceResponse:
-    return InferenceResponse(error=TritonError("the call was cancelled", TritonError.CANCELLED))

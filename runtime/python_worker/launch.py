@@ -28,9 +28,7 @@ def start(descriptors: list[int]) -> subprocess.Popen[bytes]:
     """A fresh interpreter that runs the worker's ``main`` on ``descriptors``."""
     program = _PROGRAM.format(root=_ROOT, descriptors=descriptors)
     return subprocess.Popen(  # noqa: S603
-        [sys.executable, "-P", "-c", program],
-        stdin=subprocess.DEVNULL,
-        pass_fds=descriptors,
+        [sys.executable, "-P", "-c", program], stdin=subprocess.DEVNULL, pass_fds=descriptors
     )
 
 

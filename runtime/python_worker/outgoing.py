@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any
 
 from interlingua.runtime.python_worker.codes import reported_error
 from interlingua.runtime.python_worker.parameters import read_parameters
@@ -23,23 +23,19 @@ from interlingua.schemas import (
     InferResponse,
     RequestedOutput,
     Tensor,
+    invalid_tensor,
+    unavailable,
 )
 from interlingua.schemas.messages import Sequence as Place
 
 _log = logging.getLogger(__name__)
 
 
-class Reply(Protocol):
-    """Sends the model an answer to call ``number``, and waits while it does not read."""
-
-    async def __call__(
-        self,
-        number: int,
-        tensors: Sequence[Tensor],
-        parameters: Mapping[str, Any],
-        error: tuple[int, str] | None,
-        final: bool,
-    ) -> None: ...
+Reply = Callable[
+    [int, Sequence[Tensor], Mapping[str, Any], tuple[int, str] | None, bool], Coroutine[Any, Any, None]
+]
+"""Sends the model an answer to a call: its number, tensors, parameters, error, and whether it is the last.
+Waits while the model does not read."""
 
 
 class Outgoing:
@@ -104,9 +100,7 @@ class Outgoing:
         number, name, *_, decoupled, _ = value
         try:
             if self.hooks is None:
-                raise InferenceError(
-                    ErrorCode.UNAVAILABLE, f"model '{name}' cannot be called: no server serves the caller"
-                )
+                raise unavailable(f"model '{name}' cannot be called: no server serves the caller")
             if context.cancel.cancelled:
                 raise InferenceError(ErrorCode.CANCELLED, "nobody waits for the run that makes this call")
             target = self.hooks.find(name)
@@ -135,7 +129,7 @@ def _request(value: Sequence[Any], inputs: tuple[Tensor, ...], context: Context)
     try:
         parameters = read_parameters(text)
     except ValueError as error:
-        raise InferenceError(ErrorCode.INVALID_TENSOR, f"a call of model '{name}' has {error}") from error
+        raise invalid_tensor(f"a call of model '{name}' has {error}") from error
     return InferRequest(
         name,
         inputs,

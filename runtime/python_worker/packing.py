@@ -6,16 +6,16 @@ of their region, -1 for the payload, and whether its descriptor is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from interlingua.runtime.python_worker.channel import ChannelFrame
-from interlingua.runtime.python_worker.regions import Part, RegionPool, RegionViews, offsets
+from interlingua.runtime.python_worker.regions import ALIGNMENT, Part, RegionPool, RegionViews, offsets
 
 INLINE_BYTES = 1 << 14
 """Up to this size a copy through the socket costs less than a region."""
 
-_PADDING = bytes(64)
+_PADDING = bytes(ALIGNMENT)
 
 
 class Packed(NamedTuple):
@@ -36,7 +36,9 @@ def pack(tensors: Sequence[NamedPart], pool: RegionPool) -> Packed:
     if sum(map(len, parts)) <= INLINE_BYTES:
         region, descriptors = -1, []
         starts, _ = offsets(parts)
-        payload = b"".join(_aligned(parts)) if len(parts) > 1 else b"".join(parts)
+        if len(parts) > 1:
+            parts = [each for part in parts for each in (part, _PADDING[: -len(part) % ALIGNMENT])]
+        payload = b"".join(parts)
     else:
         region, starts, descriptor = pool.place(parts)
         descriptors = [] if descriptor is None else [descriptor]
@@ -59,9 +61,3 @@ def unpack(
         return []
     whole = memoryview(frame.payload) if region < 0 else views.view(region)
     return [(name, kind, shape, whole[start : start + size]) for name, kind, shape, start, size in listed]
-
-
-def _aligned(parts: Iterable[Part]) -> Iterable[Part]:
-    for part in parts:
-        yield part
-        yield _PADDING[: -len(part) % 64]

@@ -8,6 +8,8 @@ import orjson
 
 from interlingua.schemas.messages import Parameter
 
+_PLAIN = bool | int | float | str
+
 
 def read_parameters(text: str) -> Mapping[str, Parameter]:
     """The parameters in ``text``. Raises ``ValueError``."""
@@ -17,10 +19,6 @@ def read_parameters(text: str) -> Mapping[str, Parameter]:
         parameters = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise ValueError(f"parameters that are not JSON: {error}") from error
-    if not isinstance(parameters, dict) or not all(map(_is_plain, parameters.values())):
+    if not isinstance(parameters, dict) or not all(isinstance(v, _PLAIN) for v in parameters.values()):
         raise ValueError("parameters that are not plain values by name")
     return parameters
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, bool | int | float | str)

@@ -32,7 +32,16 @@ from interlingua.runtime.python_worker.outgoing import Outgoing
 from interlingua.runtime.python_worker.parameters import read_parameters
 from interlingua.runtime.python_worker.triton_python_backend_utils import TritonError
 from interlingua.runtime.python_worker.worker_call import WorkerCall
-from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, Tensor
+from interlingua.schemas import (
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    Tensor,
+    invalid_tensor,
+    model_failed,
+    unavailable,
+)
 from interlingua.schemas.datatypes import DATATYPES
 
 _SLOTS = 512
@@ -62,7 +71,7 @@ class Worker:
         self.lost = False
         self.promised = False
         self._instance = settings["instance"]
-        self._running = False
+        self.running = False
         self._room = _SLOTS
         self._calls: dict[int, WorkerCall | None] = {}
         self._free = list(range(_SLOTS))
@@ -97,7 +106,7 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Whether it can take a request now."""
-        return not (self._running or self.lost or self.promised) and bool(self._free)
+        return not (self.running or self.lost or self.promised) and bool(self._free)
 
     @property
     def held(self) -> int:
@@ -119,10 +128,6 @@ class Worker:
             self._loop.remove_writer(self._sock)
         self._loop = None
         self._held_up = False
-
-    @property
-    def running(self) -> bool:
-        return self._running
 
     @property
     def room(self) -> int:
@@ -147,7 +152,7 @@ class Worker:
             requests.append(_request(call.slot, job))
             tensors += map(_part, job.inputs)
         if requests:
-            self._running = True
+            self.running = True
             try:
                 packed = packing.pack(tensors, self._pool)
             except (MemoryError, OSError) as error:
@@ -170,7 +175,7 @@ class Worker:
         gone = f"'{self._instance}' was unloaded before it had answered the request"
         for call in self._calls.values():
             if call is not None:
-                call.fail(InferenceError(ErrorCode.UNAVAILABLE, gone))
+                call.fail(unavailable(gone))
 
     def stop(self) -> None:
         """Let the model finalize, end the process and free the shared memory that has no views. Blocks."""
@@ -187,7 +192,7 @@ class Worker:
 
     def _refusal(self, request: InferRequest) -> InferenceError | None:
         if self.lost:
-            return InferenceError(ErrorCode.UNAVAILABLE, f"the process of '{self._instance}' has ended")
+            return unavailable(f"the process of '{self._instance}' has ended")
         if request.context.cancel.cancelled:
             return InferenceError(ErrorCode.CANCELLED, "the request was cancelled")
         if not self._free:
@@ -197,14 +202,14 @@ class Worker:
             try:
                 str(value).encode()
             except UnicodeEncodeError as error:
-                return InferenceError(ErrorCode.INVALID_TENSOR, f"the {what} is not text: {error}")
+                return invalid_tensor(f"the {what} is not text: {error}")
         return None
 
     def _not_sent(self, calls: Sequence[WorkerCall], why: str) -> None:
         for call in calls:
             if self._calls.pop(call.slot, None) is not None:
                 self._free.append(call.slot)
-                call.fail(InferenceError(ErrorCode.MODEL_FAILED, why))
+                call.fail(model_failed(why))
         self._ended_run()
 
     def _took(self, call: WorkerCall, count: int) -> None:
@@ -313,7 +318,7 @@ class Worker:
             call.put(answer)
         if ends_run:
             self._ended_run()
-        elif final and not self._running:
+        elif final and not self.running:
             # a request may wait for a free slot
             self.on_idle()
 
@@ -350,7 +355,7 @@ class Worker:
         return contexts if contexts or not self._calls else None
 
     def _ended_run(self) -> None:
-        self._running = False
+        self.running = False
         self.on_idle()
 
     def _lose(self) -> None:
@@ -365,7 +370,7 @@ class Worker:
         self._outgoing.clear()
         for call in self._calls.values():
             if call is not None:
-                call.fail(InferenceError(ErrorCode.MODEL_FAILED, reason))
+                call.fail(model_failed(reason))
         self._calls.clear()
         self.calls.close()
         self.on_lost(self)

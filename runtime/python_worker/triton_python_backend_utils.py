@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partialmethod
 from typing import Any
 
 import ml_dtypes
@@ -429,18 +430,7 @@ class Logger:
         """Write at a level by name: info, warning, error or verbose."""
         cls.write(level, str(message))
 
-    @classmethod
-    def log_info(cls, message: Any) -> None:
-        cls.write("info", str(message))
-
-    @classmethod
-    def log_warn(cls, message: Any) -> None:
-        cls.write("warning", str(message))
-
-    @classmethod
-    def log_error(cls, message: Any) -> None:
-        cls.write("error", str(message))
-
-    @classmethod
-    def log_verbose(cls, message: Any) -> None:
-        cls.write("verbose", str(message))
+    log_info = partialmethod(log, level="info")
+    log_warn = partialmethod(log, level="warning")
+    log_error = partialmethod(log, level="error")
+    log_verbose = partialmethod(log, level="verbose")

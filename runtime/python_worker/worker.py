@@ -66,7 +66,9 @@ class _Answer:
             parameters = response.parameters()
             failure = response.error()
             if failure is not None:
-                error = _code_and_message(failure)
+                known = isinstance(failure, utils.TritonError)
+                code = failure.code() if known else utils.TritonError.INTERNAL
+                error = code, _sendable(str(failure))
             else:
                 tensors = [each for each in response.output_tensors() if each.name() in self._requested]
             # a client that does not read must not hold up every coroutine of the model
@@ -310,7 +312,7 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
     """Serve one model on a socket, with the three pages that are shared with the server."""
     for number in (signal.SIGINT, signal.SIGTERM):
         # a handler, because to ignore a signal would be inherited by what the model starts
-        signal.signal(number, _leave_to_server)
+        signal.signal(number, lambda *_: None)
     for descriptor in (sock, slots, inputs, outputs):
         # what the model starts must not keep the connection open
         os.set_inheritable(descriptor, False)
@@ -364,11 +366,6 @@ def _model_class(folders: list[str], module: str) -> Any:
     return made
 
 
-def _code_and_message(failure: Any) -> tuple[int, str]:
-    code = failure.code() if isinstance(failure, utils.TritonError) else utils.TritonError.INTERNAL
-    return code, _sendable(str(failure))
-
-
 def _error_text(error: BaseException) -> str:
     """An exception in Triton's form: type, text, and the frames from the innermost on."""
     # a traceback leaves out the frames of imports, which Triton shows
@@ -386,10 +383,6 @@ def _error_text(error: BaseException) -> str:
 def _sendable(text: str) -> str:
     """``text`` without unpaired surrogates, which UTF-8 lacks."""
     return text.encode(errors="backslashreplace").decode()
-
-
-def _leave_to_server(number: int, frame: FrameType | None) -> None:
-    """The server gets the signal as well."""
 
 
 def _watch(sock: int) -> None:

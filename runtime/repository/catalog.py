@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -33,6 +34,7 @@ from interlingua.schemas import (
     ModelState,
     ModelStatus,
     Readiness,
+    unsupported,
 )
 
 _PLAIN = ModelControl()
@@ -75,7 +77,7 @@ class ModelCatalog:
         self._only_needed: set[str] = set()
         self.joined = JoinedNames(self.models).resolve
         self._files: dict[str, SentFiles] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks = BackgroundTasks()
         self.changes = Changes()
         self._hooks = ServerHooks(self.find, self.standing, self.changes.happened, cache)
@@ -287,7 +289,7 @@ class ModelCatalog:
         await self._load(name, repository, control)
 
     async def _load(self, name: str, repository: Repository, control: ModelControl) -> None:
-        async with self._lock(name):
+        async with self._locks[name]:
             self._homes[name] = repository
             old = self._models.get(name)
             before = await self.status(name) or ModelStatus(name)
@@ -355,7 +357,7 @@ class ModelCatalog:
 
     async def _unload(self, name: str, dependents: bool = False, gone: bool = False) -> None:
         """Unload a model, with its ``dependents``, for good if its files are ``gone``."""
-        async with self._lock(name):
+        async with self._locks[name]:
             before = await self.status(name) or ModelStatus(name)
             target = self._models.pop(name, None)
             self._not_renewed.pop(name, None)
@@ -420,16 +422,12 @@ class ModelCatalog:
         if target is None or not target.controlled:
             return None
         if control.repository or control.config is not None or control.files:
-            raise InferenceError(
-                ErrorCode.UNSUPPORTED,
+            raise unsupported(
                 f"model '{name}' is behind another server: no repository, configuration or files can be "
                 f"given with its load",
                 origin=name,
             )
         return target
-
-    def _lock(self, name: str) -> asyncio.Lock:
-        return self._locks.setdefault(name, asyncio.Lock())
 
 
 def _not_loaded(code: ErrorCode, name: str, why: str) -> InferenceError:

@@ -298,13 +298,7 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
     if backend.whole_requests:
         whole = cast(RequestInstance, loaded)
         return RequestVersion(
-            config.name,
-            number,
-            whole,
-            signature,
-            config.input_reshapes,
-            config.output_reshapes,
-            scheduling,
+            config.name, number, whole, signature, config.input_reshapes, config.output_reshapes, scheduling
         )
     instance = cast(Instance, loaded)
     run = None

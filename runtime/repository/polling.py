@@ -73,7 +73,7 @@ class Poller:
         unsettled = False
         for name in now.keys() | self._followed.keys():
             seen, followed = now.get(name), self._followed.get(name)
-            if seen == followed or (followed is not None and _path(name, followed) in look.unclear):
+            if seen == followed or (followed is not None and followed.repository.path / name in look.unclear):
                 continue
             if seen != before.get(name):
                 unsettled = True
@@ -150,10 +150,6 @@ class Poller:
             return None
         self._unreadable.pop(repository.path, None)
         return names
-
-
-def _path(name: str, sight: _Sight) -> Path:
-    return sight.repository.path / name
 
 
 def _watches(repository: Repository, name: str) -> bool:

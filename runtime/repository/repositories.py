@@ -10,7 +10,14 @@ from collections.abc import Iterable, Sequence
 
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.files import Repository, is_model_name
-from interlingua.schemas import ErrorCode, InferenceError, ModelControl
+from interlingua.schemas import (
+    ErrorCode,
+    InferenceError,
+    ModelControl,
+    invalid_tensor,
+    unavailable,
+    unsupported,
+)
 
 _NOT_ALLOWED = "explicit model load / unload is not allowed if polling is enabled"
 _OVERRIDES = ("none", "config", "files")
@@ -32,10 +39,9 @@ class Repositories:
             return self.by_precedence
         named = tuple(each for each in self.by_precedence if each.name == repository)
         if not named:
-            raise InferenceError(
-                ErrorCode.UNSUPPORTED,
+            raise unsupported(
                 f"'repository_name' specification is not supported for '{repository}', which is none of "
-                f"the repositories here",
+                f"the repositories here"
             )
         return named
 
@@ -59,15 +65,14 @@ class Repositories:
         """Raise UNAVAILABLE if clients may not control ``name``, of the repository ``home``."""
         allowed = home.controlled if home else any(each.controlled for each in self.by_precedence)
         if not allowed or name in self.fixed:
-            raise InferenceError(ErrorCode.UNAVAILABLE, f"{_NOT_ALLOWED}: model '{name}'", retryable=False)
+            raise unavailable(f"{_NOT_ALLOWED}: model '{name}'", retryable=False)
 
 
 def check_overrides(name: str, repository: Repository, control: ModelControl) -> None:
     """Raise FORBIDDEN for overrides that ``repository`` does not allow, INVALID_TENSOR for files without a
     configuration."""
     if control.files and control.config is None:
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR,
+        raise invalid_tensor(
             f"failed to load '{name}', override model directory requires the override of its config",
             origin=name,
         )

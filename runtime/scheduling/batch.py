@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 
 from interlingua.runtime.scheduling.queue import Entry
-from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor
+from interlingua.schemas import Datatype, Tensor, model_failed
 
 _LENGTH = struct.Struct("<I")
 
@@ -50,9 +50,8 @@ def check_rows(outputs: Sequence[Tensor], rows: int) -> None:
     for tensor in outputs:
         if tensor.shape[:1] != (rows,):
             got = tensor.shape[0] if tensor.shape else "none"
-            raise InferenceError(
-                ErrorCode.MODEL_FAILED,
-                f"output '{tensor.name}' of a batch has the wrong number of rows: expected {rows}, got {got}",
+            raise model_failed(
+                f"output '{tensor.name}' of a batch has the wrong number of rows: expected {rows}, got {got}"
             )
 
 

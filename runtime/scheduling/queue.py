@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from interlingua.runtime.scheduling.policy import DynamicBatching, QueuePolicy
-from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Tensor
+from interlingua.schemas import InferenceError, InferRequest, Tensor, unavailable
 
 FULL = "Exceeds maximum queue size"
 EXPIRED = "Request timeout expired"
@@ -97,7 +97,7 @@ class RequestQueue:
         level = self._levels[entry.level]
         policy = level.policy
         if 0 < policy.max_size <= len(level.timely) + len(level.late):
-            raise InferenceError(ErrorCode.UNAVAILABLE, FULL)
+            raise unavailable(FULL)
         timeout_us = policy.timeout_of(entry.request.timeout_us)
         entry.expires = entry.arrived + timeout_us * 1000 if timeout_us else 0
         level.timely[entry] = None

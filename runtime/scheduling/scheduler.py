@@ -22,7 +22,7 @@ from interlingua.runtime.scheduling.order import Order
 from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
 from interlingua.runtime.scheduling.queue import EXPIRED, Entry, RequestQueue
 from interlingua.runtime.scheduling.runners import Runner, fail
-from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Signature, Tensor
+from interlingua.schemas import InferenceError, InferRequest, Signature, Tensor, unavailable
 
 
 class Scheduler:
@@ -192,7 +192,7 @@ class Scheduler:
 
     def _expired(self, entry: Entry) -> None:
         if self._queue.expire(entry):
-            fail([entry], InferenceError(ErrorCode.UNAVAILABLE, EXPIRED))
+            fail([entry], unavailable(EXPIRED))
 
     def _fail_all(self, error: InferenceError) -> None:
         waiting = list(self._queue)

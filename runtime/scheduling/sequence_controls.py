@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from interlingua.runtime.scheduling.sequence_policy import END, READY, START, Control
-from interlingua.schemas import Datatype, ErrorCode, InferenceError, Tensor
+from interlingua.schemas import Datatype, Tensor, invalid_tensor
 from interlingua.schemas import Sequence as Place
 
 _FLAGS: dict[str, Callable[[Place], bool]] = {
@@ -69,9 +69,8 @@ class Controls:
                 raise ValueError("a text")
             number = np.full(self._shape, value, control.datatype.dtype)
         except (ValueError, OverflowError) as error:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
+            raise invalid_tensor(
                 f"correlation ID '{value}' is none that model '{self._model}' takes: its input "
-                f"'{control.name}' is {control.datatype.value}",
+                f"'{control.name}' is {control.datatype.value}"
             ) from error
         return Tensor.from_numpy(control.name, number, control.datatype)

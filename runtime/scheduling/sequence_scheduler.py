@@ -33,7 +33,7 @@ from interlingua.runtime.scheduling.sequence_table import (
     not_started,
     starts,
 )
-from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Signature, Tensor
+from interlingua.schemas import InferenceError, InferRequest, Signature, Tensor, invalid_tensor
 from interlingua.schemas import Sequence as Place
 
 ALONE = Place(1, True, True)
@@ -43,10 +43,9 @@ ALONE = Place(1, True, True)
 def check_alone(model: str, inputs: Sequence[Tensor]) -> None:
     """Raise INVALID_TENSOR for ``inputs`` of more than one row, which no sequence takes."""
     if any(tensor.shape[:1] != (1,) for tensor in inputs):
-        raise InferenceError(
-            ErrorCode.INVALID_TENSOR,
+        raise invalid_tensor(
             f"inference request to model '{model}' must specify batch-size 1 due to requirements of sequence "
-            "batcher",
+            "batcher"
         )
 
 
@@ -247,13 +246,11 @@ class SequenceScheduler:
                 self._order.enter(entry)
         if len(entries) == len(found):
             return entries
-        inputs = self._padding_inputs(entries[0])
-        return [self._padding_row(entries[0], inputs) if entry is None else entry for entry in found]
-
-    def _padding_inputs(self, like: Entry) -> tuple[Tensor, ...]:
-        own = like.inputs[: len(like.inputs) - len(self._controls.padding)]
-        empty = tuple(zeros(tensor.name, tensor.datatype, tensor.shape) for tensor in own)
-        return empty + self._controls.padding
+        first = entries[0]
+        own = first.inputs[: len(first.inputs) - len(self._controls.padding)]
+        inputs = tuple(zeros(tensor.name, tensor.datatype, tensor.shape) for tensor in own)
+        inputs += self._controls.padding
+        return [self._padding_row(first, inputs) if entry is None else entry for entry in found]
 
     def _padding_row(self, like: Entry, inputs: tuple[Tensor, ...]) -> Entry:
         answer = asyncio.get_running_loop().create_future()

@@ -17,7 +17,7 @@ from interlingua.runtime.scheduling.queue import Entry, Memory
 from interlingua.runtime.scheduling.runners import Ran, ThreadRunner, execution_of
 from interlingua.runtime.scheduling.sequence_controls import zeros
 from interlingua.runtime.scheduling.sequence_policy import State
-from interlingua.schemas import ErrorCode, InferenceError, Tensor
+from interlingua.schemas import Tensor, model_failed
 
 
 class States:
@@ -54,10 +54,9 @@ class States:
         for state in self._states:
             tensor = by_name[state.output_name]
             if not fits(tensor.shape, state.shape):
-                raise InferenceError(
-                    ErrorCode.MODEL_FAILED,
+                raise model_failed(
                     f"state output '{state.output_name}' came in shape {list(tensor.shape)}, declared is "
-                    f"{list(state.shape)}",
+                    f"{list(state.shape)}"
                 )
             data = tensor.view if alone else memoryview(bytes(tensor.view))
             kept[state.input_name] = Tensor(state.input_name, state.datatype, tensor.shape, data)

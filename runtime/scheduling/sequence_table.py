@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from interlingua.runtime.scheduling.queue import Entry, Memory
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import InferenceError, invalid_tensor
 from interlingua.schemas import Sequence as Place
 
 
@@ -77,10 +77,9 @@ class Lane:
 
 def not_started(model: str, identity: int | str) -> InferenceError:
     """The error for a request to ``model`` whose sequence has not started."""
-    return InferenceError(
-        ErrorCode.INVALID_TENSOR,
+    return invalid_tensor(
         f"inference request for sequence {identity} to model '{model}' must specify the START flag on the "
-        "first request of the sequence",
+        "first request of the sequence"
     )
 
 
@@ -111,10 +110,9 @@ class SequenceTable:
         """``place``, if a request may have it. Raises INVALID_TENSOR for a request without a sequence, and
         for the first of a sequence without the start flag."""
         if place is None:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
+            raise invalid_tensor(
                 f"inference request to model '{self._model}' must specify a non-zero or non-empty "
-                "correlation ID",
+                "correlation ID"
             )
         if not place.start:
             known = self._live.get(place.id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from interlingua.protocols.dialect import Capability
-from interlingua.schemas import ErrorCode, InferenceError, InferRequest
+from interlingua.schemas import InferRequest, unrepresentable
 
 KINDS = ("id", "parameter", "sequence", "priority")
 """The kinds of fields; a priority includes the time that a request may wait."""
@@ -46,8 +46,7 @@ class DroppedFields:
         name, if ``strict``."""
         for kind, thing in dropped_fields(request, self._carried):
             if self._strict and kind != "id":
-                raise InferenceError(
-                    ErrorCode.UNREPRESENTABLE,
+                raise unrepresentable(
                     f"dialect '{self._dialect}' has no place for {thing}; upstream '{upstream}' is strict",
                     origin=upstream,
                 )

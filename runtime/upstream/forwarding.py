@@ -12,7 +12,7 @@ from typing import Any
 
 from interlingua.protocols.wire import REQUEST_ID
 from interlingua.runtime.upstream.header_file import HeaderFile
-from interlingua.schemas import Context, ErrorCode, InferenceError
+from interlingua.schemas import Context, malformed
 
 TRACE = ("traceparent", "tracestate")
 """The headers of W3C Trace Context, which every request forwards."""
@@ -56,8 +56,5 @@ class Forwarding:
         if value.isprintable() and (value.isascii() or not message.ascii_headers):
             return True
         if name in self._names:
-            raise InferenceError(
-                ErrorCode.MALFORMED,
-                f"the header '{name}' has a character that cannot be sent to the upstream",
-            )
+            raise malformed(f"the header '{name}' has a character that cannot be sent to the upstream")
         return False

@@ -11,15 +11,7 @@ from interlingua.runtime.models.renames import (
     renamed_signature,
     reversed_names,
 )
-from interlingua.schemas import (
-    ErrorCode,
-    InferenceError,
-    InferRequest,
-    InferResponse,
-    RequestedOutput,
-    Signature,
-    Tensor,
-)
+from interlingua.schemas import InferRequest, InferResponse, RequestedOutput, Signature, Tensor, bad_upstream
 
 
 class UpstreamNames:
@@ -45,11 +37,11 @@ class UpstreamNames:
         ranked here, from values that no server has rounded."""
         outputs = request.outputs
         if outputs is not None:
-            outputs = tuple(map(self._raw, outputs))
+            names = self.outputs
+            outputs = tuple(
+                [replace(each, name=names.get(each.name, each.name), classification=0) for each in outputs]
+            )
         return replace(request, model=remote, inputs=renamed(request.inputs, self.inputs), outputs=outputs)
-
-    def _raw(self, output: RequestedOutput) -> RequestedOutput:
-        return replace(output, name=self.outputs.get(output.name, output.name), classification=0)
 
     def answered(self, response: InferResponse) -> tuple[Tensor, ...]:
         return renamed(response.outputs, self.outputs_back)
@@ -74,8 +66,7 @@ class UpstreamNames:
             missing = [output.name for output in requested if output.name not in by_name]
             if missing:
                 refuse_hidden("output", missing, self.outputs, self.outputs_back, self._model)
-                raise InferenceError(
-                    ErrorCode.BAD_UPSTREAM,
+                raise bad_upstream(
                     f"upstream '{self._upstream}' answered without output '{missing[0]}' "
                     f"of model '{self._model}'",
                     origin=self._upstream,

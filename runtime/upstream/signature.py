@@ -61,6 +61,7 @@ class _Question:
     answer: asyncio.Task[KnownSignature] | None = None
 
 
+@dataclass(slots=True, eq=False)
 class UpstreamSignature:
     """The signatures of model ``remote`` of ``upstream``, by version; clients know it as ``model``.
 
@@ -68,25 +69,15 @@ class UpstreamSignature:
     what the upstream's dialect carries as another datatype; ``attributes`` are added to every signature.
     """
 
-    def __init__(
-        self,
-        model: str,
-        upstream: Upstream,
-        remote: str,
-        names: UpstreamNames,
-        declared: Signature | None,
-        widened: Mapping[Datatype, Datatype],
-        attributes: Attributes,
-    ) -> None:
-        self.declared = declared
-        self._model = model
-        self._upstream = upstream
-        self._remote = remote
-        self._names = names
-        self._widened = widened
-        self._attributes = attributes
-        self._known: dict[str, KnownSignature] = {}
-        self._queries: dict[str, _Question] = {}
+    model: str
+    upstream: Upstream
+    remote: str
+    names: UpstreamNames
+    declared: Signature | None
+    widened: Mapping[Datatype, Datatype]
+    attributes: Attributes
+    _known: dict[str, KnownSignature] = field(default_factory=dict, init=False)
+    _queries: dict[str, _Question] = field(default_factory=dict, init=False)
 
     async def of(self, version: str) -> KnownSignature:
         """The signature of ``version``, discovered once. Raises the upstream's error."""
@@ -138,29 +129,29 @@ class UpstreamSignature:
         return fresh
 
     async def _find(self, version: str) -> KnownSignature:
-        known = await self._discover(version) if self.declared is None else self._declared(self.declared)
+        known = await self._discover(version) if self.declared is None else self._of_declared(self.declared)
         if len(self._known) >= _KEPT:
             self._known.clear()
         self._known[version] = known
         return known
 
-    def _declared(self, ours: Signature) -> KnownSignature:
-        room = Leeway(inputs=not ours.inputs, carried=self._widened)
-        theirs = self._names.there(ours)
-        ours = self._attributes.labelled(self._model, ours)
-        return KnownSignature(ours, theirs, RequestCheck(self._model, ours, room))
+    def _of_declared(self, ours: Signature) -> KnownSignature:
+        room = Leeway(inputs=not ours.inputs, carried=self.widened)
+        theirs = self.names.there(ours)
+        ours = self.attributes.labelled(self.model, ours)
+        return KnownSignature(ours, theirs, RequestCheck(self.model, ours, room))
 
     async def _discover(self, version: str) -> KnownSignature:
-        model = ModelRef(self._remote, version)
-        metadata: ModelMetadata = await self._upstream.call(Operation.MODEL_METADATA, model)
-        configured = self._upstream.offers(Operation.MODEL_CONFIG)
-        config = await fetch_config(self._upstream, model)
+        model = ModelRef(self.remote, version)
+        metadata: ModelMetadata = await self.upstream.call(Operation.MODEL_METADATA, model)
+        configured = self.upstream.offers(Operation.MODEL_CONFIG)
+        config = await fetch_config(self.upstream, model)
         theirs = metadata.signature if config is None else _configured(metadata.signature, config)
         room = self._leeway(metadata.leeway, theirs, config, silent=configured and config is None)
-        ours = self._attributes.labelled(self._model, self._names.here(theirs))
-        back = self._names.inputs_back
+        ours = self.attributes.labelled(self.model, self.names.here(theirs))
+        back = self.names.inputs_back
         room = replace(room, shapes=frozenset(back.get(name, name) for name in room.shapes))
-        return KnownSignature(ours, theirs, RequestCheck(self._model, ours, room), is_decoupled(config))
+        return KnownSignature(ours, theirs, RequestCheck(self.model, ours, room), is_decoupled(config))
 
     def _leeway(self, leeway: Leeway, signature: Signature, config: Any, *, silent: bool) -> Leeway:
         """The dialect's ``leeway`` and that of ``signature``. ``config`` is the upstream's
@@ -179,7 +170,7 @@ class UpstreamSignature:
             outputs=not signature.outputs,
             missing=silent or (config is not None and not config.input),
             shapes=leeway.shapes | shapes,
-            carried=self._widened,
+            carried=self.widened,
         )
 
 

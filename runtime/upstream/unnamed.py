@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from interlingua.schemas import ErrorCode, InferenceError, InferRequest, RequestedOutput, Signature
+from interlingua.schemas import InferRequest, RequestedOutput, Signature, invalid_tensor, unsupported
 
 
 def naming_all(request: InferRequest, signature: Signature | None) -> InferRequest:
@@ -22,16 +22,12 @@ def naming_all(request: InferRequest, signature: Signature | None) -> InferReque
     chosen = {output.name: output for output in request.outputs or ()}
     for name in chosen:
         if not known:
-            raise InferenceError(
-                ErrorCode.UNSUPPORTED,
+            raise unsupported(
                 f"output '{name}' cannot be told from others: answers have no names and nothing tells the "
-                "order of the outputs: declare the model's signature, or ask for all outputs",
+                "order of the outputs: declare the model's signature, or ask for all outputs"
             )
         if name not in known:
-            raise InferenceError(
-                ErrorCode.INVALID_TENSOR,
-                f"the model has no output '{name}' (there are: {', '.join(known)})",
-            )
+            raise invalid_tensor(f"the model has no output '{name}' (there are: {', '.join(known)})")
     if not known:
         return request
     return replace(request, outputs=tuple([chosen.get(name) or RequestedOutput(name) for name in known]))

@@ -27,6 +27,7 @@ from interlingua.schemas import (
     Readiness,
     ServerMetadata,
     Signature,
+    unsupported,
 )
 
 T = TypeVar("T")
@@ -137,11 +138,7 @@ class Upstream:
             raise
 
     async def _request(
-        self,
-        operation: Operation,
-        message: Any,
-        request: InferRequest | None,
-        read: Callable[[Any], T],
+        self, operation: Operation, message: Any, request: InferRequest | None, read: Callable[[Any], T]
     ) -> T:
         async with self._passing(operation, message):
             attempt = self.pool.attempt(request, harmless=operation in _HARMLESS)
@@ -227,10 +224,8 @@ class Upstream:
             await self._find_flavor(context)
         call = self._calls.get(operation)
         if call is None:
-            raise InferenceError(
-                ErrorCode.UNSUPPORTED,
-                f"upstream '{self.name}' has no {operation.value} in its dialect",
-                origin=self.name,
+            raise unsupported(
+                f"upstream '{self.name}' has no {operation.value} in its dialect", origin=self.name
             )
         return call
 

@@ -19,7 +19,7 @@ from interlingua.runtime.upstream.pool.member import Member
 from interlingua.runtime.upstream.pool.names import HostNames
 from interlingua.runtime.upstream.pool.probes import Probe, Probes
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
-from interlingua.schemas import ErrorCode, InferenceError, InferRequest
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -141,9 +141,6 @@ class Pool:
             self._homes.remember(key, home)
         return home
 
-    def has_other(self, member: Member) -> bool:
-        return any(not other.open for other in self.members if other is not member)
-
     async def close(self) -> None:
         if self._names is not None:
             await self._names.stop()
@@ -164,7 +161,7 @@ class Attempt:
     such error if no server is left, UNAVAILABLE if none takes a request.
     """
 
-    __slots__ = ("_failure", "_harmless", "_member", "_pins", "_pool", "_request", "_trial", "_tried")
+    __slots__ = ("_failure", "_harmless", "_pins", "_pool", "_request", "_trial", "_tried", "member")
 
     def __init__(self, pool: Pool, request: InferRequest | None, harmless: bool) -> None:
         self._pool = pool
@@ -173,7 +170,7 @@ class Attempt:
         self._harmless = harmless
         self._tried: list[Member] = []
         self._failure: InferenceError | None = None
-        self._member: Member
+        self.member: Member
         self._trial = False
 
     def __enter__(self) -> Any:
@@ -185,8 +182,8 @@ class Attempt:
         else:
             member = pool.choose(self._tried)
         if member is None:
-            raise self._failure or InferenceError(ErrorCode.UNAVAILABLE, self._why_unavailable())
-        self._member = member
+            raise self._failure or unavailable(self._why_unavailable())
+        self.member = member
         member.begin()
         self._trial = member.open
         if self._trial:
@@ -196,7 +193,7 @@ class Attempt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        member = self._member
+        member = self.member
         member.end()
         if self._trial:
             member.trying = False
@@ -210,18 +207,14 @@ class Attempt:
             return True
         return False
 
-    @property
-    def member(self) -> Member:
-        return self._member
-
     def received(self) -> None:
         """The server has sent part of its answer."""
-        self._member.answered()
+        self.member.answered()
         if self._trial:
-            self._trial = self._member.trying = False
+            self._trial = self.member.trying = False
 
     def _judge(self, error: InferenceError) -> None:
-        member = self._member
+        member = self.member
         if isinstance(error, UnansweredError):
             return
         if self._harmless and (error.code is ErrorCode.BAD_UPSTREAM or getattr(error, "sent", False)):
@@ -234,7 +227,7 @@ class Attempt:
             member.suspected.set()
         elif error.code is ErrorCode.BAD_UPSTREAM:
             # what one model answers badly is no reason to leave the last server
-            if self._pool.has_other(member):
+            if any(not other.open for other in self._pool.members if other is not member):
                 member.failed(error.message)
         elif error.code is not ErrorCode.MALFORMED:  # which may never have been sent
             member.answered()
