@@ -17,6 +17,7 @@ import stat
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from interlingua.schemas import (
     Datatype,
@@ -37,6 +38,9 @@ RESERVED_PREFIX = "triton_python_backend_shm_region_"
 """The prefix of keys that Triton's Python backend reserves."""
 
 
+_internal = partial(InferenceError, ErrorCode.INTERNAL)
+
+
 def is_used(request: InferRequest) -> bool:
     """Whether an input of ``request`` is in shared memory, or an output is to be."""
     for tensor in request.inputs:
@@ -53,11 +57,8 @@ class SharedMemory:
         self._regions: dict[str, _Region] = {}
 
     def register(self, region: SharedMemoryRegion) -> None:
-        """Open and map ``region``.
-
-        Raises ALREADY_EXISTS for a used name, INVALID_TENSOR for an invalid key, INTERNAL for an object that
-        cannot be opened or is too small.
-        """
+        """Open and map ``region``. Raises ALREADY_EXISTS for a used name, INVALID_TENSOR for an invalid key,
+        INTERNAL for an object that cannot be opened or is too small."""
         if region.name in self._regions:
             raise InferenceError(
                 ErrorCode.ALREADY_EXISTS, f"shared memory region '{region.name}' already in manager"
@@ -81,11 +82,8 @@ class SharedMemory:
 
     def resolve(self, request: InferRequest) -> Placement:
         """Replace every reference in ``request`` by its bytes, and remove the places of its outputs, which no
-        target needs.
-
-        Raises NOT_FOUND for an unknown region, INVALID_TENSOR for a place outside of it and for an input of
-        the wrong size, INTERNAL for an object that has shrunk.
-        """
+        target needs. Raises NOT_FOUND for an unknown region, INVALID_TENSOR for a place outside of it and for
+        an input of the wrong size, INTERNAL for an object that has shrunk."""
         request.inputs = tuple(
             self._resolved(tensor, tensor.data, request.model)
             if isinstance(tensor.data, SharedMemoryRef)
@@ -129,11 +127,8 @@ class Placement:
 
     def fill(self, response: InferResponse) -> None:
         """Write the outputs that have a place to it, and replace them in ``response`` by references of the
-        written size.
-
-        Raises INTERNAL for a place that is too small, INVALID_TENSOR if a place is an upper limit and the
-        region too small.
-        """
+        written size. Raises INTERNAL for a place that is too small, INVALID_TENSOR if a place is an upper
+        limit and the region too small."""
         if self._places:
             response.outputs = tuple(
                 self._written(tensor) if tensor.name in self._places else tensor
@@ -143,10 +138,9 @@ class Placement:
     def _written(self, tensor: Tensor) -> Tensor:
         region, place = self._places[tensor.name]
         if tensor.nbytes > place.size:
-            raise InferenceError(
-                ErrorCode.INTERNAL,
+            raise _internal(
                 f"shared memory size specified with the request for output '{tensor.name}' "
-                f"({place.size} bytes) should be at least {tensor.nbytes} bytes to hold the results",
+                f"({place.size} bytes) should be at least {tensor.nbytes} bytes to hold the results"
             )
         written = SharedMemoryRef(place.region, place.offset, tensor.nbytes)
         if place.upper_limit:
@@ -168,7 +162,7 @@ class _Region:
         self._has_pages = False
         about = os.fstat(self._descriptor)
         if not stat.S_ISREG(about.st_mode) or not described.offset < self._end <= about.st_size:
-            raise InferenceError(ErrorCode.INTERNAL, f"Invalid shared memory region: '{described.key}'")
+            raise _internal(f"Invalid shared memory region: '{described.key}'")
         start = described.offset - self._skipped
         try:
             self._mapping = mmap.mmap(
@@ -199,9 +193,8 @@ class _Region:
                 # writing a page that there is no memory for would end the process
                 os.posix_fallocate(self._descriptor, self.described.offset, self.described.byte_size)
             except OSError as error:
-                raise InferenceError(
-                    ErrorCode.INTERNAL,
-                    f"cannot write to shared memory region '{self.described.name}': {error.strerror}",
+                raise _internal(
+                    f"cannot write to shared memory region '{self.described.name}': {error.strerror}"
                 ) from error
             self._has_pages = True
         start = self._skipped + offset
@@ -211,9 +204,8 @@ class _Region:
     def _check_size(self) -> None:
         # touching a page that is no longer there would end the process
         if os.fstat(self._descriptor).st_size < self._end:
-            raise InferenceError(
-                ErrorCode.INTERNAL,
-                f"the object behind shared memory region '{self.described.name}' has become smaller",
+            raise _internal(
+                f"the object behind shared memory region '{self.described.name}' has become smaller"
             )
 
 
@@ -226,7 +218,7 @@ def _open(key: str) -> int:
     try:
         return os.open(f"{FOLDER}/{name}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (OSError, UnicodeEncodeError) as error:
-        raise InferenceError(ErrorCode.INTERNAL, f"Unable to open shared memory region: '{key}'") from error
+        raise _internal(f"Unable to open shared memory region: '{key}'") from error
 
 
 def _unknown(name: str, what: str) -> InferenceError:

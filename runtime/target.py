@@ -54,11 +54,9 @@ class ServerHooks:
 
 class Version(Protocol):
     """A version of a local model that is ready: an instance, its agreed signature, its queue and its counts.
-
     ``scope`` is its part of the response cache. A ``decoupled`` version answers any number of times; one that
     ``learns`` discovers from other models whether it does. ``check`` returns the outputs to compute for a
-    request and raises INVALID_TENSOR.
-    """
+    request and raises INVALID_TENSOR."""
 
     number: str
     scope: int

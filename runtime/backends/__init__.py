@@ -26,21 +26,15 @@ from interlingua.schemas import CancelToken, Context, Datatype, InferRequest, Re
 
 
 class Instance(Protocol):
-    """One loaded version of a model.
-
-    ``signature`` is the model's own (full shapes, -1 for a free dimension), None if only the configuration
-    declares one.
-    """
+    """One loaded version of a model. ``signature`` is the model's own (full shapes, -1 for a free dimension),
+    None if only the configuration declares one."""
 
     signature: Signature | None
 
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """Run once and return ``outputs`` in the requested order.
-
-        The inputs fit the signature in name, datatype and shape. Several threads may call at once. Raises
-        only ``InferenceError``: INVALID_TENSOR for a value that the engine cannot take, MODEL_FAILED with the
-        engine's words.
-        """
+        """Run once and return ``outputs`` in the requested order. The inputs fit the signature in name,
+        datatype and shape. Several threads may call at once. Raises only ``InferenceError``: INVALID_TENSOR
+        for a value that the engine cannot take, MODEL_FAILED with the engine's words."""
 
     def close(self) -> None:
         """Free the model. Nothing runs any more."""
@@ -94,12 +88,10 @@ class Composition(Protocol):
 
 
 class RequestInstance(Protocol):
-    """One loaded version of a model that gets whole requests.
-
-    ``decoupled``: it answers any number of times, zero included; else exactly once. ``places`` is the number
-    of concurrent executions, 0 for a ``composition``, which runs nothing itself. ``batches``: the model has
-    added dynamic batching to its own configuration.
-    """
+    """One loaded version of a model that gets whole requests. ``decoupled``: it answers any number of times,
+    zero included; else exactly once. ``places`` is the number of concurrent executions, 0 for a
+    ``composition``, which runs nothing itself. ``batches``: the model has added dynamic batching to its own
+    configuration."""
 
     signature: Signature | None
     decoupled: bool
@@ -114,11 +106,9 @@ class RequestInstance(Protocol):
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
     ) -> AsyncGenerator[InstanceAnswer, None]:
         """Run ``request`` with ``inputs`` and yield its answers as they come, ``outputs`` in the requested
-        order if the model returns them; the last one is final, possibly without outputs.
-
-        Heeds the request's cancel token, not its deadline. To stop iterating is to cancel. Raises only
-        ``InferenceError``: CANCELLED, UNAVAILABLE while the model is not ready, MODEL_FAILED.
-        """
+        order if the model returns them; the last one is final, possibly without outputs. Heeds the request's
+        cancel token, not its deadline. To stop iterating is to cancel. Raises only ``InferenceError``:
+        CANCELLED, UNAVAILABLE while the model is not ready, MODEL_FAILED."""
 
     async def claim(self, cancel: CancelToken | None = None, place: int | None = None) -> Place:
         """Wait for a free place, in the order of claims, and keep it: any one, or number ``place`` below

@@ -38,10 +38,8 @@ def devices() -> tuple[str, ...]:
 
 def placed(where: Path, device: str) -> str:
     """The device for the model at ``where``, whose own configuration states ``device``, empty for none.
-
     Repositories move between machines: without any GPU, a model for a GPU runs on the CPU, with a warning.
-    Raises ``LoadError`` for an unknown GPU.
-    """
+    Raises ``LoadError`` for an unknown GPU."""
     if not device or (f"{device}:0" if device == "cuda" else device) in devices():
         return device
     if cuda_count():

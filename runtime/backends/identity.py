@@ -31,11 +31,8 @@ class IdentityInstance:
 
 
 def load(path: Path, config: ModelConfig) -> IdentityInstance:
-    """Pair the declared inputs with the declared outputs.
-
-    Raises ``LoadError`` without any, for a pair that differs in datatype or shape, and for an optional input,
-    which would leave an output without a value.
-    """
+    """Pair the declared inputs with the declared outputs. Raises ``LoadError`` without any, for a pair that
+    differs in datatype or shape, and for an optional input, which would leave an output without a value."""
     if not config.inputs:
         raise LoadError(f"{path}: the identity backend needs a configuration that states inputs and outputs")
     if len(config.inputs) != len(config.outputs):

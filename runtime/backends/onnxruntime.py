@@ -117,11 +117,9 @@ class _Memory:
 
 
 def load(path: Path, config: ModelConfig) -> OnnxInstance:
-    """Load the ONNX file at ``path``.
-
-    Raises ``LoadError`` with ONNX Runtime's words, for an execution provider that is missing or does not
-    start, and for an input or output that is not a tensor of a datatype of the IR.
-    """
+    """Load the ONNX file at ``path``. Raises ``LoadError`` with ONNX Runtime's words, for an execution
+    provider that is missing or does not start, and for an input or output that is not a tensor of a datatype
+    of the IR."""
     providers = _providers(path, config)
     try:
         session = ort.InferenceSession(

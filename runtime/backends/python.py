@@ -275,11 +275,9 @@ class PythonInstance:
 
 
 def load(path: Path, config: ModelConfig) -> PythonInstance:
-    """Start the workers of the model whose file is ``path``.
-
-    Raises ``LoadError`` with the model's exception in Triton's form, for an environment of its own, and for a
-    configuration without inputs or outputs that the model does not complete.
-    """
+    """Start the workers of the model whose file is ``path``. Raises ``LoadError`` with the model's exception
+    in Triton's form, for an environment of its own, and for a configuration without inputs or outputs that
+    the model does not complete."""
     refuse_environment(path, config)
     folder, version = path.parent, path.parent.name
     numbered = version.isdecimal()

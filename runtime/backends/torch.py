@@ -134,12 +134,9 @@ class _Memory:
 
 
 def load(path: Path, config: ModelConfig) -> TorchInstance:
-    """Load the TorchScript file or the exported program at ``path``.
-
-    Raises ``LoadError`` with PyTorch's words, for a missing device, for a TorchScript model whose
-    configuration does not state inputs and outputs, for names that cannot be bound to arguments, and for
-    datatypes that PyTorch does not have.
-    """
+    """Load the TorchScript file or the exported program at ``path``. Raises ``LoadError`` with PyTorch's
+    words, for a missing device, for a TorchScript model whose configuration does not state inputs and
+    outputs, for names that cannot be bound to arguments, and for datatypes that PyTorch does not have."""
     examine_file(path)
     device = _device(path, config)
     _set_threads(path, config)

@@ -13,6 +13,7 @@ from typing import Any
 
 from interlingua.runtime.models.ensemble import Step
 from interlingua.runtime.models.reshape import Reshape
+from interlingua.runtime.models.shapes import fits
 from interlingua.runtime.models.warmup import Warmup
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits
 from interlingua.runtime.scheduling.sequence_policy import SequenceBatching
@@ -179,8 +180,7 @@ def _agreed_shape(declared: tuple[int, ...], found: tuple[int, ...]) -> tuple[in
     if len(declared) != len(found):
         return None
     merged = tuple(there if here == -1 else here for here, there in zip(declared, found, strict=True))
-    matches = all(there in (-1, here) for here, there in zip(merged, found, strict=True))
-    return merged if matches else None
+    return merged if fits(merged, found) else None
 
 
 def _described(spec: TensorSpec) -> str:

@@ -20,11 +20,9 @@ _TYPE_OF_DATATYPE = {datatype: name for name, datatype in DATATYPE_OF_TYPE.items
 
 
 def config_message(config: ModelConfig, signature: Signature) -> bytes:
-    """The serialized ``inference.ModelConfig`` of a model that is served with ``signature``.
-
-    ``config`` is complete except for defaults: the latest version, the CPU, one instance. ``dims`` never
-    include the batch.
-    """
+    """The serialized ``inference.ModelConfig`` of a model that is served with ``signature``. ``config`` is
+    complete except for defaults: the latest version, the CPU, one instance. ``dims`` never include the
+    batch."""
     message = MODEL_CONFIG()
     message.MergeFromString(config.stated)
     message.name = config.name

@@ -38,11 +38,9 @@ _log = logging.getLogger(__name__)
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """The configuration in model folder ``folder``, empty without a ``config.pbtxt``.
-
-    Raises ``LoadError`` naming the file and the field: text that does not parse, a tensor without a datatype,
-    a missing label file, an unsupported option.
-    """
+    """The configuration in model folder ``folder``, empty without a ``config.pbtxt``. Raises ``LoadError``
+    naming the file and the field: text that does not parse, a tensor without a datatype, a missing label
+    file, an unsupported option."""
     path = folder / CONFIG_FILENAME
     try:
         text = path.read_text(encoding="utf-8")

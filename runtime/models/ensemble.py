@@ -62,11 +62,9 @@ class EnsemblePlan:
 
 
 def plan(steps: Sequence[Step], inputs: Iterable[str], outputs: Iterable[str]) -> EnsemblePlan:
-    """``steps`` in order, for an ensemble with ``inputs`` and ``outputs``.
-
-    Raises ``ValueError``, naming tensor and step: no steps, a tensor from two sources or from none, steps
-    that wait for each other, a tensor or an input without a consumer.
-    """
+    """``steps`` in order, for an ensemble with ``inputs`` and ``outputs``. Raises ``ValueError``, naming
+    tensor and step: no steps, a tensor from two sources or from none, steps that wait for each other, a
+    tensor or an input without a consumer."""
     if not steps:
         raise ValueError("an ensemble needs at least one step")
     inputs, outputs = tuple(inputs), tuple(outputs)

@@ -97,12 +97,10 @@ class LocalModel(Target):
         return {number: version.statistics for number, version in self.loaded.items()}
 
     async def infer(self, request: InferRequest) -> InferResponse:
-        """Run ``request`` on the requested version, by default the highest.
-
-        Raises NOT_FOUND or UNAVAILABLE for the version, INVALID_TENSOR from the checks, UNSUPPORTED for a
-        decoupled model (for its second answer if the caller takes only one), OVERLOADED and UNAVAILABLE for a
-        full queue or a queue timeout, DEADLINE_EXCEEDED, CANCELLED, and the instance's errors.
-        """
+        """Run ``request`` on the requested version, by default the highest. Raises NOT_FOUND or UNAVAILABLE
+        for the version, INVALID_TENSOR from the checks, UNSUPPORTED for a decoupled model (for its second
+        answer if the caller takes only one), OVERLOADED and UNAVAILABLE for a full queue or a queue timeout,
+        DEADLINE_EXCEEDED, CANCELLED, and the instance's errors."""
         version = self.version(request.version)
         if version.learns:
             await version.learn()
@@ -147,10 +145,8 @@ class LocalModel(Target):
         return InferResponse(self.name, answer.outputs, version.number, request.id, answer.parameters)
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
-        """The responses of a decoupled model, or the one of :meth:`infer`.
-
-        A response with an error is not the end, unless it is raised. Raises as :meth:`infer` does.
-        """
+        """The responses of a decoupled model, or the one of :meth:`infer`. A response with an error is not
+        the end, unless it is raised. Raises as :meth:`infer` does."""
         version = self.version(request.version)
         if version.learns:
             await version.learn()

@@ -14,10 +14,8 @@ from interlingua.schemas import InferResponse, unsupported
 
 
 async def only_answer(responses: AsyncGenerator[InferResponse, None], model: str) -> InferResponse:
-    """The only response of ``responses`` with outputs, or an empty one.
-
-    Raises their errors, the error of a response too, and UNSUPPORTED for a second one.
-    """
+    """The only response of ``responses`` with outputs, or an empty one. Raises their errors, the error of a
+    response too, and UNSUPPORTED for a second one."""
     only: InferResponse | None = None
     empty: InferResponse | None = None
     async with aclosing(responses) as answers:

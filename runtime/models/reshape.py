@@ -17,11 +17,9 @@ Run = Callable[[tuple[Tensor, ...], tuple[str, ...]], tuple[Tensor, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
-    """One tensor's full shape as clients see it (``outer``) and as the model does (``inner``).
-
-    Both have as many free dimensions, -1, which take the same values in the same order (the batch is the
-    first of them), and their fixed dimensions have the same product. Raises ``ValueError``.
-    """
+    """One tensor's full shape as clients see it (``outer``) and as the model does (``inner``). Both have as
+    many free dimensions, -1, which take the same values in the same order (the batch is the first of them),
+    and their fixed dimensions have the same product. Raises ``ValueError``."""
 
     outer: tuple[int, ...]
     inner: tuple[int, ...]

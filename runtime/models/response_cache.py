@@ -100,11 +100,8 @@ def new_scope() -> int:
 
 def key_of(scope: int, request: InferRequest, outputs: tuple[str, ...]) -> bytes:
     """The key of a request: the ``scope`` of its version, the ``outputs`` to compute, the parameters, and
-    each input's name, datatype, shape and bytes, in any order.
-
-    A digest of 256 bits: no collisions, accidental or intended. Inputs must be in memory: those in a shared
-    region are read as they are now.
-    """
+    each input's name, datatype, shape and bytes, in any order. A digest of 256 bits: no collisions,
+    accidental or intended. Inputs must be in memory: those in a shared region are read as they are now."""
     digest = hashlib.sha256()
     parameters = sorted(request.parameters.items())
     digest.update(repr((scope, outputs, parameters)).encode())

@@ -13,11 +13,9 @@ from interlingua.schemas import Tensor
 
 class Spread:
     """An ``Instance`` made of one per device. ``devices`` names one for each concurrent run, the same one
-    several times for several runs; ``load`` returns the instance on a device.
-
-    A run without a free device waits. Runs use the devices in turn while all are free. Raises the errors of
-    ``load``, with nothing left loaded.
-    """
+    several times for several runs; ``load`` returns the instance on a device. A run without a free device
+    waits. Runs use the devices in turn while all are free. Raises the errors of ``load``, with nothing left
+    loaded."""
 
     def __init__(self, devices: Sequence[str], load: Callable[[str], Instance]) -> None:
         self._instances: dict[str, Instance] = {}

@@ -40,11 +40,8 @@ class RequestCheck:
         self._leeway = leeway
 
     def check(self, request: InferRequest) -> tuple[str, ...]:
-        """The names of the outputs to compute, in the model's order.
-
-        Raises INVALID_TENSOR naming the input or output at fault. Placement and classification of outputs are
-        not the model's concern.
-        """
+        """The names of the outputs to compute, in the model's order. Raises INVALID_TENSOR naming the input
+        or output at fault. Placement and classification of outputs are not the model's concern."""
         if not self._leeway.inputs:
             self._check_inputs(request.inputs)
         if request.outputs is None or self._leeway.outputs:

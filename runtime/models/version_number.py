@@ -12,10 +12,8 @@ _LAST_NUMBER = 2**63 - 1
 
 
 def version_number(requested: str) -> str:
-    """The canonical spelling of ``requested``; the texts are Triton's.
-
-    Raises INVALID_TENSOR, since the message itself is well-formed.
-    """
+    """The canonical spelling of ``requested``; the texts are Triton's. Raises INVALID_TENSOR, since the
+    message itself is well-formed."""
     if _NUMBER.fullmatch(requested) is None or abs(int(requested)) > _LAST_NUMBER:
         raise invalid_tensor(
             f"failed to get model version from specified version string '{requested}' (details: stol), "

@@ -55,11 +55,8 @@ def read_samples(
     model: str, folder: Path, warmups: tuple[Warmup, ...], batched: bool
 ) -> tuple[WarmupSample, ...]:
     """The requests to ``model`` that ``warmups`` state; ``batched``: shapes begin with a batch. Skips a batch
-    of 0, like Triton.
-
-    Blocks. Raises ``ValueError`` naming the sample and the input: a free dimension, a missing file or one of
-    the wrong size, a batch for a model without one.
-    """
+    of 0, like Triton. Blocks. Raises ``ValueError`` naming the sample and the input: a free dimension, a
+    missing file or one of the wrong size, a batch for a model without one."""
     return tuple(
         WarmupSample(warmup.name, _request(model, folder, warmup, batched), warmup.count)
         for warmup in warmups

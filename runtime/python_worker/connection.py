@@ -52,10 +52,8 @@ class Box:
 
 
 class WorkerConnection:
-    """A connection to the server. Any thread may send, without waiting for others.
-
-    ``forked``: this process is a copy of the worker that the model has made.
-    """
+    """A connection to the server. Any thread may send, without waiting for others. ``forked``: this process
+    is a copy of the worker that the model has made."""
 
     def __init__(self, sock: socket.socket, slots: int, inputs: int, outputs: int) -> None:
         self._sock = sock

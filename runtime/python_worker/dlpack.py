@@ -114,11 +114,8 @@ def to_capsule(array: NDArray[Any]) -> Any:
 
 def from_capsule(source: Any) -> NDArray[Any]:
     """An array over the tensor in ``source``, a capsule or an object with ``__dlpack__``; over a copy if it
-    is on a GPU.
-
-    Raises ``TypeError`` for other objects and for a dtype that NumPy lacks, and ``ValueError`` for
-    inaccessible memory and a capsule that was used before.
-    """
+    is on a GPU. Raises ``TypeError`` for other objects and for a dtype that NumPy lacks, and ``ValueError``
+    for inaccessible memory and a capsule that was used before."""
     capsule = source.__dlpack__() if hasattr(source, "__dlpack__") else source
     if type(capsule).__name__ != "PyCapsule":
         raise TypeError(f"a {type(source).__name__} is no DLPack tensor")

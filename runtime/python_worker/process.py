@@ -55,13 +55,10 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A process that has loaded a model. Starting it blocks until it has.
-
-    It is a ``Place`` of its instance: ``promised`` while it is claimed. ``on_idle`` is called when it can be
-    claimed again, ``on_lost`` once when it has exited, ``check`` with every answer and the requested outputs.
-    ``called`` are the instances that its calls wait for now. Raises :class:`WorkerError` with the model's
-    reason.
-    """
+    """A process that has loaded a model. Starting it blocks until it has. It is a ``Place`` of its instance:
+    ``promised`` while it is claimed. ``on_idle`` is called when it can be claimed again, ``on_lost`` once
+    when it has exited, ``check`` with every answer and the requested outputs. ``called`` are the instances
+    that its calls wait for now. Raises :class:`WorkerError` with the model's reason."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.on_idle: Callable[[], None] = lambda: None

@@ -56,10 +56,8 @@ class RegionPool:
 
     def place(self, parts: Sequence[Part]) -> tuple[int, list[int], int | None]:
         """Copy ``parts`` to a free region. Returns its number, the start of each part, and the region's
-        descriptor if the reader does not have it yet, to be closed after it is sent.
-
-        Raises ``MemoryError`` for too many regions, which means that the reader keeps its views.
-        """
+        descriptor if the reader does not have it yet, to be closed after it is sent. Raises ``MemoryError``
+        for too many regions, which means that the reader keeps its views."""
         starts, size = offsets(parts)
         number, descriptor = self._free(size)
         region = self._regions[number]

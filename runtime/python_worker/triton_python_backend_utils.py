@@ -193,10 +193,8 @@ class InferenceResponseSender:
         self.closed = False
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
-        """Send ``response``; with TRITONSERVER_RESPONSE_COMPLETE_FINAL it is the last, and may be none.
-
-        Waits while the client lags far behind. Raises ``TritonModelException`` after the last.
-        """
+        """Send ``response``; with TRITONSERVER_RESPONSE_COMPLETE_FINAL it is the last, and may be none. Waits
+        while the client lags far behind. Raises ``TritonModelException`` after the last."""
         if flags not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
             raise TritonModelException("Unable to send response. Unsupported flag provided.")
         if response is None and not flags:
@@ -236,10 +234,8 @@ def _not_yet(request: InferenceRequest, decoupled: bool) -> Any:
 
 
 class InferenceRequest:
-    """A request that this model received, or one that it makes for another model.
-
-    The worker sets ``infer`` and ``infer_async``.
-    """
+    """A request that this model received, or one that it makes for another model. The worker sets ``infer``
+    and ``infer_async``."""
 
     infer: Callable[[InferenceRequest, bool], Any] = staticmethod(_not_yet)
     infer_async: Callable[[InferenceRequest, bool], Awaitable[Any]] = staticmethod(_not_yet)

@@ -43,10 +43,8 @@ _HERE = str(Path(__file__).parent)
 
 
 class _Answer:
-    """The answer to one request: the receiver of ``InferenceResponseSender``.
-
-    ``ends_run``: the end of the answer is also the end of the run.
-    """
+    """The answer to one request: the receiver of ``InferenceResponseSender``. ``ends_run``: the end of the
+    answer is also the end of the run."""
 
     def __init__(self, server: WorkerConnection, loop: EventLoop, slot: int, requested: list[str]) -> None:
         self._server = server
@@ -99,11 +97,9 @@ class _Work(NamedTuple):
 
 
 class _Rounds:
-    """The requests of a model with iterative sequences, rescheduled and new.
-
-    It keeps up to ``places`` of them between executions, and each execution has up to ``rows``, the oldest
-    first. The server sends more while there is room.
-    """
+    """The requests of a model with iterative sequences, rescheduled and new. It keeps up to ``places`` of
+    them between executions, and each execution has up to ``rows``, the oldest first. The server sends more
+    while there is room."""
 
     def __init__(self, server: WorkerConnection, rows: int, places: int) -> None:
         self._server = server

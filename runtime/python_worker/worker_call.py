@@ -12,10 +12,8 @@ from interlingua.schemas import ErrorCode, InferenceError, InferRequest
 
 
 class WorkerCall:
-    """The ``Answers`` to ``request``: iterate, and ``aclose`` it in any case.
-
-    ``taken`` gets the number of answers taken after each one; ``closed`` is called at the end.
-    """
+    """The ``Answers`` to ``request``: iterate, and ``aclose`` it in any case. ``taken`` gets the number of
+    answers taken after each one; ``closed`` is called at the end."""
 
     def __init__(
         self,

@@ -52,8 +52,9 @@ class ModelCatalog:
 
     ``changes`` reports changes of :meth:`readiness` of local models. ``failed`` are models that could not be
     loaded. Clients may load and unload the models of controlled ``repositories``, except those in ``fixed``,
-    which the configuration defines; of two repositories with one model, the later one counts.
-    ``requested_models`` are those that clients or new files have loaded. Use on one event loop.
+    which the configuration defines; of two repositories with one model, the later one counts. ``homes`` are
+    the repositories that models are, or were last, loaded from; ``requested_models`` are those that clients
+    or new files have loaded. Use on one event loop.
     """
 
     def __init__(
@@ -69,9 +70,9 @@ class ModelCatalog:
         self.requested_models: set[str] = set()
         self._absent = {name: absent_by(name, error) for name, error in (failed or {}).items()}
         self.repositories = Repositories(repositories, fixed)
-        self._homes: dict[str, Repository] = {}
+        self.homes: dict[str, Repository] = {}
         for repository in repositories:
-            self._homes |= {name: repository for name in names_in(repository) if self._knows(name)}
+            self.homes |= {name: repository for name in names_in(repository) if self._knows(name)}
         self._gone: dict[str, ModelStatus] = {}
         self._not_renewed: dict[str, LoadError] = {}
         self._only_needed: set[str] = set()
@@ -97,10 +98,6 @@ class ModelCatalog:
     def reports_all_changes(self) -> bool:
         """Whether ``changes`` covers every model."""
         return all(model.reports_changes for model in self._models.values())
-
-    def home(self, name: str) -> Repository | None:
-        """The repository that a model is, or was last, loaded from."""
-        return self._homes.get(name)
 
     def find(self, name: str) -> Target:
         """The served model of that name. Raises NOT_FOUND."""
@@ -189,8 +186,8 @@ class ModelCatalog:
             known.setdefault(name, ModelStatus(name))
         if repository:
             # two repositories may hold one model: it is of the one that it was loaded from
-            names = {name for name, home in self._homes.items() if home in chosen}
-            known = {name: known[name] for name in known if name in names | (held - self._homes.keys())}
+            names = {name for name, home in self.homes.items() if home in chosen}
+            known = {name: known[name] for name in known if name in names | (held - self.homes.keys())}
         return tuple(known[name] for name in sorted(known))
 
     async def warm_up(self) -> None:
@@ -246,7 +243,7 @@ class ModelCatalog:
         if control.served:
             self.find(name)
         # its folder may have gone since it was loaded
-        home = self._homes.get(name) or self.repositories.home(name, chosen)
+        home = self.homes.get(name) or self.repositories.home(name, chosen)
         self.repositories.check_control(name, home)
         if control.repository and home not in chosen:
             return
@@ -290,7 +287,7 @@ class ModelCatalog:
 
     async def _load(self, name: str, repository: Repository, control: ModelControl) -> None:
         async with self._locks[name]:
-            self._homes[name] = repository
+            self.homes[name] = repository
             old = self._models.get(name)
             before = await self.status(name) or ModelStatus(name)
             reported = self._failure(name)
@@ -394,7 +391,7 @@ class ModelCatalog:
             self._gone[name] = all_in(unloading.status, ModelState.UNAVAILABLE, UNLOADED)
             while len(self._gone) > _KEPT_GONE:
                 del self._gone[next(iter(self._gone))]
-            self._homes.pop(name, None)
+            self.homes.pop(name, None)
             self.requested_models.discard(name)
         else:
             self._absent[name] = unloaded

@@ -115,10 +115,8 @@ def is_model_name(name: str) -> bool:
 
 def find_models(folder: Path, names: Iterable[str] | Literal["*"] = ALL) -> list[ModelSource]:
     """The models in repository ``folder``: all, or those of ``names`` in that order and then the models there
-    that they need.
-
-    A name without a folder fails when it is loaded. Raises ``LoadError`` if the repository is unreadable.
-    """
+    that they need. A name without a folder fails when it is loaded. Raises ``LoadError`` if the repository is
+    unreadable."""
     repository = Repository(folder)
     if names == ALL:
         return [repository.source(name) for name in repository.names()]
@@ -133,10 +131,8 @@ def find_models(folder: Path, names: Iterable[str] | Literal["*"] = ALL) -> list
 
 
 def load_models(sources: Sequence[ModelSource], progress: Progress | None = None, threads: int = 0) -> Loaded:
-    """Load every source, ``threads`` at a time (0: as many as the machine's cores allow).
-
-    Never raises for a model; see :class:`Loaded`. Blocks until all are done.
-    """
+    """Load every source, ``threads`` at a time (0: as many as the machine's cores allow). Never raises for a
+    model; see :class:`Loaded`. Blocks until all are done."""
     lock = Lock()
 
     def report(name: str, state: State) -> None:
@@ -165,12 +161,9 @@ def load_models(sources: Sequence[ModelSource], progress: Progress | None = None
 
 
 def load_model(source: ModelSource, before: Target | None = None) -> Target:
-    """Load one model with every version that its version policy chooses.
-
-    Takes over unchanged versions of ``before``, the served model, and returns ``before`` itself if nothing
-    has changed. Raises ``LoadError`` naming the file at fault if no version could be loaded or a folder is
-    unreadable. Blocks.
-    """
+    """Load one model with every version that its version policy chooses. Takes over unchanged versions of
+    ``before``, the served model, and returns ``before`` itself if nothing has changed. Raises ``LoadError``
+    naming the file at fault if no version could be loaded or a folder is unreadable. Blocks."""
     try:
         # looked at before anything is read, so that a change meanwhile shows later
         origin = Origin(source, snapshot(source.path) if source.path and source.path.exists() else None)

@@ -17,10 +17,8 @@ class JoinedNames:
 
     async def resolve(self, text: str) -> ModelRef:
         """The model, or model and version, that ``text`` names; the model ``text`` if no served one matches.
-        Models and versions may contain dashes themselves, so each model is tried.
-
-        Raises UNAVAILABLE if an upstream that may have the version does not answer.
-        """
+        Models and versions may contain dashes themselves, so each model is tried. Raises UNAVAILABLE if an
+        upstream that may have the version does not answer."""
         if text in self._models:
             return ModelRef(text)
         known = self._resolved.get(text)

@@ -136,7 +136,7 @@ class Poller:
     def _is_watched(self, name: str, repository: Repository) -> bool:
         """Whether ``name`` follows its files in ``repository``; not if it was loaded from one without a
         watch."""
-        home = self._catalog.home(name)
+        home = self._catalog.homes.get(name)
         return _watches(repository, name) and (home is None or _watches(home, name))
 
     def _names(self, repository: Repository) -> list[str] | None:

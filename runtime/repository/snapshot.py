@@ -1,6 +1,5 @@
 """Snapshots of a model's files: two are equal while no file was added, removed, replaced or written to. No
-contents are read.
-"""
+contents are read."""
 
 from __future__ import annotations
 
@@ -34,10 +33,7 @@ class Origin:
 
 def snapshot(path: Path) -> Snapshot:
     """A snapshot of the model folder or model file at ``path``, without hidden files and compiled Python
-    modules.
-
-    Blocks. Raises ``OSError`` if it is unreadable, for example while files are being removed.
-    """
+    modules. Blocks. Raises ``OSError`` if it is unreadable, for example while files are being removed."""
     if not path.is_dir():
         return Snapshot((_file(path.name, path),))
     common: list[tuple[str, int, int, int]] = []

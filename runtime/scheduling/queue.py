@@ -24,13 +24,10 @@ Memory = dict[str, Tensor]
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """A request on its way through a queue.
-
-    ``inputs`` are as the model sees them, ``rows`` their batch elements, 0 without batches. Entries of one
-    ``key`` may share a batch; None shares none. ``arrived`` and ``expires`` are ``time.monotonic_ns()``, 0
-    for never. ``answer`` gets the result of the runner. ``turn`` is set while it waits for earlier answers,
-    ``memory`` once it runs as part of a sequence.
-    """
+    """A request on its way through a queue. ``inputs`` are as the model sees them, ``rows`` their batch
+    elements, 0 without batches. Entries of one ``key`` may share a batch; None shares none. ``arrived`` and
+    ``expires`` are ``time.monotonic_ns()``, 0 for never. ``answer`` gets the result of the runner. ``turn``
+    is set while it waits for earlier answers, ``memory`` once it runs as part of a sequence."""
 
     request: InferRequest
     inputs: tuple[Tensor, ...]

@@ -26,12 +26,9 @@ from interlingua.schemas import InferenceError, InferRequest, Signature, Tensor,
 
 
 class Scheduler:
-    """The queue of one version of ``model`` before ``runner``.
-
-    Without batches, or with ragged ones, requests run one by one under the same policies. ``gives_outputs``:
-    only requests for the same outputs share a batch. ``ordered``: answers may be kept in order, if the
-    configuration says so.
-    """
+    """The queue of one version of ``model`` before ``runner``. Without batches, or with ragged ones, requests
+    run one by one under the same policies. ``gives_outputs``: only requests for the same outputs share a
+    batch. ``ordered``: answers may be kept in order, if the configuration says so."""
 
     def __init__(
         self,
@@ -69,11 +66,9 @@ class Scheduler:
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]
     ) -> AbstractContextManager[Entry]:
         """Queue ``request``, with ``inputs`` as the model sees them; its ``answer`` is set after the run.
-        Leaving the block ends the wait: what has not begun then never runs.
-
-        Raises OVERLOADED and UNAVAILABLE for a full queue. The answer may be UNAVAILABLE after a timeout,
-        DEADLINE_EXCEEDED, CANCELLED, and the runner's errors.
-        """
+        Leaving the block ends the wait: what has not begun then never runs. Raises OVERLOADED and UNAVAILABLE
+        for a full queue. The answer may be UNAVAILABLE after a timeout, DEADLINE_EXCEEDED, CANCELLED, and the
+        runner's errors."""
         return _Entered(self, request, inputs, outputs)
 
     def _enter(

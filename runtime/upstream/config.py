@@ -41,10 +41,8 @@ def shown_config(
 ) -> bytes:
     """``config``, an ``inference.ModelConfig``, serialized for clients that use ``name``, with the served
     ``signature`` and the ``attributes``. ``inputs`` and ``outputs`` map the upstream's names to the clients'.
-
     Without the steps of an ensemble: they name models of the upstream, which clients would look for among
-    ours.
-    """
+    ours."""
     config.name = name
     for tensors, names in ((config.input, inputs), (config.output, outputs)):
         for tensor in tensors:

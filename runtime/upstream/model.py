@@ -103,12 +103,9 @@ class UpstreamModel(Target):
         return self._remote in self.upstream.unloaded
 
     async def infer(self, request: InferRequest) -> InferResponse:
-        """See ``Target``; names are translated both ways.
-
-        Requests of one sequence run one after the other: concurrent ones could overtake each other. A caller
-        that takes only one answer gets it from a stream if the model is known to be decoupled, which shows
-        when it refuses to give one answer.
-        """
+        """See ``Target``; names are translated both ways. Requests of one sequence run one after the other:
+        concurrent ones could overtake each other. A caller that takes only one answer gets it from a stream
+        if the model is known to be decoupled, which shows when it refuses to give one answer."""
         if request.answers == "only":
             known = await self._known(request.version, request.context)
             if not known.decoupled:

@@ -63,11 +63,9 @@ class _Question:
 
 @dataclass(slots=True, eq=False)
 class UpstreamSignature:
-    """The signatures of model ``remote`` of ``upstream``, by version; clients know it as ``model``.
-
-    Tensors have two ``names``. ``declared``, in our clients' names, replaces the upstream's. ``widened`` is
-    what the upstream's dialect carries as another datatype; ``attributes`` are added to every signature.
-    """
+    """The signatures of model ``remote`` of ``upstream``, by version; clients know it as ``model``. Tensors
+    have two ``names``. ``declared``, in our clients' names, replaces the upstream's. ``widened`` is what the
+    upstream's dialect carries as another datatype; ``attributes`` are added to every signature."""
 
     model: str
     upstream: Upstream
@@ -155,12 +153,9 @@ class UpstreamSignature:
 
     def _leeway(self, leeway: Leeway, signature: Signature, config: Any, *, silent: bool) -> Leeway:
         """The dialect's ``leeway`` and that of ``signature``. ``config`` is the upstream's
-        ``inference.ModelConfig`` of the model, or None.
-
-        Only a configuration states which inputs are optional; a ``silent`` server leaves that open. Metadata
-        have one form for a scalar and for an unknown shape. A shape tensor has no batch dimension, though
-        Triton's metadata give it one.
-        """
+        ``inference.ModelConfig`` of the model, or None. Only a configuration states which inputs are
+        optional; a ``silent`` server leaves that open. Metadata have one form for a scalar and for an unknown
+        shape. A shape tensor has no batch dimension, though Triton's metadata give it one."""
         shapes = {spec.name for spec in signature.inputs if not spec.shape}
         if config is not None:
             shapes |= {tensor.name for tensor in config.input if tensor.is_shape_tensor}

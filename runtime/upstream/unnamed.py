@@ -14,10 +14,8 @@ from interlingua.schemas import InferRequest, RequestedOutput, Signature, invali
 
 
 def naming_all(request: InferRequest, signature: Signature | None) -> InferRequest:
-    """``request`` for every output of ``signature``, in its order.
-
-    Raises INVALID_TENSOR for an unknown output, UNSUPPORTED for chosen outputs without a signature.
-    """
+    """``request`` for every output of ``signature``, in its order. Raises INVALID_TENSOR for an unknown
+    output, UNSUPPORTED for chosen outputs without a signature."""
     known = signature.output_names if signature is not None else {}
     chosen = {output.name: output for output in request.outputs or ()}
     for name in chosen:

@@ -55,11 +55,9 @@ _EVERYWHERE = frozenset({Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
 
 class Upstream:
     """Equivalent servers of one dialect: ``clients``, or their pool. ``gate`` limits the requests in flight.
-
     ``flavors`` are the calls for servers of this dialect with other forms than ``calls``, by the name in such
     a server's metadata, requested before the first inference. ``forwarding`` adds headers to calls.
-    ``named``: the name is more than an address, which clients put into their errors themselves.
-    """
+    ``named``: the name is more than an address, which clients put into their errors themselves."""
 
     def __init__(
         self,
@@ -99,11 +97,8 @@ class Upstream:
     ) -> Any:
         """Carry out ``operation`` there; arguments and results are those of ``UpstreamCall``. An inference
         whose answers have no names returns every output. ``dispensable``: the caller does not need an answer
-        from a server that is reachable.
-
-        Raises the upstream's own error in its words, or UNAVAILABLE, DEADLINE_EXCEEDED, OVERLOADED,
-        BAD_UPSTREAM, UNREPRESENTABLE; ``origin`` names the upstream.
-        """
+        from a server that is reachable. Raises the upstream's own error in its words, or UNAVAILABLE,
+        DEADLINE_EXCEEDED, OVERLOADED, BAD_UPSTREAM, UNREPRESENTABLE; ``origin`` names the upstream."""
         call = await self._call(operation, context)
         try:
             if call.shared is not None:

@@ -155,11 +155,9 @@ class Pool:
 
 class Attempt:
     """One request, tried at one server after the other: enter it to get a client, again and again until the
-    block ends with a result or an exception.
-
-    The block suppresses ``ConnectionFailedError`` if another server may be tried. Entering raises the last
-    such error if no server is left, UNAVAILABLE if none takes a request.
-    """
+    block ends with a result or an exception. The block suppresses ``ConnectionFailedError`` if another server
+    may be tried. Entering raises the last such error if no server is left, UNAVAILABLE if none takes a
+    request."""
 
     __slots__ = ("_failure", "_harmless", "_pins", "_pool", "_request", "_trial", "_tried", "member")
 
