@@ -91,7 +91,7 @@ def test_versions(wire: Wire, number: int, text: str) -> None:
         request, opened, _ = request_through(
             wire, InferRequest("model", (INPUT,), version=version), SIGNATURE
         )
-        return opened.model.removeprefix("model-") if opened.joined else request.version
+        return opened.model.removeprefix("model-") if capability(wire).joined_versions else request.version
 
     kind = capability(wire).versions
     if kind:
