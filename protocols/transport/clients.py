@@ -54,7 +54,7 @@ CLIENTS: Mapping[tuple[str, str], Connect] = {
 
 DEFAULT_ENGINE: Mapping[str, str] = {
     "http": "library",
-    "grpc": "library",
+    "grpc": "native",
     "brpc": "native",
     "tcp": "native",
 }

@@ -21,6 +21,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from interlingua.protocols.transport.clients import CLIENTS
 from tests.e2e.daemon import Daemon
 from tests.e2e.relay import FAULTS, Relay
 from tests.standins import oip_grpc_server, oip_http_server
@@ -128,11 +129,12 @@ SERVERS: dict[str, tuple[str, Any, dict[str, Any]]] = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SERVERS)
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=CLIENTS, ids="-".join)
 async def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[World]:
-    dialect, serving, model = SERVERS[request.param]
+    transport, engine = request.param
+    dialect, serving, model = SERVERS[transport]
     async with AsyncExitStack() as stack:
         standins = []
         for _ in range(2):
@@ -144,17 +146,19 @@ async def world(
         urls = [f"127.0.0.1:{each.relay.port}" for each in standins]
         options = {
             "dialect": dialect,
-            "transport": request.param,
+            "transport": transport,
             "connect_timeout_secs": 0.5,
             "request_timeout_secs": TIMEOUT_SECS,
             "probe_interval_secs": PROBE_SECS,
         }
+        if transport in ("http", "grpc"):
+            options["engine"] = engine
         config = {
             "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
             "models": {name: {"upstream": name, **model} for name in ("alone", "pair")},
             "upstreams": {"alone": {**options, "urls": urls[:1]}, "pair": {**options, "urls": urls}},
         }
-        folder = tmp_path_factory.mktemp(f"faults_{request.param}")
+        folder = tmp_path_factory.mktemp(f"faults_{transport}_{engine}")
         daemon = await asyncio.to_thread(Daemon.start, folder, config)
         try:
             session = await stack.enter_async_context(

@@ -198,7 +198,7 @@ class UpstreamOptions(Section):
     instead of dropping and counting the field."""
     engine: Engine | None = None
     """Over http and grpc: the implementation of the protocol, this project's own or that of aiohttp and
-    grpcio. The default is `library`."""
+    grpcio. The default is `native` over grpc, `library` over http."""
     connect_timeout_secs: Seconds = 5.0
     """The time limit for connecting."""
     request_timeout_secs: Seconds = 60.0

@@ -13,6 +13,7 @@ from interlingua.protocols.transport.grpc.deadlines import Deadlines
 from interlingua.protocols.transport.h2.client import ClientConnection
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.sockets import send_at_once
+from interlingua.protocols.transport.write_batch import WriteBatch
 from interlingua.schemas import ErrorCode
 
 _PING_SECS, _PING_TIMEOUT_SECS = 300.0, 20.0
@@ -54,9 +55,10 @@ class GrpcClientConnection(asyncio.Protocol):
         """Send our preface."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        self._batch = WriteBatch(self.loop, self._transport)
         send_at_once(transport)
         self.connection: ClientConnection[AnswerHeaders] = ClientConnection(
-            read_headers, self._transport.write, self._on_change
+            read_headers, self._batch.write, self._on_change
         )
         self.headers = CallBlocks(self.connection.encoder, self._authority)
         self.deadlines = Deadlines(self.loop, self.connection.streams.values)  # type: ignore[arg-type]
@@ -147,6 +149,7 @@ class GrpcClientConnection(asyncio.Protocol):
     def _end(self) -> None:
         """Close the socket; a server that is gone does not read what is unsent."""
         if not self._transport.is_closing():
+            self._batch.flush()
             self._transport.close()
             self.loop.call_later(_GOODBYE_SECS, self._transport.abort)
 

@@ -28,6 +28,7 @@ from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener, hand_over
 from interlingua.protocols.transport.sockets import send_at_once
 from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.transport.write_batch import WriteBatch
 from interlingua.protocols.wire import GrpcAnswer, GrpcHandler
 
 _GOODBYE_SECS = 1.0
@@ -116,12 +117,13 @@ class _Connection(asyncio.Protocol):
         """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        self._batch = WriteBatch(self.loop, self._transport)
         self._stall = StallWatch(self._transport, self._server.stall_secs)
         send_at_once(transport)
         self.peer = _grpc_peer(transport.get_extra_info("peername"))
         self._server.connections.open.add(self)
         self._connection: ServerConnection[CallHeaders | None] = ServerConnection(
-            self._server.interpret, self._accept, self._transport.write
+            self._server.interpret, self._accept, self._batch.write
         )
         self._timer = self.loop.call_later(self._server.stall_secs, self._look)
 
@@ -184,6 +186,7 @@ class _Connection(asyncio.Protocol):
     @property
     def unsent(self) -> bool:
         """See ``Accepted``."""
+        self._batch.flush()
         return not self.calls and self._transport.get_write_buffer_size() > 0
 
     def drain(self) -> None:
@@ -215,7 +218,7 @@ class _Connection(asyncio.Protocol):
         ended: bool,
     ) -> Stream | None:
         if headers is None:  # RFC 9113, 8.1.1
-            self._transport.write(rst_stream(number, Code.PROTOCOL_ERROR))
+            self._batch.write(rst_stream(number, Code.PROTOCOL_ERROR))
             return None
         if headers.refusal:
             connection.sender.refuse(number, headers.refusal, ended)
@@ -256,6 +259,7 @@ class _Connection(asyncio.Protocol):
         self._closing = self._silent = True
         self._waited_for = not self._connection.closed  # a client that broke a rule is not
         self._connection.connection_lost()
+        self._batch.flush()
         with contextlib.suppress(OSError):  # the client is gone
             self._transport.write_eof()
         self._stall.start()

@@ -26,9 +26,6 @@ from interlingua.protocols.wire import Buffer
 _TURN_BYTES = 1 << 18
 """How much one stream sends before the next one has its turn."""
 
-_JOINED_BYTES = 1 << 16
-"""Up to this size, joining the pieces of a message costs less than writing each."""
-
 
 class Sender:
     """``initial_window`` and ``max_frame_size`` are the peer's settings (RFC 9113, 6.5.2); ``window`` is the
@@ -181,11 +178,8 @@ class Sender:
             last = stream.ending and part == stream.queued and not stream.trailers
             written.append(data_header(part, stream.id, END_STREAM if last else 0))
             written += stream.take(part)
-        if size <= _JOINED_BYTES:
-            self._write(b"".join(written))
-        else:
-            for piece in written:
-                self._write(piece)
+        for piece in written:
+            self._write(piece)
 
     def _finish(self, stream: Stream) -> None:
         """Send END_STREAM; the queue is empty."""
