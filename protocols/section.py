@@ -18,11 +18,7 @@ class Section(BaseModel):
     """A mapping with a fixed set of keys. ``planned`` keys are refused as not available yet."""
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        protected_namespaces=(),
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
     )
     planned: ClassVar[frozenset[str]] = frozenset()
 

@@ -36,13 +36,7 @@ def _http(nonfinite: bool = False) -> Binding:
     """The dialect over HTTP; ``nonfinite`` as for ``http_endpoints``."""
     endpoints = http_endpoints(nonfinite)
     binding = Binding(
-        DIALECT_NAME,
-        "http",
-        OVER_HTTP,
-        endpoints,
-        HTTP_CALLS,
-        unmatched=http_unmatched,
-        prefixes=("/v2",),
+        DIALECT_NAME, "http", OVER_HTTP, endpoints, HTTP_CALLS, unmatched=http_unmatched, prefixes=("/v2",)
     )
     flavors = {
         name: replace(
