@@ -179,14 +179,13 @@ def _frame(model: str, version: str, parts: Sequence[Buffer]) -> FramedRequest:
     return FramedRequest(parts=parts)
 
 
-def _message(reply: FramedReply) -> Buffer:
-    return reply.message
-
-
-def _without_metadata_in_band(reply: FramedReply) -> bool:
-    return _is_no_metadata(reply.message)
-
-
 # a request over HTTP is not repeated: servers of inference alone may close the connection
 HTTP_CALLS = _Over(_post, _body, _without_metadata, prefixed=False, repeatable=False).calls()
-TCP_CALLS = _Over(_frame, _message, _without_metadata_in_band, prefixed=True, repeatable=True).calls()
+_TCP: _Over[FramedRequest, FramedReply] = _Over(
+    _frame,
+    lambda reply: reply.message,
+    lambda reply: _is_no_metadata(reply.message),
+    prefixed=True,
+    repeatable=True,
+)
+TCP_CALLS = _TCP.calls()

@@ -46,14 +46,14 @@ configuration."""
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``ask(argument, signature)`` gives the message to send and ``read``, which makes the result of the
+    """``encode(argument, signature)`` gives the message to send and ``read``, which makes the result of the
     answer. ``path`` is below ``/grps/v1/``; ``method`` is that of both RPC services. With ``shared`` the
     message is always the same, and ``read`` gets the result of ``shared`` for the answer, which all questions
     share."""
 
     path: str
     method: str
-    ask: Callable[[Any, Signature | None], tuple[GrpsMessage, Callable[[Any], Any]]]
+    encode: Callable[[Any, Signature | None], tuple[GrpsMessage, Callable[[Any], Any]]]
     shared: Read | None = None
     passthrough: Passthrough[Any, Any, Any] | None = None
 
@@ -79,7 +79,7 @@ def _shared_reply(read: Read, decode: Callable[[Callable[[Any], Any], Reply], An
 # --- inference
 
 
-def _ask_infer(request: InferRequest, signature: Signature | None) -> tuple[GrpsMessage, Read]:
+def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[GrpsMessage, Read]:
     form = request.wire_form
     whole = isinstance(form, WholeMessage)
     message = replace(form.message) if isinstance(form, WholeMessage) else codec.encode_request(request)
@@ -94,9 +94,9 @@ def _ask_infer(request: InferRequest, signature: Signature | None) -> tuple[Grps
     return message, read
 
 
-def _ask_stream(request: InferRequest, signature: Signature | None) -> tuple[GrpsMessage, Read]:
+def _encode_stream(request: InferRequest, signature: Signature | None) -> tuple[GrpsMessage, Read]:
     """As for one answer; a failed piece is a response, the first one fails the call."""
-    message, read_one = _ask_infer(request, signature)
+    message, read_one = _encode_infer(request, signature)
     answered = False
 
     def read(answer: GrpsMessage) -> InferResponse:
@@ -116,13 +116,13 @@ def _ask_stream(request: InferRequest, signature: Signature | None) -> tuple[Grp
 
 
 def _response(
-    request: InferRequest, asked: GrpsMessage, signature: Signature | None, answer: GrpsMessage
+    request: InferRequest, sent: GrpsMessage, signature: Signature | None, answer: GrpsMessage
 ) -> InferResponse:
     # an empty signature is unknown
     known = signature if signature is not None and signature.outputs else None
     outputs, form = read_reply(lambda: codec.decode_response(answer, known))
     # if the upstream got another kind of message than the caller sent, the answer takes the caller's form
-    same = isinstance(request.wire_form, codec.WireForm) and request.wire_form.kind is asked.kind
+    same = isinstance(request.wire_form, codec.WireForm) and request.wire_form.kind is sent.kind
     return InferResponse(request.model, outputs, request.version, wire_form=form if same else None)
 
 
@@ -161,7 +161,7 @@ def flavor_of(configuration: str) -> str:
     return "cpp" if first is not None and first[1] == "interface" else "py"
 
 
-def _ask_metadata(
+def _encode_metadata(
     model: ModelRef, signature: Signature | None
 ) -> tuple[GrpsMessage, Callable[[tuple[DeployedModel, ...]], ModelMetadata]]:
     return GrpsMessage(), partial(metadata, model=model)
@@ -172,16 +172,16 @@ _SERVER = ("metadata/server", "ServerMetadata")
 _READY = Question("health/ready", "CheckReadiness", _plain(_readiness))
 
 QUESTIONS: Mapping[Operation, Question] = {
-    Operation.INFER: Question("infer/predict", "Predict", _ask_infer, passthrough=PASSTHROUGH),
+    Operation.INFER: Question("infer/predict", "Predict", _encode_infer, passthrough=PASSTHROUGH),
     Operation.LIVE: Question("health/live", "CheckLiveness", _plain(_readiness)),
     Operation.READY: _READY,
     Operation.MODEL_READY: _READY,
     Operation.SET_ONLINE: Question("health/online", "Online", _plain(check)),
     Operation.SET_OFFLINE: Question("health/offline", "Offline", _plain(check)),
     Operation.SERVER_METADATA: Question(*_SERVER, _plain(_server_metadata)),
-    Operation.MODEL_METADATA: Question(*_SERVER, _ask_metadata, shared=_models),
+    Operation.MODEL_METADATA: Question(*_SERVER, _encode_metadata, shared=_models),
     Operation.REPOSITORY_INDEX: Question(*_SERVER, _plain(index), shared=_models),
 }
 
-STREAM = Question("infer/predict", "PredictStreaming", _ask_stream)
+STREAM = Question("infer/predict", "PredictStreaming", _encode_stream)
 """Not over bRPC."""

@@ -62,13 +62,13 @@ _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$'()*,;:@/]*")
 
 
 def _get(question: Question, argument: Any, signature: Signature | None) -> tuple[HttpCall, Read]:
-    return HttpCall("GET", f"/grps/v1/{question.path}"), question.ask(argument, signature)[1]
+    return HttpCall("GET", f"/grps/v1/{question.path}"), question.encode(argument, signature)[1]
 
 
 def _predict(
     question: Question, argument: Any, signature: Signature | None, *, query: Sequence[str], flavor: str
 ) -> tuple[HttpCall, Read]:
-    message, read = question.ask(argument, signature)
+    message, read = question.encode(argument, signature)
     path = f"/grps/v1/{question.path}"
     if message.kind is Kind.BIN_DATA:
         # the body cannot carry it
@@ -96,7 +96,8 @@ def _queried(model: str, flavor: str) -> str:
 def _decode(read: Read, reply: HttpReply) -> Any:
     message = _message(reply)
     result = read(message)
-    if reply.status != 200 and not _fails(message):
+    failed = message.status is not None and message.status.flag == StatusFlag.FAILURE
+    if reply.status != 200 and not failed:
         raise _error(reply)
     return result
 
@@ -119,10 +120,6 @@ def _media_type(reply: HttpReply) -> str:
 
 def _document(body: Buffer) -> GrpsMessage:
     return read_document(parse_document(body, REPLY), REPLY)
-
-
-def _fails(message: GrpsMessage) -> bool:
-    return message.status is not None and message.status.flag == StatusFlag.FAILURE
 
 
 def _error(reply: HttpReply) -> InferenceError:

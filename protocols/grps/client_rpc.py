@@ -32,7 +32,7 @@ def _call(
     question: Question, request: Callable[[bytes], Call], decode: Callable[[Read, Reply], Any]
 ) -> UpstreamCall[Call, Reply]:
     def encode(argument: Any, signature: Signature | None) -> tuple[Call, Read]:
-        message, read = question.ask(argument, signature)
+        message, read = question.encode(argument, signature)
         return request(write_message(message)), read
 
     return upstream_call(question, encode, decode)

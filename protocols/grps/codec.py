@@ -222,13 +222,8 @@ def _element(kind: Kind, element: bytes, specs: Sequence[TensorSpec], role: str)
     spec = next((spec for spec in specs if spec.name == kind.value), specs[0] if specs else None)
     if spec is not None and spec.datatype is not Datatype.BYTES:
         _no_form(f"{kind.value} is one BYTES element", role, spec)
-    name = spec.name if spec is not None else kind.value
-    return Tensor(name, Datatype.BYTES, _shape(spec, (1,)), memoryview(pack_bytes((element,))))
-
-
-def _shape(spec: TensorSpec | None, undeclared: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of one element, of the declared rank."""
-    return undeclared if spec is None else (1,) * len(spec.shape)
+    name, shape = (kind.value, (1,)) if spec is None else (spec.name, (1,) * len(spec.shape))
+    return Tensor(name, Datatype.BYTES, shape, memoryview(pack_bytes((element,))))
 
 
 def _no_form(what: str, role: str, spec: TensorSpec) -> NoReturn:

@@ -69,7 +69,10 @@ def read_gmap(gmap: Gmap, specs: Sequence[TensorSpec]) -> tuple[tuple[Tensor, ..
             # a key that looks like a canonical name is not that entry
             if name not in declared and key in declared and entry_of(key) is None:
                 if key in whole_names:
-                    _refuse_twice(whole_names[key], whole, key)
+                    raise invalid_tensor(
+                        f"gmap has the key '{key}' twice, and the model has one tensor of that name; "
+                        f"a model that takes both declares '{whole_names[key]}' and '{whole}'"
+                    )
                 name, whole_names[key] = key, whole
             found[name] = _tensor(name, ENTRIES[field], value, declared.get(name))
     return tuple(found.values()), whole_names
@@ -86,13 +89,6 @@ def _tensor(name: str, datatype: Datatype, value: Any, spec: TensorSpec | None) 
         datatype = spec.datatype
         flat = narrowed(name, flat, datatype)
     return Tensor(name, datatype, shape, memoryview(flat.tobytes()))
-
-
-def _refuse_twice(first: str, second: str, key: str) -> NoReturn:
-    raise invalid_tensor(
-        f"gmap has the key '{key}' twice, and the model has one tensor of that name; "
-        f"a model that takes both declares '{first}' and '{second}'"
-    )
 
 
 # --- writing

@@ -64,11 +64,11 @@ def _requests(flavor: Flavor, options: PredictOptions) -> dict[str, tuple[tuple[
     ignored."""
     both = ("GET", "POST")
 
-    def action(operation: Operation, tell: Callable[[Any], GrpsMessage]) -> Action[HttpAnswer]:
-        return Action(operation, lambda opened, result: json_answer(flavor, tell(result)))
+    def action(operation: Operation, report: Callable[[Any], GrpsMessage]) -> Action[HttpAnswer]:
+        return Action(operation, lambda opened, result: json_answer(flavor, report(result)))
 
-    def opener(operation: Operation, tell: Callable[[Any], GrpsMessage]) -> Open:
-        ready = action(operation, tell)
+    def opener(operation: Operation, report: Callable[[Any], GrpsMessage]) -> Open:
+        ready = action(operation, report)
         return lambda request: Opened(ready)
 
     model = action(Operation.DEPLOYMENT, partial(outcome.model_metadata, flavor))

@@ -56,10 +56,10 @@ Open = Callable[[Call], Opened[Any]]
 def methods(flavor: Flavor, options: PredictOptions) -> Mapping[str, Open]:
     """What opens a call, by method."""
 
-    def plain(operation: Operation, tell: Callable[[Any], GrpsMessage]) -> Open:
+    def plain(operation: Operation, report: Callable[[Any], GrpsMessage]) -> Open:
         def encode(opened: Opened[Any], result: Any) -> Any:
             call: Call = opened.message
-            return call.write(tell(result))
+            return call.write(report(result))
 
         action: Action[Any] = Action(operation, encode)
         return lambda call: Opened(action, message=call)

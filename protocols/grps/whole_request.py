@@ -98,7 +98,11 @@ def whole_request_action(stream_type: str = "") -> Action[HttpAnswer]:
 
     def decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, _Answering]:
         request: HttpRequest = opened.message
-        inputs = tuple(_input(spec, request, opened.model) for spec in signature.inputs if not _omitted(spec))
+        inputs = tuple(
+            _input(spec, request, opened.model)
+            for spec in signature.inputs
+            if spec.name in INPUTS or not spec.optional
+        )
         return InferRequest(opened.model, inputs), _Answering(stream_type)
 
     encode = _encode_chunk if stream_type else _encode_whole
@@ -109,10 +113,6 @@ def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: Inferen
     """``error`` as a line of text."""
     headers = (("Content-Type", _TEXT),)
     return HttpAnswer(_STATUS.get(error.code, 500), headers, [_error_text(error)])
-
-
-def _omitted(spec: TensorSpec) -> bool:
-    return spec.optional and spec.name not in INPUTS
 
 
 def _input(spec: TensorSpec, request: HttpRequest, model: str) -> Tensor:

@@ -16,7 +16,7 @@ from interlingua.protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Op
 from interlingua.protocols.oip import mlserver, stream_grpc
 from interlingua.protocols.oip.codec_http import ReaderOf, decode_request
 from interlingua.protocols.oip.grpc_messages import SERVICE
-from interlingua.protocols.oip.http_endpoint import error_document, http_fail, json_answer
+from interlingua.protocols.oip.http_endpoint import error_document, http_fail, json_answer, json_encoder
 from interlingua.protocols.oip.metadata_parameters import add_model_parameters
 from interlingua.protocols.wire import REQUEST_ID, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
 from interlingua.schemas import (
@@ -26,7 +26,6 @@ from interlingua.schemas import (
     InferRequest,
     ModelControl,
     ModelMetadata,
-    ModelStatus,
     Operation,
     Readiness,
     Signature,
@@ -175,11 +174,9 @@ def _encode_control(opened: Opened[HttpAnswer], result: None) -> HttpAnswer:
     return json_answer(200, {"name": opened.model, _CONTROL[opened.action.operation]: True})
 
 
-def _encode_names(opened: Opened[HttpAnswer], models: Iterable[ModelStatus]) -> HttpAnswer:
-    return json_answer(200, {"models": [model.name for model in models]})
-
-
-_LISTING: Action[HttpAnswer] = Action(Operation.REPOSITORY_INDEX, _encode_names)
+_LISTING: Action[HttpAnswer] = Action(
+    Operation.REPOSITORY_INDEX, json_encoder(lambda models: {"models": [model.name for model in models]})
+)
 _MODELS = HttpEndpoint(
     "GET", "/v2/models", lambda request: Opened(_LISTING, argument=IndexQuery(ready=True)), http_fail
 )

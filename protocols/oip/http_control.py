@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from interlingua.protocols.dialect import Action, Opened
 from interlingua.protocols.oip.codec_http import JSON_HEADERS
-from interlingua.protocols.oip.http_endpoint import Open, json_answer, model_of, of_model
+from interlingua.protocols.oip.http_endpoint import Open, json_answer, json_encoder, model_of, of_model
 from interlingua.protocols.oip.json_members import mapping, text
 from interlingua.protocols.oip.metadata_json import parse_object
 from interlingua.protocols.oip.model_control import read_load_body, read_unload_body
@@ -28,15 +28,13 @@ from interlingua.protocols.oip.settings_forms import (
     read_trace_document,
     write_trace_document,
 )
-from interlingua.protocols.wire import HttpAnswer, HttpRequest
+from interlingua.protocols.wire import Buffer, HttpAnswer, HttpRequest
 from interlingua.schemas import (
     IndexQuery,
-    LogSettings,
     ModelControl,
     ModelStatus,
     Operation,
     SharedMemoryRegion,
-    TraceSettings,
     invalid_tensor,
     malformed,
 )
@@ -57,14 +55,6 @@ def _done(opened: Opening, result: None) -> HttpAnswer:
     return HttpAnswer(200, JSON_HEADERS)
 
 
-def _encode_config(opened: Opening, config: bytes) -> HttpAnswer:
-    return json_answer(200, message_json(config_message(config)))
-
-
-def _encode_statistics(opened: Opening, models: Iterable[ModelStatus]) -> HttpAnswer:
-    return json_answer(200, message_json(statistics_message(models)))
-
-
 def _encode_index(opened: Opening, models: Iterable[ModelStatus]) -> HttpAnswer:
     entries = (message_json(entry) for entry in index_message(models).models)
     # a model that was never loaded has only a name
@@ -76,12 +66,10 @@ def _encode_regions(opened: Opening, regions: Iterable[SharedMemoryRegion]) -> H
     return json_answer(200, [message_json(by_name[name]) for name in sorted(by_name)])
 
 
-def _encode_traces(opened: Opening, settings: TraceSettings) -> HttpAnswer:
-    return json_answer(200, write_trace_document(settings))
-
-
-def _encode_log(opened: Opening, settings: LogSettings) -> HttpAnswer:
-    return json_answer(200, settings)
+_encode_config = json_encoder(lambda config: message_json(config_message(config)))
+_encode_statistics = json_encoder(lambda models: message_json(statistics_message(models)))
+_encode_traces = json_encoder(write_trace_document)
+_encode_log = json_encoder(lambda settings: settings)
 
 
 # --- requests
@@ -130,20 +118,10 @@ def _index_query(request: HttpRequest) -> IndexQuery:
     return IndexQuery(_repository(request), bool(ready))
 
 
-def _load(request: HttpRequest) -> ModelControl:
-    return read_load_body(model_of(request), _repository(request), request.body)
-
-
-def _unload(request: HttpRequest) -> ModelControl:
-    return read_unload_body(model_of(request), _repository(request), request.body)
-
-
-def _traces(request: HttpRequest) -> TraceSettings:
-    return read_trace_document(_document(request))
-
-
-def _log(request: HttpRequest) -> LogSettings:
-    return read_log_document(_document(request))
+def _control(
+    read: Callable[[str, str, Buffer], ModelControl],
+) -> Callable[[HttpRequest], ModelControl]:
+    return lambda request: read(model_of(request), _repository(request), request.body)
 
 
 def _registered(request: HttpRequest) -> SharedMemoryRegion:
@@ -204,7 +182,10 @@ _REGIONS: dict[str, tuple[Open, Open, Open]] = {
 }
 """For each kind of shared memory, what opens a request to register, to unregister, and for the status."""
 
-_TRACES = _opener(Operation.TRACE_SETTINGS, _traces, _encode_traces)
+_TRACES = _opener(
+    Operation.TRACE_SETTINGS, lambda request: read_trace_document(_document(request)), _encode_traces
+)
+_LOG = _opener(Operation.LOG_SETTINGS, lambda request: read_log_document(_document(request)), _encode_log)
 
 CONTROL_ENDPOINTS: tuple[tuple[str, str, Open], ...] = (
     *(
@@ -218,8 +199,8 @@ CONTROL_ENDPOINTS: tuple[tuple[str, str, Open], ...] = (
         for repository in ("", "/{repository}")
         for path, open_request in (
             ("index", _opener(Operation.REPOSITORY_INDEX, _index_query, _encode_index)),
-            ("models/{model}/load", _opener(Operation.MODEL_LOAD, _load)),
-            ("models/{model}/unload", _opener(Operation.MODEL_UNLOAD, _unload)),
+            ("models/{model}/load", _opener(Operation.MODEL_LOAD, _control(read_load_body))),
+            ("models/{model}/unload", _opener(Operation.MODEL_UNLOAD, _control(read_unload_body))),
         )
     ),
     *(
@@ -239,7 +220,7 @@ CONTROL_ENDPOINTS: tuple[tuple[str, str, Open], ...] = (
         for path, open_request in (
             ("/v2/trace/setting", _TRACES),
             ("/v2/models/{model}/trace/setting", _TRACES),
-            ("/v2/logging", _opener(Operation.LOG_SETTINGS, _log, _encode_log)),
+            ("/v2/logging", _LOG),
         )
     ),
 )

@@ -44,6 +44,11 @@ def json_answer(status: int, document: Any, headers: Headers = JSON_HEADERS) -> 
     return HttpAnswer(status, headers, [write_json(document)])
 
 
+def json_encoder(write: Callable[[Any], Any]) -> Callable[[Opened[HttpAnswer], Any], HttpAnswer]:
+    """The encoder of a result as the document of ``write``."""
+    return lambda opened, result: json_answer(200, write(result))
+
+
 def model_of(request: HttpRequest) -> str:
     """The model in the path, percent-decoded, because clients quote names."""
     name = request.params["model"]

@@ -17,7 +17,7 @@ from interlingua.protocols.oip.grpc_control import CONTROL_OPENERS
 from interlingua.protocols.oip.grpc_messages import fail
 from interlingua.protocols.oip.grpc_probes import HEALTH_WATCH_ENDPOINT, OPENERS
 from interlingua.protocols.oip.http_control import CONTROL_ENDPOINTS
-from interlingua.protocols.oip.http_endpoint import http_fail, json_answer, of_model, of_server
+from interlingua.protocols.oip.http_endpoint import http_fail, json_answer, json_encoder, of_model, of_server
 from interlingua.protocols.oip.metadata_json import write_model_metadata, write_server_metadata
 from interlingua.protocols.oip.passthrough import open_infer
 from interlingua.protocols.oip.stream_grpc import STREAM_ENDPOINT
@@ -25,10 +25,8 @@ from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import (
     InferRequest,
     InferResponse,
-    ModelMetadata,
     Operation,
     Readiness,
-    ServerMetadata,
     Signature,
 )
 
@@ -66,19 +64,11 @@ def _encode_model_ready(opened: Opened[HttpAnswer], state: Readiness) -> HttpAns
     return json_answer(400, {"error": state.reason or "Model version not ready"})
 
 
-def _encode_server_metadata(opened: Opened[HttpAnswer], metadata: ServerMetadata) -> HttpAnswer:
-    return json_answer(200, write_server_metadata(metadata))
-
-
-def _encode_model_metadata(opened: Opened[HttpAnswer], metadata: ModelMetadata) -> HttpAnswer:
-    return json_answer(200, write_model_metadata(metadata))
-
-
 _LIVE = of_server(Action(Operation.LIVE, _encode_live))
 _READY = of_server(Action(Operation.READY, _encode_ready))
-_METADATA = of_server(Action(Operation.SERVER_METADATA, _encode_server_metadata))
+_METADATA = of_server(Action(Operation.SERVER_METADATA, json_encoder(write_server_metadata)))
 _MODEL_READY = of_model(Action(Operation.MODEL_READY, _encode_model_ready))
-_MODEL_METADATA = of_model(Action(Operation.MODEL_METADATA, _encode_model_metadata))
+_MODEL_METADATA = of_model(Action(Operation.MODEL_METADATA, json_encoder(write_model_metadata)))
 
 
 def http_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
