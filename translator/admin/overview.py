@@ -78,7 +78,6 @@ def overview(service: Service, by_listener: ByListener) -> dict[str, Any]:
 
 
 def families(service: Service) -> Iterator[Family]:
-    """Whether the server is draining, and whether a client has set it offline."""
     text = "Whether the server is draining before it stops."
     yield Family("interlingua_draining", "gauge", text, [Sample(service.draining)])
     text = "Whether the server is online; clients can set it offline, and then it reports not ready."

@@ -125,8 +125,8 @@ def _read(
         return read_request(source, data, signature, model=model, headers=headers, path=arguments.path), None
     request = None
     if arguments.request:
-        asked = Path(arguments.request).read_bytes()
-        request = read_request(source, asked, signature, model=model, path=arguments.path)
+        sent = Path(arguments.request).read_bytes()
+        request = read_request(source, sent, signature, model=model, path=arguments.path)
     return request, read_answer(source, data, request, signature, model=model, headers=headers)
 
 

@@ -13,7 +13,7 @@ from interlingua.translator.conformance.errors import InapplicableError, Violati
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import extreme, halved, inputs, usual
 
-ANSWERS = Group("answers", asks=True)
+ANSWERS = Group("answers", infers=True)
 
 _BATCH_TOLERANCE = 1e-3
 """Another batch size may select another algorithm."""

@@ -28,14 +28,14 @@ class Draw(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``name`` is `group/check`. ``once``: the check generates no values, so one run suffices. ``asks``: it
+    """``name`` is `group/check`. ``once``: the check generates no values, so one run suffices. ``infers``: it
     needs answers of the model."""
 
     name: str
     rule: str
     run: Run
     once: bool = False
-    asks: bool = False
+    infers: bool = False
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Group:
     """Related checks, in definition order."""
 
     name: str
-    asks: bool = False
+    infers: bool = False
     checks: list[Check] = field(default_factory=list)
 
     def __call__(self, rule: str, *, once: bool = False) -> Callable[[Run], Run]:
@@ -51,7 +51,7 @@ class Group:
 
         def add(run: Run) -> Run:
             name = f"{self.name}/{run.__name__.replace('_', '-')}"
-            self.checks.append(Check(name, rule, run, once, self.asks))
+            self.checks.append(Check(name, rule, run, once, self.infers))
             return run
 
         return add

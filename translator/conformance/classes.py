@@ -23,7 +23,7 @@ from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct, inputs, usual
 from interlingua.translator.conformance.wire import Mistake, Ranking
 
-CLASSES = Group("classification", asks=True)
+CLASSES = Group("classification", infers=True)
 
 _TOLERANCE = 2e-6
 """Values are sent as 32-bit floats or with six decimals."""

@@ -22,7 +22,6 @@ class InapplicableError(Exception):
 
 
 def expect(holds: object, message: str, exchange: WireExchange | None = None) -> None:
-    """Raise ``ViolationError`` unless ``holds``."""
     if not holds:
         raise ViolationError(message, exchange)
 
@@ -34,6 +33,5 @@ def expect_names(side: str, names: Sequence[Any], exchange: WireExchange | None)
 
 
 def skip_if(holds: object, reason: str) -> None:
-    """Raise ``InapplicableError`` if ``holds``."""
     if holds:
         raise InapplicableError(reason)

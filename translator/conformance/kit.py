@@ -86,7 +86,7 @@ def run(check: Check, server: ServerUnderTest, effort: Effort) -> CheckResult:
     try:
         if check.name in server.wire.exempt:
             raise InapplicableError(server.wire.exempt[check.name])
-        skip_if(check.asks and server.silent, server.silent)
+        skip_if(check.infers and server.silent, server.silent)
         if check.once:
             _tried(check, server, _nothing)
         else:

@@ -35,7 +35,7 @@ from interlingua.translator.conformance.wire import Mistake
 REGIONS = Group("shared-memory")
 """Rules for regions; they need no answers of the model."""
 
-PLACES = Group("shared-memory", asks=True)
+PLACES = Group("shared-memory", infers=True)
 
 _FOLDER = Path("/dev/shm")  # noqa: S108 where POSIX shared memory is on Linux
 _FILLING = 0xA5
@@ -59,9 +59,9 @@ def registered(server: ServerUnderTest, draw: Draw) -> None:
                 f"{why} (a server in a container of its own needs the IPC of the host)", exchange
             )
         for name in (None, made.name):
-            _tells(server, name, whole, True)
+            _expect_listed(server, name, whole, True)
         _control(server, Operation.SHARED_MEMORY_UNREGISTER, made.name)
-        _tells(server, None, whole, False)
+        _expect_listed(server, None, whole, False)
 
 
 @REGIONS("A region is registered once: its name is refused until it is unregistered.", once=True)
@@ -277,7 +277,9 @@ def _control(server: ServerUnderTest, operation: Operation, argument: object) ->
     return server.ask(server.wire.memory[operation], argument)
 
 
-def _tells(server: ServerUnderTest, name: str | None, region: SharedMemoryRegion, there: bool) -> None:
+def _expect_listed(
+    server: ServerUnderTest, name: str | None, region: SharedMemoryRegion, there: bool
+) -> None:
     """Require that the status of region ``name`` (None: all) has ``region``, if ``there``, or omits it."""
     exchange = _control(server, Operation.SHARED_MEMORY_STATUS, name)
     expect(exchange.error is None, "the status of a region was refused", exchange)

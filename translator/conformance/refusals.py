@@ -26,7 +26,7 @@ from interlingua.translator.conformance.wire import Mistake
 ABSENT = Group("absent")
 """Rules for unknown models; they need no answers of a known one."""
 
-REFUSALS = Group("refusals", asks=True)
+REFUSALS = Group("refusals", infers=True)
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789_"
 

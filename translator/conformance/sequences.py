@@ -21,7 +21,7 @@ from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct, inputs, usual
 from interlingua.translator.conformance.wire import Mistake
 
-SEQUENCES = Group("sequences", asks=True)
+SEQUENCES = Group("sequences", infers=True)
 
 Inputs = tuple[Tensor, ...]
 

@@ -121,7 +121,6 @@ class ServerUnderTest:
 
     @property
     def decoupled(self) -> bool:
-        """Whether the model is decoupled, according to its configuration."""
         return self.config is not None and self.config.model_transaction_policy.decoupled
 
     @property

@@ -167,7 +167,7 @@ class LocalJudge:
     async def _compared(self, record: Record, answer: RecordedAnswer) -> AnswerDiff:
         expected = record.answer
         if expected.cut or (expected.error and expected.responses and expected.responses[-1].final):
-            # the end of a cut stream says nothing about its first responses; and if the model has answered, a
+            # the end of a cut stream is unrelated to its first responses; and if the model has answered, a
             # failure to encode that in the caller's dialect does not count
             expected = replace(expected, error=None)
         work = partial(compare_answers, expected, answer, self._tolerance)

@@ -139,7 +139,7 @@ class Counts:
             self._failed(kind, 1, words[:_WORDS])
         for output in diff.outputs:
             self._output(output.name).add(output, record.request.id, self.compared)
-        cut = record.answer.cut  # the primary took time for responses that the mirror was not asked for
+        cut = record.answer.cut  # the primary also took time for later responses
         if record.answer.error is None and not cut:
             self.primary.add(record.answer.elapsed_ns)
         if not comparison.failed and not cut:
@@ -187,7 +187,6 @@ class MirrorReport:
     dropped: Counter[str] = field(default_factory=Counter)
 
     def count_dropped(self, why: Dropped, count: int = 1) -> None:
-        """Count ``count`` requests that were not copied or not compared."""
         if count:
             self.dropped[why.value] += count
 

@@ -152,8 +152,8 @@ def _plain(copy: Copy, large: list[Buffer], names: Sequence[str]) -> tuple[objec
 
 
 def _copy(plain: tuple[Any, ...], large: _LargeTensors) -> Copy:
-    nbytes, secs, began_unix_ns, dialect, listener, streamed, max_batch_size, asked, answered = plain
-    request = _read_request(asked, large)
+    nbytes, secs, began_unix_ns, dialect, listener, streamed, max_batch_size, sent, answered = plain
+    request = _read_request(sent, large)
     by, responses, error, elapsed_ns, cut = answered
     given = tuple([_read_response(response, large) for response in responses])
     answer = RecordedAnswer(by, given, _read_error(error), elapsed_ns, cut)
@@ -239,7 +239,6 @@ def _read_error(plain: tuple[Any, ...] | None) -> InferenceError | None:
 
 
 def pack_findings(findings: Mapping[int, Findings]) -> bytes:
-    """The message for ``findings``, by mirror number."""
     body = pickle.dumps(findings)
     return _SIZE.pack(len(body)) + body
 

@@ -39,7 +39,7 @@ class Record:
     ``listener`` the listener's address. The context of ``request`` keeps only the trace and the timings;
     headers may hold secrets, so only chosen ones are kept, in ``headers``. ``redacted`` has the digests of
     tensors whose data were removed (their view is empty, whatever their shape), ``dropped_parameters`` the
-    names of removed parameters. ``streamed``: the request asked for a stream. ``max_batch_size`` is the
+    names of removed parameters. ``streamed``: the request was for a stream. ``max_batch_size`` is the
     model's, None if unknown."""
 
     began_unix_ns: int

@@ -20,9 +20,9 @@ from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.values import distinct
 from interlingua.translator.conformance.wire import Mistake, Wire
 
-_RULES = Group("graphpipe", asks=True)
-_HTTP_RULES = Group("graphpipe-http", asks=True)
-_TCP_RULES = Group("graphpipe-tcp", asks=True)
+_RULES = Group("graphpipe", infers=True)
+_HTTP_RULES = Group("graphpipe-http", infers=True)
+_TCP_RULES = Group("graphpipe-tcp", infers=True)
 
 _SECS = 10.0
 

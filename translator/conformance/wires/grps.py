@@ -31,7 +31,7 @@ from interlingua.translator.conformance.replies import (
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.conformance.wire import Mistake, Streams, Wire
 
-_HTTP = Group("grps-http", asks=True)
+_HTTP = Group("grps-http", infers=True)
 
 _MESSAGE: Any = MESSAGES["grps.protos.v1.GrpsMessage"]
 _DATA = ("bin_data", "str_data", "gtensors", "ndarray", "gmap")

@@ -32,7 +32,7 @@ from interlingua.translator.conformance.wire import Mistake, Streams, Wire
 from interlingua.translator.conformance.wires.oip_common import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
 from interlingua.translator.conformance.wires.oip_memory import GRPC_MEMORY
 
-_RULES = Group("oip-grpc", asks=True)
+_RULES = Group("oip-grpc", infers=True)
 _STREAM_RULES = Group("oip-grpc")
 
 _REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
@@ -107,7 +107,6 @@ def _check_answer(request: InferRequest, exchange: WireExchange) -> None:
 
 
 def _encode_typed(request: InferRequest, signature: Signature | None) -> tuple[GrpcRequest, Any]:
-    """The request with its elements in typed contents."""
     sent, form = GRPC_CALLS[Operation.INFER].encode(request, signature)
     message = _REQUEST.FromString(bytes(sent.message))
     del message.raw_input_contents[:]

@@ -22,7 +22,7 @@ from interlingua.translator.conformance.wire import Mistake, Wire
 from interlingua.translator.conformance.wires.oip_common import ANY_IDS, EXTENSIONS, PLAIN_IDS, with_classes
 from interlingua.translator.conformance.wires.oip_memory import HTTP_MEMORY
 
-_RULES = Group("oip-http", asks=True)
+_RULES = Group("oip-http", infers=True)
 
 _LENGTH = "inference-header-content-length"
 _BINARY = "binary_tensor_data"

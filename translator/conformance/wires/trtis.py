@@ -31,8 +31,8 @@ from interlingua.translator.conformance.wire import Mistake, Streams, Wire
 from interlingua.translator.conformance.wires.trtis_classes import GRPC_CLASSES, HTTP_CLASSES
 from interlingua.translator.conformance.wires.trtis_memory import GRPC_MEMORY, HTTP_MEMORY
 
-_HTTP = Group("trtis-http", asks=True)
-_GRPC = Group("trtis-grpc", asks=True)
+_HTTP = Group("trtis-http", infers=True)
+_GRPC = Group("trtis-grpc", infers=True)
 
 _PACKAGE = "nvidia.inferenceserver"
 _STATUS: Any = MESSAGES[f"{_PACKAGE}.RequestStatus"]
