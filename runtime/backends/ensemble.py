@@ -211,7 +211,7 @@ class EnsembleInstance:
         ``begun``: other steps have run already."""
         tensors = dict(inputs_by_name)
         waiting = list(waiting)
-        # what is still to come; an optional input that was not given never comes
+        # tensors that are still to come; an omitted optional input never does
         coming = {tensor for step, outputs in waiting for tensor in _tensors(step, outputs)}
         running: dict[asyncio.Task[dict[str, Tensor]], Needed] = {}
         count = 0

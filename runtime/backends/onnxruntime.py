@@ -69,7 +69,7 @@ class OnnxInstance:
         """See ``Instance``. Raises INVALID_TENSOR for a BYTES element that is not UTF-8, naming input and
         element, and MODEL_FAILED with ONNX Runtime's words."""
         arrays = {tensor.name: _array(tensor) for tensor in inputs}
-        # for ONNX Runtime, no output names mean all of them; what was not asked is dropped below
+        # for ONNX Runtime, no output names mean all of them; unrequested ones are dropped below
         names = list(outputs or self._datatypes)
         try:
             results = self._run(names, arrays)

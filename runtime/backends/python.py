@@ -259,11 +259,11 @@ class PythonInstance:
     def _check(self, answer: InstanceAnswer, outputs: tuple[str, ...]) -> None:
         """Put the outputs in the requested order; make an error of one without the declared datatype. An
         empty one may have any, as at Triton: ``np.array([])`` is the end of many a stream of tokens."""
-        given = {tensor.name: tensor for tensor in answer.outputs}
-        for name, tensor in given.items():
+        by_name = {tensor.name: tensor for tensor in answer.outputs}
+        for name, tensor in by_name.items():
             declared = self._datatypes[name]
             if tensor.datatype is not declared and 0 in tensor.shape:
-                given[name] = replace(tensor, datatype=declared)
+                by_name[name] = replace(tensor, datatype=declared)
             elif tensor.datatype is not declared:
                 answer.outputs = ()
                 answer.error = model_failed(
@@ -271,7 +271,7 @@ class PythonInstance:
                     f"expecting {declared.value}"
                 )
                 return
-        answer.outputs = tuple(given[name] for name in outputs if name in given)
+        answer.outputs = tuple(by_name[name] for name in outputs if name in by_name)
 
 
 def load(path: Path, config: ModelConfig) -> PythonInstance:

@@ -128,7 +128,7 @@ class LocalModel(Target):
                 looked_up = time.monotonic_ns()
             answer = await version.answer(request, outputs)
         except (InferenceError, asyncio.CancelledError) as end:
-            # a caller that has gone away got no answer either
+            # a disconnected caller got no answer either
             count_failure(statistics, size, began, end)
             if isinstance(end, InferenceError):
                 end.origin = end.origin or self.name

@@ -146,7 +146,7 @@ class WorkerConnection:
             self._work.put(frame)
             return
         _, number, packed, parameters, error, final = frame.value
-        # also for a caller that has gone away: unpacking gives the memory back
+        # even for a disconnected caller: unpacking returns the memory
         tensors = self.tensors(packed, frame)
         box = self._boxes.pop(number, None) if final else self._boxes.get(number)
         if box is not None:
@@ -172,7 +172,7 @@ class WorkerConnection:
             view = memoryview(data)[channel.send(self._sock, data, descriptors) :]
             self._sock.sendall(view)
         except OSError:
-            # the server is gone, and next() tells
+            # the server is gone, as next() reports
             return
         finally:
             for descriptor in descriptors:

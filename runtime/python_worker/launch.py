@@ -33,7 +33,7 @@ def start(descriptors: list[int]) -> subprocess.Popen[bytes]:
 
 
 def end(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
-    """Ask the process to end, kill it after a while, and free it. Blocks."""
+    """End the process, kill it after a while, and free it. Blocks."""
     try:
         sock.shutdown(socket.SHUT_WR)
     except OSError:

@@ -140,7 +140,7 @@ class PreferredMemory:
 
 
 class InferenceResponse:
-    """A model's answer: tensors, or an error. ``parameters`` reach the client beside them."""
+    """A model's answer: tensors, or an error. ``parameters`` reach the client with them."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class InferenceResponseSender:
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
         """Send ``response``; with TRITONSERVER_RESPONSE_COMPLETE_FINAL it is the last, and may be none. Waits
-        while the client lags far behind. Raises ``TritonModelException`` after the last."""
+        while the client is far behind. Raises ``TritonModelException`` after the last."""
         if flags not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
             raise TritonModelException("Unable to send response. Unsupported flag provided.")
         if response is None and not flags:

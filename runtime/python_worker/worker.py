@@ -189,7 +189,7 @@ class _Model:
         return _Rounds(self._server, rows, places)
 
     def _execute(self, work: list[_Work]) -> bool:
-        """Run ``work`` in one execution. Returns whether the answers tell the server that it is over."""
+        """Run ``work`` in one execution. Returns whether the answers report its end."""
         reported_end = False
         try:
             result = self._model.execute([each.request for each in work])
@@ -247,7 +247,7 @@ class _Model:
             self._model.finalize()
 
     def _finish(self, work: list[_Work], result: Any) -> bool:
-        """Deliver the result of ``execute``. Returns whether it tells the server that the run is over. Raises
+        """Deliver the result of ``execute``. Returns whether it reports the end of the run. Raises
         for an invalid result."""
         if self._decoupled:
             if result is not None:
@@ -352,7 +352,7 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
 
 def _model_class(folders: list[str], module: str) -> Any:
     sys.path[:0] = folders
-    # not importlib.import_module, whose own frames would stand in a traceback that clients see
+    # not importlib.import_module, whose own frames would be in a traceback that clients see
     found = __import__(module, fromlist=["*"])
     if not hasattr(found, "TritonPythonModel"):
         raise utils.TritonModelException("module has no class TritonPythonModel")

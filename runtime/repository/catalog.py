@@ -227,7 +227,7 @@ class ModelCatalog:
         check_overrides(name, repository, control)
         self._only_needed.discard(name)
         self.requested_models.add(name)
-        # a caller who goes away must not leave a half-loaded model behind
+        # a load continues when its caller disconnects
         await asyncio.shield(self._tasks.start(self._load_with_needs(name, repository, control, (name,))))
 
     async def unload(self, name: str, control: ModelControl = _PLAIN) -> None:

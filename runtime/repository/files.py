@@ -281,7 +281,7 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
         raise LoadError(f"{file}: sequence_batching: state is not supported by backend '{config.backend}'")
     if sequences is not None and sequences.iterative and config.backend != "python":
         raise LoadError(f"{file}: iterative_sequence is not supported by backend '{config.backend}'")
-    # a Python model tells of no tensors but those that its clients see
+    # a Python model declares only the tensors that its clients see
     loaded = _loaded(file, backend, config if backend.whole_requests else with_unseen(config))
     found = loaded.signature
     if not backend.whole_requests:

@@ -142,7 +142,7 @@ class Scheduler:
         while self._queue and runner.free:
             now = time.monotonic_ns()
             taken, wait_ns = choose(self._queue, self._rules, runner.room, now)
-            # of a caller that goes away the block learns only in the next round of the loop
+            # the block learns of a disconnected caller only in the next round of the loop
             overdue = [entry for entry in taken if entry.answer.done() or self._is_overdue(entry, now)]
             if overdue:
                 for entry in overdue:

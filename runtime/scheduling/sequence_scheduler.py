@@ -213,7 +213,7 @@ class SequenceScheduler:
         while lane.ready and runner.free:
             now = time.monotonic_ns()
             batch, wait_ns = self._next_batch(lane, runner.room, now)
-            # of a caller that goes away the block learns only in the next round of the loop
+            # the block learns of a disconnected caller only in the next round of the loop
             gone = [each for each in batch if each is not None and each.waiting[0].answer.done()]
             if gone:
                 for sequence in gone:
@@ -262,9 +262,9 @@ class SequenceScheduler:
         """Retrieve the ``answer`` of a padding row, which has no caller."""
         if answer.cancelled() or answer.exception() is not None:
             return
-        given = answer.result()
-        if isinstance(given, SharedAnswers):
-            task = asyncio.get_running_loop().create_task(given.answers.aclose())
+        result = answer.result()
+        if isinstance(result, SharedAnswers):
+            task = asyncio.get_running_loop().create_task(result.answers.aclose())
             self._dropping.add(task)
             task.add_done_callback(self._dropping.discard)
 

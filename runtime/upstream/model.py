@@ -129,10 +129,10 @@ class UpstreamModel(Target):
         ours = known.ours
         began = sent = time.monotonic_ns()
         try:
-            asked = self._translated(request)
+            translated = self._translated(request)
             sent = time.monotonic_ns()
             answer: InferResponse = await self.upstream.call(
-                Operation.INFER, asked, known.theirs, request.context
+                Operation.INFER, translated, known.theirs, request.context
             )
             received = time.monotonic_ns()
             answer.outputs = self._names.chosen(self._names.answered(answer), request.outputs, ours)
@@ -188,8 +188,8 @@ class UpstreamModel(Target):
                 answer = await self.upstream.forward(message, context, read)
             received = time.monotonic_ns()
             if isinstance(answer, InferResponse):
-                asked = tuple(RequestedOutput(name) for name in forward.heads.outputs) or None
-                answer.outputs = self._names.chosen(self._names.answered(answer), asked, ours)
+                requested = tuple(RequestedOutput(name) for name in forward.heads.outputs) or None
+                answer.outputs = self._names.chosen(self._names.answered(answer), requested, ours)
         except (InferenceError, asyncio.CancelledError) as end:
             self._count_end(end, forward.names.version, size, began, context)
             context.timings["upstream"] = time.monotonic_ns() - sent
@@ -231,14 +231,14 @@ class UpstreamModel(Target):
             ) as answers:
                 async for answer in answers:
                     if not answered and answer.error and answer.error.code is ErrorCode.NOT_FOUND:
-                        raise answer.error  # no model has been asked
+                        raise answer.error  # no model has run
                     answered, final = True, final or answer.final
                     outputs = self._names.answered(answer)
                     # not every response need have every output
                     names = {tensor.name for tensor in outputs}
-                    asked = tuple(output for output in request.outputs or () if output.name in names)
+                    requested = tuple(output for output in request.outputs or () if output.name in names)
                     answer.outputs = self._names.chosen(
-                        outputs, None if request.outputs is None else asked, ours
+                        outputs, None if request.outputs is None else requested, ours
                     )
                     if answer.error is not None:
                         answer.error.origin = self.upstream.name
@@ -287,7 +287,7 @@ class UpstreamModel(Target):
         try:
             theirs: ModelMetadata = await self._query(Operation.MODEL_METADATA, version)
         except InferenceError as error:
-            # a declared signature is there because this upstream cannot tell
+            # a declared signature replaces metadata that this upstream does not have
             unanswered = isinstance(error, UnansweredError) or error.code is ErrorCode.UNSUPPORTED
             if self._declared is None or not unanswered:
                 raise

@@ -200,13 +200,13 @@ class Upstream:
     async def _call_everywhere(self, call: UpstreamCall[Any, Any], argument: Any, context: Context) -> Any:
         """One of the results of all servers. Raises one of their errors after all have answered."""
 
-        async def ask(member: Member) -> Any:
+        async def send(member: Member) -> Any:
             request, form = call.encode(argument, None)
             request.context = context
             self._forwarding.of_our_own(request)
             return call.decode(form, await self._send(member.client, request))
 
-        results = await asyncio.gather(*map(ask, self.pool.members), return_exceptions=True)
+        results = await asyncio.gather(*map(send, self.pool.members), return_exceptions=True)
         failed = [each for each in results if isinstance(each, BaseException)]
         if failed:
             raise failed[0]
@@ -258,10 +258,10 @@ class Upstream:
             answer: ServerMetadata = await self.call(Operation.SERVER_METADATA, context=limit)
         except InferenceError as error:
             if error.retryable:
-                # it cannot be reached now, so the next request asks again
+                # unreachable now, so the next request tries again
                 self._flavors = flavors
                 raise
-            # a server that cannot introduce itself is none that we know to differ
+            # a server without metadata is not one of the known flavors
             return
         self._calls = flavors.get(answer.name, self._calls)
 
@@ -272,7 +272,7 @@ class Upstream:
         if call is None:
             return None
 
-        async def ask(member: Member, timeout_secs: float) -> Readiness:
+        async def query(member: Member, timeout_secs: float) -> Readiness:
             request, form = call.encode(None, None)
             request.context = Context(deadline=time.monotonic() + timeout_secs)
             self._forwarding.of_our_own(request)
@@ -282,7 +282,7 @@ class Upstream:
                 answer = await unanswered.request(member, call, request, form, _send, dispensable=True)
             return answer
 
-        return ask
+        return query
 
     def _passing(self, operation: Operation, request: Any) -> AbstractAsyncContextManager[None]:
         """The gate, for inference."""

@@ -59,7 +59,7 @@ class Gate:
         finally:
             if not turn.done():
                 turn.cancel()
-                self._let_in()  # those behind it may fit
+                self._let_in()  # later ones may fit
         if turn.cancelled():
             raise self._refusal(upstream, seconds, left is not None and left <= self._wait_secs)
 

@@ -36,15 +36,15 @@ class Pool:
         self._names = names
         self.watched = self._watching = False
         self._upstream = ""
-        self._ask: Probe | None = None
+        self._query: Probe | None = None
         self._homes = Homes()
         self._leaving: set[asyncio.Task[None]] = set()
         self._turn = 0
 
-    async def watch(self, upstream: str, ask: Probe | None) -> None:
-        """Serve ``upstream``, and probe every server by ``ask`` (None: its dialect has no probe) from now on;
-        once is enough. Returns when the servers are known."""
-        self._upstream, self._ask = upstream, ask
+    async def watch(self, upstream: str, query: Probe | None) -> None:
+        """Serve ``upstream``, and probe every server by ``query`` (None: its dialect has no probe) from now
+        on; once is enough. Returns when the servers are known."""
+        self._upstream, self._query = upstream, query
         if not self._watching:
             self._watching = True
             self._begin(self.members)
@@ -53,11 +53,11 @@ class Pool:
         self.watched = True
 
     def _begin(self, members: Several[Member]) -> None:
-        probed = self._probes is not None and self._ask is not None
+        probed = self._probes is not None and self._query is not None
         for member in members:
             member.upstream, member.probed = self._upstream, probed
-        if self._probes is not None and self._ask is not None:
-            self._probes.start(members, self._ask)
+        if self._probes is not None and self._query is not None:
+            self._probes.start(members, self._query)
 
     def _change(self, come: Several[Member], go: Several[Member]) -> None:
         """Add and remove servers; removed ones finish their requests."""
@@ -216,12 +216,12 @@ class Attempt:
         if isinstance(error, UnansweredError):
             return
         if self._harmless and (error.code is ErrorCode.BAD_UPSTREAM or getattr(error, "sent", False)):
-            # what a server does not tell of its models is no reason to send it no requests: a probe will tell
+            # a call about a model says little about the server: a probe decides
             member.suspected.set()
         elif isinstance(error, ConnectionFailedError):
             member.failed(error.message, unreachable=not error.sent)
         elif error.code is ErrorCode.DEADLINE_EXCEEDED:
-            # perhaps the caller was impatient: a probe will tell
+            # the deadline may have been short: a probe decides
             member.suspected.set()
         elif error.code is ErrorCode.BAD_UPSTREAM:
             # what one model answers badly is no reason to leave the last server
