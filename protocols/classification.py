@@ -56,6 +56,6 @@ def _highest(values: NDArray[Any], count: int) -> NDArray[np.intp]:
     # sort only the values above the last rank
     threshold = np.partition(values, len(values) - count)[len(values) - count]
     places = np.flatnonzero(values >= threshold)
-    # a stable sort keeps the order of equals, but lowest first: hence reversed twice
+    # a stable sort keeps the order of equals, but lowest first, so reverse twice
     order = np.argsort(values[places][::-1], kind="stable")[::-1]
     return places[len(places) - 1 - order][:count]

@@ -1,4 +1,4 @@
-"""What passes between a transport and whoever answers: plain values, no sockets, no dialect.
+"""What passes between a transport and its handler: plain values, no sockets, no dialect.
 
 A transport fills a request and writes out an answer. Header names are looked up in lower case; a
 transport hands over mappings that find them whatever the case on the wire. Tensor bytes travel as
@@ -87,7 +87,7 @@ class HttpHandler(Protocol):
         """Answer a request whose body is complete."""
 
     def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:
-        """The answer, in the dialect's form, to a request that the transport gives up on."""
+        """The answer, in the dialect's form, to a request that the transport abandons."""
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class BrpcRequest:
     """A bRPC request, on either side: ``message`` the undecoded protobuf bytes, decompressed.
 
     ``service`` is a name with or without its package, as the client wrote it. ``compression`` and
-    ``size`` tell how the message stood in its frame (``size`` in bytes, attachment included), which a
+    ``size`` describe the message in its frame (``size`` in bytes, attachment included), which a
     refusal repeats to the client. ``headers`` are for the client's side: user fields of the frame; the trace
     and the request id have places of their own too.
     """
@@ -221,7 +221,7 @@ class FramedHandler(Protocol):
         in order."""
 
     def refuse(self, request: FramedRequest, error: InferenceError) -> FramedAnswer:
-        """The answer, in the dialect's form, to a message that the transport gives up on."""
+        """The answer, in the dialect's form, to a message that the transport abandons."""
 
 
 class ConnectionFailedError(InferenceError):

@@ -1,7 +1,7 @@
 """Protobuf messages as JSON values, the way Triton prints them.
 
 Unlike protobuf's own JSON: names are those of the contract, every field is there with its default, and
-64-bit integers are numbers. A submessage, or a choice, that is not set is left out.
+64-bit integers are numbers. A submessage, or a choice, that is not set is omitted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Retired words in the pages: each phrase of the table has a term of the field as its replacement."""
+"""Retired words in pages, docstrings and comments: each phrase has a term of the field as its replacement."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -42,10 +45,41 @@ RETIRED = {
 }
 """Phrase → replacement. Phrases match whole words in any case."""
 
-_RETIRED = re.compile(
-    r"\b(?:" + "|".join(re.escape(phrase).replace(r"\ ", r"\s+") for phrase in RETIRED) + r")\b",
-    re.IGNORECASE,
-)
+RETIRED_IN_SOURCES = RETIRED | {
+    "ask": "request, query, call",
+    "asks": "requests, queries, calls",
+    "asked": "requested, queried, called",
+    "asking": "requesting, querying, calling",
+    "beside": "next to, with, besides",
+    "but for": "except",
+    "crowd": "connection set",
+    "gives up": "abandons, cancels",
+    "goes away": "disconnects",
+    "gone away": "disconnected",
+    "has gone": "is closed, was removed",
+    "have gone": "are closed, were removed",
+    "heard": "received",
+    "lets go of": "releases, removes",
+    "nothing but": "only",
+    "nowhere": "in no …",
+    "says so": "reports it, declares it",
+    "stand": "are",
+    "stands": "is",
+    "tell": "report, describe, show",
+    "telling": "reporting, describing, showing",
+    "tells": "reports, describes, shows",
+    "whichever": "any",
+    "whom": "which model, which server",
+}
+"""Those of docstrings and comments: pages may ask and tell their readers."""
+
+
+def _pattern(phrases: Mapping[str, str]) -> re.Pattern[str]:
+    matching = (re.escape(phrase).replace(r"\ ", r"\s+") for phrase in sorted(phrases, key=len, reverse=True))
+    return re.compile(rf"\b(?:{'|'.join(matching)})\b", re.IGNORECASE)
+
+
+_RETIRED, _RETIRED_IN_SOURCES = _pattern(RETIRED), _pattern(RETIRED_IN_SOURCES)
 _CODE = re.compile(r"^ *```.*?^ *```$|`[^`]*`", re.MULTILINE | re.DOTALL)
 # the rules of the conformance kit are code, and in the recorded pages of docs/conformance
 _GENERATED = re.compile(r"<!-- table: rules of the kit -->.*?<!-- end -->", re.DOTALL)
@@ -96,6 +130,57 @@ def test_parts_of_words_are_not_retired() -> None:
 
 
 # --- code
+
+SOURCES = [
+    path
+    for room in ("schemas", "protocols", "runtime", "translator")
+    for path in sorted((ROOT / room).rglob("*.py"))
+]
+
+
+_LITERAL = re.compile(r"``.*?``|`[^`]*`", re.DOTALL)
+
+
+def prose_of(source: str) -> Iterator[tuple[int, str]]:
+    """Each docstring, of attributes too, and each comment of the source, with its line."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(ast.Constant(str(text))):
+                yield node.lineno, text
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def retired_in_prose(source: str) -> list[str]:
+    """Each retired phrase in docstrings and comments, with its line and replacement."""
+    return [
+        f"{line + text.count(chr(10), 0, match.start())}: {phrase!r}: say {RETIRED_IN_SOURCES[phrase]!r}"
+        for line, text in prose_of(source)
+        for match in _RETIRED_IN_SOURCES.finditer(
+            _LITERAL.sub(lambda code: re.sub(r"[^\n]", "`", code[0]), text)
+        )
+        if (phrase := " ".join(match[0].lower().split()))
+    ]
+
+
+def test_docstrings_and_comments_have_no_retired_words() -> None:
+    assert [
+        f"{path.relative_to(ROOT)}:{what}" for path in SOURCES for what in retired_in_prose(path.read_text())
+    ] == []
+
+
+@pytest.mark.parametrize("phrase", RETIRED_IN_SOURCES)
+def test_a_retired_word_in_a_source_is_found(phrase: str) -> None:
+    other = phrase.replace(" ", "\n    ").title()
+    for line, source in (
+        (3, f"x = 1\n\n# it {phrase} x"),
+        (3, f'"""One.\n\n    It {other} x."""'),
+        (2, f'x = 1\n"""It {phrase} x."""'),
+    ):
+        assert retired_in_prose(source)[0].startswith(f"{line}: ")
+    assert not retired_in_prose(f'"""``{phrase}``"""\nx = "{phrase}"')
+
 
 RETIRED_NAMES = {
     "Aim": "Destination",
@@ -179,13 +264,6 @@ def wordy_messages(source: str) -> list[str]:
         if isinstance(text, ast.JoinedStr)
         or (isinstance(text, ast.Constant) and isinstance(text.value, str) and _SENTENCE.search(text.value))
     ]
-
-
-SOURCES = [
-    path
-    for room in ("schemas", "protocols", "runtime", "translator")
-    for path in sorted((ROOT / room).rglob("*.py"))
-]
 
 
 def test_code_has_no_retired_names() -> None:

@@ -24,7 +24,7 @@ class JsonQuirks:
     counts), ``minus_zero`` (-0 is a float, of which an integer would lose the sign).
 
     Writing: ``indent`` in spaces, None for no white space; ``ascii`` or raw text with < and > escaped;
-    ``newline`` at the end; ``whole_floats`` written as integers; ``int64_text``; ``empty_model`` beside an
+    ``newline`` at the end; ``whole_floats`` written as integers; ``int64_text``; ``empty_model`` next to an
     ndarray.
     """
 

@@ -1,4 +1,4 @@
-"""The answers of all endpoints except inference: a status, and text beside it.
+"""The answers of all endpoints except inference: a status and text.
 
 The texts are those of the original servers, which clients show and match on; the codes of errors in general
 belong to ``status``.

@@ -148,7 +148,7 @@ def encode_call(
 
 def _decode_reply(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer) -> tuple[InferResponse]:
     """One answer: wrapped, as Triton and OpenVINO Model Server send it, or bare, as MLServer does. Both use
-    field 1 for a text, so the further fields tell them apart."""
+    field 1 for a text, so the other fields distinguish them."""
     if answer.code:
         return (decode_reply(placements, answer),)
     fields = _fields(answer.message)
@@ -164,7 +164,7 @@ def _decode_reply(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer)
 
 
 def _code_of(text: str, answered: bool) -> ErrorCode:
-    """Errors come without a code. One without a model was refused before a model ran; its text tells an
+    """Errors come without a code. One without a model was refused before a model ran; its text reveals an
     unknown model."""
     if answered:
         return ErrorCode.MODEL_FAILED

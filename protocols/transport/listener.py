@@ -23,8 +23,8 @@ STALL_SECS = 60.0
 
 HALF_CLOSED_SECS = 5.0
 """How long a request goes on after its client has closed its side of a TCP connection. The client may still
-read, but most are gone, and TCP tells one from the other only after a write. A streamed answer ends at the
-first write that fails; a unix socket tells at once."""
+read, but most are gone, and TCP distinguishes the two only after a write. A streamed answer ends at the
+first write that fails; a unix socket reports it at once."""
 
 LINGER_SECS = 2.0
 """How long input is read and thrown away after an early answer. Closing at once would reset the connection,

@@ -90,7 +90,7 @@ def send_at_once(transport: asyncio.BaseTransport) -> None:
 
 
 def has_gone(transport: asyncio.BaseTransport | None) -> bool:
-    """Whether a half-closed client has stopped reading too. A TCP socket tells only after a write, so this is
+    """Whether a half-closed client has stopped reading too. A TCP socket reports it only after a write:
     False there."""
     if transport is None:
         return True

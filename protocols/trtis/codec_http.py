@@ -1,7 +1,7 @@
 """Inference over HTTP: the message in headers, tensors in the body.
 
-A request has its header in ``NV-InferRequest`` and the inputs, one after the other, as its body; only header
-and model tell their sizes. The body of an answer has the outputs, then a copy of the ``InferResponseHeader``,
+A request has its header in ``NV-InferRequest`` and the inputs, one after the other, as its body; header
+and model determine their sizes. An answer's body has the outputs, then a copy of the ``InferResponseHeader``,
 binary or as text. Tensors are views over the received body, and a written body is a list of parts. Paths
 belong to ``server``, the text of headers to ``header_text``.
 """

@@ -76,7 +76,7 @@ def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
 
 
 def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
-    """``error`` in ``NV-Status``; nowhere for a request that cannot be read."""
+    """``error`` in ``NV-Status``; without that header for an unreadable request."""
     if opened is None and error.code is ErrorCode.MALFORMED:
         return HttpAnswer(400, (), [error.message.encode() if isinstance(error, MissingHeaderError) else b""])
     return HttpAnswer(400, ((STATUS, write_status(failure(request.context, opened, error))),))

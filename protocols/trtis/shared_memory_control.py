@@ -1,7 +1,7 @@
 """SharedMemoryControl requests, in the shapes of every release.
 
 Releases 1.5 to 1.8 each changed the message and reused field numbers, so one contract cannot read them all.
-The fields tell them apart:
+The fields distinguish them:
 
 ==================  =====================================  ==============================
 release             register                               unregister

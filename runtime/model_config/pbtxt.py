@@ -120,7 +120,7 @@ def _parsed(path: Path, text: str) -> Any:
     except text_format.ParseError as error:
         if _GENERATIVE.search(text):
             raise LoadError(f"{path}: generative_sequence is not supported") from error
-        # it parses but for what is unknown; a strict parser stops at the first such field
+        # it parses except for unknown fields; a strict parser stops at the first such field
         facts = {"file": str(path), "first": str(error)}
         _log.warning("unknown fields in model configuration", extra={"facts": facts})
     return message
@@ -181,7 +181,7 @@ def _dynamic_batching(message: Any) -> DynamicBatching | None:
         return None
     batching = message.dynamic_batching
     levels, default = batching.priority_levels, batching.default_priority_level
-    # the model itself says what is stated nowhere
+    # the model itself supplies what the file omits
     open_ended = not (message.max_batch_size or message.input or message.output)
     for size in batching.preferred_batch_size:
         if size < 1 or (size > max(message.max_batch_size, 1) and not open_ended):

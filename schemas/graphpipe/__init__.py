@@ -1,4 +1,4 @@
-"""The numbers of the GraphPipe wire contract; ``graphpipe.fbs`` beside it is the contract itself.
+"""The numbers of the GraphPipe wire contract; ``graphpipe.fbs`` is the contract itself.
 
 How the tables are read and written belongs to ``protocols.graphpipe``.
 """

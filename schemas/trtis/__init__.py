@@ -2,7 +2,7 @@
 HTTP carries in headers and bodies.
 
 ``MESSAGES`` holds the message classes by full name, such as ``nvidia.inferenceserver.InferRequestHeader``.
-It is the contract of release 1.15, which every earlier 1.x is part of but for the shapes of
+It is the contract of release 1.15, which includes every earlier 1.x except the shapes of
 ``SharedMemoryControlRequest`` before 1.8. What a message means belongs to ``protocols.trtis``.
 """
 

@@ -79,7 +79,7 @@ class Site:
         return {"routes": list, "mirror": lambda: {"different": False, "mirrors": []}, **self.sources.reports}
 
     async def close(self) -> None:
-        """Stop asking upstreams."""
+        """Stop querying upstreams."""
         await self.watch.close()
 
     async def _live(self) -> HttpAnswer:

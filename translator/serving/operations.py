@@ -314,7 +314,7 @@ class Offer(NamedTuple):
 
 
 def _at_once(perform: Callable[[OperationRequest], Any]) -> Callable[[OperationRequest], Awaitable[Any]]:
-    """An operation that waits for nothing."""
+    """An operation that never waits."""
 
     async def operation(request: OperationRequest) -> Any:
         return perform(request)

@@ -27,7 +27,7 @@ class Limited(Protocol):
 
     @property
     def at_work(self) -> int:
-        """How many calls and requests are not answered yet, over whichever protocol."""
+        """How many calls and requests are not answered yet, over any protocol."""
 
 
 class BoundedHttp:

@@ -146,7 +146,7 @@ class BrpcConnectionClient:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection and the calls that wait on it. ``lost`` is done when it is of no more use; ``heard``
+    """One connection and the calls that wait on it. ``lost`` is done when it is closed; ``heard``
     counts what arrived."""
 
     def __init__(self, max_body_bytes: int) -> None:

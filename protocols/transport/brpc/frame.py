@@ -21,7 +21,7 @@ from interlingua.schemas.brpc import MESSAGES
 
 MAGIC = b"PRPC"
 MAX_BODY_BYTES = 2**32 - 1
-"""The largest body that the header can tell of."""
+"""The largest body that the header can declare."""
 
 _HEADER = struct.Struct(">4sII")
 _META = MESSAGES["brpc.policy.RpcMeta"]
@@ -212,7 +212,7 @@ def write_answer(correlation_id: int, message: Buffer, headers: Headers = ()) ->
 
 
 def write_error(correlation_id: int, code: int, text: str, headers: Headers = ()) -> Sequence[Buffer]:
-    """The parts of a frame that tells an error; it has no message."""
+    """The parts of an error frame; it has no message."""
     meta: Any = _META(compress_type=0, correlation_id=correlation_id)
     meta.response.error_code = code
     # a lone surrogate, which no text on a wire can hold, becomes a question mark

@@ -163,7 +163,7 @@ class _Connection(asyncio.Protocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        """The client has gone: those of bRPC do not close one side alone."""
+        """The client disconnected: bRPC's do not half-close."""
         self._stall.close()
         return True
 
@@ -349,6 +349,6 @@ def _may_become(data: bytes) -> bool:
 
 @lru_cache(maxsize=64)
 def _disguised(place: str) -> str:
-    """The server's address as the original tells it to strangers: hashed, the digits of each byte swapped."""
+    """The server's address as the original shows it to strangers: hashed, the digits of each byte swapped."""
     digest = hashlib.md5(place.encode(), usedforsecurity=False).digest()
     return bytes((octet >> 4) | (octet & 0xF) << 4 for octet in digest).hex()

@@ -51,7 +51,7 @@ def headers_in(meta: Any) -> Mapping[str, str]:
 
 
 def trace_fields(headers: Mapping[str, str]) -> bytes:
-    """The fields of a request's meta that stand for some of ``headers``."""
+    """The fields of a request's meta that correspond to ``headers``."""
     fields = b""
     trace = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
     if trace is not None:

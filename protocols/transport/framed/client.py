@@ -33,7 +33,7 @@ _HTTP = b"HTTP"
 """The first bytes of an HTTP server; as a size they would be more than a gigabyte."""
 
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER that turns close into a reset, which tells the server that the answer is not wanted."""
+"""SO_LINGER that turns close into a reset, so the server learns that no client waits for the answer."""
 
 
 class PooledFramedClient:
@@ -175,7 +175,7 @@ class _Connection(asyncio.BufferedProtocol):
         return not (self._ended or self._transport.is_closing())
 
     def abort(self) -> None:
-        """End it now, and have the server hear of it where it is still at work."""
+        """Close now, with a reset if the server still works on a request."""
         if self._reply is not None and not self._transport.is_closing():
             sock = self._transport.get_extra_info("socket")
             if sock.family != socket.AF_UNIX:

@@ -137,8 +137,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def eof_received(self) -> bool:
-        """The client sends no more. Whether the connection stays open: as long as a client may be there
-        that takes the answers to what it has asked."""
+        """The client sends no more. Whether the connection stays open: as long as a client may
+        read the answers to its requests."""
         if has_gone(self._transport):
             return False
         self._half_closed = True
@@ -315,7 +315,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(secs, self._give_up, secs)
 
     def _give_up(self, secs: float) -> None:
-        """Nobody seems to be there, unless something is still to be taken: that is watched."""
+        """The client seems gone, unless it has still answers to read: the stall watch covers those."""
         if self._transport.get_write_buffer_size():
             self._give_up_later(secs)
         else:

@@ -67,7 +67,7 @@ class CallHost(Protocol):
 
 
 class GrpcCall(MessageStream):
-    """The common part of unary and streaming calls. ``_over``: the answer is complete, or nobody waits for
+    """The common part of unary and streaming calls. ``_over``: the answer is complete, or no client waits for
     it. ``_reset_at_work``: the connection counts the call among those reset whose task still runs."""
 
     __slots__ = (

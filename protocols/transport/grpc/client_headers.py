@@ -1,7 +1,7 @@
 """Writes the headers of a gRPC request, and reads those of its answer and its trailers.
 
-The rules are gRPC's over HTTP/2 ("PROTOCOL-HTTP2"). A request's headers are the same but for its deadline and
-its metadata, so their block is encoded once per method. No sockets.
+The rules are gRPC's over HTTP/2 ("PROTOCOL-HTTP2"). Requests differ only in deadline and metadata, so the
+block of the other headers is encoded once per method. No sockets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One call of a gRPC method that takes a stream of messages, said and heard in a given order.
+"""One call of a streaming gRPC method, with its messages sent and received in a given order.
 
-``GrpcChannelClient`` sends one message on each call, which is all that translation needs. Here a caller says
+``GrpcChannelClient`` sends one message on each call, which is all that translation needs. Here a caller sends
 several, and may wait for answers in between: what tests of a server need.
 """
 
@@ -55,7 +55,7 @@ def _converse(
                 answers.append(answer)
                 heard.put(True)
         except grpc.RpcError:
-            pass  # the status below tells
+            pass  # the status below has the reason
         finally:
             heard.put(False)
         return answers, GrpcAnswer(code=call.code().value[0], details=call.details() or "")

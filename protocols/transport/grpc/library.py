@@ -100,7 +100,7 @@ class GrpcioServer:
 
         How many calls were cut.
         """
-        # we end the grace, not grpcio: it does not tell which calls it cuts
+        # we end the grace, not grpcio: it does not report which calls it cuts
         closing = asyncio.ensure_future(self._server.stop(grace_secs + CUT_SECS))
         await asyncio.sleep(0)
         cut = 0

@@ -174,7 +174,7 @@ class _Channel:
         return state is grpc.ChannelConnectivity.READY
 
     def begin(self) -> int:
-        """A call begins; what has been heard before it."""
+        """Count a new call. Returns ``heard`` as it was before."""
         self._running += 1
         return self.heard
 

@@ -190,7 +190,7 @@ class _Connection(asyncio.Protocol):
         return not self.calls and self._transport.get_write_buffer_size() > 0
 
     def drain(self) -> None:
-        """Ask the client to open no more calls, and close when the last one has ended. Calls already on the
+        """Send GOAWAY, and close when the last one has ended. Calls already on the
         way are answered until the client acknowledges, or has had time to (RFC 9113, 6.8)."""
         self._draining = True
         if self._closing:

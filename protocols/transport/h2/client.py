@@ -45,7 +45,7 @@ class ClientStream(Stream, Generic[H]):
         raise NotImplementedError
 
     def on_unprocessed(self) -> None:
-        """The server has not processed the request and will not: it may be sent elsewhere (RFC 9113, 8.7)."""
+        """The server will never process the request: another server may get it (RFC 9113, 8.7)."""
         raise NotImplementedError
 
 

@@ -14,7 +14,7 @@ _IDLE_FRAMES, _IDLE_SECS = 1000, 10.0
 
 
 class FloodGuard:
-    """One per connection. Whoever sends an answer sets both counters to 0."""
+    """One per connection. The sender of an answer sets both counters to 0."""
 
     __slots__ = ("_since", "idle_frames", "resets")
 

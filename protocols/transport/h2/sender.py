@@ -89,7 +89,7 @@ class Sender:
     def send(
         self, stream: Stream, body: Sequence[Buffer], trailers: bytes = b"", *, ended: bool = False
     ) -> None:
-        """Send pieces of a body; ``ended``: they are the last, but for ``trailers``. Data beyond the windows
+        """Send pieces of a body; ``ended``: they are the last before ``trailers``. Data beyond the windows
         is queued."""
         stream.queue(body)
         stream.trailers = trailers
@@ -190,8 +190,8 @@ class Sender:
         self._ended(stream)
 
     def _ended(self, stream: Stream) -> None:
-        """Our message is complete. An answer, which has trailers, closes its stream: the client is asked to
-        stop sending a request that is not complete (RFC 9113, 8.1)."""
+        """Our message is complete. An answer, which has trailers, closes its stream: RST_STREAM stops
+        the client from sending a request that is not complete (RFC 9113, 8.1)."""
         stream.half_closed_local = True
         self._guard.idle_frames = self._guard.resets = 0
         if stream.trailers:

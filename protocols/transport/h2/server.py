@@ -62,13 +62,13 @@ class ServerConnection(H2Connection[H]):
         self._refuse_after = MAX_STREAM_ID
 
     def announce_shutdown(self) -> None:
-        """Ask the peer to open no more streams. Streams it has opened meanwhile are accepted until
+        """Send GOAWAY: the peer opens no more streams. Streams it has opened meanwhile are accepted until
         :meth:`refuse_new` (RFC 9113, 6.8)."""
         self._write(goaway(MAX_STREAM_ID, Code.NO_ERROR, "the server is stopping"))
         self.ping()
 
     def refuse_new(self) -> None:
-        """Ignore streams after the last one opened, and tell the peer which that is (RFC 9113, 6.8)."""
+        """Ignore streams after the last one opened, and send its number to the peer (RFC 9113, 6.8)."""
         if self._refuse_after == MAX_STREAM_ID:
             self._refuse_after = self.last_id
             self._write(goaway(self.last_id, Code.NO_ERROR, "the server is stopping"))

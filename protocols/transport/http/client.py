@@ -76,7 +76,7 @@ class PooledHttpClient:
         """Send and give the pieces of the reply as they come; errors are those of ``HttpClient``."""
         deadline = request.context.deadline
         with self._mapped_errors():
-            # the deadline is set for each wait by itself: in between somebody else's code runs
+            # each wait sets the deadline: the caller's code runs in between
             async with _until(deadline):
                 response = await self._request(request, SimpleNamespace())
             status, headers = response.status, response.headers
@@ -148,7 +148,7 @@ class PooledHttpClient:
 
     @staticmethod
     def _coding(response: aiohttp.ClientResponse) -> str:
-        """How the body is compressed; empty for a body as it is, and for what nobody asked for."""
+        """How the body is compressed; empty for an identity body or an unknown coding."""
         coding = response.headers.get("Content-Encoding", "").lower()
         return coding if coding in WINDOW_BITS else ""
 
@@ -160,7 +160,7 @@ class PooledHttpClient:
         else:
             resolver = _Known(self._at) if self._at else None
             connector = aiohttp.TCPConnector(resolver=resolver, **options)
-        # the only way that aiohttp has to tell a kept connection from a new one
+        # aiohttp's only way to distinguish a kept connection from a new one
         tracing = aiohttp.TraceConfig()
         tracing.on_connection_reuseconn.append(_mark_as_reused)
         return aiohttp.ClientSession(

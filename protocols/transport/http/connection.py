@@ -281,7 +281,7 @@ class HttpConnection(asyncio.Protocol):
                 if self._request is not None:
                     await asyncio.sleep(0)  # many pipelined requests give other connections their turn
         except ConnectionError:
-            pass  # the client has gone, and the request is cancelled
+            pass  # the client disconnected, and the request is cancelled
         except Exception:
             _log.exception("unexpected error")
         finally:
@@ -371,6 +371,6 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _give_up(self) -> None:
-        """The time of a half-closed client is over. A write would tell whether it is still there."""
+        """The time of a half-closed client is over. Only a write would show whether it still reads."""
         if not self._answering:
             self._transport.close()

@@ -102,7 +102,7 @@ class LibraryEngine:
         return cut
 
     async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
-        """One request, up to the answer that aiohttp then asks to be written."""
+        """One request, up to the answer that aiohttp then writes."""
         connection = request.protocol
         assert isinstance(connection, _Connection)  # noqa: S101
         self._running.add(connection)
@@ -191,7 +191,7 @@ class _Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Go on reading where that was paused; aiohttp asks for it after every read."""
+        """Resume paused reading; aiohttp calls this after every read."""
         if self._reading_paused:
             super().resume_reading(resume_parser)
 

@@ -38,8 +38,8 @@ class AnswerWriter:
         self.paused = False
 
     async def drain(self) -> None:
-        """Wait until the client has taken most of what is written; a client that takes nothing is given
-        up."""
+        """Wait until the client has taken most of what is written; closes the connection of
+        a client that stops reading."""
         if self._writable is not None:
             self._stall.start()
             try:

@@ -1,6 +1,6 @@
 """Calls of version 1 with classes instead of outputs.
 
-Upstreams are not asked for classes, so the dialect's calls do not have them: these calls add them to the
+No upstream request has classes, so the dialect's calls do not have them: these calls add them to the
 request and remove them from the answer."""
 
 from __future__ import annotations
