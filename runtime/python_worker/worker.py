@@ -257,7 +257,7 @@ class _Model:
                 )
             return False
         if result is None:
-            # its own threads or tasks answer; the sender of a request that it has dropped says so
+            # its own threads or tasks answer; the sender of a dropped request reports it
             return False
         if not isinstance(result, list | tuple):
             raise utils.TritonModelException(
@@ -364,7 +364,7 @@ def _model_class(folders: list[str], module: str) -> Any:
 
 def _error_text(error: BaseException) -> str:
     """An exception in Triton's form: type, text, and the frames from the innermost on."""
-    # a traceback leaves out the frames of imports, which Triton shows
+    # a traceback omits the frames of imports, which Triton shows
     numbers = dict(traceback.walk_tb(error.__traceback__))
     frame: FrameType | None = list(numbers)[-1] if numbers else None
     lines = ""

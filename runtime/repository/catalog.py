@@ -86,7 +86,7 @@ class ModelCatalog:
             model.join(self._hooks)
 
     def names(self) -> list[str]:
-        """All known models, sorted, except those whose files have gone."""
+        """All known models, sorted, except those without files."""
         return sorted(self._models.keys() | self._absent.keys())
 
     @property
@@ -154,7 +154,7 @@ class ModelCatalog:
         return Readiness(True)
 
     async def status(self, name: str) -> ModelStatus | None:
-        """The status of one model, also after its files have gone; None for an unknown one. Raises
+        """The status of one model, also after its files were removed; None for an unknown one. Raises
         UNAVAILABLE if an upstream does not answer."""
         target = self._models.get(name)
         if target is not None:
@@ -165,8 +165,8 @@ class ModelCatalog:
         return self._gone.get(name) if absent is None else absent.status
 
     async def statuses(self) -> dict[str, ModelStatus]:
-        """The status of every known model, also of those whose files have gone; only a name if its upstream
-        does not answer."""
+        """The status of every known model, also of those without files; only a name if its upstream does not
+        answer."""
         return {**self._gone, **await self._statuses()}
 
     async def _statuses(self) -> dict[str, ModelStatus]:
@@ -242,7 +242,7 @@ class ModelCatalog:
             return
         if control.served:
             self.find(name)
-        # its folder may have gone since it was loaded
+        # its folder may be removed since it was loaded
         home = self.homes.get(name) or self.repositories.home(name, chosen)
         self.repositories.check_control(name, home)
         if control.repository and home not in chosen:
@@ -251,8 +251,8 @@ class ModelCatalog:
             await asyncio.shield(self._tasks.start(self._unload(name, dependents=control.dependents)))
 
     async def follow(self, name: str, repository: Repository | None) -> None:
-        """Serve a model as its files are now in ``repository``; None if the files have gone, and then unload
-        it. Failures are logged and part of the model's status."""
+        """Serve a model as its files are now in ``repository``; None if they were removed: then unload it.
+        Failures are logged and part of the model's status."""
         if repository is None:
             await asyncio.shield(self._tasks.start(self._unload(name, gone=True)))
             return
@@ -380,8 +380,8 @@ class ModelCatalog:
         self._freed(unloading, unloaded)
 
     def _freed(self, unloading: Absent, unloaded: Absent | None) -> None:
-        """Replace the status ``unloading`` by ``unloaded``; None if the files have gone: then only the status
-        is kept, for clients that read the counts."""
+        """Replace the status ``unloading`` by ``unloaded``; None if the files were removed: then only the
+        status is kept, for clients that read the counts."""
         name = unloading.status.name
         # it may have been loaded again meanwhile
         if self._absent.get(name) is not unloading:

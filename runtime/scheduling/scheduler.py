@@ -28,7 +28,7 @@ from interlingua.schemas import InferenceError, InferRequest, Signature, Tensor,
 class Scheduler:
     """The queue of one version of ``model`` before ``runner``. Without batches, or with ragged ones, requests
     run one by one under the same policies. ``gives_outputs``: only requests for the same outputs share a
-    batch. ``ordered``: answers may be kept in order, if the configuration says so."""
+    batch. ``ordered``: answers may be kept in order, if configured."""
 
     def __init__(
         self,

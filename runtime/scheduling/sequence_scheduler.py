@@ -54,7 +54,7 @@ class SequenceScheduler:
 
     ``joins``: requests may share batches if the model has any. ``whole_requests``: the runners pass the model
     each request by itself, with any outputs; padding rows then go only to a model with a READY control.
-    ``ordered``: answers may be kept in order, if the configuration says so. ``waiting`` counts the requests
+    ``ordered``: answers may be kept in order, if configured. ``waiting`` counts the requests
     that have not begun.
     """
 

@@ -267,7 +267,7 @@ class UpstreamModel(Target):
             yield InferResponse(self.name, (), request.version, request.id)
 
     async def decoupled(self, version: str = "") -> bool:
-        """Whether its configuration there says so; False without streams, and after a timeout."""
+        """Whether its remote configuration declares it; False without streams, and after a timeout."""
         if not self._streams:
             return False
         try:
