@@ -19,7 +19,6 @@ from interlingua.runtime.models.statistics import (
     count_hit,
     count_refusal,
     count_success,
-    entered,
 )
 from interlingua.runtime.models.version_number import version_number
 from interlingua.runtime.models.warmup import WarmupSample
@@ -112,9 +111,13 @@ class LocalModel(Target):
                 "doesn't support models with decoupled transaction policy"
             )
         size = batch_size(request, version.signature)
-        statistics = entered(version.statistics, request.context)
+        statistics = None if request.context.copied else version.statistics
         began = time.monotonic_ns()
-        outputs = _checked(version, request)
+        try:
+            outputs = version.check(request)
+        except InferenceError:
+            count_refusal(statistics)
+            raise
         ready = time.monotonic_ns()
         try:
             cache = self._cache if request.sequence is None else None
@@ -154,9 +157,13 @@ class LocalModel(Target):
             yield await self.infer(request)
             return
         size = batch_size(request, version.signature)
-        statistics = entered(version.statistics, request.context)
+        statistics = None if request.context.copied else version.statistics
         began = time.monotonic_ns()
-        outputs = _checked(version, request)
+        try:
+            outputs = version.check(request)
+        except InferenceError:
+            count_refusal(statistics)
+            raise
         ready = time.monotonic_ns()
         started = 0
         answered = False
@@ -304,12 +311,3 @@ class LocalModel(Target):
             # the version stays failed until it is loaded again
             raise unavailable(f"{unknown} is not at ready state", retryable=False)
         raise InferenceError(ErrorCode.NOT_FOUND, f"{unknown} is not found")
-
-
-def _checked(version: Version, request: InferRequest) -> tuple[str, ...]:
-    """The outputs to compute. Raises INVALID_TENSOR, which does not count as a failure of the model."""
-    try:
-        return version.check(request)
-    except InferenceError:
-        count_refusal(entered(version.statistics, request.context))
-        raise

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from interlingua.schemas import Context, ErrorCode, InferenceError, InferHeads, InferRequest, Signature
+from interlingua.schemas import ErrorCode, InferenceError, InferHeads, InferRequest, Signature
 from interlingua.schemas.status import ExecutionStatistics, RequestStatistics, VersionStatistics
 
 MOST_BATCH_SIZES = 1024
@@ -46,11 +46,6 @@ def batch_size(request: InferRequest | InferHeads, signature: Signature) -> int:
         if shape and 0 < shape[0] <= signature.max_batch_size:
             return shape[0]
     return 1
-
-
-def entered(counted: VersionStatistics, context: Context) -> VersionStatistics | None:
-    """The counters for a request with ``context``: ``counted``, or None for a mirrored copy."""
-    return None if context.copied else counted
 
 
 def count_success(
