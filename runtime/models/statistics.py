@@ -1,6 +1,7 @@
 """Enters requests into the counters of ``schemas.status``.
 
-Times are ``time.monotonic_ns()``. Everything runs on the event loop, so there are no locks.
+Times are ``time.monotonic_ns()``. Everything runs on the event loop, so there are no locks. Mirrored copies
+are not counted: their counters are None.
 """
 
 from __future__ import annotations
