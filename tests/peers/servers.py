@@ -32,6 +32,11 @@ DATATYPES = (
     "FP16", "BF16", "FP32", "FP64", "BYTES",
 )  # fmt: skip
 
+
+class EndedError(AssertionError):
+    """A server ended by itself."""
+
+
 IDENTITIES = tuple(f"identity_{name.lower()}" for name in DATATYPES)
 
 
@@ -166,7 +171,8 @@ def _process(
     try:
         _wait_until_ready(process, ready, log)
         yield
-        assert process.poll() is None, _ended(process, log)
+        if process.poll() is not None:
+            raise EndedError(_ended(process, log))
     finally:
         process.terminate()
         try:
