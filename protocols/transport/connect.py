@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
-from typing import TypeVar
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import chain, zip_longest
+from typing import Any, TypeVar
 
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.resolve import is_name
 
 Protocol = TypeVar("Protocol", bound=asyncio.BaseProtocol)
+Endpoint = tuple[int, int, int, Any]
+"""Family, type and protocol of a socket, and the socket address."""
+
+ATTEMPT_DELAY_SECS = 0.25
+"""The Connection Attempt Delay that RFC 8305, 8 recommends."""
 
 
 class UnsentError(ConnectionError):
@@ -19,18 +28,86 @@ class UnsentError(ConnectionError):
 async def connect(address: Address, host: str, make: Callable[[], Protocol], within_secs: float) -> Protocol:
     """Connect to ``address`` with the protocol that ``make`` returns; ``host`` is its name or a numeric form
     of it. Raises ``UnsentError``."""
-    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(within_secs):
-            if address.path:
-                _, protocol = await loop.create_unix_connection(make, address.path)
-            else:
-                _, protocol = await loop.create_connection(make, host, address.port)
+            return await open_connection(address, host, make)
     except TimeoutError as late:
         raise UnsentError(f"gave no connection within {within_secs:g} seconds") from late
     except OSError as fault:
         raise UnsentError(f"cannot be reached: {reason_of(fault)}") from fault
+
+
+async def open_connection(address: Address, host: str, make: Callable[[], Protocol]) -> Protocol:
+    """As :func:`connect`, without a limit. A name is connected at the first of its addresses that accepts
+    (Happy Eyeballs, RFC 8305). Raises ``OSError``."""
+    loop = asyncio.get_running_loop()
+    if address.path:
+        _, protocol = await loop.create_unix_connection(make, address.path)
+    elif not is_name(host):
+        _, protocol = await loop.create_connection(make, host, address.port)
+    else:
+        found = await loop.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)
+        endpoints = interleaved([(family, kind, proto, at) for family, kind, proto, _, at in found])
+        sock = await _first_connected(loop, endpoints)
+        try:
+            _, protocol = await loop.create_connection(make, sock=sock)
+        except BaseException:
+            sock.close()
+            raise
     return protocol
+
+
+def interleaved(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+    """``endpoints`` with alternating address families, the preferred one first (RFC 8305, 4)."""
+    families: dict[int, list[Endpoint]] = {}
+    for endpoint in endpoints:
+        families.setdefault(endpoint[0], []).append(endpoint)
+    return [each for each in chain.from_iterable(zip_longest(*families.values())) if each is not None]
+
+
+async def _first_connected(loop: asyncio.AbstractEventLoop, endpoints: Sequence[Endpoint]) -> socket.socket:
+    """The socket that connects first. An attempt starts when the previous one has failed, or has taken
+    ``ATTEMPT_DELAY_SECS`` (RFC 8305, 5). Raises ``OSError``."""
+    waiting, faults = deque(endpoints), list[OSError]()
+    running: list[asyncio.Task[socket.socket]] = []
+    try:
+        while waiting or running:
+            if waiting:
+                running.append(loop.create_task(_attempt(loop, waiting.popleft())))
+            delay = ATTEMPT_DELAY_SECS if waiting else None
+            await asyncio.wait(running, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in [each for each in running if each.done()]:
+                running.remove(attempt)
+                fault = attempt.exception()
+                if fault is None:
+                    return attempt.result()
+                if not isinstance(fault, OSError):
+                    raise fault
+                faults.append(fault)
+    finally:
+        for attempt in running:
+            attempt.add_done_callback(_close)
+            attempt.cancel()
+    reasons = dict.fromkeys(map(reason_of, faults))
+    raise OSError("; ".join(reasons) or "the name has no address")
+
+
+async def _attempt(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.socket:
+    family, kind, proto, at = endpoint
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, at)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _close(attempt: asyncio.Task[socket.socket]) -> None:
+    """Close the socket of an attempt that came second."""
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().close()
 
 
 def reason_of(fault: OSError) -> str:

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from interlingua.protocols.transport.address import Address
-from interlingua.protocols.transport.connect import reason_of
+from interlingua.protocols.transport.connect import open_connection, reason_of
 
 
 async def unreachable(address: Address, timeout_secs: float) -> str:
     """Why ``address`` accepts no connection within ``timeout_secs``; empty if it does."""
     try:
         async with asyncio.timeout(timeout_secs):
-            if address.path:
-                _, writer = await asyncio.open_unix_connection(address.path)
-            else:
-                _, writer = await asyncio.open_connection(address.host, address.port)
+            connection = await open_connection(address, address.host, _Probe)
     except TimeoutError:
         return f"no connection within {timeout_secs:g} seconds"
     except OSError as fault:
         return reason_of(fault)
-    writer.close()
-    with contextlib.suppress(OSError):  # the other side may be quicker
-        await writer.wait_closed()
+    await connection.close()
     return ""
+
+
+class _Probe(asyncio.Protocol):
+    """A connection that carries nothing."""
+
+    def __init__(self) -> None:
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep what :meth:`close` needs."""
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    async def close(self) -> None:
+        """Close the socket."""
+        self._transport.close()
+        await self._closed
