@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.sockets import SocketFile, bound, listen
@@ -141,8 +141,20 @@ class Listener:
         return cut
 
 
-def hand_over(transport: asyncio.Transport, connection: asyncio.Protocol, data: bytes) -> None:
+class Receiving(Protocol):
+    """A connection that is given bytes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See ``asyncio.BaseProtocol``."""
+
+    def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
+
+
+def hand_over(transport: asyncio.Transport, connection: Receiving, data: bytes) -> None:
     """Give ``connection`` an open transport on which ``data`` has already arrived."""
-    transport.set_protocol(connection)
+    transport.pause_reading()  # uvloop reads for a new protocol only after it has stopped
+    transport.set_protocol(cast("asyncio.BaseProtocol", connection))
+    transport.resume_reading()
     connection.connection_made(transport)
     connection.data_received(data)

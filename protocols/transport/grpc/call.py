@@ -145,7 +145,7 @@ class GrpcCall(MessageStream):
         """The field block that ends the call."""
         return trailers(answer) if self._started else trailers_only(answer)
 
-    def _messages_in(self, data: bytes, start: int, stop: int) -> Iterable[Buffer]:
+    def _messages_in(self, data: Buffer, start: int, stop: int) -> Iterable[Buffer]:
         """The messages that ``data[start:stop]`` completes. Raises ``MessageError`` between them."""
         return self.messages_in(data, start, stop, self._headers.coding, self._host.max_request_bytes)
 
@@ -176,7 +176,7 @@ class UnaryCall(GrpcCall):
 
     __slots__ = ()
 
-    def data_received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
+    def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """See ``Stream``."""
         if self._task is not None:
             return
@@ -245,7 +245,7 @@ class StreamCall(GrpcCall):
             self._run(GrpcRequest(headers.method, b"", headers.metadata, self.context))
         )
 
-    def data_received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
+    def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """See ``Stream``."""
         if self._fault is not None:
             return

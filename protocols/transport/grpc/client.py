@@ -22,6 +22,7 @@ from interlingua.protocols.transport.grpc.client_call import (
 from interlingua.protocols.transport.grpc.client_connection import GrpcClientConnection
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors, unsendable
 from interlingua.protocols.transport.grpc.client_headers import UnsendableError
+from interlingua.protocols.transport.received import shared_space
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 
 _MAX_CONNECTIONS = 16
@@ -50,6 +51,7 @@ class GrpcChannelClient:
         self._connect_timeout = connect_timeout_secs
         self._limit = max_response_bytes
         self._errors = ClientErrors(url, max_response_bytes)
+        self._space = shared_space()
         self._connections: list[GrpcClientConnection] = []
         self._connecting: asyncio.Task[None] | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -172,7 +174,9 @@ class GrpcChannelClient:
                 opened = await connect(
                     self._address,
                     self._host,
-                    lambda: GrpcClientConnection(loop, self._authority, self._errors, self._limit, changed),
+                    lambda: GrpcClientConnection(
+                        loop, self._space, self._authority, self._errors, self._limit, changed
+                    ),
                     self._connect_timeout,
                 )
                 await started

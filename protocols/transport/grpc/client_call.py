@@ -115,7 +115,7 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
             if answer is not None:
                 self._end(answer)
 
-    def data_received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
+    def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """See ``Stream``."""
         head = self._head
         if head is None:

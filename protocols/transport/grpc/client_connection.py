@@ -1,4 +1,4 @@
-"""A connection to a gRPC upstream: the ``asyncio.Protocol`` around an HTTP/2 ``ClientConnection``."""
+"""A connection to a gRPC upstream: the asyncio protocol around an HTTP/2 ``ClientConnection``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, C
 from interlingua.protocols.transport.grpc.deadlines import Deadlines
 from interlingua.protocols.transport.h2.client import ClientConnection
 from interlingua.protocols.transport.h2.frames import Code
+from interlingua.protocols.transport.received import SharedReceiver
 from interlingua.protocols.transport.sockets import send_at_once
 from interlingua.protocols.transport.write_batch import WriteBatch
+from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode
 
 _PING_SECS, _PING_TIMEOUT_SECS = 300.0, 20.0
@@ -27,17 +29,19 @@ _WRITE_BUFFER_BYTES = 1 << 20
 """How much output the transport buffers before requests are queued by stream."""
 
 
-class GrpcClientConnection(asyncio.Protocol):
+class GrpcClientConnection(SharedReceiver):
     """``changed`` is called when the connection has become ready, takes more calls than before, or none."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        space: memoryview,
         authority: str,
         errors: ClientErrors,
         limit: int | None,
         changed: Callable[[], None],
     ) -> None:
+        super().__init__(space)
         self.loop = loop
         self.errors = errors
         self.limit = limit
@@ -64,7 +68,7 @@ class GrpcClientConnection(asyncio.Protocol):
         self.deadlines = Deadlines(self.loop, self.connection.streams.values)  # type: ignore[arg-type]
         self._timer = self.loop.call_later(_PING_SECS, self._look)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: Buffer) -> None:
         """Frames, cut anywhere."""
         self.heard += 1
         connection = self.connection

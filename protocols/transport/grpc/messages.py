@@ -33,6 +33,9 @@ _GROWTH = 8
 """How many times what has arrived the buffer may be: few copies of long messages, no memory for a claim."""
 
 
+_NOTHING = memoryview(b"")
+
+
 class MessageError(Exception):
     """A message cannot be taken. ``code`` is RESOURCE_EXHAUSTED for one above the limit, of ``size`` bytes
     (None for one whose size is unknown, as it is compressed), otherwise INTERNAL."""
@@ -46,15 +49,16 @@ class MessageError(Exception):
 
 class MessageReader:
     """For one call: ``coding`` is the compression of messages with the compressed flag, ``limit`` the largest
-    size of a message, before and after decompression."""
+    size of a message, before and after decompression. A ``Sink``: ``space`` is where the next bytes of the
+    message belong, but for the last one."""
 
     def __init__(self, coding: str, limit: int | None) -> None:
         self._coding = coding
         self._limit = limit
         self._prefix = b""
         self._compressed = 0
-        self._size = self._filled = 0
-        self._buffer = memoryview(b"")
+        self._size = self._end = 0
+        self._buffer = self.space = _NOTHING
 
     @property
     def partial(self) -> bool:
@@ -72,34 +76,39 @@ class MessageReader:
                 if len(self._prefix) < PREFIX_BYTES:
                     break
                 self._begin()
-            upto = min(start + self._size - self._filled, stop)
-            if upto > start:
-                filled = self._filled + upto - start
-                if filled > len(self._buffer):
-                    self._grow(filled)
-                self._buffer[self._filled : filled] = view[start:upto]
-                self._filled = filled
-                start = upto
-            if self._filled == self._size:
+            filled = self._end - len(self.space)
+            upto = max(start, min(start + self._size - filled, stop))
+            after = filled + upto - start
+            if after > len(self._buffer):
+                self._allocate(filled, after)
+            self._buffer[filled:after] = view[start:upto]
+            start = upto
+            if after == self._size:
                 yield self._whole()
+            else:
+                self.space = self._buffer[after : self._end]
 
     def _begin(self) -> None:
         self._compressed, self._size = PREFIX.unpack(self._prefix)
-        self._filled = 0
         if self._limit is not None and self._size > self._limit:
             details = f"a message of {self._size} bytes, more than {self._limit}"
             raise MessageError(RESOURCE_EXHAUSTED, details, self._size)
         if self._compressed & 1 and not self._coding:
             raise MessageError(INTERNAL, "Compression bit set but no encoding configured")
-        self._buffer = _allocated(min(self._size, _CLAIMED_BYTES))
+        self._allocate(0, 0)
 
-    def _grow(self, filled: int) -> None:
-        grown = _allocated(min(self._size, max(_CLAIMED_BYTES, _GROWTH * filled)))
-        grown[: self._filled] = self._buffer[: self._filled]
-        self._buffer = grown
+    def _allocate(self, filled: int, needed: int) -> None:
+        """Get a buffer for at least ``needed`` bytes; the first ``filled`` are there already."""
+        size = min(self._size, max(_CLAIMED_BYTES, _GROWTH * needed))
+        buffer = np.empty(size, np.uint8).data  # not filled with zeros
+        buffer[:filled] = self._buffer[:filled]
+        self._buffer, self._end = buffer, min(size, self._size - 1) if self._size else 0
+        self.space = buffer[filled : self._end]
 
     def _whole(self) -> Buffer:
-        message, self._buffer, self._prefix = self._buffer.toreadonly(), memoryview(b""), b""
+        message = self._buffer.toreadonly()
+        self._buffer = self.space = _NOTHING
+        self._prefix, self._end = b"", 0
         if not self._compressed & 1:
             return message
         try:
@@ -120,7 +129,7 @@ class MessageStream(Stream):
         self._reader: MessageReader | None = None
 
     def messages_in(
-        self, data: bytes, start: int, stop: int, coding: str, limit: int | None
+        self, data: Buffer, start: int, stop: int, coding: str, limit: int | None
     ) -> Iterable[Buffer]:
         """The messages that ``data[start:stop]`` completes; ``coding`` and ``limit`` are those of
         ``MessageReader``. Raises ``MessageError`` between them."""
@@ -129,20 +138,17 @@ class MessageStream(Stream):
             compressed, size = PREFIX.unpack_from(data, start)
             begin = start + PREFIX_BYTES
             if size == stop - begin and not compressed and (limit is None or size <= limit):
-                return (data[begin:stop] if size <= _COPIED_BYTES else memoryview(data)[begin:stop],)
+                if size > _COPIED_BYTES and isinstance(data, bytes):
+                    return (memoryview(data)[begin:stop],)
+                return (bytes(data[begin:stop]),)
         if self._reader is None:
-            self._reader = MessageReader(coding, limit)
+            self._reader = self.sink = MessageReader(coding, limit)
         return self._reader.read(data, start, stop)
 
     @property
     def partial(self) -> bool:
         """Whether part of a message has arrived."""
         return self._reader is not None and self._reader.partial
-
-
-def _allocated(size: int) -> memoryview:
-    """A buffer that is not filled with zeros."""
-    return np.empty(size, np.uint8).data
 
 
 def lasting(message: Buffer) -> Buffer:

@@ -26,10 +26,11 @@ from interlingua.protocols.transport.h2.hpack import FieldLines
 from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener, hand_over
+from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import send_at_once
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.write_batch import WriteBatch
-from interlingua.protocols.wire import GrpcAnswer, GrpcHandler
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler
 
 _GOODBYE_SECS = 1.0
 """How long a client may take to acknowledge that the server is stopping, and how long it must be silent
@@ -63,6 +64,7 @@ class GrpcServer:
         self.keepalive_secs = keepalive_secs
         self.keepalive_timeout_secs = keepalive_timeout_secs
         self.connections: ConnectionSet[_Connection] = ConnectionSet()
+        self.space = shared_space()
 
     async def start(self) -> Address:
         """Listen. Returns the bound address, port filled in. Raises ``OSError``."""
@@ -98,10 +100,11 @@ class GrpcServer:
         return headers
 
 
-class _Connection(asyncio.Protocol):
-    """A connection: the ``asyncio.Protocol`` around an ``ServerConnection``, and the host of its calls."""
+class _Connection(SharedReceiver):
+    """A connection: the asyncio protocol around an ``ServerConnection``, and the host of its calls."""
 
     def __init__(self, server: GrpcServer, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(server.space)
         self._server = server
         self.loop = loop
         self.handler = server.handler
@@ -127,7 +130,7 @@ class _Connection(asyncio.Protocol):
         )
         self._timer = self.loop.call_later(self._server.stall_secs, self._look)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: Buffer) -> None:
         """Frames, cut anywhere."""
         self._silent = False
         if self._closing:

@@ -79,8 +79,8 @@ class H2Connection(Generic[H]):
 
     # called by the owner of the socket
 
-    def receive(self, data: bytes) -> None:
-        """Take what arrived."""
+    def receive(self, data: Buffer) -> None:
+        """Take what arrived, which may change afterwards."""
         if self.closed:
             return
         try:
@@ -136,7 +136,8 @@ class H2Connection(Generic[H]):
         """The peer takes no streams after ``last``; it closes the connection itself."""
 
     def on_data_frame(self, number: int, size: int) -> Stream | None:
-        """Account for a DATA frame in both windows (RFC 9113, 6.9.1)."""
+        """Account for a DATA frame in both windows, and give the peer back what it has used (RFC 9113,
+        6.9.1)."""
         self._received += size
         if self._received >= self._connection_window // 2:
             if self._received > self._connection_window:
@@ -154,19 +155,20 @@ class H2Connection(Generic[H]):
             self.reset_stream(stream, Code.STREAM_CLOSED)  # RFC 9113, 5.1
             return None
         stream.received += size
-        if stream.received > self._stream_window:
-            self.reset_stream(stream, Code.FLOW_CONTROL_ERROR)
-            return None
+        if stream.received >= self._stream_window // 2:
+            if stream.received > self._stream_window:
+                self.reset_stream(stream, Code.FLOW_CONTROL_ERROR)
+                return None
+            if not stream.window_held:
+                self.replenish(stream)
         return stream
 
-    def on_data(self, stream: Stream, data: bytes, start: int, stop: int, ended: bool) -> None:
-        """Hand data to its stream; give the peer its window back."""
+    def on_data(self, stream: Stream, data: Buffer, start: int, stop: int, ended: bool) -> None:
+        """Hand data to its stream."""
         if start == stop and not ended:
             self._guard.idle_frame()
         stream.half_closed_remote = ended
         stream.data_received(data, start, stop, ended)
-        if stream.received >= self._stream_window // 2 and not stream.window_held:
-            self.replenish(stream)
 
     def on_field_block(self, block: bytes, ended: bool, number: int) -> None:
         """See ``FrameHandler``."""

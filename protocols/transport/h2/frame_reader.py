@@ -26,6 +26,7 @@ from interlingua.protocols.transport.h2.frames import (
     H2Error,
 )
 from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.wire import Buffer
 
 MAX_FIELD_BLOCK = 1 << 18
 """The largest field block: more than a request may have, so that a request above its limit is refused alone
@@ -53,7 +54,7 @@ class FrameHandler(Protocol):
         """A DATA frame of stream ``number`` begins, ``size`` bytes with its padding. The stream that takes
         the data, None to skip it."""
 
-    def on_data(self, stream: Stream, data: bytes, start: int, stop: int, ended: bool) -> None:
+    def on_data(self, stream: Stream, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """A DATA frame, or the end of one; ``ended``: it has END_STREAM."""
 
     def on_field_block(self, block: bytes, ended: bool, number: int) -> None:
@@ -83,18 +84,20 @@ class FrameReader:
         self._block_stream = 0
         self._block_ends = False
 
-    def feed(self, data: bytes) -> None:
-        """Take what arrived. Raises ``H2Error``, after which nothing can be read."""
+    def feed(self, data: Buffer) -> None:
+        """Take what arrived, which may change afterwards. Raises ``H2Error``, after which nothing can be
+        read."""
         if self._rest:
             data = self._rest + data
             self._rest = b""
         position = self._cut(data)
         if position < len(data) and not self._handler.closed:
-            self._rest = data[position:] if position else data
+            self._rest = bytes(data[position:] if position else data)
 
-    def _cut(self, data: bytes) -> int:
+    def _cut(self, data: Buffer) -> int:
         """Handle whole frames, and DATA as it arrives: up to which position."""
         handler, end, position = self._handler, len(data), 0
+        view = memoryview(data)
         if not self._preface_read:
             position = self._read_preface(data)
             if not self._preface_read:
@@ -112,7 +115,13 @@ class FrameReader:
             if kind == DATA and stop <= end and not flags & PADDED:
                 position = stop
                 stream = handler.on_data_frame(number, size)
-                if stream is not None:
+                if stream is None:
+                    continue
+                sink = stream.sink
+                if sink is not None and not flags and 0 < size < len(sink.space):
+                    sink.space[:size] = view[start:stop]
+                    sink.space = sink.space[size:]
+                else:
                     handler.on_data(stream, data, start, stop, bool(flags & END_STREAM))
             elif size > FRAME_BYTES:
                 raise H2Error(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")  # 4.2
@@ -130,13 +139,14 @@ class FrameReader:
                 break
             else:
                 position = stop
-                self._whole(kind, flags, number, data[start:stop])
+                self._whole(kind, flags, number, bytes(data[start:stop]))
         return position
 
-    def _read_preface(self, data: bytes) -> int:
+    def _read_preface(self, data: Buffer) -> int:
         preface = self._preface
-        if not data.startswith(preface):
-            if preface.startswith(data):
+        begin = bytes(data[: len(preface)])
+        if begin != preface:
+            if preface.startswith(begin):
                 return 0
             raise NotHttp2Error(Code.PROTOCOL_ERROR, "this is not HTTP/2")
         if len(data) < len(preface) + HEADER_BYTES:
@@ -178,7 +188,7 @@ class FrameReader:
             block, self._block, self._block_stream = bytes(self._block), bytearray(), 0
             self._handler.on_field_block(block, self._block_ends, number)
 
-    def _begin_data(self, data: bytes, start: int, end: int, size: int, flags: int, number: int) -> int:
+    def _begin_data(self, data: Buffer, start: int, end: int, size: int, flags: int, number: int) -> int:
         """A DATA frame that is padded or not complete: up to which position it is here."""
         stream = self._handler.on_data_frame(number, size)
         padding = 0
@@ -192,7 +202,7 @@ class FrameReader:
         self._inside, self._inside_ends = stream, bool(flags & END_STREAM)
         return self._resume(data, start, end)
 
-    def _resume(self, data: bytes, start: int, end: int) -> int:
+    def _resume(self, data: Buffer, start: int, end: int) -> int:
         """Hand over what is here of the frame under way: up to which position."""
         stop = min(end, start + self._left)
         self._left -= stop - start

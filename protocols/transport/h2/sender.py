@@ -170,16 +170,20 @@ class Sender:
         stream.send_window -= size
         self.window -= size
         self._guard.idle_frames = self._guard.resets = 0
-        written: list[Buffer] = []
-        left = size
-        while left:
-            part = min(left, self.max_frame_size)
-            left -= part
-            last = stream.ending and part == stream.queued and not stream.trailers
-            written.append(data_header(part, stream.id, END_STREAM if last else 0))
-            written += stream.take(part)
-        for piece in written:
-            self._write(piece)
+        ends = stream.ending and size == stream.queued and not stream.trailers
+        write, number, largest = self._write, stream.id, self.max_frame_size
+        room = 0
+        for piece in stream.take(size):
+            place, end = 0, len(piece)
+            while place < end:
+                if not room:
+                    room = min(size, largest)
+                    size -= room
+                    write(data_header(room, number, END_STREAM if ends and not size else 0))
+                upto = min(end, place + room)
+                write(piece[place:upto])
+                room -= upto - place
+                place = upto
 
     def _finish(self, stream: Stream) -> None:
         """Send END_STREAM; the queue is empty."""

@@ -7,9 +7,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Protocol
 
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.wire import Buffer
+
+
+class Sink(Protocol):
+    """Where data in the middle of a message goes without a call: to the start of ``space``, which is then
+    shortened."""
+
+    space: memoryview
 
 
 class Stream:
@@ -19,7 +27,8 @@ class Stream:
     ``received``: bytes of data received since the last WINDOW_UPDATE. ``half_closed_remote``: the peer has
     sent all of its message; ``half_closed_local``: we have. ``closed``: nothing is sent or received any more.
     ``window_held``: send no WINDOW_UPDATE for now. ``queued``: bytes in the send queue. ``ending``: the queue
-    ends our message, followed by ``trailers``, a field block, unless they are empty.
+    ends our message, followed by ``trailers``, a field block, unless they are empty. A DATA frame that fits
+    the ``sink`` does not reach :meth:`data_received`.
     """
 
     __slots__ = (
@@ -32,6 +41,7 @@ class Stream:
         "queued",
         "received",
         "send_window",
+        "sink",
         "trailers",
         "window_held",
     )
@@ -44,11 +54,13 @@ class Stream:
         self.half_closed_local = self.closed = self.ending = False
         self.window_held = False
         self.queued = 0
+        self.sink: Sink | None = None
         self.trailers = b""
         self._queue: deque[memoryview] | None = None
 
-    def data_received(self, data: bytes, start: int, stop: int, ended: bool) -> None:
-        """Take ``data[start:stop]``, which may be empty; ``ended``: the peer's message is complete."""
+    def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
+        """Take ``data[start:stop]``, which may be empty, and changes afterwards unless it is ``bytes``;
+        ``ended``: the peer's message is complete."""
         raise NotImplementedError
 
     def on_reset(self, code: int) -> None:

@@ -308,7 +308,7 @@ def conversation(pieces: list[bytes]) -> list[Any]:
     loop = asyncio.new_event_loop()
     try:
         errors = ClientErrors(parse_url("a:1", "grpc"), None)
-        connection = GrpcClientConnection(loop, "a:1", errors, None, lambda: None)
+        connection = GrpcClientConnection(loop, memoryview(b""), "a:1", errors, None, lambda: None)
         connection.connection_made(_Transport())
         calls = UnaryClientCall(connection, None), StreamClientCall(connection, None)
         last = UnaryClientCall(connection, None)
