@@ -125,7 +125,7 @@ class GrpcChannelClient:
     def _available(self) -> GrpcClientConnection | None:
         """A connection that takes a call now."""
         for connection in self._connections:
-            if connection.available:
+            if connection.connection.available:
                 return connection
         return None
 

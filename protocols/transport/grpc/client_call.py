@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors
-from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, known_coding, of_reset
+from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, of_reset
 from interlingua.protocols.transport.grpc.messages import (
     PREFIX,
     PREFIX_BYTES,
@@ -106,14 +106,10 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
             pass
         elif self._head is not None:
             self._end(GrpcAnswer(code=INTERNAL, details="the answer is malformed: it has headers twice"))
-        else:
+        elif headers.usual or (answer := headers.refusal()) is None:
             self._head = headers
-            answer = headers.refusal()
-            if answer is None and not known_coding(headers.coding):
-                details = f"Compression algorithm '{headers.coding[:100]}' is not known"
-                answer = GrpcAnswer(code=INTERNAL, details=details)
-            if answer is not None:
-                self._end(answer)
+        else:
+            self._end(answer)
 
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """See ``Stream``."""

@@ -49,7 +49,6 @@ class GrpcClientConnection(SharedReceiver):
         """How often something was received."""
         self._authority = authority
         self._changed = changed
-        self._retired = False
         self._reason = "the connection was closed"
         self._heard_at_look = -1
 
@@ -105,15 +104,14 @@ class GrpcClientConnection(SharedReceiver):
 
     def retire(self) -> None:
         """See ``ClientHost``."""
-        self._retired = True
-        self._on_change()
+        self.connection.retire("it fell silent")
 
     # called by the client
 
     @property
     def usable(self) -> bool:
         """Whether it takes calls, now or when others have ended."""
-        return not self._retired and self.connection.usable
+        return self.connection.usable
 
     @property
     def closed(self) -> bool:
@@ -132,11 +130,6 @@ class GrpcClientConnection(SharedReceiver):
         if self.usable and self.connection.ready:
             return ""
         return f"cannot be reached: {self.connection.going_away or self._reason}"
-
-    @property
-    def available(self) -> bool:
-        """Whether it takes a call now."""
-        return not self._retired and self.connection.available
 
     def close(self, why: str) -> None:
         """End every call and the connection."""

@@ -78,21 +78,30 @@ class CallBlocks:
         self._authority = authority.encode()
         self._generation = encoder.generation
         self._blocks: dict[str, bytes] = {}
+        self._timed: dict[str, tuple[bytes, float, float]] = {}
+        """The last block of each method with a timeout, and the timeouts that have the same, in seconds."""
 
     def block(self, method: str, timeout: float | None, metadata: Mapping[str, str]) -> bytes:
         """The field block of the next request; ``timeout`` is in seconds. Raises ``UnsendableError``."""
         own = _metadata(metadata) if metadata else b""
-        block = self._blocks.get(method) if self._generation == self._encoder.generation else None
-        if block is None:
-            block = self._encoded(method)
+        current = self._generation == self._encoder.generation
+        if current and timeout is not None and (known := self._timed.get(method)) is not None:
+            timed, least, most = known
+            if least < timeout <= most:
+                return timed + own if own else timed
+        block = (self._blocks.get(method) if current else None) or self._encoded(method)
         if timeout is not None:
-            block += literal(b"grpc-timeout", timeout_text(timeout))
+            text, least, most = timeout_text(timeout)
+            block += literal(b"grpc-timeout", text)
+            if method in self._blocks:
+                self._timed[method] = block, least, most
         return block + own
 
     def _encoded(self, method: str) -> bytes:
         if self._generation != self._encoder.generation:
             self._generation = self._encoder.generation
             self._blocks.clear()
+            self._timed.clear()
         block = self._encoder.indexed(
             (b":method", b"POST"),
             (b":scheme", b"http"),
@@ -108,14 +117,16 @@ class CallBlocks:
         return block
 
 
-def timeout_text(seconds: float) -> bytes:
-    """``grpc-timeout``, rounded up to three digits as by grpc-core, so that equal limits are equal bytes."""
+def timeout_text(seconds: float) -> tuple[bytes, float, float]:
+    """``grpc-timeout``, rounded up to three digits as by grpc-core, so that equal limits are equal bytes;
+    and which timeouts have the same text: more than the first, at most the second."""
     left = max(1, math.ceil(min(seconds, _LONGEST_SECS) * 1000))
     scale = 1
     while left > 1000 * scale:
         scale *= 10
     left = -(-left // scale) * scale
-    return b"%dS" % (left // 1000) if left % 1000 == 0 else b"%dm" % left
+    text = b"%dS" % (left // 1000) if left % 1000 == 0 else b"%dm" % left
+    return text, (left - scale) / 1000, left / 1000
 
 
 def _metadata(metadata: Mapping[str, str]) -> bytes:
@@ -136,7 +147,8 @@ def _metadata(metadata: Mapping[str, str]) -> bytes:
 @dataclass(slots=True)
 class AnswerHeaders:
     """The headers of an answer, or its trailers. ``http`` is the HTTP status, 0 in trailers; ``status`` the
-    gRPC status, None if there is none; ``malformed`` says which rule of HTTP/2 they break."""
+    gRPC status, None if there is none; ``malformed`` says which rule of HTTP/2 they break. ``usual``: they
+    are those of an answer with messages that can be read."""
 
     http: int = 0
     content_type: bytes = b""
@@ -144,6 +156,7 @@ class AnswerHeaders:
     status: int | None = None
     details: str = ""
     malformed: str = ""
+    usual: bool = False
 
     @property
     def interim(self) -> bool:
@@ -158,6 +171,9 @@ class AnswerHeaders:
         if not self.content_type.lower().startswith(b"application/grpc"):
             shown = self.content_type[:100].decode(errors="replace")
             return GrpcAnswer(code=UNKNOWN, details=f"Received content-type '{shown}', which is not gRPC")
+        if self.coding not in WINDOW_BITS and self.coding not in ("", "identity"):
+            details = f"Compression algorithm '{self.coding[:100]}' is not known"
+            return GrpcAnswer(code=INTERNAL, details=details)
         return None
 
 
@@ -179,12 +195,8 @@ def read_headers(fields: FieldLines) -> AnswerHeaders:
             headers.coding = value.decode(errors="replace")
         elif name[:1] == b":" or name in CONNECTION_SPECIFIC or not name or name != name.lower():
             headers.malformed = "a field that an answer must not have"
+    headers.usual = not headers.malformed and headers.refusal() is None
     return headers
-
-
-def known_coding(coding: str) -> bool:
-    """Whether messages in ``coding`` can be decompressed."""
-    return coding in WINDOW_BITS or coding in ("", "identity")
 
 
 def of_reset(code: int) -> GrpcAnswer:

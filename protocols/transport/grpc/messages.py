@@ -122,11 +122,8 @@ class MessageReader:
 class MessageStream(Stream):
     """A stream that receives messages: either end of a call."""
 
-    __slots__ = ("_reader",)
-
-    def __init__(self, number: int, send_window: int, half_closed_remote: bool) -> None:
-        super().__init__(number, send_window, half_closed_remote)
-        self._reader: MessageReader | None = None
+    __slots__ = ()
+    sink: MessageReader | None
 
     def messages_in(
         self, data: Buffer, start: int, stop: int, coding: str, limit: int | None
@@ -141,14 +138,14 @@ class MessageStream(Stream):
                 if size > _COPIED_BYTES and isinstance(data, bytes):
                     return (memoryview(data)[begin:stop],)
                 return (bytes(data[begin:stop]),)
-        if self._reader is None:
-            self._reader = self.sink = MessageReader(coding, limit)
-        return self._reader.read(data, start, stop)
+        if self.sink is None:
+            self.sink = MessageReader(coding, limit)
+        return self.sink.read(data, start, stop)
 
     @property
     def partial(self) -> bool:
         """Whether part of a message has arrived."""
-        return self._reader is not None and self._reader.partial
+        return self.sink is not None and self.sink.partial
 
 
 def lasting(message: Buffer) -> Buffer:

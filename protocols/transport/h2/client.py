@@ -73,7 +73,7 @@ class ClientConnection(H2Connection[H]):
         self.ready = False
         """Whether the server's settings have come."""
         self.going_away = ""
-        """Why the server takes no more streams, empty if it does."""
+        """Why there are no more streams, empty if there may be."""
         self.fault: H2Error | None = None
         """The rule that the server broke."""
         stated = (
@@ -92,7 +92,13 @@ class ClientConnection(H2Connection[H]):
     @property
     def available(self) -> bool:
         """Whether it takes a stream now."""
-        return self.ready and len(self.streams) < self.max_streams and self.usable
+        return (
+            self.ready
+            and not self.closed
+            and not self.going_away
+            and len(self.streams) < self.max_streams
+            and self.last_id < MAX_STREAM_ID
+        )
 
     def open(self, stream: ClientStream[H]) -> None:
         """Give ``stream`` the next number; its headers must be the next frame (RFC 9113, 5.1.1)."""
@@ -109,12 +115,22 @@ class ClientConnection(H2Connection[H]):
             else:
                 self.sender.reset(stream, Code.NO_ERROR)
             self._guard.idle_frames = self._guard.resets = 0
-            self._changed()
+            self._freed()
 
     def cancel(self, stream: Stream, code: Code = Code.CANCEL) -> None:
         """Reset a stream whose answer is no longer wanted."""
         if not stream.closed:
             self.sender.reset(stream, code)
+            self._freed()
+
+    def retire(self, why: str) -> None:
+        """Open no more streams."""
+        self.going_away = self.going_away or why
+        self._changed()
+
+    def _freed(self) -> None:
+        """A stream has ended: others may wait for its place, or the connection for its end."""
+        if len(self.streams) + 1 >= self.max_streams or self.going_away:
             self._changed()
 
     def on_fault(self, fault: H2Error) -> None:
