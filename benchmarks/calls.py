@@ -52,8 +52,9 @@ def _case(name: str) -> Case:
 
 
 WALKS = (
-    Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 110),
-    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 240, "http"),
+    Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 100),
+    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 180, "grpc"),
+    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 210, "http"),
 )
 
 

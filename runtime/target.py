@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from interlingua.protocols.dialect import Passthrough, PassthroughNames
+from interlingua.protocols.dialect import Opened, Passthrough
 from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.models.warmup import WarmupSample
@@ -26,18 +26,6 @@ from interlingua.schemas import (
     Signature,
     VersionStatistics,
 )
-
-
-@dataclass(slots=True)
-class Forward:
-    """A message that a target forwards undecoded: ``heads`` are those of its tensors, ``names`` those to
-    write into it, ``signature`` has the caller's names and ``remote_signature`` the upstream's."""
-
-    names: PassthroughNames
-    heads: InferHeads
-    signature: Signature
-    remote_signature: Signature
-    context: Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +142,12 @@ class Target(Protocol):
         """The passthrough whose messages it forwards undecoded, if any."""
         return None
 
-    async def accept(self, heads: InferHeads, model: str, version: str, context: Context) -> Forward | None:
-        """Whether it forwards a message with ``heads`` undecoded, for a caller that uses the name ``model``;
-        None if the request has to be decoded. Raises as :meth:`infer`."""
-        return None
-
-    async def forward(
-        self, forward: Forward, message: Any, read: Callable[[Any], tuple[Any, str] | InferResponse]
+    async def pass_through(
+        self, opened: Opened[Any], heads: InferHeads, model: str, version: str, context: Context
     ) -> Any:
-        """The result of ``read`` on the reply to ``message``: an answer in the caller's form, or a response,
-        in the caller's names. Raises as :meth:`infer`."""
-        raise TypeError(f"model '{self.name}' forwards no messages")
+        """The answer, in the caller's form, to a message with ``heads``, forwarded undecoded for a caller
+        that uses the name ``model``; None if the message has to be decoded. Raises as :meth:`infer`."""
+        return None
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """The model as it describes itself, for ``version`` or the one that the policy chooses.

@@ -22,31 +22,32 @@ _NO_PARAMETERS: Mapping[str, Parameter] = {}
 class CancelToken:
     """Signals running work that its caller is gone."""
 
-    __slots__ = ("_callbacks", "cancelled")
-
-    def __init__(self) -> None:
-        self.cancelled = False
-        # a dictionary keeps their order and removes one in constant time
-        self._callbacks: dict[Callable[[], object], None] = {}
+    # without __init__: every request has a token, and few use it
+    cancelled = False
+    _callbacks: dict[Callable[[], object], None] | None = None
 
     def cancel(self) -> None:
         """Mark as cancelled and run every callback once."""
         if not self.cancelled:
             self.cancelled = True
-            callbacks, self._callbacks = self._callbacks, {}
-            for callback in callbacks:
+            callbacks, self._callbacks = self._callbacks, None
+            for callback in callbacks or ():
                 callback()
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
         """Run ``callback`` when cancelled; at once if already cancelled."""
         if self.cancelled:
             callback()
+        elif self._callbacks is None:
+            # a dictionary keeps their order and removes one in constant time
+            self._callbacks = {callback: None}
         else:
             self._callbacks[callback] = None
 
     def forget(self, callback: Callable[[], object]) -> None:
         """Remove ``callback``."""
-        self._callbacks.pop(callback, None)
+        if self._callbacks is not None:
+            self._callbacks.pop(callback, None)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from interlingua.schemas import ErrorCode, InferenceError, InferHeads, InferRequest, Signature
-from interlingua.schemas.status import ExecutionStatistics, RequestStatistics, VersionStatistics
+from interlingua.schemas.status import Duration, ExecutionStatistics, RequestStatistics, VersionStatistics
 
 MOST_BATCH_SIZES = 1024
 """How many batch sizes have counters; other sizes count in the totals only, so that clients cannot grow the
@@ -56,24 +56,37 @@ def count_success(
     own."""
     if counted is None:
         return
-    input_ns = course.ready - course.began + course.gathering
-    ran = course.ended - course.started - course.gathering
-    taken = course.done - course.ended
+    began, ready, started, ended, done, gathering = course
+    input_ns, ran, taken = ready - began + gathering, ended - started - gathering, done - ended
     counted.inference_count += size
-    if execution is None:
-        _count_execution(counted, size, input_ns, ran, taken)
-    elif not execution.counted:
-        execution.counted = True
-        _count_execution(counted, execution.rows, input_ns, ran, taken)
     counted.last_inference_ms = time.time_ns() // 1_000_000
-    counted.latencies.add(course.done - course.began)
-    requests = _of_size(counted, size)
+    counted.latencies.add(done - began)
+    spent: list[tuple[Duration, int]] = []
+    requests = counted.by_batch_size.get(size) or _of_size(counted, size)
     if requests is not None:
-        requests.success.add(course.done - course.began)
-        requests.compute_input.add(input_ns)
-        requests.queue.add(course.started - course.ready)
-        requests.compute_infer.add(ran)
-        requests.compute_output.add(taken)
+        spent += (
+            (requests.success, done - began),
+            (requests.compute_input, input_ns),
+            (requests.queue, started - ready),
+            (requests.compute_infer, ran),
+            (requests.compute_output, taken),
+        )
+    if execution is None or not execution.counted:
+        rows = size
+        if execution is not None:
+            rows, execution.counted = execution.rows, True
+        counted.execution_count += 1
+        runs = counted.executions.get(rows) or _of_rows(counted, rows)
+        if runs is not None:
+            spent += (
+                (runs.compute_input, input_ns),
+                (runs.compute_infer, ran),
+                (runs.compute_output, taken),
+            )
+    for duration, ns in spent:
+        # Duration.add, inlined
+        duration.count += 1
+        duration.ns += ns
 
 
 def count_hit(counted: VersionStatistics | None, size: int, began: int, looked: int) -> None:
@@ -107,16 +120,11 @@ def count_failure(counted: VersionStatistics | None, size: int, began: int, fail
         requests.failed.add(time.monotonic_ns() - began)
 
 
-def _count_execution(counted: VersionStatistics, rows: int, input_ns: int, ran: int, taken: int) -> None:
-    counted.execution_count += 1
+def _of_rows(counted: VersionStatistics, rows: int) -> ExecutionStatistics | None:
     executions = counted.executions.get(rows)
-    if executions is None:
-        if len(counted.executions) >= MOST_BATCH_SIZES:
-            return
+    if executions is None and len(counted.executions) < MOST_BATCH_SIZES:
         executions = counted.executions[rows] = ExecutionStatistics()
-    executions.compute_input.add(input_ns)
-    executions.compute_infer.add(ran)
-    executions.compute_output.add(taken)
+    return executions
 
 
 def _of_size(counted: VersionStatistics, size: int) -> RequestStatistics | None:

@@ -24,7 +24,10 @@ class UpstreamCounts:
         self.answered = UNNAMED_VERSION
 
     def of(self, version: str) -> VersionStatistics:
-        return self.by_version.setdefault(version, VersionStatistics())
+        found = self.by_version.get(version)
+        if found is None:
+            found = self.by_version[version] = VersionStatistics()
+        return found
 
     def success(self, version: str, size: int, course: Course, context: Context) -> None:
         """Count a request of ``size`` batch elements, with ``context``, that ``version`` answered (empty:

@@ -24,7 +24,7 @@ class Forwarding:
 
     def __init__(self, names: Sequence[str] = (), own: Mapping[str, HeaderFile] | None = None) -> None:
         self._names = tuple(name for name in names if name not in (*TRACE, REQUEST_ID))
-        self._own = own or {}
+        self.own = own or {}
 
     def of_the_caller(self, message: Any, context: Context) -> None:
         """Add the caller's headers to ``message``. Raises MALFORMED for a listed header that the transport
@@ -49,8 +49,8 @@ class Forwarding:
             )
 
     def of_our_own(self, message: Any) -> None:
-        if self._own:
-            message.add_headers({name: file.value() for name, file in self._own.items()})
+        if self.own:
+            message.add_headers({name: file.value() for name, file in self.own.items()})
 
     def _fits(self, message: Any, name: str, value: str) -> bool:
         if value.isprintable() and (value.isascii() or not message.ascii_headers):

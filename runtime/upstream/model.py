@@ -7,9 +7,10 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from interlingua.protocols.dialect import Passthrough, PassthroughNames
+from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
 from interlingua.runtime.model_config.config import ModelConfig
 from interlingua.runtime.model_config.message import config_message
 from interlingua.runtime.models.model import UNLOADED
@@ -18,7 +19,7 @@ from interlingua.runtime.models.renames import Renames
 from interlingua.runtime.models.statistics import Course, batch_size
 from interlingua.runtime.models.turns import Turns
 from interlingua.runtime.repository.absent import all_in
-from interlingua.runtime.target import Forward, Target
+from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.attributes import NO_ATTRIBUTES, Attributes
 from interlingua.runtime.upstream.config import fetch_config, is_decoupled, read_config, shown_config
 from interlingua.runtime.upstream.counts import UNNAMED_VERSION, UpstreamCounts
@@ -50,6 +51,8 @@ from interlingua.schemas import (
 
 _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
 """Errors after which the upstream's model may have changed, so its signature is discovered again."""
+
+_KEPT_NAMES = 64
 
 _CONFIG_SECS = 2.0
 """The timeout for discovering whether a model is decoupled."""
@@ -155,13 +158,48 @@ class UpstreamModel(Target):
     def passthrough(self) -> Passthrough[Any, Any, Any] | None:
         return self.upstream.passthrough
 
-    async def accept(self, heads: InferHeads, model: str, version: str, context: Context) -> Forward | None:
+    async def pass_through(
+        self, opened: Opened[Any], heads: InferHeads, model: str, version: str, context: Context
+    ) -> Any:
         """See ``Target``. None also if the request does not fit the signature."""
-        known = await self._known(version, context)
-        if self._strict and not known.check.passes(heads):
+        known = self._signatures.known(version) or await self._known(version, context)
+        passthrough = opened.action.passthrough
+        if passthrough is None or (self._strict and not known.check.passes(heads)):
             return None
+        names = known.passing.get((model, version)) or self._passing_names(known, model, version)
+        message = passthrough.call(opened, names)
+        if message is None:
+            return None
+        ours = known.ours
+        size = batch_size(heads, ours)
+        read: Callable[[Any], Any] = partial(passthrough.answer, opened, names)
+        began = time.monotonic_ns()
+        try:
+            if isinstance(message, InferRequest):
+                answer = read(await self.upstream.call(Operation.INFER, message, known.theirs, context))
+            else:
+                answer = await self.upstream.forward(message, context, read)
+            received = time.monotonic_ns()
+            if isinstance(answer, InferResponse):
+                requested = tuple(RequestedOutput(name) for name in heads.outputs) or None
+                answer.outputs = self._names.chosen(self._names.answered(answer), requested, ours)
+        except (InferenceError, asyncio.CancelledError) as end:
+            self._count_end(end, version, size, began, context)
+            context.timings["upstream"] = time.monotonic_ns() - began
+            raise
+        undecoded = isinstance(answer, tuple)
+        version = answer[1] if undecoded else answer.version
+        course = Course(began, began, began, received, time.monotonic_ns())
+        self._counts.success(version, size, course, context)
+        context.timings["upstream"] = received - began
+        return answer[0] if undecoded else _encoded(opened, ours, model, answer)
+
+    def _passing_names(self, known: KnownSignature, model: str, version: str) -> PassthroughNames:
+        """The names in messages that pass through, prepared once."""
         ours, names = known.ours, self._names
-        passthrough_names = PassthroughNames(
+        if len(known.passing) >= _KEPT_NAMES:  # callers choose the names of a route
+            known.passing.clear()
+        found = known.passing[model, version] = PassthroughNames(
             model,
             self._remote,
             tuple(ours.output_names),
@@ -171,34 +209,7 @@ class UpstreamModel(Target):
             bool(ours.inputs or ours.outputs),
             version,
         )
-        return Forward(passthrough_names, heads, ours, known.theirs, context)
-
-    async def forward(
-        self, forward: Forward, message: Any, read: Callable[[Any], tuple[Any, str] | InferResponse]
-    ) -> Any:
-        ours, context = forward.signature, forward.context
-        began = time.monotonic_ns()
-        size = batch_size(forward.heads, ours)
-        sent = time.monotonic_ns()
-        try:
-            if isinstance(message, InferRequest):
-                theirs = forward.remote_signature
-                answer = read(await self.upstream.call(Operation.INFER, message, theirs, context))
-            else:
-                answer = await self.upstream.forward(message, context, read)
-            received = time.monotonic_ns()
-            if isinstance(answer, InferResponse):
-                requested = tuple(RequestedOutput(name) for name in forward.heads.outputs) or None
-                answer.outputs = self._names.chosen(self._names.answered(answer), requested, ours)
-        except (InferenceError, asyncio.CancelledError) as end:
-            self._count_end(end, forward.names.version, size, began, context)
-            context.timings["upstream"] = time.monotonic_ns() - sent
-            raise
-        answer, version = (answer, answer.version) if isinstance(answer, InferResponse) else answer
-        course = Course(began, sent, sent, received, time.monotonic_ns())
-        self._counts.success(version, size, course, context)
-        context.timings["upstream"] = received - sent
-        return answer
+        return found
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """The upstream's responses as they come; the one of :meth:`infer` if its dialect has no streams, or
@@ -401,7 +412,8 @@ class UpstreamModel(Target):
 
     async def _fitting(self, request: InferRequest) -> KnownSignature:
         """The signature that ``request`` fits. Raises INVALID_TENSOR in the words of local models."""
-        known = await self._known(request.version, request.context)
+        known = self._signatures.known(request.version)
+        known = known or await self._known(request.version, request.context)
         if not self._strict:
             return known
         try:
@@ -416,3 +428,14 @@ class UpstreamModel(Target):
             self._names.refuse_hidden(request)
             raise
         return fresh
+
+
+def _encoded(opened: Opened[Any], ours: Signature, model: str, answer: InferResponse) -> Any:
+    """The caller's answer to ``opened`` where ``answer`` has another form than the caller requested. Raises
+    as the codec."""
+    action = opened.action
+    if action.decode is None:
+        raise TypeError(f"{action.operation.value} has no decoder")
+    _, form = action.decode(opened, ours)
+    answer.model = model
+    return action.encode(form, answer)

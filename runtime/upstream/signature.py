@@ -15,6 +15,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from interlingua.protocols.dialect import PassthroughNames
 from interlingua.runtime.models.validation import RequestCheck
 from interlingua.runtime.upstream.attributes import Attributes
 from interlingua.runtime.upstream.config import fetch_config, is_decoupled
@@ -42,7 +43,8 @@ _KEPT = 64
 class KnownSignature:
     """A signature, ``ours`` in our clients' names and ``theirs`` in the upstream's. ``check`` takes requests
     in our clients' names. It was ``renewed`` at that ``time.monotonic()``, or a ``renewal`` is running.
-    ``decoupled``: whether the model answers any number of times, None while unknown."""
+    ``decoupled``: whether the model answers any number of times, None while unknown. ``passing`` are the
+    names in messages that pass through, by the caller's name of the model and the requested version."""
 
     ours: Signature
     theirs: Signature
@@ -50,6 +52,7 @@ class KnownSignature:
     decoupled: bool | None = None
     renewed: float = -math.inf
     renewal: asyncio.Task[KnownSignature] | None = None
+    passing: dict[tuple[str, str], PassthroughNames] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -77,13 +80,19 @@ class UpstreamSignature:
     _known: dict[str, KnownSignature] = field(default_factory=dict, init=False)
     _queries: dict[str, _Question] = field(default_factory=dict, init=False)
 
-    async def of(self, version: str) -> KnownSignature:
-        """The signature of ``version``, discovered once. Raises the upstream's error."""
+    def known(self, version: str) -> KnownSignature | None:
+        """The signature of ``version``, unless it has yet to be discovered."""
         if self.declared is not None:
             version = ""  # the same for all
-        known = self._known.get(version)
-        if known is not None and version not in self._queries:
+        return None if version in self._queries else self._known.get(version)
+
+    async def of(self, version: str) -> KnownSignature:
+        """The signature of ``version``, discovered once. Raises the upstream's error."""
+        known = self.known(version)
+        if known is not None:
             return known
+        if self.declared is not None:
+            version = ""
         query = self._queries.setdefault(version, _Question())
         query.waiting += 1
         try:

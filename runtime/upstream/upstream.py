@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from dataclasses import replace
+from dataclasses import fields
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, UpstreamCall
 from interlingua.protocols.wire import FramedRequest, HttpCall
 from interlingua.runtime.upstream.forwarding import Forwarding
-from interlingua.runtime.upstream.pool import Gate, Member, Pool, unanswered
+from interlingua.runtime.upstream.pool import Attempt, Gate, Member, Pool, unanswered
 from interlingua.runtime.upstream.pool.probes import Probe
 from interlingua.runtime.upstream.shared_value import SharedValue
 from interlingua.runtime.upstream.unnamed import naming_all
@@ -31,6 +32,12 @@ from interlingua.schemas import (
 )
 
 T = TypeVar("T")
+
+_of_context = attrgetter(*[each.name for each in fields(Context) if each.name != "deadline"])
+# a third of the time of dataclasses.replace
+
+_INFERENCE = frozenset({Operation.INFER, Operation.INFER_STREAM})
+"""Operations that the gate limits."""
 
 _FLAVORED = frozenset({Operation.INFER, Operation.INFER_STREAM, Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
 """Operations with another form on some servers."""
@@ -124,22 +131,42 @@ class Upstream:
 
     async def forward(self, request: Any, context: Context, read: Callable[[Any], T]) -> T:
         """The result of ``read`` on the reply to ``request``, an inference. Raises as :meth:`call` does."""
-        await self._call(Operation.INFER, context)
+        if self._flavors or not self.pool.watched:
+            await self._call(Operation.INFER, context)
         try:
             self._prepare(request, context)
-            return await self._request(Operation.INFER, request, None, read)
+            return await self._request(Operation.INFER, request, None, read, context.pins)
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
 
-    async def _request(
-        self, operation: Operation, message: Any, request: InferRequest | None, read: Callable[[Any], T]
-    ) -> T:
-        async with self._passing(operation, message):
-            attempt = self.pool.attempt(request, harmless=operation in _HARMLESS)
-            while True:
-                with attempt as client:
-                    return self._read(read, await self._send(client, message))
+    def _request(
+        self,
+        operation: Operation,
+        message: Any,
+        request: InferRequest | None,
+        read: Callable[[Any], T],
+        pins: dict[object, object] | None = None,
+    ) -> Coroutine[Any, Any, T]:
+        """The result of ``read`` on the reply to ``message``; see :meth:`call`."""
+        attempt = Attempt(self.pool, request, operation in _HARMLESS, pins)
+        if self.gate is None or operation not in _INFERENCE:
+            return self._send_attempts(attempt, message, read)
+        return self._send_gated(self.gate, attempt, message, read)
+
+    async def _send_gated(self, gate: Gate, attempt: Attempt, message: Any, read: Callable[[Any], T]) -> T:
+        async with gate.passing(self.name, _nbytes(message), message.context.deadline):
+            return await self._send_attempts(attempt, message, read)
+
+    async def _send_attempts(self, attempt: Attempt, message: Any, read: Callable[[Any], T]) -> T:
+        while True:
+            with attempt as client:
+                try:
+                    reply = await client.send(message)
+                except InferenceError as error:
+                    error.message = f"{self._client_label}{error.message}"
+                    raise
+                return self._read(read, reply)
 
     def _read(self, read: Callable[[Any], T], reply: Any) -> T:
         try:
@@ -152,7 +179,7 @@ class Upstream:
     async def _request_optional(
         self, call: UpstreamCall[Any, Any], message: Any, form: Any, dispensable: bool
     ) -> Any:
-        attempt = self.pool.attempt(harmless=True)
+        attempt = Attempt(self.pool, harmless=True)
         while True:
             with attempt:
                 send, label = self._send, self._label
@@ -168,8 +195,8 @@ class Upstream:
         try:
             message, form = call.encode(request, signature)
             self._prepare(message, context)
-            async with self._passing(Operation.INFER_STREAM, message):
-                attempt = self.pool.attempt(request)
+            async with self._passing(message):
+                attempt = Attempt(self.pool, request)
                 while True:
                     with attempt as client:
                         async with aclosing(client.stream(message)) as answers:
@@ -227,17 +254,20 @@ class Upstream:
     def _prepare(self, message: Any, context: Context | None) -> None:
         """Set the deadline and headers of ``message``."""
         message.context = self._bounded(context)
+        forwarding = self._forwarding
         if context is not None:
-            self._forwarding.of_the_caller(message, context)
-        self._forwarding.of_our_own(message)
+            forwarding.of_the_caller(message, context)
+        if forwarding.own:
+            forwarding.of_our_own(message)
 
     def _bounded(self, context: Context | None) -> Context:
         """The caller's context with the earlier of its deadline and the upstream's limit."""
         deadline = time.monotonic() + self._timeout
-        caller = context or Context()
-        if caller.deadline is not None:
-            deadline = min(deadline, caller.deadline)
-        return replace(caller, deadline=deadline)
+        if context is None:
+            return Context(deadline)
+        if context.deadline is not None and context.deadline <= deadline:
+            return context
+        return Context(deadline, *_of_context(context))
 
     def offers(self, operation: Operation) -> bool:
         return operation in self._calls
@@ -284,9 +314,9 @@ class Upstream:
 
         return query
 
-    def _passing(self, operation: Operation, request: Any) -> AbstractAsyncContextManager[None]:
-        """The gate, for inference."""
-        if self.gate is None or operation not in (Operation.INFER, Operation.INFER_STREAM):
+    def _passing(self, request: Any) -> AbstractAsyncContextManager[None]:
+        """The gate, if there is one."""
+        if self.gate is None:
             return nullcontext()
         return self.gate.passing(self.name, _nbytes(request), request.context.deadline)
 

@@ -26,7 +26,6 @@ from interlingua.schemas import (
     Signature,
 )
 from interlingua.translator.serving.observation import Observer
-from interlingua.translator.serving.passthrough import pass_through
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.conditions import RouteKey
 from interlingua.translator.serving.routing.route import Route
@@ -92,10 +91,15 @@ class Dispatch:
             route.bound(self.context)
             model = self._drawn = route.unkeyed(self.key)
         target = self.router.models.get(model)
-        if target is None or target.passthrough is not self.opened.action.passthrough:
+        passthrough = self.opened.action.passthrough
+        if target is None or passthrough is None or target.passthrough is not passthrough:
             return None
+        heads = passthrough.heads(self.opened)
+        if heads is None:
+            return None
+        key = self.key
         try:
-            answer = await pass_through(self.opened, target, self.key, self.context)
+            answer = await target.pass_through(self.opened, heads, key.model, key.version, self.context)
         except InferenceError as error:
             if route is not None:
                 if route.fallback and await self._is_of_a_sequence(route):
@@ -172,7 +176,12 @@ class Dispatch:
         model. An upstream may have replaced its model: a request that does not fit is decoded again with a
         renewed signature."""
         version = self.key.version
-        target = self.router.target(model, version) if route is None else self._target(route, model)
+        if route is None:
+            # Router.target, inlined
+            router = self.router
+            target = router.models.get(model) or router.target(model, version)
+        else:
+            target = self._target(route, model)
         timed = None if route is None else partial(route.timed_signature, target, self.context)
         began = time.monotonic_ns()
         try:

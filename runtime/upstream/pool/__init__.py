@@ -8,7 +8,7 @@ names, ``gate`` limits the requests in flight.
 from interlingua.runtime.upstream.pool.gate import Gate
 from interlingua.runtime.upstream.pool.member import Member
 from interlingua.runtime.upstream.pool.names import HostName, HostNames
-from interlingua.runtime.upstream.pool.pool import Pool
+from interlingua.runtime.upstream.pool.pool import Attempt, Pool
 from interlingua.runtime.upstream.pool.probes import Probes
 
-__all__ = ["Gate", "HostName", "HostNames", "Member", "Pool", "Probes"]
+__all__ = ["Attempt", "Gate", "HostName", "HostNames", "Member", "Pool", "Probes"]

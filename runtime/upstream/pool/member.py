@@ -49,8 +49,7 @@ class Member:
         self._mute_until = 0.0
         self._hushed = False
         self._cut_off = False
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._idle: asyncio.Event | None = None
         self._in_a_row = 0
         self._failed_at = 0.0
 
@@ -88,18 +87,19 @@ class Member:
             _log.info("upstream health unknown", extra={"facts": {**self._facts(), "reason": why}})
         self._mute_until = time.monotonic() + MUTE_SECS
 
-    def begin(self) -> None:
-        self.running += 1
-        self.requests += 1
-        self._idle.clear()
-
-    def end(self) -> None:
+    def end(self, answered: bool) -> None:
+        """A request has ended, with an answer or not."""
         self.running -= 1
-        if not self.running:
+        if self._idle is not None and not self.running:
             self._idle.set()
+        if answered and (self._in_a_row or self.open or self._hushed):
+            self.answered()
 
     async def idle(self) -> None:
-        await self._idle.wait()
+        """Wait until no request is left; none may begin meanwhile."""
+        if self.running:
+            self._idle = asyncio.Event()
+            await self._idle.wait()
 
     def answered(self) -> None:
         """It has answered anything."""

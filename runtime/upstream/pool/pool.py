@@ -82,14 +82,12 @@ class Pool:
         finally:
             await member.close()
 
-    def attempt(self, request: InferRequest | None = None, *, harmless: bool = False) -> Attempt:
-        """``request`` is the inference to send, if it is one. ``harmless``: repeating it changes nothing."""
-        return Attempt(self, request, harmless)
-
     def choose(self, tried: Several[Member]) -> Member | None:
         """The best server with the fewest requests, in turn among equals; None if no server except those
         ``tried`` takes a request now."""
         count = len(self.members)
+        if count == 1 and not tried and not self.members[0].open:
+            return self.members[0]
         best: tuple[int, int] | None = None
         chosen = self._turn
         for step in range(1, count + 1):
@@ -155,16 +153,23 @@ class Pool:
 
 class Attempt:
     """One request, tried at one server after the other: enter it to get a client, again and again until the
-    block ends with a result or an exception. The block suppresses ``ConnectionFailedError`` if another server
-    may be tried. Entering raises the last such error if no server is left, UNAVAILABLE if none takes a
-    request."""
+    block ends with a result or an exception. ``request`` is the inference to send, if it is decoded; any
+    other has the ``pins`` of its context. ``harmless``: repeating it changes nothing. The block suppresses
+    ``ConnectionFailedError`` if another server may be tried. Entering raises the last such error if no server
+    is left, UNAVAILABLE if none takes a request."""
 
     __slots__ = ("_failure", "_harmless", "_pins", "_pool", "_request", "_trial", "_tried", "member")
 
-    def __init__(self, pool: Pool, request: InferRequest | None, harmless: bool) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        request: InferRequest | None = None,
+        harmless: bool = False,
+        pins: dict[object, object] | None = None,
+    ) -> None:
         self._pool = pool
         self._request = request if request is not None and request.sequence is not None else None
-        self._pins = None if request is None else request.context.pins
+        self._pins = pins if request is None else request.context.pins
         self._harmless = harmless
         self._tried: list[Member] = []
         self._failure: InferenceError | None = None
@@ -182,7 +187,8 @@ class Attempt:
         if member is None:
             raise self._failure or unavailable(self._why_unavailable())
         self.member = member
-        member.begin()
+        member.running += 1
+        member.requests += 1
         self._trial = member.open
         if self._trial:
             member.trying = True
@@ -192,12 +198,10 @@ class Attempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         member = self.member
-        member.end()
+        member.end(error is None)
         if self._trial:
             member.trying = False
-        if error is None:
-            member.answered()
-        elif isinstance(error, InferenceError):
+        if isinstance(error, InferenceError):
             self._judge(error)
         if isinstance(error, ConnectionFailedError) and (self._harmless or not error.sent):
             self._tried.append(member)

@@ -383,16 +383,9 @@ async def test_a_stream_falls_back_before_its_first_response(given: int, falls: 
 def passing(relay: Any, *routes: Route) -> tuple[Clients, Any]:
     """Clients of a model behind an upstream that messages pass to by ``relay``."""
 
-    async def accept(*_: Any) -> Any:
-        answer = await relay()
-        return None if answer is None else SimpleNamespace(names=None, answer=answer)
-
-    async def forward(forward: Any, *_: Any) -> Any:
-        return forward.answer
-
     upstream: Any = SimpleNamespace(name="there", offers=lambda _: False, passthrough=PASSTHROUGH)
     main: Any = UpstreamModel("main", upstream, "main")
-    main.accept, main.forward = accept, forward
+    main.pass_through = relay
     main.infer, main.signature = Model("main").infer, Model("main").signature
     clients = Clients(Model("spare"), main, routes=routes)
     asked = InferRequest("m", (Tensor.from_numpy("x", np.ones(1, np.int32)),))

@@ -338,13 +338,10 @@ async def test_what_is_looked_at_is_read(looked_at: bool) -> None:
     echo = Echo()
     target.infer, target.signature = echo.infer, echo.signature
 
-    async def accept(*_: Any) -> Any:
-        return SimpleNamespace(names=None)
-
-    async def forward(*_: Any) -> str:
+    async def pass_through(*_: Any) -> str:
         return "relayed"
 
-    target.accept, target.forward = accept, forward
+    target.pass_through = pass_through
     asked = opened(request(1))
     asked.action = replace(asked.action, passthrough=passthrough)
     observers = (Looker(),) if looked_at else ()
