@@ -131,8 +131,6 @@ def messages(setup: Setup, batch: int) -> Iterator[tuple[str, str, HttpCall | Gr
     for binding in bindings().values():
         if binding.transport in ("http", "grpc"):
             call, _ = binding.calls[Operation.INFER].encode(request, signature)
-            if binding.transport == "http":
-                call.body = b"".join(call.parts)
             yield binding.dialect, binding.transport, call
 
 
@@ -214,7 +212,7 @@ def _on_the_wire(call: HttpCall | GrpcRequest) -> bytes:
     if isinstance(call, GrpcRequest):
         return bytes(call.message)
     target = f"{call.path}?{call.query}" if call.query else call.path
-    return http_request(target, dict(call.headers), bytes(call.body))
+    return http_request(target, dict(call.headers), b"".join(call.parts))
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -232,7 +232,7 @@ async def test_a_fault(world: World, fault: str) -> None:
         await traffic.until(lambda: traffic.statuses("alone")[200] >= 25, 5)
         await failing.relay.fail(fault)
         began = time.monotonic()
-        await asyncio.sleep(TIMEOUT_SECS + 0.2)
+        await asyncio.sleep(TIMEOUT_SECS + 0.4)
         alone, pair = (traffic.statuses(model, began) for model in ("alone", "pair"))
         executed = len(staying.executed())
         await failing.relay.recover()
