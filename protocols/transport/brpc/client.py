@@ -1,7 +1,7 @@
-"""Makes calls to one bRPC upstream over one connection, messages as bytes.
+"""A bRPC client of one upstream, on one connection: messages as bytes.
 
-All calls share the connection: each has a correlation id, and replies come in any order. A reply to a call
-that was cancelled is thrown away.
+Calls are pipelined: each has a correlation id, and replies come in any order. A reply to a cancelled call is
+discarded.
 """
 
 from __future__ import annotations
@@ -23,19 +23,26 @@ from interlingua.protocols.transport.brpc.frame import (
     write_request,
 )
 from interlingua.protocols.transport.connect import UnsentError, connect
+from interlingua.protocols.transport.grpc.deadlines import Deadlines
 from interlingua.protocols.transport.sockets import write_parts
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
 from interlingua.schemas import ErrorCode, InferenceError
 
 _LARGEST_TIMEOUT_MS = 2**31 - 1
+_MAX_UNSOLICITED = 64
+"""How many replies without a call a connection may carry."""
+
+_DECOMPRESSED_HERE = 1 << 14
+"""Larger answers are decompressed in a thread: a thousandfold size blocks the event loop."""
+
 _BROKEN_OFF = "closed the connection without an answer"
 _IDENTITY = re.compile(r"\A\[[^\]]*\](?:\[E\d+\])?")
-"""What a server puts before the words of an error: its address, perhaps hashed, and the number."""
+"""The prefix of a server's error text: its address, perhaps hashed, and the number."""
 
 
 class BrpcConnectionClient:
-    """A ``BrpcClient``: a connection to ``url``, made when first needed and again when it breaks; ``at`` is
-    the numeric address of its host, where that has been looked up."""
+    """A ``BrpcClient``: a connection to ``url``, opened on demand and replaced when it breaks; ``at`` is the
+    numeric address of its host, if it is known."""
 
     def __init__(
         self,
@@ -55,19 +62,14 @@ class BrpcConnectionClient:
     async def send(self, request: BrpcRequest) -> BrpcAnswer:
         """Make one call; errors are those of ``BrpcClient``."""
         deadline = request.context.deadline
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        if deadline is not None and deadline <= time.monotonic():
             raise self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
-        connection = None
         try:
-            async with asyncio.timeout(left):
-                connection = await self._connected()
-                heard = connection.heard
-                frame = await connection.call(request)
+            connection = self._connection
+            if connection is None or not connection.ready:
+                connection = await self._ready(deadline)
+            frame = await connection.call(request)
         except TimeoutError as late:
-            # the server may be gone, which TCP may take long to notice: the next call opens a new connection
-            if connection is not None and connection.heard == heard:
-                self._retire(connection)
             raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from late
         except FrameError as fault:
             words = f"the upstream at {self._url} does not speak bRPC: {fault}"
@@ -76,7 +78,7 @@ class BrpcConnectionClient:
             words = f"the upstream at {self._url} {fault}"
             sent = not isinstance(fault, UnsentError)
             raise ConnectionFailedError(ErrorCode.UNAVAILABLE, words, sent=sent) from fault
-        return self._answer(frame)
+        return await self._answer(frame)
 
     async def close(self) -> None:
         """Close the connection; calls on it fail."""
@@ -86,14 +88,19 @@ class BrpcConnectionClient:
         if self._connection is not None:
             await self._connection.close()
 
-    async def _connected(self) -> _Connection:
-        """The connection, made once for all calls that wait for it. Raises ``ConnectionError``."""
-        if self._connection is not None and self._connection.usable:
-            return self._connection
-        if self._connecting is None:
-            self._connecting = asyncio.ensure_future(self._connect())
-            self._connecting.add_done_callback(self._tried)
-        return await asyncio.shield(self._connecting)
+    async def _ready(self, deadline: float | None) -> _Connection:
+        """A connection that takes a call, opened once for all calls that wait for it. Raises
+        ``ConnectionError``, ``TimeoutError``."""
+        async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
+            connection = self._connection
+            if connection is None or not connection.usable:
+                if self._connecting is None:
+                    self._connecting = asyncio.ensure_future(self._connect())
+                    self._connecting.add_done_callback(self._tried)
+                connection = await asyncio.shield(self._connecting)
+            # a client that sends faster than the server reads must not hold all of it here
+            await connection.writable.wait()
+            return connection
 
     def _tried(self, attempt: asyncio.Task[_Connection]) -> None:
         self._connecting = None
@@ -106,13 +113,7 @@ class BrpcConnectionClient:
     def _protocol(self) -> _Connection:
         return _Connection(self._limit)
 
-    def _retire(self, connection: _Connection) -> None:
-        """Make no more calls on ``connection``; those that run on it may still be answered."""
-        if self._connection is connection:
-            self._connection = None
-        connection.retire()
-
-    def _answer(self, frame: Frame) -> BrpcAnswer:
+    async def _answer(self, frame: Frame) -> BrpcAnswer:
         """The answer in ``frame``. Raises the server's own error."""
         meta, payload = frame.meta, frame.payload
         if meta.error_code:
@@ -128,6 +129,10 @@ class BrpcConnectionClient:
         if meta.attachment_size > 0:
             payload = payload[: len(payload) - meta.attachment_size]
         try:
+            if meta.compress_type and len(payload) > _DECOMPRESSED_HERE:
+                return BrpcAnswer(
+                    await asyncio.to_thread(decompress, meta.compress_type, payload, self._limit)
+                )
             return BrpcAnswer(decompress(meta.compress_type, payload, self._limit))
         except InferenceError as fault:
             if fault.code is ErrorCode.TOO_LARGE:
@@ -145,47 +150,76 @@ class BrpcConnectionClient:
         return InferenceError(code, f"the upstream at {self._url} {what}")
 
 
+class _Call:
+    """A call that waits for its reply."""
+
+    __slots__ = ("_connection", "_frames", "deadline", "reply")
+
+    def __init__(self, connection: _Connection, deadline: float | None) -> None:
+        self.deadline = deadline
+        self.reply: asyncio.Future[Frame] = connection.loop.create_future()
+        self._connection = connection
+        self._frames = connection.frames_received
+
+    def expire(self) -> None:
+        """End the call: its deadline has passed. A connection without a frame since the call began is not
+        used again: TCP may take minutes to notice that a machine is gone."""
+        if self._connection.frames_received == self._frames:
+            self._connection.retire()
+        if not self.reply.done():
+            self.reply.set_exception(TimeoutError())
+
+
 class _Connection(asyncio.Protocol):
-    """One connection and the calls that wait on it. ``lost`` is done when it is closed; ``heard``
-    counts what arrived."""
+    """One connection and the calls that wait on it. ``lost`` is done when no call can be made on it."""
 
     def __init__(self, max_body_bytes: int) -> None:
-        self._frames = BrpcFrameReader(max_body_bytes, skims=True)
-        self._waiting: dict[int, asyncio.Future[Frame]] = {}
+        self.loop = asyncio.get_running_loop()
+        self._reader = BrpcFrameReader(max_body_bytes, skims=True)
+        self._waiting: dict[int, _Call] = {}
+        self._deadlines = Deadlines(self.loop, self._waiting.values)
         self._last_id = 0
+        self._abandoned = self._unsolicited = 0
         self._retired = False
-        self._writable = asyncio.Event()
-        self._writable.set()
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.heard = 0
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.lost: asyncio.Future[None] = self.loop.create_future()
+        self.frames_received = 0
 
     async def call(self, request: BrpcRequest) -> Frame:
-        """Send ``request`` and wait for its reply. Raises ``ConnectionError`` where the connection breaks
-        first, ``FrameError`` where what comes is not bRPC."""
-        # a client that sends faster than the server reads must not hold all of it here
-        await self._writable.wait()
+        """Send ``request`` and wait for its reply. Raises ``ConnectionError`` if the connection breaks first,
+        ``FrameError`` if the data is not bRPC, ``TimeoutError`` at the deadline."""
         if not self.usable:
             raise UnsentError(_BROKEN_OFF)
-        self._last_id = correlation_id = self._last_id + 1
-        reply: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        self._waiting[correlation_id] = reply
         deadline = request.context.deadline
+        self._last_id = correlation_id = self._last_id + 1
+        self._waiting[correlation_id] = call = _Call(self, deadline)
+        timeout_ms = 0
+        if deadline is not None:
+            timeout_ms = _timeout_ms(deadline)
+            self._deadlines.add(deadline)
         try:
-            self._write(request, correlation_id, 0 if deadline is None else _timeout_ms(deadline))
-            return await reply
+            self._write(request, correlation_id, timeout_ms)
+            return await call.reply
         finally:
-            del self._waiting[correlation_id]
+            if self._waiting.pop(correlation_id, None) is not None:
+                self._abandoned += 1
             if self._retired and not self._waiting:
                 self._transport.abort()
 
     @property
+    def ready(self) -> bool:
+        """Whether a call can be written without waiting."""
+        return self.usable and self.writable.is_set()
+
+    @property
     def usable(self) -> bool:
-        """Whether a request that is written now may be answered; the end of the stream closes a transport
+        """Whether a call that is written now may be answered. At the end of the stream a transport closes
         some time before the connection counts as lost."""
-        return not (self.lost.done() or self._transport.is_closing())
+        return not (self._retired or self.lost.done() or self._transport.is_closing())
 
     def retire(self) -> None:
-        """Close when the last call that runs has ended."""
+        """Take no further calls; close after the last call that runs."""
         self._retired = True
         if not self._waiting:
             self._transport.abort()
@@ -196,33 +230,46 @@ class _Connection(asyncio.Protocol):
         await self.lost
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The server is there."""
+        """The connection is open."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         """Give every reply to the call that waits for it."""
-        self.heard += 1
         try:
-            self._frames.feed(data)
-            while (frame := self._frames.next()) is not None:
-                waiting = self._waiting.get(frame.meta.correlation_id)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(frame)
+            self._reader.feed(data)
+            while (frame := self._reader.next()) is not None:
+                self.frames_received += 1
+                call = self._waiting.pop(frame.meta.correlation_id, None)
+                if call is None:
+                    self._count_unsolicited()
+                elif not call.reply.done():
+                    call.reply.set_result(frame)
         except FrameError as fault:
             self._end(fault)
             self._transport.abort()
 
     def pause_writing(self) -> None:
-        """The server takes no more for now."""
-        self._writable.clear()
+        """The server reads more slowly than calls arrive."""
+        self.writable.clear()
 
     def resume_writing(self) -> None:
-        """It does again."""
-        self._writable.set()
+        """The server has read most of them."""
+        self.writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """No reply will come any more."""
+        """Fail the calls that wait."""
+        self._deadlines.cancel()
         self._end(ConnectionError(_BROKEN_OFF))
+
+    def _count_unsolicited(self) -> None:
+        """A reply without a call: that of an abandoned call, or a fault of the server. Raises
+        ``FrameError``."""
+        if self._abandoned:
+            self._abandoned -= 1
+            return
+        self._unsolicited += 1
+        if self._unsolicited > _MAX_UNSOLICITED:
+            raise FrameError("it replies to calls that were not made")
 
     def _write(self, request: BrpcRequest, correlation_id: int, timeout_ms: int) -> None:
         parts = write_request(
@@ -238,10 +285,10 @@ class _Connection(asyncio.Protocol):
     def _end(self, reason: Exception) -> None:
         if not self.lost.done():
             self.lost.set_result(None)
-        self._writable.set()
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(reason)
+        self.writable.set()
+        for call in self._waiting.values():
+            if not call.reply.done():
+                call.reply.set_exception(reason)
 
 
 def _timeout_ms(deadline: float) -> int:

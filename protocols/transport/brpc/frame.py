@@ -32,6 +32,9 @@ _SMALL_BYTES = 1 << 16
 _MAX_SKIMMED_META = 1 << 16
 """The largest meta that is read of a frame whose body is thrown away."""
 
+_MAX_PASSED_OVER = 1024
+"""How many frames in a row are passed over."""
+
 _UINT64 = 2**64 - 1
 _TIMEOUT_TAG, _COMPRESSION_TAG, _CORRELATION_TAG = b"\x40", b"\x18", b"\x20"
 _SUCCESS = b"\x12\x02\x08\x00\x18\x00\x20"
@@ -115,7 +118,7 @@ class BrpcFrameReader:
         Frames whose meta claims to be larger than its body are passed over, as the original does. Raises
         ``FrameError``.
         """
-        while True:
+        for _ in range(_MAX_PASSED_OVER):
             if not self._held:
                 return None
             head = bytes(self._parts[0][: _HEADER.size])
@@ -131,6 +134,7 @@ class BrpcFrameReader:
             body = self._take(_HEADER.size + size)[_HEADER.size :]
             if meta_size <= size:
                 return Frame(read_meta(body[:meta_size]), body[meta_size:], size)
+        raise FrameError("frame after frame has a meta larger than its body")
 
     def _skim(self, size: int, meta_size: int) -> Frame | None:
         """The frame of a body that is too large, as far as it is read."""
